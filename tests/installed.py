@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def main() -> None:
     for wanted in ("kernel_magics/static/explorer.js", "kernel_magics/static/NOTICES.txt"):
         assert wanted in files, f"the wheel has no {wanted}"
     assert any(f.endswith("share/jupyter/labextensions/cutaway/package.json") for f in files)
+    subprocess.run([Path(sys.prefix) / "bin" / "cutaway", "--help"], check=True, stdout=subprocess.DEVNULL)
     x = torch.randn(100, requires_grad=True)
     with compiler_core.record() as record:
         result = compiler_core.compile(lambda x: (x.sin() * 2).sum(), strict=True)(x)

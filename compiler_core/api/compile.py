@@ -60,7 +60,7 @@ def compile(
 
     Args:
         fn: what to compile; None returns a decorator.
-        backend: a name (see `compiler_core.backends.registry.names()`) or a callable
+        backend: a name (see `compiler_core.backends.registry.backend_names()`) or a callable
             ``(GraphModule, example_inputs) -> callable``.  None generates C++ kernels for tensors on the CPU and Triton
             kernels for tensors on GPUs, also within one graph.
         fullgraph: raise `FullGraphError` at the first graph break.

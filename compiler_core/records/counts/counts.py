@@ -1,0 +1,112 @@
+"""Counts the graphs, graph breaks, recompiles and failures of a record, with the line and the reason of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from compiler_core.records import Problem, Record, problem_count, to_plain
+from compiler_core.records.line_facts import stage_ns
+
+
+@dataclass(slots=True)
+class CountedProblem:
+    """A graph break, a recompile or a failure, at the user's line."""
+
+    kind: str
+    """The kind of graph break; what changed, of a recompile; what failed."""
+    file: str
+    line: int
+    """0 if it belongs to no line."""
+    text: str
+    """The text of the line."""
+    reason: str
+    hint: str
+    grade: str
+    """``expected``, ``costly`` or ``blocking``."""
+    count: int = 1
+
+    def __str__(self) -> str:
+        at = f"{self.file}:{self.line}: " if self.line else ""
+        rows = [f"{at}{self.kind}" + (f" ({self.count} times)" if self.count > 1 else "")]
+        rows += [f"    {text}".replace("\n", "\n    ") for text in (self.text, self.reason.strip()) if text]
+        if self.hint:
+            rows.append(f"    hint: {self.hint}".replace("\n", "\n    "))
+        return "\n".join(rows)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one record has, as numbers and lists; `as_json` returns it for ``json.dumps``."""
+
+    title: str
+    engine: str
+    frames: int
+    graphs: int
+    graph_breaks: int
+    """One for each line and kind, however many compiles have it."""
+    recompiles: int
+    failures: int
+    plain_python: int
+    """Frames that run as plain Python."""
+    kernels: int
+    compile_seconds: float
+    breaks: list[CountedProblem] = field(default_factory=list)
+    recompiled: list[CountedProblem] = field(default_factory=list)
+    failed: list[CountedProblem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns dicts, lists, texts and numbers only."""
+        plain: dict[str, Any] = to_plain(self)
+        return plain
+
+    def line(self) -> str:
+        """Returns the numbers as one line."""
+        names = ("graphs", "graph_breaks", "recompiles", "failures", "kernels")
+        numbers = [f"{getattr(self, name):,} {name.replace('_', ' ')}" for name in names]
+        return f"{', '.join(numbers)}; compiled in {self.compile_seconds:.2f} s"
+
+
+def count(record: Record) -> Counts:
+    """Returns the counts of a finished record."""
+    breaks, recompiled, failed = (
+        [_counted(record, each) for each in record.problems if each.kind == kind]
+        for kind in ("graph break", "recompile", "failure")
+    )
+    compiles = record.compiles
+    return Counts(
+        title=record.title,
+        engine=record.engine,
+        frames=sum(bool(frame.compiles) for frame in record.frames),
+        graphs=sum(1 for _ in _graphs(record)),
+        graph_breaks=problem_count(record.problems, "graph break"),
+        recompiles=problem_count(record.problems, "recompile"),
+        failures=problem_count(record.problems, "failure"),
+        plain_python=problem_count(record.problems, "plain Python"),
+        kernels=sum(kernel.language != "extern" for each in compiles for kernel in each.kernels),
+        compile_seconds=sum(sum(stage_ns(each.events).values()) for each in compiles) / 1e9,
+        breaks=breaks,
+        recompiled=recompiled,
+        failed=failed,
+        notes=list(record.notes),
+    )
+
+
+def _graphs(record: Record) -> Iterator[str]:
+    """Yields the id of each captured graph that computes something."""
+    for compile_ in record.compiles:
+        for artifact in compile_.artifacts:
+            nodes = artifact.graph.nodes if artifact.graph else ()
+            if artifact.pane == "captured" and any(node.op.startswith("call_") for node in nodes):
+                yield artifact.id
+
+
+def _counted(record: Record, problem: Problem) -> CountedProblem:
+    kind = problem.title.partition(": ")[2] or problem.title
+    text = record.line_text(problem.line)
+    file = record.labels.get(problem.filename) or problem.filename
+    return CountedProblem(
+        kind, file, problem.lineno, text, problem.cause, problem.advice, problem.grade, problem.count
+    )  # fmt: skip

@@ -1,0 +1,270 @@
+"""The command ``cutaway`` and its subcommands."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from compiler_core.errors import CutawayError
+from compiler_core.records import Record, RecordError, to_plain
+from compiler_core.records.counts.counts import Counts, count
+from kernel_magics.command.text import counts_text, print_json, print_message, print_text
+
+DIFFERENT, TROUBLE, CHECK_FAILED = 1, 2, 3
+CHECKS = ("breaks", "recompiles", "failures")
+"""What ``--fail-on`` can name."""
+
+_EXIT_CODES = """exit codes:
+  0  all is well
+  1  cutaway diff: the two differ
+  2  wrong arguments, or something that cannot be read; the last line says what
+  3  a check that was asked for (--fail-on) found something
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command with these arguments, those of the process by default, and returns the exit code."""
+    parsed = parser().parse_args(arguments)
+    try:
+        code: int = parsed.function(parsed)
+    except (RecordError, CutawayError, OSError) as error:
+        print_message(f"cutaway {parsed.command}: {error}")
+        return TROUBLE
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of all subcommands."""
+    top = argparse.ArgumentParser(
+        "cutaway",
+        description="Shows what a PyTorch compiler does to your programs.",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_run(commands)
+    _add_logs(commands)
+    _add_diff(commands)
+    _add_open(commands)
+    return top
+
+
+def _add(commands: Any, name: str, summary: str, examples: str, extra: str = "") -> argparse.ArgumentParser:
+    added: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[:1].upper()}{summary[1:]}.{extra}",
+        epilog=f"examples:\n{examples}\n{_EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    added.add_argument("--json", action="store_true", help="print the result as JSON, in one line")
+    return added
+
+
+def _add_checks(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--fail-on",
+        metavar="WHAT",
+        type=_checks,
+        default=(),
+        help=f"exit with 3 if there are any: a list of {', '.join(CHECKS)}; graph breaks that the program asks for "
+        "do not count",
+    )
+
+
+def _checks(text: str) -> tuple[str, ...]:
+    names = tuple(filter(None, text.split(",")))
+    for name in names:
+        if name not in CHECKS:
+            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(CHECKS)}")
+    return names
+
+
+def failed_checks(counts: Counts, checks: Sequence[str]) -> list[str]:
+    """Returns, for each check that fails, a sentence."""
+    found = {
+        "breaks": [each for each in counts.breaks if each.grade != "expected"],
+        "recompiles": [each for each in counts.recompiled if each.grade != "expected"],
+        "failures": counts.failed,
+    }
+    return [f"{counts.title}: {len(found[name])} {name}" for name in checks if found[name]]
+
+
+# ---- run ---------------------------------------------------------------------------------------
+
+
+def _add_run(commands: Any) -> None:
+    command = _add(
+        commands,
+        "run",
+        "run a script and record what is compiled in it",
+        "  cutaway run train.py --epochs 1\n"
+        "  cutaway run --save report.html train.py\n"
+        "  cutaway run --engine core --save ours.json train.py\n"
+        "  cutaway run --json --fail-on breaks,recompiles -m package.train > result.json\n",
+        "\n\nThe script runs as under `python script.py`.  Options of cutaway come before its name.  A summary is\n"
+        "printed on standard error when it ends; --json prints it as the last line of standard output.",
+    )
+    command.add_argument(
+        "--engine",
+        choices=("torch", "core"),
+        default="torch",
+        help="torch: stock torch.compile, unchanged (the default); core: torch.compile is replaced by our compiler",
+    )
+    command.add_argument(
+        "--save",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="write the record: NAME.html (a report), NAME.json, NAME.trace.json (times), DIR/; may be repeated",
+    )
+    _add_checks(command)
+    command.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
+    command.add_argument("script", metavar="SCRIPT", help="a Python file, or a folder with __main__.py")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the arguments of the script")
+    command.set_defaults(function=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from kernel_magics.command.run_script import Script, ScriptRecording, run
+    from kernel_magics.display.export import check_path
+
+    for path in options.save:
+        check_path(path)
+    script = Script(options.script, options.arguments, options.module)
+    if script.is_missing:
+        print_message(f"cutaway run: can't open file {options.script!r}: there is no such file")
+        return TROUBLE
+    failed: list[str] = []
+
+    def on_finish(record: Record | None) -> None:
+        failed.extend(_show_run(record, options))
+
+    run(script, ScriptRecording(options.script, options.engine, on_finish))
+    return CHECK_FAILED if failed else 0
+
+
+def _show_run(record: Record | None, options: argparse.Namespace) -> list[str]:
+    """Saves and prints the record of a script; returns the checks that failed."""
+    from kernel_magics.display.export import save
+
+    sys.stdout.flush()
+    record = record or Record(engine=options.engine, title=options.script, notes=["The script compiled nothing."])
+    written = [str(save(record, path)) for path in options.save]
+    counts = count(record)
+    failed = failed_checks(counts, options.fail_on)
+    if options.json:
+        print_json(counts.as_json() | {"saved": written, "failed_checks": failed})
+    else:
+        print_message(counts_text(counts))
+        for path in written:
+            print_message(f"  written: {path}")
+    for each in failed:
+        print_message(f"cutaway run: {each}")
+    return failed
+
+
+# ---- logs, diff, open --------------------------------------------------------------------------
+
+
+def _add_logs(commands: Any) -> None:
+    command = _add(
+        commands,
+        "logs",
+        "read what a job wrote under TORCH_TRACE",
+        "  TORCH_TRACE=logs/ torchrun --nproc-per-node 8 train.py; cutaway logs logs/\n"
+        "  cutaway logs logs/ --json | jq '.[0].breaks'\n"
+        "  cutaway logs logs/ --save records/\n",
+    )
+    command.add_argument("path", metavar="DIR", help="a folder of logs, or one log")
+    command.add_argument("--save", metavar="DIR", help="write a record for each log to this folder")
+    _add_checks(command)
+    command.set_defaults(function=_logs)
+
+
+def _logs(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from kernel_magics.command.read import read_records
+
+    records = read_records(options.path)
+    all_counts = [count(record) for record in records]
+    failed = [each for counts in all_counts for each in failed_checks(counts, options.fail_on)]
+    if options.save:
+        folder = Path(options.save)
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, record in enumerate(records):
+            record.save(folder / f"{number:05}.json")
+    if options.json:
+        print_json([counts.as_json() for counts in all_counts])
+    else:
+        print_text("\n".join(map(counts_text, all_counts)))
+    for each in failed:
+        print_message(f"cutaway logs: {each}")
+    return CHECK_FAILED if failed else 0
+
+
+def _add_diff(commands: Any) -> None:
+    command = _add(
+        commands,
+        "diff",
+        "compare two records line by line",
+        "  cutaway diff before.json after.json\n  cutaway diff --json before.json after.json | jq .totals\n",
+        "\n\nBoth are records (.json) or logs.  Times alone do not make two records differ.",
+    )
+    command.add_argument("before", metavar="A", help="a record or a log")
+    command.add_argument("after", metavar="B", help="a record or a log")
+    command.set_defaults(function=_diff)
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from compiler_core.records.compare import compare
+    from compiler_core.records.line_facts import TIMES
+    from kernel_magics.command.read import read_one
+
+    comparison = compare(read_one(options.before), read_one(options.after))
+    if options.json:
+        print_json(to_plain(comparison))
+    else:
+        print_text(str(comparison))
+    differ = any(each.state != "same" and each.aspect not in TIMES for each in comparison.lines)
+    return DIFFERENT if differ else 0
+
+
+def _add_open(commands: Any) -> None:
+    command = _add(
+        commands,
+        "open",
+        "show records in the explorer, in a browser",
+        "  cutaway open record.json\n"
+        "  cutaway open logs/\n"
+        "  cutaway open --no-browser --port 8123 record.json   # for a tunnel: ssh -L 8123:127.0.0.1:8123\n",
+        "\n\nThe pages are served on this machine's loopback address, for reading, until Ctrl-C.",
+    )
+    command.add_argument("path", metavar="RECORD", help="a record (.json), a log, or a folder of logs")
+    command.add_argument("--port", type=int, default=0, help="the port; by default one that is free")
+    command.add_argument("--no-browser", action="store_true", help="print the address, and open no browser")
+    command.set_defaults(function=_open)
+
+
+def _open(options: argparse.Namespace) -> int:
+    import webbrowser
+
+    from kernel_magics.command.page_server import PageServer
+    from kernel_magics.command.read import read_records
+
+    records = read_records(options.path)
+    with PageServer(records, options.port) as server:
+        if options.json:
+            print_json({"url": server.url, "records": [record.title for record in records]})
+        else:
+            print_text(f"{server.url}\nPress Ctrl-C to stop.")
+        if not options.no_browser:
+            webbrowser.open(server.url)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return 0
+    return 0

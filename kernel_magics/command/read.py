@@ -1,0 +1,45 @@
+"""Reads records and logs by their paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compiler_core.records import Record, RecordError
+from kernel_magics.command.text import Progress
+
+
+def read_records(path: str) -> list[Record]:
+    """Reads what is at `path`.
+
+    Args:
+        path: a record (``.json``), a log that PyTorch wrote under ``TORCH_TRACE``, or a folder of logs.
+
+    Raises:
+        RecordError: there is nothing that can be read; the message says where and why.
+    """
+    target = Path(path).expanduser()
+    if not target.exists():
+        raise RecordError(f"{path}: there is no such file or folder")
+    if target.is_file() and target.suffix == ".json":
+        try:
+            record = Record.load(target)
+        except RecordError as error:
+            raise RecordError(f"{path}: {error}") from None
+        record.title = record.title or target.stem
+        return [record]
+    from compiler_core.stock.trace_logs import read_logs
+
+    progress = Progress("reading", 1e6, " MB")
+    try:
+        return read_logs(target, progress)
+    finally:
+        progress.close()
+
+
+def read_one(path: str) -> Record:
+    """Reads what is at `path`, which must be one record; RecordError otherwise."""
+    records = read_records(path)
+    if len(records) != 1:
+        titles = ", ".join(record.title for record in records[:3])
+        raise RecordError(f"{path}: one record is needed here, and this has {len(records)}: {titles} ...")
+    return records[0]

@@ -1,0 +1,224 @@
+"""``cutaway run``: runs a script as ``python script.py`` does, and records what is compiled in it.
+
+The script sees the arguments, ``__main__``, ``sys.path``, exceptions and exit codes that it has under Python.  Nothing
+of PyTorch is imported before the script does so, since scripts set environment variables and threads first: recording
+starts when the script, or PyTorch itself, has imported the module in `_STARTS`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import runpy
+import sys
+import threading
+import types
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from compiler_core.records import Record
+
+Engine = Literal["core", "torch"]
+_STARTS: dict[Engine, str] = {"torch": "torch._dynamo", "core": "torch"}
+"""The module after whose import each engine is recorded."""
+_OURS = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True)
+class Script:
+    """What to run: a file, a folder or archive with ``__main__.py``, or a module by its name."""
+
+    path: str
+    arguments: Sequence[str] = ()
+    is_module: bool = False
+
+    @property
+    def is_missing(self) -> bool:
+        return not self.is_module and not Path(self.path).exists()
+
+
+class ScriptRecording:
+    """The record of one script; `finish` closes it and calls `on_finish` once, also when the script raised."""
+
+    def __init__(self, title: str, engine: Engine, on_finish: Callable[[Record | None], Any]) -> None:
+        self.record: Record | None = None
+        self._title, self._engine, self._on_finish = title, engine, on_finish
+        self._stack = ExitStack()
+        self._process = os.getpid()
+        self._finished = False
+
+    def start(self) -> None:
+        """Records from the moment on at which the script imports the compiler."""
+        name = _STARTS[self._engine]
+        if name in sys.modules:
+            self._open()
+        else:
+            sys.meta_path.insert(0, _AfterImport(name, self._open))
+        atexit.register(self.finish)
+
+    def finish(self) -> None:
+        """Closes the record.  Does nothing the second time, and in processes that the script forked."""
+        if self._finished or os.getpid() != self._process:
+            return
+        self._finished = True
+        self._stack.close()
+        self._on_finish(self.record)
+
+    def _open(self) -> None:
+        from compiler_core.api.recording import record
+
+        self.record = self._stack.enter_context(record(self._title, engine=self._engine))
+        if self._engine == "core":
+            self._stack.enter_context(_torch_compile_by_core(self.record))
+
+
+def run(script: Script, recording: ScriptRecording) -> None:
+    """Runs the script to its end; its exceptions, `SystemExit` too, are raised, and print as under Python."""
+    sys.argv = [script.path, *script.arguments]
+    recording.start()
+    try:
+        if script.is_module:
+            _set_first_path(os.getcwd())
+            sys.argv[0] = "-m"
+            runpy.run_module(script.path, run_name="__main__", alter_sys=True)
+        elif Path(script.path).is_file() and not _is_archive(script.path):
+            _set_first_path(str(Path(script.path).resolve().parent))
+            _run_file(script.path)
+        else:
+            _set_first_path(script.path)
+            runpy.run_path(script.path, run_name="__main__")
+    except SystemExit as end:
+        if end.code:
+            raise
+    except BaseException as error:
+        _print_without_our_frames(error)
+        raise
+    _join_threads()
+    recording.finish()
+
+
+def _run_file(path: str) -> None:
+    """Runs a file as ``__main__``, which stays in `sys.modules` until the process ends, as under Python."""
+    main = types.ModuleType("__main__")
+    absolute = os.path.abspath(path)
+    main.__dict__.update(
+        __file__=absolute, __builtins__=builtins, __cached__=None,
+        __loader__=importlib.machinery.SourceFileLoader("__main__", absolute), __annotations__={},
+    )  # fmt: skip
+    sys.modules["__main__"] = main
+    code = compile(Path(path).read_bytes(), absolute, "exec", dont_inherit=True)
+    exec(code, main.__dict__)
+
+
+def _is_archive(path: str) -> bool:
+    import zipfile
+
+    return not path.endswith(".py") and zipfile.is_zipfile(path)
+
+
+def _set_first_path(folder: str) -> None:
+    """Puts the script's folder where Python puts it: in the place of the command's own folder."""
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
+
+
+def _join_threads() -> None:
+    """Waits for the script's threads, as Python does before it ends."""
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join()
+
+
+def _print_without_our_frames(error: BaseException) -> None:
+    """Has Python print the traceback of `error`, which ends the process, from the script's first frame on."""
+    print_error = sys.excepthook
+
+    def hook(type_: type[BaseException], value: BaseException, traceback: types.TracebackType | None) -> None:
+        if value is error:
+            traceback = _after_our_frames(traceback)
+        print_error(type_, value.with_traceback(traceback), traceback)
+
+    sys.excepthook = hook
+
+
+def _after_our_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """Returns the part of a traceback that follows the frames of the command, and those of `runpy` after them."""
+    rest, each, was_ours = traceback, traceback, False
+    while each is not None:
+        name = each.tb_frame.f_code.co_filename
+        was_ours = name.startswith(_OURS) or (was_ours and name == "<frozen runpy>")
+        each = each.tb_next
+        if was_ours:
+            rest = each
+    return rest
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls a function once, after a module was imported."""
+
+    def __init__(self, name: str, callback: Callable[[], Any]) -> None:
+        self._name, self._callback = name, callback
+        self._is_looking = False
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._name or self._is_looking:
+            return None
+        self._is_looking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._is_looking = False
+        if spec is not None and spec.loader is not None:
+            loader: Any = spec.loader
+            execute = loader.exec_module
+
+            def exec_module(module: types.ModuleType) -> None:
+                execute(module)
+                del loader.exec_module
+                sys.meta_path.remove(self)
+                self._callback()
+
+            loader.exec_module = exec_module
+        return spec
+
+
+def _torch_compile_by_core(record: Record) -> ExitStack:
+    """Makes `torch.compile` compile by this repository's compiler until the result is closed."""
+    import torch
+
+    def compile_by_core(
+        model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = "inductor",
+        mode: str | None = None, options: Any = None, disable: bool = False, **others: Any,
+    ) -> Any:  # fmt: skip
+        from compiler_core.api.compile import compile as compile_
+        from compiler_core.backends import registry
+        from compiler_core.config import MODES
+
+        if disable:
+            return model if model is not None else lambda fn: fn
+        given: dict[str, Any] = {"fullgraph": fullgraph, "dynamic": dynamic}
+        left_out = [name for name, value in {"options": options, **others}.items() if value]
+        if mode in MODES:
+            given["mode"] = mode
+        elif mode:
+            left_out.append(f"mode={mode!r}")
+        if callable(backend) or (backend != "inductor" and backend in registry.backend_names()):
+            given["backend"] = backend
+        elif backend != "inductor":
+            left_out.append(f"backend={backend!r}")
+        if left_out:
+            note = f"Our compiler does not have these arguments of torch.compile: {', '.join(left_out)}."
+            record.notes += [note] if note not in record.notes else []
+        return compile_(model, **given)
+
+    stack = ExitStack()
+    stack.callback(setattr, torch, "compile", torch.compile)
+    torch.compile = compile_by_core
+    return stack

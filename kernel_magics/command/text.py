@@ -1,0 +1,76 @@
+"""How the command prints: results on standard output as text or JSON, messages and progress on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from compiler_core.records.counts.counts import Counts
+
+EVERY_S = 0.2
+"""Seconds between two updates of the progress."""
+SHOWN = 10
+"""Graph breaks, recompiles and failures that are listed, of each."""
+
+
+def print_text(text: str) -> None:
+    """Prints a result."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def print_message(text: str) -> None:
+    """Prints a message, which is not part of the result."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def print_json(value: Any) -> None:
+    """Prints a result as JSON, in one line."""
+    print_text(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def counts_text(counts: Counts) -> str:
+    """Returns the counts of a record and its problems as text."""
+    lines = [f"{counts.title or counts.engine}: {counts.line()}"]
+    for title, listed in (("failure", counts.failed), ("graph break", counts.breaks), ("recompile", counts.recompiled)):
+        lines += _indented(title, [str(each) for each in listed])
+    lines += [f"  note: {note}" for note in counts.notes[:SHOWN]]
+    return "\n".join(lines)
+
+
+def _indented(title: str, texts: Sequence[str]) -> list[str]:
+    lines = [f"  {title} {text}".replace("\n", "\n  ") for text in texts[:SHOWN]]
+    if len(texts) > SHOWN:
+        lines.append(f"  ... {len(texts) - SHOWN:,} more; all are in the record")
+    return lines
+
+
+class Progress:
+    """A line on standard error that is written again as work goes on; nothing unless it is a terminal."""
+
+    def __init__(self, what: str, unit: float = 1.0, unit_name: str = "") -> None:
+        self._what, self._unit, self._unit_name = what, unit, unit_name
+        self._shown = sys.stderr.isatty()
+        self._started = time.monotonic()
+        self._updated = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        """Shows that `done` of `total` are done, and the time that is left."""
+        now = time.monotonic()
+        if not self._shown or (now - self._updated < EVERY_S and done < total):
+            return
+        self._updated = now
+        left = (now - self._started) * (total - done) / done if done else 0.0
+        amounts = f"{done / self._unit:,.0f} of {total / self._unit:,.0f}{self._unit_name}"
+        sys.stderr.write(f"\r\x1b[K{self._what}: {amounts}, {left:,.0f} s left")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Removes the line."""
+        if self._shown and self._updated:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

@@ -1,0 +1,168 @@
+"""The command `cutaway`: scripts run as under Python, and records and logs are read, compared and served."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler_core.records import Record
+from kernel_magics.command.main import main
+from kernel_magics.command.page_server import PageServer
+
+ROOT = Path(__file__).parents[2]
+CUTAWAY = ("-m", "kernel_magics.command", "run")
+PROGRAM = """
+import atexit, sys, threading, time
+def later():
+    time.sleep(0.05)
+    print("thread ends", sys.modules["__main__"].__dict__ is globals())
+threading.Thread(target=later).start()
+atexit.register(lambda: print("exit", __name__))
+print(sys.argv, sys.path[0], __file__, __spec__, __package__, __doc__, sorted(globals()))
+print([name for name in sys.modules if name.startswith(("torch", "numpy"))])
+def end(how):
+    {ending}
+end(sys.argv[-1])
+"""
+ENDINGS = [
+    "pass", "sys.exit(0)", "sys.exit(7)", "sys.exit('bye')", "raise SystemExit", "raise KeyboardInterrupt", "1 / 0",
+    "raise ValueError from KeyError()", "import os; os._exit(5)", "exec('a b')",
+]  # fmt: skip
+
+
+def ran(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_script_runs_as_under_python(ending: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(PROGRAM.replace("{ending}", ending))
+    expected = ran("script.py", "--epochs", "1", cwd=tmp_path)
+    actual = ran(*CUTAWAY, "script.py", "--epochs", "1", cwd=tmp_path)
+    assert (actual.returncode, actual.stdout) == (expected.returncode, expected.stdout)
+    assert actual.stderr.startswith(expected.stderr)
+
+
+def test_a_module_and_a_folder_run_as_under_python(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__main__.py").write_text(PROGRAM.replace("{ending}", "1 / 0"))
+    for arguments in (["-m", "package", "a"], ["package", "a"]):
+        expected, actual = ran(*arguments, cwd=tmp_path), ran(*CUTAWAY, *arguments, cwd=tmp_path)
+        lines = [[s for s in each.stderr.splitlines() if "frozen runpy" not in s] for each in (expected, actual)]
+        assert actual.returncode == 1
+        assert lines[1][: len(lines[0])] == lines[0]
+        assert actual.stdout.splitlines()[0].split("]")[0] == expected.stdout.splitlines()[0].split("]")[0]
+
+
+def test_a_script_that_compiles_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import torch\n"
+        "@torch.compile(backend='eager')\n"
+        "def f(x):\n"
+        "    y = x.sin()\n"
+        "    print('here')\n"
+        "    return y + 1\n"
+        "f(torch.ones(3))\n"
+    )
+    for engine in ("torch", "core"):
+        options = ("--engine", engine, "--json", "--fail-on", "breaks", "--save", f"{engine}.json")
+        run = ran(*CUTAWAY, *options, "script.py", cwd=tmp_path)
+        counts = json.loads(run.stdout.splitlines()[-1])
+        assert (run.returncode, counts["graphs"], counts["graph_breaks"]) == (3, 2, 1), run.stderr
+        assert (counts["breaks"][0]["line"], counts["breaks"][0]["text"]) == (5, "print('here')")
+        assert counts["failed_checks"] == ["script.py: 1 breaks"]
+        assert Record.load(tmp_path / f"{engine}.json").engine == engine
+
+
+def test_a_missing_script_and_unreadable_records_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.json").write_text("{}")
+    for arguments, message in [
+        (["run", str(tmp_path / "no.py")], "no such file"),
+        (["diff", str(tmp_path / "bad.json"), "b.json"], "bad.json: not a Cutaway record"),
+        (["logs", str(tmp_path / "none")], "there is no such file or folder"),
+        (["open", str(tmp_path)], "there is no log"),
+    ]:
+        assert main(arguments) == 2
+        assert message in capsys.readouterr().err
+
+
+def saved(path: Path, kind: str) -> str:
+    record = Record(title=path.stem)
+    record.source("cell.py", 3, ["def f(x):", "    return x.cos()"])
+    compile_ = record.compile(record.frame("f", "cell.py", 3, "root"))
+    compile_.outcome = "compiled"
+    if kind:
+        compile_.fail("build", kind)
+    record.find_problems()
+    record.save(path)
+    return str(path)
+
+
+def test_diff_says_by_its_exit_code_whether_records_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = saved(tmp_path / "a.json", ""), saved(tmp_path / "b.json", "")
+    assert main(["diff", first, second]) == 0
+    assert "graph breaks" in capsys.readouterr().out
+    record = Record.load(second)
+    from compiler_core.records import GraphBreak, StackLine
+
+    record.compiles[0].breaks.append(GraphBreak("b", "print", "It prints.", "", [StackLine("cell.py", 4, "f", "x")]))
+    record.save(second)
+    assert main(["diff", "--json", first, second]) == 1
+    assert json.loads(capsys.readouterr().out)["lines"][0]["state"] == "added"
+
+
+def test_logs_counts_each_rank_and_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head = "V1124 10:00:00.000000 1 torch/_logging/structured.py:28] "
+    event = {"dynamo_start": {"stack": []}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0}
+    for rank in range(2):
+        (tmp_path / f"dedicated_log_torch_trace_rank_{rank}_x.log").write_text(head + json.dumps(event) + "\n")
+    save = tmp_path / "records"
+    assert main(["logs", str(tmp_path), "--json", "--fail-on", "failures,breaks", "--save", str(save)]) == 0
+    assert [each["title"] for each in json.loads(capsys.readouterr().out)] == ["rank 0", "rank 1"]
+    assert [Record.load(file).title for file in sorted(save.iterdir())] == ["rank 0", "rank 1"]
+
+
+def get(server: PageServer, path: str, method: str = "GET", **headers: str) -> tuple[int, str, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+    connection.request(method, path, headers=headers)
+    response = connection.getresponse()
+    return response.status, response.read().decode(), response.headers
+
+
+def test_open_serves_reports_on_this_machine_only() -> None:
+    server = PageServer([Record(title="<rank 0>"), Record(title="rank 1")])
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    base = f"/{server.token}/"
+    try:
+        status, index, _ = get(server, base)
+        assert (status, "&lt;rank 0&gt;" in index, server.server_address[0]) == (200, True, "127.0.0.1")
+        status, page, headers = get(server, f"{base}1")
+        assert (status, "<title>rank 1</title>" in page) == (200, True)
+        assert headers["Cache-Control"] == "no-store"
+        for path in ("/", "/1", f"{base}2", f"{base}../etc/passwd", f"{base}-1", f"/{server.token[:-1]}x/"):
+            assert get(server, path)[0] == 404
+        assert get(server, base, Host="evil.example")[0] == 404
+        for method in ("POST", "PUT", "DELETE"):
+            assert get(server, base, method)[0] == 501
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_help_has_examples_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("run", "logs", "diff", "open"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        text = capsys.readouterr().out
+        assert f"cutaway {command} " in text.partition("examples:")[2]
+        assert "exit codes:" in text
