@@ -4,6 +4,7 @@
     record        context manager that records everything compiled inside it
     explain       compiles one call and returns a summary (an Explanation): graphs, breaks with reasons, guards
     frames        returns every Python frame that ran in a compiled call: compiled, inlined, skipped, and why
+    assert_compiles   asserts how many graphs and recompiles a call takes; also a fixture of pytest
     export        returns the one graph of a call as a module with its signature, or raises if it has a graph break
     GraphPass     a function that changes a graph while it is compiled, for the argument `passes` of compile
     disable       makes a function run as plain Python
@@ -36,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from compiler_core.api.accuracy import check_accuracy
+    from compiler_core.api.assertions.compiles import assert_compiles
     from compiler_core.api.capture_methods import capture_methods
     from compiler_core.api.compile import compile, disable, graph_break, mark_dynamic, mark_static, pin, record, reset
     from compiler_core.api.explain import Explanation, explain, frames
@@ -61,6 +63,7 @@ _EXPORTS = {
     "stock.cached_compiles": ("already_compiled",),
     "stock.trace_logs": ("read_logs",),
     "api.accuracy": ("check_accuracy",),
+    "api.assertions.compiles": ("assert_compiles",),
     "api.capture_methods": ("capture_methods",),
     "api.measure": ("measure",),
     "api.pin": ("Dispatcher",),
@@ -85,7 +88,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "CompileWarning", "Dispatcher", "Explanation", "GraphPass", "GraphPassWarning", "RefusalWarning", "ToolWarning",
-    "added_by_autograd", "already_compiled", "capture_methods", "check_accuracy", "compare", "compile", "disable",
-    "explain", "export", "frames", "graph_break", "mark_dynamic", "mark_static", "measure", "pin", "read_logs",
-    "record", "reset", "roofline", "save_trace", "time", "why_kept", "why_static",
+    "added_by_autograd", "already_compiled", "assert_compiles", "capture_methods", "check_accuracy", "compare",
+    "compile", "disable", "explain", "export", "frames", "graph_break", "mark_dynamic", "mark_static", "measure",
+    "pin", "read_logs", "record", "reset", "roofline", "save_trace", "time", "why_kept", "why_static",
 ]  # fmt: skip

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import types
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+
+from compiler_core.stock.hooks.torch_internals import lookup
 
 _NO_LIMIT = 10_000
 
@@ -32,3 +35,17 @@ def without_recompile_limit() -> AbstractContextManager[None]:
         recompile_limit=_NO_LIMIT, accumulated_recompile_limit=_NO_LIMIT
     )
     return limits
+
+
+@contextmanager
+def without_known_sizes() -> Iterator[None]:
+    """Context manager in which stock has seen no sizes, so that none is symbolic because of earlier calls."""
+    state = lookup("torch._dynamo.pgo")
+    known = getattr(state, "_CODE_STATE", None)
+    if state is not None:
+        state._CODE_STATE = None
+    try:
+        yield
+    finally:
+        if state is not None:
+            state._CODE_STATE = known

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from kernel_magics.command.main import main
 from kernel_magics.command.page_server import PageServer
 
 ROOT = Path(__file__).parents[2]
+COMMANDS = ("run", "logs", "diff", "open")
 CUTAWAY = ("-m", "kernel_magics.command", "run")
 PROGRAM = """
 import atexit, sys, threading, time
@@ -160,9 +162,20 @@ def test_open_serves_reports_on_this_machine_only() -> None:
 
 
 def test_help_has_examples_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("run", "logs", "diff", "open"):
+    for command in COMMANDS:
         with pytest.raises(SystemExit):
             main([command, "--help"])
         text = capsys.readouterr().out
         assert f"cutaway {command} " in text.partition("examples:")[2]
         assert "exit codes:" in text
+
+
+def test_the_page_has_every_command_and_its_programs_run() -> None:
+    page = (ROOT / "docs" / "command.md").read_text()
+    for command in COMMANDS:
+        assert f"## `cutaway {command}`" in page
+    for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        space: dict[str, Any] = {}
+        exec(compile(text, "<docs/command.md>", "exec"), space)
+        for name in [name for name in space if name.startswith("test_")]:
+            space[name]()
