@@ -11,6 +11,8 @@
     graph_break   breaks the graph
     mark_dynamic  makes a dimension of a tensor symbolic from the first compile on
     mark_static   makes a dimension never symbolic
+    edit          swaps a kernel or graph that you edited into a compiled function; try_edit only tries it,
+                  editable_text returns its text, revert takes it out
     pin           returns a function that runs one compile without checking guards
     Dispatcher    runs one of a function's compiles, which you choose; says whether its guards hold
     reset         frees everything that was compiled
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from compiler_core.api.measure import measure
     from compiler_core.api.pin import Dispatcher
     from compiler_core.api.roofline import roofline
+    from compiler_core.api.steer.editing import edit, editable_text, revert, try_edit
     from compiler_core.api.timing.call import time
     from compiler_core.api.timing.chrome_trace import save_trace
     from compiler_core.config import GraphPass
@@ -68,6 +71,7 @@ _EXPORTS = {
     "api.measure": ("measure",),
     "api.pin": ("Dispatcher",),
     "api.roofline": ("roofline",),
+    "api.steer.editing": ("edit", "editable_text", "revert", "try_edit"),
     "api.timing.call": ("time",),
     "api.timing.chrome_trace": ("save_trace",),
     "records.compare": ("compare",),
@@ -89,6 +93,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "CompileWarning", "Dispatcher", "Explanation", "GraphPass", "GraphPassWarning", "RefusalWarning", "ToolWarning",
     "added_by_autograd", "already_compiled", "assert_compiles", "capture_methods", "check_accuracy", "compare",
-    "compile", "disable", "explain", "export", "frames", "graph_break", "mark_dynamic", "mark_static", "measure",
-    "pin", "read_logs", "record", "reset", "roofline", "save_trace", "time", "why_kept", "why_static",
+    "compile", "disable", "edit", "editable_text", "explain", "export", "frames", "graph_break", "mark_dynamic",
+    "mark_static", "measure", "pin", "read_logs", "record", "reset", "revert", "roofline", "save_trace", "time",
+    "try_edit", "why_kept", "why_static",
 ]  # fmt: skip

@@ -62,6 +62,21 @@ class GraphPass:
 
 
 @dataclass(frozen=True)
+class KernelEdit:
+    """A kernel written by hand, in the place of each generated one whose whole text is `original`.
+
+    Args:
+        name: the name of the kernel, which `text` defines with the same parameters.
+        original: the generated text.
+        text: C++ or Triton source; lines ``LAUNCHES["name"] = {...}`` set the grid and the warps of a Triton kernel.
+    """
+
+    name: str
+    original: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Options:
     """The options of `compiler_core.compile`.
 
@@ -82,6 +97,7 @@ class Options:
         force_fuse: pairs that must become one kernel where that is possible.
         tune: time several block sizes of each Triton kernel on the GPU of this machine, and use the fastest.
         passes: the user's graph passes (`GraphPass`), in the order in which they run.
+        edits: kernels that the user wrote by hand (`KernelEdit`).
 
     Raises:
         UsageError: an option has a wrong type or value.
@@ -102,6 +118,7 @@ class Options:
     force_fuse: Pairs = ()
     tune: bool = False
     passes: tuple[GraphPass, ...] = ()
+    edits: tuple[KernelEdit, ...] = ()
 
     def __post_init__(self) -> None:
         if self.dynamic is not None and not isinstance(self.dynamic, bool):

@@ -60,10 +60,14 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     from kernel_magics import completion
     from kernel_magics.cell import awaiting
     from kernel_magics.display import outputs
+    from kernel_magics.magics import CutawayMagics
     from kernel_magics.startup import warmup
 
-    for kind, name in (("cell", "compile"), ("line", "compile"), ("line", "explain"), ("line", "speed")):
-        shell.magics_manager.magics[kind].pop(name, None)
+    for magics in shell.magics_manager.magics.values():
+        for name in [
+            name for name, magic in magics.items() if isinstance(getattr(magic, "__self__", None), CutawayMagics)
+        ]:
+            del magics[name]
     if shell.Completer is not None and completion.complete in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.remove(completion.complete)
     awaiting.remove(shell)

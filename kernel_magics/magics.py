@@ -1,4 +1,4 @@
-"""The magics: %%compile, %compile, %explain, %frames, %speed, %%graph_pass and %capture_methods."""
+"""The magics: %%compile, %compile, %explain, %frames, %speed, %capture_methods, %%graph_pass, %%kernel and %%graph."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kernel_magics.cell.parse import Program, cell_number, parse
 from kernel_magics.display.explanation import explanation
 from kernel_magics.display.record_view import RecordView, make_view, print_line
 from kernel_magics.display.static_html import captures_html, frames_html
-from kernel_magics.run import graph_passes
+from kernel_magics.run import edits, graph_passes
 from kernel_magics.run.both import run_both
 from kernel_magics.run.captures import USAGE, capture_expression
 from kernel_magics.run.core import run, run_awaiting
@@ -154,6 +154,39 @@ class CutawayMagics(Magics):
         parse_or_show_error(self.shell, cell)
         if self.shell.run_cell(cell).success:
             print_line(graph_passes.add(self.shell, given.name, given.at, cell))
+
+    @magic_arguments()
+    @options.with_edit_options
+    @line_cell_magic
+    @no_var_expand
+    def kernel(self, line: str, cell: str | None = None) -> None:
+        """Try this text in the place of a kernel that the last %%compile cell made, and use it from now on.
+
+        %kernel ID makes a cell with the kernel's text; %kernel lists the edits.
+        """
+        self._edit("kernel", line, cell)
+
+    @magic_arguments()
+    @options.with_edit_options
+    @line_cell_magic
+    @no_var_expand
+    def graph(self, line: str, cell: str | None = None) -> None:
+        """Try this text in the place of a graph that the last %%compile cell made, and use it from now on.
+
+        %graph ID makes a cell with the graph's text; %graph lists the edits.
+        """
+        self._edit("graph", line, cell)
+
+    def _edit(self, magic: str, line: str, cell: str | None) -> None:
+        given = getattr(self, magic).parser.parse_args(shlex.split(line))
+        if given.revert or given.revert_all:
+            print_line(edits.revert(None if given.revert_all else given.id))
+        elif not given.id:
+            print_line(edits.table())
+        elif cell is None:
+            self.shell.set_next_input(f"%%{magic} {given.id}\n{edits.text(given.id)}")
+        else:
+            print_line(edits.try_and_use(given.id, cell, given.force))
 
     def _read(self, magic: Any, line: str) -> tuple[Request, str]:
         """Returns the checked options of a magic's line, and the expression after them."""

@@ -18,7 +18,7 @@ from compiler_core import errors
 from compiler_core.config import MODES
 from kernel_magics.display import export
 from kernel_magics.display.messages import TIMED_FORMS
-from kernel_magics.run import graph_passes
+from kernel_magics.run import edits, graph_passes
 from kernel_magics.run.request import Request
 from kernel_magics.startup import version_trial
 
@@ -68,6 +68,18 @@ ARGUMENTS: tuple[Decorator, ...] = (
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Declares all options on a magic (a decorator)."""
     for declare in reversed(ARGUMENTS):
+        function = declare(function)
+    return function
+
+
+def with_edit_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declares the options of %%kernel and %%graph on a magic (a decorator)."""
+    for declare in (
+        argument("--revert-all", action="store_true", help="take all edits out"),
+        argument("--revert", action="store_true", help="take this edit out"),
+        argument("--force", action="store_true", help="use it although its values differ"),
+        argument("id", nargs="?", help="what to edit, such as 0/0:forward_0 or 0/0:captured"),
+    ):
         function = declare(function)
     return function
 
@@ -127,7 +139,8 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         measure=arguments.measure,
         check=arguments.check,
         tune=arguments.tune,
-        passes=graph_passes.registered(),
+        passes=(*graph_passes.registered(), *edits.graph_edits()),
+        edits=edits.kernel_edits(),
         time=_timed_forms(arguments.time),
     )
 

@@ -28,7 +28,7 @@ from compiler_core.api.pin import pin
 from compiler_core.api.recording import new_record, record
 from compiler_core.backends import registry as backends
 from compiler_core.codegen.machine_code.compiled_forms import check_target
-from compiler_core.config import GraphPass, Options
+from compiler_core.config import GraphPass, KernelEdit, Options
 from compiler_core.errors import UsageError
 from compiler_core.hook import frame_hook
 from compiler_core.hook.skip_rules import disable_capture
@@ -53,6 +53,7 @@ def compile(
     force_fuse: Sequence[tuple[str, str]] = (),
     tune: bool = False,
     passes: Sequence[GraphPass] = (),
+    edits: Sequence[KernelEdit] = (),
 ) -> Any:
     """Compiles a function, method, callable object or ``nn.Module``; also a decorator, with or without arguments.
 
@@ -83,6 +84,7 @@ def compile(
             disk (`Compile.tunings`).
         passes: your own graph passes (`GraphPass`), in the order in which they run.  The record has the graph after
             each that changed it.  What is compiled with passes is not kept on disk.
+        edits: kernels written by hand, in the place of generated ones (`KernelEdit`; see `edit`).
 
     Returns:
         A function, method, partial or module like `fn`; a decorator if `fn` is None.
@@ -100,7 +102,7 @@ def compile(
     """
     options = Options(
         backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget, steps, guard_filter, memory_curve,
-        mode, tuple(keep_apart), tuple(force_fuse), tune, tuple(passes),
+        mode, tuple(keep_apart), tuple(force_fuse), tune, tuple(passes), tuple(edits),
     )  # fmt: skip
     backends.check_name(backend)
     if target is not None:

@@ -38,6 +38,16 @@ class LoadedProgram:
         """Clears the program's namespace, whose functions refer to it and would keep it alive."""
         self._namespace.clear()
 
+    def observe_launches(self, kernel: str, observer: Callable[[tuple[Any, ...]], None]) -> None:
+        """Calls `observer` with the arguments of each launch of the kernel of this name, before it."""
+        launch = self._namespace[kernel]
+
+        def observed(*args: Any) -> Any:
+            observer(args)
+            return launch(*args)
+
+        self._namespace[kernel] = observed
+
     @property
     def on_gpu(self) -> bool:
         """Whether an input is on a GPU."""

@@ -40,6 +40,7 @@ from compiler_core.backends import registry
 from compiler_core.backends.autotune import tune
 from compiler_core.backends.cuda_graphs import with_replay
 from compiler_core.backends.graph_cache import CacheSlot
+from compiler_core.backends.kernel_edits import apply_edits
 from compiler_core.backends.kernel_recorder import KernelRecorder, Which, step_counts
 from compiler_core.backends.printers import generate
 from compiler_core.backends.registry import Call
@@ -124,7 +125,7 @@ def _compile_or_load(
     languages: ir.Languages,
 ) -> Call:
     """Loads the compiled graph from the graph cache, or compiles it and writes it there."""
-    if options.passes:  # their functions have no text that tells whether they are the same
+    if options.passes or options.edits:  # functions of passes have no text that tells whether they are the same
         return compile_differentiable(
             gm, example_inputs, compile_, options, _half_compiler(compile_, options, languages)
         )
@@ -198,6 +199,7 @@ def compile_kernels(
         program = schedule_loops(fused.program)
         block_sizes = tune(program, which, compile_) if options.tune else triton.NO_TUNED_BLOCKS
         codes = [generate(program.in_language(each), each, block_sizes) for each in program.used_languages]
+        codes = [apply_edits(code, options.edits) for code in codes]
         for code in codes:
             if options.strict and code.language == "triton":
                 triton_check.check_names(code.text)

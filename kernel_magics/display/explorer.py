@@ -159,10 +159,13 @@ class Explorer(anywidget.AnyWidget):
         """Makes an experiment and shows its run; one that was made before is replaced."""
         name, item = words
         assert self._experiments is not None
+        self.add_run(self._experiments.run(name, self._guard(item), progress))
+
+    def add_run(self, made: Run) -> None:
+        """Shows another run of the cell, beside its own and those that were made before."""
         if not self._runs:
             assert self.record is not None
             self._runs = [Run(self.record, "As it ran", "")]
-        made = self._experiments.run(name, self._guard(item), progress)
         if made.record is not self._runs[0].record:
             kept = [run for run in self._runs[1:] if run.label != made.label]
             self._runs = [self._runs[0], *kept[2 - MAX_RUNS :], made]

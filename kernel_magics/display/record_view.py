@@ -39,6 +39,9 @@ class Experiments(Protocol):
     def choices(self) -> list[dict[str, str]]:
         """Returns the name and the label of each experiment, and why it cannot be made; empty if it can be."""
 
+    def run_changed(self, label: str, progress: Callable[[str, float], None], **changes: Any) -> Run:
+        """Runs the cell again with other options; UsageError says why it cannot."""
+
     def run(self, name: str, guard: Guard | None, progress: Callable[[str, float], None]) -> Run:
         """Makes an experiment; `guard` is the one that it leaves out.  UsageError says why it cannot be made."""
 
@@ -61,6 +64,8 @@ class RecordView:
     record: Record | None = None
     both: EngineComparison | None = None
     """The comparison of two engines, if the cell ran with two."""
+    experiments: Experiments | None = None
+    """What can be tried with the cell; None if it raised."""
 
     def start(self, record: Record) -> None:
         """Called when the cell starts."""
@@ -82,6 +87,10 @@ class RecordView:
 
     def offer_experiments(self, experiments: Experiments) -> None:
         """Lets the user run the cell again with one thing changed."""
+        self.experiments = experiments
+
+    def show_run(self, run: Run) -> None:
+        """Shows another run of the cell beside its own."""
 
     def show(self, record: Record) -> None:
         """Shows the complete record."""
@@ -136,8 +145,13 @@ class NotebookView(RecordView):
         self.explorer.refuse_timing(why)
 
     def offer_experiments(self, experiments: Experiments) -> None:
+        super().offer_experiments(experiments)
         assert self.explorer is not None
         self.explorer.offer_experiments(experiments)
+
+    def show_run(self, run: Run) -> None:
+        assert self.explorer is not None
+        self.explorer.add_run(run)
 
     def show(self, record: Record) -> None:
         assert self.explorer is not None

@@ -14,7 +14,7 @@ from kernel_magics.cell import awaiting
 from kernel_magics.cell.parse import Program
 from kernel_magics.display import export
 from kernel_magics.display.record_view import RecordView, print_line, warn_on_error
-from kernel_magics.run import graph_passes
+from kernel_magics.run import edits, graph_passes
 from kernel_magics.run.cell_timer import CellTimer
 from kernel_magics.run.experiments import CellExperiments, cell_labels
 from kernel_magics.run.request import Request, open_record, unit_compiler
@@ -41,7 +41,7 @@ def _finish_record(record: Record, request: Request, view: RecordView, timer: Ce
     record.labels |= cell_labels(record)
     record.notes += _unknown_node_notes(record)
     if request.engine == "core":
-        record.notes += graph_passes.notes(record, request.passes)
+        record.notes += graph_passes.notes(record, request.passes) + edits.notes(record, request.edits)
     with warn_on_error("--measure"):
         if request.measure:
             from compiler_core.api.measure import measure

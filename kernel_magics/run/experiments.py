@@ -124,6 +124,13 @@ class CellExperiments:
         made = self._run_again(request, label, progress, another_size=name == "size")
         return Run(made, label[0].upper() + label[1:], experiment.pane)
 
+    def run_changed(self, label: str, progress: Progress, **changes: Any) -> Run:
+        """Runs the cell again with other options; UsageError says why it cannot."""
+        if self._timer.program.is_async:
+            raise UsageError("the cell awaits")
+        request = dataclasses.replace(self._request, save=None, time=None, **changes)
+        return Run(self._run_again(request, label, progress, another_size=False), label, "engines")
+
     def _add_to_record(self, name: str, experiment: Experiment, progress: Progress) -> Run:
         """Adds times or errors of kernels to the record of the cell."""
         from compiler_core.api.accuracy import check_accuracy

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from compiler_core.config import GraphPass
+from compiler_core.config import GraphPass, KernelEdit
 from compiler_core.records import Guard, Record
 from kernel_magics.cell.parse import Unit
 from kernel_magics.display.record_view import warn
@@ -40,6 +40,7 @@ class Request:
     check: bool = False
     tune: bool = False
     passes: tuple[GraphPass, ...] = ()
+    edits: tuple[KernelEdit, ...] = ()
     time: tuple[str, ...] | None = None
     """The forms to time besides plain PyTorch and that of the cell; None: nothing is timed."""
     dropped_guard: tuple[str, str] | None = None
@@ -53,6 +54,7 @@ class Request:
         given |= {"mode": self.mode, "options": self.options}
         given |= {name: _pairs_text(getattr(self, name)) or None for name in ("keep_apart", "force_fuse")}
         given["passes"] = " ".join(f"{each.name}@{each.at}" for each in self.passes) or None
+        given["edits"] = " ".join(each.name for each in self.edits) or None
         given["dropped_guard"] = " of ".join(self.dropped_guard) if self.dropped_guard else None
         given["memory_budget"] = self.memory_budget if self.memory_budget < 1 else None
         return {name: str(value) for name, value in given.items() if value not in (None, False)}
@@ -118,6 +120,7 @@ def _core_compiler(request: Request, record: Record) -> Callable[[types.Function
             force_fuse=request.force_fuse,
             tune=request.tune,
             passes=request.passes,
+            edits=request.edits,
             guard_filter=keep if dropped else None,
         )
         return compiled

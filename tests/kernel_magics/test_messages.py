@@ -108,6 +108,9 @@ class Tried:
         self.asked.append((name, guard))
         return Run(Record(), name, "engines")
 
+    def run_changed(self, label: str, progress: object, **changes: object) -> Run:
+        raise AssertionError("the page does not ask for this")
+
 
 def test_experiments_are_made_and_their_runs_stay(explorer: Explorer) -> None:
     own, tried = explorer.record, Tried()

@@ -126,6 +126,21 @@ def load(source: str) -> ctypes.CDLL:
         return _libraries[key]
 
 
+def library_content(source: str) -> bytes:
+    """Returns the file of the library compiled from `source`, from the cache or built now, without loading it; raises
+    as `load` does."""
+    tools = _with_supported_flags(toolchain())
+    key = digest(source, tools)
+    content = disk_cache.read("cpp", key)
+    if content is None:
+        content = _build(source, tools, key)
+        try:
+            disk_cache.write("cpp", key, content)
+        except MissingTool as error:
+            disk_cache.report_problem(error)
+    return content
+
+
 class Signature(NamedTuple):
     """The signature of a function in a generated library."""
 

@@ -109,8 +109,13 @@ def launchers(source: str) -> dict[str, Launcher]:
     make = _launcher_factory()
     if make is None:
         return {name: _ctypes_launcher(function) for name, function in build.functions(source).items()}
-    library = build.load(source + DESCRIPTOR_TYPES + "".join(map(_descriptor, signatures)))
+    library = build.load(library_source(source))
     return {s.name: make(ctypes.addressof(ctypes.c_char.in_dll(library, f"of_{s.name}"))) for s in signatures}
+
+
+def library_source(source: str) -> str:
+    """Returns the source of kernels with their descriptors, from which their library is built."""
+    return source + DESCRIPTOR_TYPES + "".join(map(_descriptor, build.signatures(source)))
 
 
 def _ctypes_launcher(function: Callable[..., Any]) -> Launcher:

@@ -1,0 +1,7 @@
+"""Changes what the compiler made, by hand: edited kernels and graphs, tried beside the original and swapped in.
+
+editing           `edit`, `revert`, `try_edit` and `editable_text`
+kernel_trial      tries an edited kernel beside the original, in a separate process (`guarded_run`)
+graph_trial       tries an edited graph beside the original
+graph_from_text   reads the text of a graph
+"""

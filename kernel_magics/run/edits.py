@@ -1,0 +1,144 @@
+"""Kernels and graphs that the user edited: ``%%kernel`` and ``%%graph`` try them, and ``%%compile`` then uses them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+
+from compiler_core.config import GraphPass, KernelEdit
+from compiler_core.errors import UsageError as WrongUse
+from compiler_core.records import Record
+from kernel_magics.display.record_view import RecordView
+
+if TYPE_CHECKING:
+    from compiler_core.api.steer.editing import Edit
+
+MAX_LENGTH = 160
+"""The most letters that are shown of how a value differs."""
+_kernels: tuple[KernelEdit, ...] = ()
+_graphs: dict[str, GraphPass] = {}
+"""The edited graphs, by their id."""
+
+
+def kernel_edits() -> tuple[KernelEdit, ...]:
+    """Returns the edited kernels that are in use."""
+    return _kernels
+
+
+def graph_edits() -> tuple[GraphPass, ...]:
+    """Returns the edited graphs that are in use, as passes."""
+    return tuple(_graphs.values())
+
+
+def text(id: str) -> str:
+    """Returns the text of a kernel or graph of the last cell; UsageError if there is none."""
+    from compiler_core.api.steer.editing import editable_text
+
+    with _WrongUseShown():
+        return editable_text(_view().record, id)
+
+
+def try_and_use(id: str, text: str, force: bool) -> str:
+    """Tries an edited text, uses it from now on if it is right, and runs the last cell again with it.
+
+    Returns what to tell the user.
+
+    Raises:
+        UsageError: the last cell has no such kernel or graph, or the text is not one that can take its place.
+    """
+    from compiler_core.api.steer.editing import try_edit
+
+    view = _view()
+    with _WrongUseShown():
+        edit = try_edit(view.record, id, text, _kernels)
+    lines = [str(edit.trial)]
+    if edit.trial.fault or not (edit.trial.is_right or force):
+        lines.append("It is not used." + ("" if edit.trial.fault else "  --force uses it all the same."))
+        return "\n".join(lines)
+    _use(edit)
+    name = edit.id.rpartition(":")[2]
+    magic = "kernel" if edit.kernel else "graph"
+    lines += [_in_the_cell(view), f"%%compile uses it from now on; %{magic} --revert {name} ends that."]
+    return "\n".join(lines)
+
+
+def _view() -> Any:
+    if RecordView.latest is None or RecordView.latest.record is None:
+        raise UsageError("no cell was compiled yet; run one with %%compile")
+    return RecordView.latest
+
+
+def _use(edit: Edit) -> None:
+    global _kernels
+    from compiler_core.api.steer.editing import merged
+
+    if edit.kernel is not None:
+        _kernels = merged(_kernels, edit.kernel)
+    elif edit.graph is not None:
+        _graphs[edit.id] = edit.graph
+
+
+def _in_the_cell(view: RecordView) -> str:
+    """Runs the last cell again with the edits, and says whether its values are those of plain PyTorch."""
+    if view.experiments is None:
+        return "The cell raised an exception, so it was not run again."
+    from kernel_magics.run import graph_passes
+
+    passes = (*graph_passes.registered(), *graph_edits())
+    try:
+        run = view.experiments.run_changed("Edited", lambda text, share: None, passes=passes, edits=_kernels)
+    except WrongUse as error:
+        return f"The cell was not run again: {error}."
+    view.show_run(run)
+    values = (run.record.comparison.values if run.record.comparison else None) or {}
+    if not values:
+        return "In the cell: the values of plain PyTorch."
+    return "In the cell: " + "; ".join(f"{name} differs: {_short(how)}" for name, how in values.items())
+
+
+def _short(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= MAX_LENGTH else f"{words[:MAX_LENGTH]} ..."
+
+
+def revert(id: str | None) -> str:
+    """Takes an edit out, or all if `id` is None; returns the table of those that are left."""
+    global _kernels
+    name = None if id is None else id.rpartition(":")[2]
+    names = [each.name for each in _kernels] + [key.rpartition(":")[2] for key in _graphs]
+    if name is not None and name not in names:
+        raise UsageError(f"{name} is not edited; edited are: {', '.join(names) or 'none'}")
+    _kernels = tuple(each for each in _kernels if name is not None and each.name != name)
+    for key in list(_graphs):
+        if name is None or key.rpartition(":")[2] == name:
+            del _graphs[key]
+    return table()
+
+
+def table() -> str:
+    """Returns a line for each edit."""
+    lines = [f"{each.name}: an edited kernel" for each in _kernels] + [f"{key}: an edited graph" for key in _graphs]
+    return "\n".join(lines) or "Nothing is edited.  %kernel ID or %graph ID makes a cell with a text to edit."
+
+
+def notes(record: Record, used: tuple[KernelEdit, ...]) -> list[str]:
+    """Returns a note for each edited kernel of a record, and for each edit whose kernel was not there."""
+    texts = [artifact.text for compile_ in record.compiles for artifact in compile_.artifacts]
+    found = []
+    for each in used if record.compiles else ():
+        is_there = any(f" {each.name}(" in text and each.text.splitlines()[0] in text for text in texts)
+        how = "it was edited by hand" if is_there else "the edit was not used, as no kernel had the text that it is for"
+        found.append(f"Kernel {each.name}: {how}.")
+    return found
+
+
+class _WrongUseShown:
+    """Shows a wrong request as IPython shows its own, without a traceback."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, WrongUse):
+            raise UsageError(str(error)) from None
