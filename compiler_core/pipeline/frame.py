@@ -91,9 +91,17 @@ class FrameCompile:
         self.scope = scope
         self.compile = compile_
         self.lines = SourceLines(state.record, compile_)
+        self._attempts: list[Capture] = []
 
     def run(self) -> Any:
         """Compiles the frame and installs the code; returns the decision for the frame hook."""
+        try:
+            return self._run()
+        finally:
+            for capture in self._attempts:
+                capture.forget_real_tensors()
+
+    def _run(self) -> Any:
         self._record_bytecode()
         with self.compile.step("capture"):
             captured = self._capture()
@@ -180,6 +188,7 @@ class FrameCompile:
         if self.region.options.steps:
             recorder = StepRecorder(self.compile)
             interpreter, capture = RecordingInterpreter, RecordingCapture(self.scope, policy, recorder=recorder)
+        self._attempts.append(capture)
         info = self.info
         arguments = {n: v for n, v in info.f_locals.items() if n not in info.code.co_freevars}
         local: dict[str, Value] = {n: capture.wrap(v, LocalSource(n)) for n, v in arguments.items()}

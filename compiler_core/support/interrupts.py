@@ -16,6 +16,7 @@ raised at any moment:
 
 from __future__ import annotations
 
+import inspect
 import random
 import signal
 import sys
@@ -55,6 +56,7 @@ _CODES_THAT_DROP = frozenset(
         *(random.Random.getstate.__code__, random.Random.setstate.__code__),
         *_codes_of(torch._dynamo.utils.ExactWeakKeyDictionary),
         *_codes_of(torch.fx._symbolic_trace._Patcher),
+        inspect.unwrap(torch._dynamo.utils.dynamo_timed).__code__,  # a generator that is closed when it is freed
     )
 )
 """The code of functions whose exceptions are dropped, and of stock's callbacks of weak references."""

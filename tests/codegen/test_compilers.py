@@ -37,6 +37,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def _forget() -> None:
     build._libraries.clear()
     build._timed_out.clear()
+    build._suspected.clear()
     cache_files.take_problems()
     build._inspect.cache_clear()
     build._with_supported_flags.cache_clear()
@@ -182,6 +183,35 @@ def test_a_compiler_that_hangs_is_waited_for_once(
         assert "set CXX to one" in record.compiles[0].failures[0].message
     assert time.monotonic() - started < 10
     assert len((tmp_path / "runs").read_text().splitlines()) == runs
+
+
+def test_a_compiler_that_hangs_at_each_kernel_is_given_up(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """After a kernel that was not built in time, the next has a short limit; after two, none is tried for a while."""
+    hangs = tmp_path / "hangs"
+    hangs.write_text(
+        f'#!/bin/sh\ncase "$*" in *--version*) exec g++ "$@";; esac\necho >> {tmp_path}/runs\n'
+        f'[ -e {tmp_path}/hang ] && sleep 600\nexec g++ "$@"\n'
+    )
+    hangs.chmod(0o755)
+    monkeypatch.setenv("CXX", str(hangs))
+    build.load(build.TRIVIAL_SOURCE)
+    (tmp_path / "hang").touch()
+    (tmp_path / "runs").unlink()
+    monkeypatch.setenv("CUTAWAY_COMPILE_TIMEOUT", "1")
+    monkeypatch.setattr(build, "VERSION_TIMEOUT_S", 0.3)
+    limits = ["within 1 s", r"within 0\.3 s", "2 kernels in a row; it is tried again in", "2 kernels in a row"]
+    for number, limit in enumerate(limits):
+        with pytest.raises(BuildError, match=limit):
+            build.load(f"// {number}\n{ANSWER}")
+    assert len((tmp_path / "runs").read_text().splitlines()) == 2
+
+    monkeypatch.setattr(build, "_SUSPECTED_S", 0.0)
+    (tmp_path / "hang").unlink()
+    monkeypatch.setenv("CUTAWAY_COMPILE_TIMEOUT", "60")
+    assert _answer(build.load(f"// 4\n{ANSWER}")) == 42
+    assert not build._suspected
 
 
 def test_an_error_in_the_source_shows_the_compilers_output(cache: Path) -> None:

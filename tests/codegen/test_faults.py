@@ -18,6 +18,7 @@ import pytest
 from compiler_core.codegen.build import external
 from compiler_core.errors import TimedOut
 from tests import warm_python
+from tests.cases.processes import is_alive
 
 pytestmark = pytest.mark.slow
 
@@ -223,18 +224,6 @@ def test_each_fault_is_reported_and_results_are_right(name: str, tmp_path: Path)
 
 
 # ---- programs ------------------------------------------------------------------------------------
-
-
-def is_alive(pid: int) -> bool:
-    """Returns whether the process still exists after a few seconds."""
-    for _ in range(100):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return False
-        except (FileNotFoundError, ProcessLookupError):
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def test_a_program_is_ended_with_all_that_it_started(tmp_path: Path) -> None:

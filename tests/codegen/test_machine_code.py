@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import platform
 import re
+import signal
 import textwrap
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from compiler_core import config
 from compiler_core.codegen.machine_code import compiled_forms, line_map
-from compiler_core.errors import BuildError, UsageError
+from compiler_core.codegen.triton import module as triton_module
+from compiler_core.errors import BuildError, TimedOut, UsageError
 from compiler_core.records import Compile, Record, Span
+from compiler_core.support import interrupts
+from tests.cases.processes import is_alive
 
 SOFTMAX = textwrap.dedent("""\
     import triton
@@ -193,20 +199,58 @@ def test_kernel_that_does_not_compile() -> None:
         compiled_forms.compiled_forms(SOFTMAX.replace("tl.exp(x - amax)", "tl.no_such_function(x)"), "sm_90")
 
 
-def test_an_assembler_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def replace_ptxas(monkeypatch: pytest.MonkeyPatch, path: Path, script: str) -> None:
+    """Lets Triton run a shell script as its assembler, except for ``--version``."""
     from triton import knobs
 
-    real = knobs.nvidia.ptxas.path
-    slow = tmp_path / "ptxas"
-    slow.write_text(f'#!/bin/sh\ncase "$*" in *--version*) exec {real} "$@";; esac\nexec sleep 600\n')
-    slow.chmod(0o755)
-    monkeypatch.setenv("TRITON_PTXAS_PATH", str(slow))
-    monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", str(slow))
+    path.write_text(f'#!/bin/sh\ncase "$*" in *--version*) exec {knobs.nvidia.ptxas.path} "$@";; esac\n{script}\n')
+    path.chmod(0o755)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(path))
+    monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", str(path))
+
+
+@pytest.fixture
+def hanging_ptxas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An assembler that starts another process and hangs; returns the file with that process's id."""
+    child = tmp_path / "child"
+    replace_ptxas(monkeypatch, tmp_path / "ptxas", f"sleep 600 & echo $! > {child}.new; mv {child}.new {child}; wait")
+    return child
+
+
+def not_cached(number: float) -> str:
+    return SOFTMAX.replace("tl.exp(x - amax)", f"tl.exp(x - amax) * {number}")
+
+
+def test_an_assembler_that_hangs(hanging_ptxas: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is ended with the processes that it started."""
     monkeypatch.setenv("CUTAWAY_COMPILE_TIMEOUT", "3")
-    with pytest.raises(BuildError, match="softmax for 90: ptxas did not end within its time limit"):
-        compiled_forms.compiled_forms(
-            SOFTMAX.replace("tl.exp(x - amax)", "tl.exp(x - amax) * 1.625"), "sm_90"
-        )  # not cached
+    with pytest.raises(TimedOut, match="softmax for 90: ptxas did not end within 3 s"):
+        compiled_forms.compiled_forms(not_cached(1.625), "sm_90")
+    assert not is_alive(int(hanging_ptxas.read_text()))
+
+
+def test_an_assembler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    replace_ptxas(monkeypatch, tmp_path / "ptxas", 'echo "no space in registers" >&2; exit 1')
+    with pytest.raises(BuildError, match="no space in registers"):
+        compiled_forms.compiled_forms(not_cached(1.75), "sm_90")
+
+
+def test_an_interrupt_while_threads_compile(hanging_ptxas: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends the assemblers, and the call that waits for the threads."""
+
+    def interrupt() -> None:
+        while not hanging_ptxas.exists():
+            time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(triton_module, "current_target", lambda: triton_module.Target("cuda", 90, 32))
+    kernels = [kernel for number in (1.125, 1.25) for kernel in triton_module.load(not_cached(number)).values()]
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    with pytest.raises(KeyboardInterrupt), interrupts.deferred_signals():
+        triton_module.compile_all(kernels)
+    interrupting.join()
+    assert not is_alive(int(hanging_ptxas.read_text()))
 
 
 def test_source_that_does_not_compile() -> None:

@@ -3,6 +3,8 @@ restored."""
 
 from __future__ import annotations
 
+import gc
+import inspect
 import os
 import random
 import signal
@@ -22,7 +24,7 @@ from typing import Any, Literal
 import pytest
 import torch
 from torch._C._dynamo import guards as cpp
-from torch._dynamo.utils import ExactWeakKeyDictionary
+from torch._dynamo.utils import ExactWeakKeyDictionary, dynamo_timed
 from torch.fx._symbolic_trace import _Patcher
 
 import compiler_core
@@ -381,6 +383,31 @@ def test_while_a_record_is_open_an_interrupt_in_a_finalizer_is_raised_a_moment_l
         assert signal.getsignal(signal.SIGINT) == handler
 
 
+def test_no_callback_of_a_weak_reference_runs_when_a_tensor_of_a_compile_is_freed() -> None:
+    """An interrupt would be lost there: PyTorch keeps such references to each tensor that has a fake one."""
+    called: list[str] = []
+
+    def profile(frame: Any, event: str, arg: Any) -> None:
+        if event == "call" and frame.f_code.co_filename == torch.utils.weak.__file__:
+            called.append(frame.f_code.co_name)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        print(end="")
+        y: torch.Tensor = held[0](x)
+        return y.sin().cumsum(0).sum()
+
+    held = [torch.nn.Linear(3, 3), torch.ones(3, 3)]
+    compiled = compiler_core.compile(program, backend="aot_eager")
+    compiled(held[1]).backward()
+    try:
+        sys.setprofile(profile)
+        held.clear()
+        gc.collect()
+    finally:
+        sys.setprofile(None)
+    assert called == []
+
+
 @contextmanager
 def interrupted_in(function: Any) -> Iterator[None]:
     """Sends SIGINT when `function` is first called in the block; one KeyboardInterrupt must be raised, later."""
@@ -429,6 +456,14 @@ def test_an_interrupt_while_stock_frees_what_belongs_to_a_function() -> None:
     with interrupted_in(ExactWeakKeyDictionary._remove_id):
         del key
     assert not held.values
+
+
+def test_an_interrupt_while_a_timer_of_stock_is_freed() -> None:
+    """It is a generator, which Python closes then; what is raised in it is printed and dropped."""
+    timer = dynamo_timed("a phase")
+    timer.__enter__()
+    with interrupted_in(inspect.unwrap(dynamo_timed)):
+        del timer
 
 
 INTERRUPTED_STOCK = """

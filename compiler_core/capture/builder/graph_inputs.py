@@ -26,6 +26,7 @@ class GraphInputs(OutsideObjects):
         super().__init__(scope, policy)
         self.graph = fx.Graph()
         self.mode = FakeMode(shape_env=self.symbols.env, static_shapes=True)
+        self._example_mode: FakeMode | None = None
         self.inputs: list[TensorValue | SymbolicNumber] = []
         self.current_tx: Any = None
         """The interpreter that is running: that of the frame or of an inlined call."""
@@ -118,8 +119,14 @@ class GraphInputs(OutsideObjects):
     def example_inputs(self) -> list[Any]:
         """Returns fake inputs of the graph, as they are when the frame begins."""
         self.symbols.apply_replacements()
-        fresh = FakeMode(shape_env=self.symbols.env, static_shapes=True)
+        fresh = self._example_mode = FakeMode(shape_env=self.symbols.env, static_shapes=True)
         return [self._example_input(value, fresh) for value in self.inputs]
+
+    def forget_real_tensors(self) -> None:
+        """Forgets which outside tensors have fake ones.  Called at the end of a compile."""
+        for mode in (self.mode, self._example_mode):
+            if mode is not None:
+                mode.forget_real_tensors()
 
     def _example_input(self, value: TensorValue | SymbolicNumber, fresh: FakeMode) -> Any:
         if isinstance(value, SymbolicNumber):

@@ -60,6 +60,16 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     _in_operator = False
     """Whether an operator is running: the operators that its fake implementation calls are not called by its kernel."""
 
+    def forget_real_tensors(self) -> None:
+        """Forgets which real tensors have fake ones.
+
+        Otherwise the callback of a weak reference would run whenever one of them is freed, and Python prints and drops
+        an interrupt that arrives there.
+        """
+        describer = self.fake_tensor_converter.meta_converter.describer
+        describer.lookup_tensor.clear()
+        describer.lookup_storage.clear()
+
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _makes_quantised(func, (*args, *(kwargs or {}).values())):
             raise Unsupported("unsupported operation", f"{func} makes a quantised tensor")

@@ -16,6 +16,7 @@ import re
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -46,6 +47,8 @@ CACHE_VERSION = "2"
 """The version of the cache entries; libraries of version 1 were not verified before they were written."""
 VERSION_TIMEOUT_S = 30
 """The time limit of ``--version`` and of building a library of one function."""
+_SUSPECTED_S = 600.0
+"""For how long a compiler that did not end in time is not trusted, unless it builds another kernel."""
 _DESCRIPTORS = "/proc/self/fd"
 
 _libraries: dict[str, ctypes.CDLL] = {}
@@ -53,6 +56,8 @@ _lock = threading.RLock()
 replace_after_fork(sys.modules[__name__], "_lock")
 _timed_out: dict[str, str] = {}
 """The error message of each library (by digest) and compiler that timed out in this process; it is not retried."""
+_suspected: dict[str, tuple[int, float]] = {}
+"""How many kernels in a row a compiler did not end in time, and when the last one was given up."""
 _name_numbers = itertools.count()
 
 
@@ -247,12 +252,17 @@ def _build(source: str, tools: Toolchain, key: str, timeout: float | None = None
     """Builds the library in the first usable location and returns its content."""
     if key in _timed_out:
         raise BuildError(_timed_out[key])
+    timeout = timeout or _kernel_timeout(tools)
     failure: OSError | MissingTool | None = None
     for place in disk_cache.build_locations("cpp"):
         try:
             with disk_cache.build_folder(place) as folder:
-                return _build_in(folder, source, tools, timeout or config.compile_timeout())
+                content = _build_in(folder, source, tools, timeout)
+            _suspected.pop(" ".join(tools.command), None)
+            return content
         except TimedOut as error:
+            shown = " ".join(tools.command)
+            _suspected[shown] = (_suspected.get(shown, (0, 0.0))[0] + 1, time.monotonic())
             _timed_out[key] = f"the C++ compiler {error}; CUTAWAY_COMPILE_TIMEOUT sets the limit, in seconds"
             raise TimedOut(_timed_out[key]) from None
         except (OSError, _UnusableFolder) as error:
@@ -260,6 +270,25 @@ def _build(source: str, tools: Toolchain, key: str, timeout: float | None = None
     if isinstance(failure, MissingTool):
         raise failure
     raise disk_cache.no_build_location(failure)
+
+
+def _kernel_timeout(tools: Toolchain) -> float:
+    """Returns the time limit of a kernel, a short one after a kernel that the compiler did not end in time.
+
+    Raises MissingTool after a second such kernel in a row: a cell of many kernels does not wait for each.
+    """
+    shown = " ".join(tools.command)
+    count, last = _suspected.get(shown, (0, 0.0))
+    left = last + _SUSPECTED_S - time.monotonic()
+    if not count or left < 0:
+        _suspected.pop(shown, None)
+        return config.compile_timeout()
+    if count == 1:
+        return _short_timeout()
+    raise MissingTool(
+        f"the C++ compiler {shown} did not end in time at {count} kernels in a row; it is tried again in {left:.0f} s; "
+        "set CXX to one that ends"
+    )
 
 
 class _UnusableFolder(MissingTool):

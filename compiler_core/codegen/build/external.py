@@ -11,7 +11,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -39,11 +39,17 @@ class CompletedProgram(NamedTuple):
 
 
 def run(
-    command: Sequence[str], *, timeout: float, limit: int = OUTPUT_LIMIT, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    *,
+    timeout: float,
+    limit: int = OUTPUT_LIMIT,
+    environment: Mapping[str, str] | None = None,
+    check: Callable[[], None] = safe_point,
 ) -> CompletedProgram:
     """Runs a program to its end, without input, and returns its exit status and outputs.
 
-    Raises TimedOut if it did not end within `timeout` seconds, OSError if it could not be started.
+    `check` is called every `_POLL_S` seconds or more often; what it raises stops the program.  Raises TimedOut if the
+    program did not end within `timeout` seconds, OSError if it could not be started.
     """
     process = subprocess.Popen(
         command,
@@ -53,7 +59,7 @@ def run(
         env=environment,
         start_new_session=True,
     )
-    outputs = _Outputs(process, limit)
+    outputs = _Outputs(process, limit, check)
     try:
         with ended_with_this_process(process.pid):
             if not outputs.read_until(time.monotonic() + timeout):
@@ -101,10 +107,10 @@ def _error_of(command: Sequence[str], what: str, done: CompletedProgram) -> Buil
 class _Outputs:
     """The outputs of a running program."""
 
-    def __init__(self, process: subprocess.Popen[bytes], limit: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], limit: int, check: Callable[[], None]) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
-        self._process, self._limit = process, limit
+        self._process, self._limit, self._check = process, limit, check
         self._pipes = (process.stdout, process.stderr)
         self.texts = (bytearray(), bytearray())
         self.cut = False
@@ -116,7 +122,7 @@ class _Outputs:
                 os.set_blocking(pipe.fileno(), False)
                 selector.register(pipe, selectors.EVENT_READ, text)
             while selector.get_map():
-                safe_point()
+                self._check()
                 left = deadline - time.monotonic()
                 ready = selector.select(min(max(left, 0), _POLL_S))
                 for key, _ in ready:
@@ -130,7 +136,7 @@ class _Outputs:
         while not _has_ended(self._process):
             if time.monotonic() > deadline:
                 return False
-            safe_point()
+            self._check()
             time.sleep(pause)
             pause = min(2 * pause, _POLL_S)
         return True

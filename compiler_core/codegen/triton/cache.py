@@ -10,6 +10,7 @@ import functools
 import hashlib
 import importlib
 import io
+import os
 import subprocess
 import sys
 import threading
@@ -20,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from compiler_core import config
-from compiler_core.codegen.build import disk_cache
+from compiler_core.codegen.build import disk_cache, external
 from compiler_core.errors import MissingTool
 from compiler_core.support.fork_locks import replace_after_fork
+from compiler_core.support.interrupts import safe_point
 
 _lock = threading.RLock()
 replace_after_fork(sys.modules[__name__], "_lock")
@@ -30,21 +32,58 @@ _MODULES_WITH_SUBPROCESS = ("triton.knobs", "triton.backends.nvidia.compiler", "
 """Triton's modules that run an assembler or a compiler through `subprocess`."""
 
 
-class _SubprocessWithTimeout:
-    """The module `subprocess` with a time limit for each program."""
+class Programs:
+    """The module `subprocess` for Triton: each program runs with a time limit, and is ended with all that it started.
 
-    def __init__(self, seconds: float) -> None:
-        for name in ("run", "check_call", "check_output"):
-            setattr(self, name, functools.partial(getattr(subprocess, name), timeout=seconds))
+    It has the functions of `subprocess` that Triton calls to run a program, without input.  `stop` ends the programs
+    that run, from another thread.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._stopped = threading.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(subprocess, name)
 
+    def stop(self) -> None:
+        """Ends all programs that run; those that are started later end at once."""
+        self._stopped.set()
+
+    def _check(self) -> None:
+        if self._stopped.is_set():
+            raise Stopped
+        safe_point()
+
+    def run(
+        self, command: list[str], *, check: bool = False, stdout: Any = None, stderr: Any = None, **_: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Like `subprocess.run`, for outputs that are dropped, written to a file, or merged.  Raises TimedOut."""
+        done = external.run(command, timeout=self._timeout, check=self._check)
+        merged = done.out + done.err if stderr == subprocess.STDOUT else done.out
+        for text, file in ((merged, stdout), (done.err, stderr)):
+            if hasattr(file, "fileno"):  # Triton's was opened for reading, and its descriptor for both
+                with open(os.dup(file.fileno()), "w", encoding="utf-8") as stream:
+                    stream.write(text)
+        if check and done.status:
+            raise subprocess.CalledProcessError(done.status, command, merged, done.err)
+        return subprocess.CompletedProcess(command, done.status, merged, done.err)
+
+    def check_call(self, command: list[str], **options: Any) -> int:
+        return self.run(command, check=True, **options).returncode
+
+    def check_output(self, command: list[str], **options: Any) -> bytes:
+        return self.run(command, check=True, **options).stdout.encode()
+
+
+class Stopped(Exception):
+    """`Programs.stop` ended a program."""
+
 
 @contextmanager
-def _with_timeout() -> Iterator[None]:
-    """Applies the compile timeout to programs that Triton runs inside the block."""
-    limited, there = _SubprocessWithTimeout(config.compile_timeout()), list[tuple[Any, Any]]()
+def _with_programs(programs: Programs) -> Iterator[None]:
+    """Lets Triton run its programs by `programs` inside the block."""
+    there = list[tuple[Any, Any]]()
     for name in _MODULES_WITH_SUBPROCESS:
         with suppress(ImportError):
             module: Any = importlib.import_module(name)
@@ -52,7 +91,7 @@ def _with_timeout() -> Iterator[None]:
                 there.append((module, module.subprocess))
     try:
         for module, _ in there:
-            module.subprocess = limited
+            module.subprocess = programs
         yield
     finally:
         for module, before in there:
@@ -60,14 +99,16 @@ def _with_timeout() -> Iterator[None]:
 
 
 @contextmanager
-def with_sealed_cache() -> Iterator[None]:
-    """Makes Triton use the kernel cache for kernels compiled inside the block, on any thread."""
+def with_sealed_cache() -> Iterator[Programs]:
+    """Makes Triton use the kernel cache for kernels compiled inside the block, on any thread; returns what runs its
+    programs."""
     from triton import knobs
 
-    with _lock, disk_cache.any_build_folder("triton") as inside, knobs.cache.scope(), _with_timeout():
+    programs = Programs(config.compile_timeout())
+    with _lock, disk_cache.any_build_folder("triton") as inside, knobs.cache.scope(), _with_programs(programs):
         knobs.cache.dir = str(inside)
         knobs.cache.manager_class = _cache_manager()
-        yield
+        yield programs
 
 
 @functools.cache

@@ -19,11 +19,9 @@ import hashlib
 import importlib.util
 import linecache
 import os
-import subprocess
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -32,6 +30,10 @@ import torch
 from compiler_core.codegen.source import Launcher
 from compiler_core.codegen.triton.cache import with_sealed_cache
 from compiler_core.errors import BuildError, MissingTool, TimedOut
+from compiler_core.support.interrupts import safe_point
+
+_POLL_S = 0.1
+"""How often signals are looked for while threads compile."""
 
 
 class Target(NamedTuple):
@@ -101,10 +103,9 @@ def _compile(kernel: TritonKernel, target: Target, aligned: bool) -> Any:
     source = ASTSource(kernel.function, signature, constexprs=constants, attrs=attributes)
     try:
         return triton.compile(source, target=GPUTarget(*target), options=options)
-    except subprocess.TimeoutExpired as error:
-        tool = Path(error.cmd[0]).name
-        message = f"Triton cannot compile {kernel.name} for {target.arch}: {tool} did not end within its time limit"
-        raise TimedOut(f"{message}; CUTAWAY_COMPILE_TIMEOUT sets it, in seconds", kernel.name) from None
+    except TimedOut as error:
+        message = f"Triton cannot compile {kernel.name} for {target.arch}: {error}"
+        raise TimedOut(f"{message}; CUTAWAY_COMPILE_TIMEOUT sets the limit, in seconds", kernel.name) from None
     except Exception as error:
         # Triton's message begins with an excerpt of the kernel and ends with the error
         why = (str(error).strip().splitlines() or [type(error).__name__])[-1]
@@ -144,8 +145,16 @@ def compile_all(kernels: Sequence[TritonKernel]) -> list[Any]:
             return error
 
     different = {id(kernel.function): kernel for kernel in kernels}
-    with with_sealed_cache(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        found = dict(zip(different, pool.map(made, different.values()), strict=True))
+    with with_sealed_cache() as programs, ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        futures = [pool.submit(made, kernel) for kernel in different.values()]
+        try:
+            while wait(futures, timeout=_POLL_S).not_done:
+                safe_point()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            programs.stop()
+            raise
+        found = {function: future.result() for function, future in zip(different, futures, strict=True)}
     return [found[id(kernel.function)] for kernel in kernels]
 
 
