@@ -182,7 +182,8 @@ def _trace(gm: fx.GraphModule, examples: Sequence[Any]) -> tuple[FunctionalRun, 
         with VisibleWrites():
             return run.run_joint(*primals)
 
-    with plain_grad_state(), preserve_node_meta(), fake_mode:
+    symbolic = any(map(fx_symbols.has_symbols, examples))
+    with plain_grad_state(), preserve_node_meta(), fake_mode, fx_symbols.python_decompositions(symbolic):
         fresh = [e.detach() if isinstance(e, torch.Tensor) else e for e in examples]
         return run, make_fx(joint, decomposition_table=rules, tracing_mode="fake")(*fresh)
 

@@ -30,6 +30,7 @@ from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards import GuardSpec, current_gpu_guard, no_dispatch_mode_guard
 from compiler_core.guards.sources import Scope
+from compiler_core.support import fx_symbols
 from compiler_core.support.eager_warnings import CallSite, OperationWarnings, WarningCollector
 from compiler_core.support.fx_graphs import graph_module
 from compiler_core.support.opaque_ops import fake_implementation
@@ -240,7 +241,7 @@ def _fake_execution(fn: Any, args: Any, kwargs: Any, mode: FakeMode, symbols: Sy
     """Returns a function that runs an operation on fake tensors, and keeps nothing else of the capture alive."""
 
     def run() -> Any:
-        with errors_break_graph(fn), mode, muted_fake_log(), symbols.python_dispatcher():
+        with errors_break_graph(fn), mode, muted_fake_log(), fx_symbols.python_decompositions(bool(symbols.sources)):
             return fake_implementation(fn)(*args, **kwargs)
 
     return run

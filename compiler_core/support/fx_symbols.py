@@ -10,11 +10,13 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterable, Mapping, Set
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx as fx
+from torch._dispatch.python import enable_python_dispatcher
 
 from compiler_core.errors import CutawayError
 from compiler_core.support import size_expr
@@ -46,6 +48,20 @@ class Origin:
 
 def is_symbolic(value: Any) -> bool:
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def has_symbols(value: Any) -> bool:
+    """Returns whether a value is symbolic, or a tensor with a symbolic size."""
+    return any(map(is_symbolic, value.shape)) if isinstance(value, torch.Tensor) else is_symbolic(value)
+
+
+def python_decompositions(symbolic: bool) -> AbstractContextManager[None]:
+    """A context in which PyTorch decomposes composite operators in Python, if sizes are symbolic.
+
+    Some C++ decompositions specialize symbolic sizes: that of `linear` for three dimensions does in PyTorch 2.11.
+    """
+    context: AbstractContextManager[None] = enable_python_dispatcher() if symbolic else nullcontext()
+    return context
 
 
 def expression(value: Any) -> Any:

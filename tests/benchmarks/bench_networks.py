@@ -2,10 +2,10 @@
 
     python -m tests.benchmarks.bench_networks [--device cuda] [--only resnet50] [--processes 16] [--limit 400]
 
-Each row is a separate process: processes compile in parallel and are timed one at a time, under a lock.  Milliseconds
-of wall time, lower quartiles of interleaved rounds (what others compile meanwhile slows some rounds); *gain* is the
-time of stock's faster mode divided by that of our faster mode, so above 1 ours is faster.  Errors of stock's and our
-results are relative to eager's.  Networks have random weights, a batch of 8.
+Each row is a separate process: processes compile in parallel and are timed one at a time, while the others stand
+still.  Milliseconds of wall time, lower quartiles of interleaved rounds; *gain* is the time of stock's faster mode
+divided by that of our faster mode, so above 1 ours is faster.  Errors of stock's and our results are relative to
+eager's.  Networks have random weights, a batch of 8.
 For a check without a GPU: `--device cpu --pixels 64 --engines eager stock ours --only mobilenetv3`.
 """
 
@@ -20,11 +20,12 @@ import importlib
 import json
 import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -141,10 +142,29 @@ CASES: dict[str, Callable[[str, int], Prepared]] = {
 
 @contextlib.contextmanager
 def alone(path: str) -> Iterator[None]:
-    """Context manager that holds a lock between processes, by the path of its file."""
+    """Context manager in which the benchmark's other processes stand still, so that they use neither CPU nor GPU.
+
+    `path` is the file by which the processes take turns.
+    """
     with Path(path).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        others = children_of(os.getppid()) - {os.getpid()} if path != os.devnull else set()
+        send(signal.SIGSTOP, others)
+        try:
+            yield
+        finally:
+            send(signal.SIGCONT, others)
+
+
+def children_of(process: int) -> set[int]:
+    lists = Path(f"/proc/{process}/task").glob("*/children")
+    return {int(number) for file in lists for number in file.read_text().split()}
+
+
+def send(signal_number: int, processes: Iterable[int]) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal_number)
 
 
 def measured(case: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -175,6 +195,7 @@ def in_process(case: str, lock: str, options: argparse.Namespace) -> dict[str, A
     try:
         run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=options.limit)
     except subprocess.TimeoutExpired:
+        send(signal.SIGCONT, children_of(os.getpid()))
         return {"problem": f"not done in {options.limit:g} s"}
     if run.returncode:
         return {"problem": f"exit {run.returncode}: {run.stderr.strip()[-300:]}"}

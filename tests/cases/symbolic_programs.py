@@ -96,6 +96,11 @@ PROGRAMS: dict[str, Program] = {
     "adds_in_place": (lambda x: x.add_(1).view(-1), lambda n, m: [torch.randn(n, m)]),
     "views_of_input": (lambda x: (x.sin()[1:], x.view(x.shape[1], -1), x.expand(3, -1, -1)), lambda n, m: [t(n, m)]),
     "views_of_output": (views_of_output, lambda n, m: [t(n, m)]),
+    "linear": (lambda x, w: F.linear(x, w).relu(), lambda n, m: [t(n, m % 40 + 2, 12), t(9, 12)]),
+    "linear_bias": (lambda x, w, b: F.linear(x, w, b).relu(), lambda n, m: [t(n, m % 40 + 2, 12), t(9, 12), t(9)]),
+    "products": (lambda x, y: (x @ y).sin() @ x, lambda n, m: [t(n, m, 6), t(6, m)]),
+    "einsum": (lambda x, w: torch.einsum("bnd,hd->bhn", x, w).tanh(), lambda n, m: [t(n, m, 6), t(4, 6)]),
+    "bilinear": (lambda x, y, w: F.bilinear(x, y, w), lambda n, m: [t(n, m, 3), t(n, m, 4), t(5, 3, 4)]),
 }
 
 
@@ -110,6 +115,26 @@ class Block(nn.Module):
         return next_token_loss(self.head(self.block(self.embedding(tokens))), tokens)
 
 
+class Decoder(nn.Module):
+    """A layer of a language model: norms without means, rotary positions, causal attention, no biases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(50, 16)
+        self.norms = nn.ModuleList(nn.RMSNorm(16) for _ in range(2))
+        self.qkv, self.out = nn.Linear(16, 48, bias=False), nn.Linear(16, 16, bias=False)
+        self.gate, self.up, self.down = (nn.Linear(*size, bias=False) for size in ((16, 40), (16, 40), (40, 16)))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(tokens)
+        q, k, v = self.qkv(self.norms[0](x)).view(*tokens.shape, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        angle = torch.arange(tokens.shape[1])[:, None] * 10.0 ** -torch.arange(4.0).repeat(2)
+        q, k = (part * angle.cos() + torch.cat([-part[..., 4:], part[..., :4]], -1) * angle.sin() for part in (q, k))
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        y = self.norms[1](x)
+        return torch.as_tensor(x + self.down(F.silu(self.gate(y)) * self.up(y)))
+
+
 class Convolutions(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -121,6 +146,7 @@ class Convolutions(nn.Module):
 
 MODULES: dict[str, tuple[Callable[[], nn.Module], Callable[[int, int], torch.Tensor]]] = {
     "transformer": (Block, lambda n, m: torch.randint(0, 50, (n % 7 + 2, m % 30 + 2))),
+    "decoder": (Decoder, lambda n, m: torch.randint(0, 50, (n % 7 + 2, m % 30 + 2))),
     "convolutions": (Convolutions, lambda n, m: t(n % 9 + 2, 3, m % 20 + 8, 12)),
 }
 

@@ -48,12 +48,14 @@ def test_modules(name: str, training: bool) -> None:
     module, draw = kind().train(training), random.Random(name)
     copied = copy.deepcopy(module)
     compiled = compiler_core.compile(module, backend="cpp", dynamic=True, strict=True)
-    for _ in range(3):
-        arguments = [make(draw.choice(SIZES), draw.choice(SIZES))]
-        module.zero_grad()
-        copied.zero_grad()
-        expected = captured.outcome(copied, arguments, True)
-        captured.assert_equal(captured.outcome(module, arguments, True, compiled), expected, 2e-5)
+    with compiler_core.record() as record:
+        for _ in range(3):
+            arguments = [make(draw.choice(SIZES), draw.choice(SIZES))]
+            module.zero_grad()
+            copied.zero_grad()
+            expected = captured.outcome(copied, arguments, True)
+            captured.assert_equal(captured.outcome(module, arguments, True, compiled), expected, 2e-5)
+    assert len(record.compiles) <= (2 if name == "convolutions" else 1)  # PyTorch 2.11 asks for odd sizes in pooling
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="there is no Triton")

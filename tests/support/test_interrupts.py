@@ -396,7 +396,7 @@ def test_no_callback_of_a_weak_reference_runs_when_a_tensor_of_a_compile_is_free
         y: torch.Tensor = held[0](x)
         return y.sin().cumsum(0).sum()
 
-    held = [torch.nn.Linear(3, 3), torch.ones(3, 3)]
+    held: list[Any] = [torch.nn.Linear(3, 3), torch.ones(3, 3)]
     compiled = compiler_core.compile(program, backend="aot_eager")
     compiled(held[1]).backward()
     try:

@@ -19,7 +19,7 @@ import torch
 import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from compiler_core.support.fx_symbols import is_symbolic
+from compiler_core.support.fx_symbols import has_symbols
 
 aten = torch.ops.aten
 
@@ -100,8 +100,7 @@ def _is_faster_channels_last(convolution: fx.Node) -> bool:
 
 def _is_dynamic(node: fx.Node) -> bool:
     """Returns whether the node is an input that has symbolic sizes or is a symbol."""
-    value = node.meta.get("val") if node.op == "placeholder" else None
-    return any(map(is_symbolic, value.shape)) if isinstance(value, torch.Tensor) else is_symbolic(value)
+    return node.op == "placeholder" and has_symbols(node.meta.get("val"))
 
 
 class _ChannelsLastRewriter:

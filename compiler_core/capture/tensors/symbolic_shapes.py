@@ -10,12 +10,10 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import sympy
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch._guards import SLoc
 from torch.fx.experimental.symbolic_shapes import (
@@ -194,11 +192,6 @@ class Symbols:
             self._first_lines[expr] = self.env.line
         else:
             self._derived.append((source, expr, self.env.line))
-
-    def python_dispatcher(self) -> AbstractContextManager[None]:
-        """A context for operations in which those that C++ decomposes for plain sizes only are decomposed in Python."""
-        context: AbstractContextManager[None] = enable_python_dispatcher() if self.sources else nullcontext()
-        return context
 
     # ------------------------------------------------------------ conditions
 
