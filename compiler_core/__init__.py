@@ -23,6 +23,7 @@
     time          times a call as plain PyTorch, compiled, and compiled by stock torch.compile, side by side
     save_trace    writes the time of compiling in Chrome's trace format
     capture_methods   captures a function by each of PyTorch's methods, and says which results are right
+    sweep         compiles many models, each in its own process, and returns a row of results for each
     measure       times the kernels of a record; roofline returns lower bounds of their times
     check_accuracy    compares the values of kernels with eager PyTorch in float64
     compare       compares two records or two compiles, line by line
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from compiler_core.api.pin import Dispatcher
     from compiler_core.api.roofline import roofline
     from compiler_core.api.steer.editing import edit, editable_text, revert, try_edit
+    from compiler_core.api.sweep.sweeping import sweep
     from compiler_core.api.timing.call import time
     from compiler_core.api.timing.chrome_trace import save_trace
     from compiler_core.config import GraphPass
@@ -72,6 +74,7 @@ _EXPORTS = {
     "api.pin": ("Dispatcher",),
     "api.roofline": ("roofline",),
     "api.steer.editing": ("edit", "editable_text", "revert", "try_edit"),
+    "api.sweep.sweeping": ("sweep",),
     "api.timing.call": ("time",),
     "api.timing.chrome_trace": ("save_trace",),
     "records.compare": ("compare",),
@@ -94,6 +97,6 @@ __all__ = [
     "CompileWarning", "Dispatcher", "Explanation", "GraphPass", "GraphPassWarning", "RefusalWarning", "ToolWarning",
     "added_by_autograd", "already_compiled", "assert_compiles", "capture_methods", "check_accuracy", "compare",
     "compile", "disable", "edit", "editable_text", "explain", "export", "frames", "graph_break", "mark_dynamic",
-    "mark_static", "measure", "pin", "read_logs", "record", "reset", "revert", "roofline", "save_trace", "time",
-    "try_edit", "why_kept", "why_static",
+    "mark_static", "measure", "pin", "read_logs", "record", "reset", "revert", "roofline", "save_trace", "sweep",
+    "time", "try_edit", "why_kept", "why_static",
 ]  # fmt: skip

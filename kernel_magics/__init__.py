@@ -14,6 +14,7 @@ For any record:
     Explorer            the widget that shows it
     save                write it as a report, as JSON or as plain files
     write_report        write it as one HTML file
+    write_sweep_page    write the page of a sweep (`compiler_core.sweep`)
 
     reset               close all explorers and free everything that was compiled
 """
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
     from compiler_core.records import Record
     from kernel_magics.display.explorer import Explorer
     from kernel_magics.display.export import save
+    from kernel_magics.display.offline.sweep_page import write_sweep_page
     from kernel_magics.display.record_view import EngineComparison
     from kernel_magics.display.report import write_report
 
 
-_MODULES = {"Explorer": "explorer", "save": "export", "write_report": "report"}
+_MODULES = {"Explorer": "explorer", "save": "export", "write_report": "report",
+            "write_sweep_page": "offline.sweep_page"}  # fmt: skip
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
@@ -141,4 +144,5 @@ __all__ = [
     "save",
     "unload_ipython_extension",
     "write_report",
+    "write_sweep_page",
 ]

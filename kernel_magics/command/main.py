@@ -10,6 +10,7 @@ from typing import Any
 from compiler_core.errors import CutawayError
 from compiler_core.records import Record, RecordError, to_plain
 from compiler_core.records.counts.counts import Counts, count
+from kernel_magics.command import sweep_command
 from kernel_magics.command.text import counts_text, print_json, print_message, print_text
 
 DIFFERENT, TROUBLE, CHECK_FAILED = 1, 2, 3
@@ -47,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     _add_run(commands)
     _add_logs(commands)
     _add_diff(commands)
+    _add_sweep(commands)
     _add_open(commands)
     return top
 
@@ -166,7 +168,7 @@ def _show_run(record: Record | None, options: argparse.Namespace) -> list[str]:
     return failed
 
 
-# ---- logs, diff, open --------------------------------------------------------------------------
+# ---- logs, diff, sweep, open -------------------------------------------------------------------
 
 
 def _add_logs(commands: Any) -> None:
@@ -231,6 +233,20 @@ def _diff(options: argparse.Namespace) -> int:
         print_text(str(comparison))
     differ = any(each.state != "same" and each.aspect not in TIMES for each in comparison.lines)
     return DIFFERENT if differ else 0
+
+
+def _add_sweep(commands: Any) -> None:
+    command = _add(commands, "sweep", "compile many models, one row of results each", sweep_command.EXAMPLES,
+                   sweep_command.MORE)  # fmt: skip
+    sweep_command.add_options(command)
+    command.set_defaults(function=_sweep)
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    failed = sweep_command.run(options)
+    for each in failed:
+        print_message(f"cutaway sweep: {each}")
+    return CHECK_FAILED if failed else 0
 
 
 def _add_open(commands: Any) -> None:
