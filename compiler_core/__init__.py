@@ -18,7 +18,9 @@
     reset         frees everything that was compiled
     CompileWarning    warns of a failure, after which code runs uncompiled; its subclasses: GraphPassWarning,
                       RefusalWarning, ToolWarning
-    already_compiled  records what PyTorch still has of earlier compiles of stock torch.compile
+    already_compiled  returns a record of a function's compiles that are in use, ours or stock's, observed or not
+    decompiled    makes a function from the decompiled code of a compile; its text is in __source__
+    guards_text   returns the guards of a compile as a Python function, with costs and lines as comments
     read_logs     reads the logs that PyTorch writes under TORCH_TRACE into records
     time          times a call as plain PyTorch, compiled, and compiled by stock torch.compile, side by side
     save_trace    writes the time of compiling in Chrome's trace format
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from compiler_core.api.measure import measure
     from compiler_core.api.pin import Dispatcher
     from compiler_core.api.roofline import roofline
+    from compiler_core.api.steer.compiled_before import already_compiled, decompiled, guards_text
     from compiler_core.api.steer.editing import edit, editable_text, revert, try_edit
     from compiler_core.api.sweep.sweeping import sweep
     from compiler_core.api.timing.call import time
@@ -56,7 +59,6 @@ if TYPE_CHECKING:
     from compiler_core.errors import CompileWarning, GraphPassWarning, RefusalWarning, ToolWarning
     from compiler_core.records.compare import compare
     from compiler_core.records.queries import added_by_autograd, why_kept, why_static
-    from compiler_core.stock.cached_compiles import already_compiled
     from compiler_core.stock.trace_logs import read_logs
 
 _EXPORTS = {
@@ -65,7 +67,7 @@ _EXPORTS = {
     "api.export": ("export",),
     "config": ("GraphPass",),
     "errors": ("CompileWarning", "GraphPassWarning", "RefusalWarning", "ToolWarning"),
-    "stock.cached_compiles": ("already_compiled",),
+    "api.steer.compiled_before": ("already_compiled", "decompiled", "guards_text"),
     "stock.trace_logs": ("read_logs",),
     "api.accuracy": ("check_accuracy",),
     "api.assertions.compiles": ("assert_compiles",),
@@ -96,7 +98,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "CompileWarning", "Dispatcher", "Explanation", "GraphPass", "GraphPassWarning", "RefusalWarning", "ToolWarning",
     "added_by_autograd", "already_compiled", "assert_compiles", "capture_methods", "check_accuracy", "compare",
-    "compile", "disable", "edit", "editable_text", "explain", "export", "frames", "graph_break", "mark_dynamic",
-    "mark_static", "measure", "pin", "read_logs", "record", "reset", "revert", "roofline", "save_trace", "sweep",
-    "time", "try_edit", "why_kept", "why_static",
+    "compile", "decompiled", "disable", "edit", "editable_text", "explain", "export", "frames", "graph_break",
+    "guards_text", "mark_dynamic", "mark_static", "measure", "pin", "read_logs", "record", "reset", "revert",
+    "roofline", "save_trace", "sweep", "time", "try_edit", "why_kept", "why_static",
 ]  # fmt: skip

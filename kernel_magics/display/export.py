@@ -13,6 +13,7 @@ from compiler_core.records.steps import steps_text
 
 SUFFIXES = {"python": ".py", "cpp": ".cpp", "triton": ".py", "asm": ".s", "ptx": ".ptx", "mlir": ".mlir", "llvm": ".ll"}
 MAX_NAME_LENGTH = 100
+_IMPORTS = "import math\nfrom math import inf, nan\n\nimport torch\nfrom torch import device\n\n"
 
 
 def check_path(path: str) -> None:
@@ -53,11 +54,13 @@ def save(record: Record, path: str) -> Path:
 def save_folder(record: Record, folder: Path) -> Path:
     """Writes a record as a folder.
 
-    Each text becomes a file ``<compile id>/<artifact>``.  Beside them are ``summary.txt``, ``record.json``, the user's
-    files in ``source``, the steps of the symbolic interpreter (``steps.txt``, if recorded), and for each graph with
-    kernels a Python file that runs on its own (``run_forward.py``, ``run_backward.py``).
+    Each text becomes a file ``<compile id>/<artifact>``; those in Python run on their own.  Beside them are
+    ``summary.txt``, ``record.json``, the user's files in ``source``, the guards with their costs (``guards.py``), the
+    steps of the symbolic interpreter (``steps.txt``, if recorded), and for each graph with kernels a Python file that
+    runs it (``run_forward.py``, ``run_backward.py``).
     """
     from compiler_core.api.standalone_script import standalone_script
+    from compiler_core.api.steer.compiled_before import guards_text
     from kernel_magics.display import summary
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,15 +71,30 @@ def save_folder(record: Record, folder: Path) -> Path:
     folder_names = _UniqueNames(["source"])
     for compile_ in record.compiles:
         inside = folder / folder_names.take(_file_name(compile_.id))
-        file_names = _UniqueNames(["run_forward.py", "run_backward.py", "steps.txt"])
+        file_names = _UniqueNames(["run_forward.py", "run_backward.py", "guards.py", "steps.txt"])
         for artifact in compile_.artifacts:
-            _write(inside / file_names.take(*_artifact_name(artifact)), artifact.text)
+            if artifact.pane != "guards" or artifact.language != "python":
+                _write(inside / file_names.take(*_artifact_name(artifact)), _runnable(artifact))
+        if compile_.guards:
+            _write(inside / "guards.py", guards_text(record, compile_))
         for which in ("forward", "backward"):
             with suppress(UsageError):  # not every graph has kernels, or can stand alone
                 _write(inside / f"run_{which}.py", standalone_script(compile_, which))
         if compile_.steps:
             _write(inside / "steps.txt", steps_text(compile_.steps))
     return folder
+
+
+def _runnable(artifact: Artifact) -> str:
+    """Returns the text of an artifact; Python text with what it needs to run as a file."""
+    text = artifact.text
+    if artifact.language != "python" or artifact.pane == "source":
+        return text
+    if artifact.pane == "decompiled":  # constants that have no text
+        text = re.sub(r"(?<![<\w'\"])<(\w+(?: [\w.<>]+)?)>", r'"\1"', text)
+    if "torch" in text and not re.search(r"^(?:import|from) torch\b", text, re.MULTILINE):
+        text = _IMPORTS + text
+    return text
 
 
 class _UniqueNames:

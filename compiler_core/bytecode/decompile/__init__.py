@@ -1,21 +1,40 @@
 """Decompiles bytecode that the compiler generated into Python statements.
 
-It is meant for what `compiler_core` generates: loads, the call of the graph, unpacking, stores, a branch to two resume
+It is meant for what compilers generate: loads, the call of the graph, unpacking, stores, a branch to two resume
 functions, returns.  Any other instruction becomes a comment with its operands, so that the text is always correct,
 though not always a complete program.
 """
 
+from __future__ import annotations
+
 from types import CodeType
+from typing import Any
 
 from compiler_core.bytecode.decompile.decompiler import Decompiler
 from compiler_core.records import Span
 
-__all__ = ["decompile", "statements"]
+__all__ = ["decompile", "runnable_text", "statements"]
 
 
 def statements(code: CodeType) -> str:
     """Returns the text of `decompile` alone."""
     return decompile(code)[0]
+
+
+def runnable_text(code: CodeType) -> tuple[str, dict[str, Any]]:
+    """Returns the text of a function that does what `code` does, and the constants that it names.
+
+    The text can be executed with the globals of `code`, the constants, and the contents of the cells that it reads.
+
+    Raises:
+        ValueError: an instruction, or an exception handler, has no Python text.
+    """
+    names: dict[str, Any] = {}
+    decompiler = Decompiler(code, names)
+    decompiler.run()
+    if decompiler.unprinted:
+        raise ValueError(f"{code.co_name} cannot be decompiled: {decompiler.unprinted[0]} has no Python text")
+    return "\n".join(decompiler.lines) + "\n", names
 
 
 def decompile(code: CodeType) -> tuple[str, list[Span]]:

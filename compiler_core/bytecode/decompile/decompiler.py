@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from types import CodeType
+from typing import Any
 
 from compiler_core.bytecode import Instruction, disassemble_cached, operand, opset
 from compiler_core.bytecode.decompile.forms import FORMS, StackText, joined_texts
@@ -20,8 +21,11 @@ _CONDITION_TO_CONTINUE = {"TRUE": "not {}", "FALSE": "{}", "NOT_NONE": "{} is No
 class Decompiler(StackInstructions):
     """Executes the instructions of `code` on texts, one control-flow path after the other."""
 
-    def __init__(self, code: CodeType) -> None:
-        super().__init__(f"def {code.co_name}({', '.join(_parameters(code))}):")
+    def __init__(self, code: CodeType, names: dict[str, Any] | None = None) -> None:
+        name = code.co_name if code.co_name.isidentifier() else "function"
+        super().__init__(f"def {name}({', '.join(_parameters(code))}):", names)
+        self.unprinted: list[str] = []
+        """The instructions that became comments."""
         self._instructions, self._where = disassemble_cached(code)
         self._pending: list[tuple[int, list[StackText]]] = [(0, [])]
         self._visited: set[int] = set()
@@ -57,6 +61,8 @@ class Decompiler(StackInstructions):
     def _note_handler(self, instruction: Instruction) -> None:
         """Schedules the handler's code, which is printed after the paths without exceptions."""
         handler = instruction.handler
+        if handler is not None:
+            self.unprinted.append("an exception handler")
         if handler is None or self._where[handler.target] in self._visited:
             return
         stack = [replace(value, instructions=(), is_stable=True) for value in self._stack[: handler.depth]]
@@ -106,12 +112,22 @@ class Decompiler(StackInstructions):
     def _extend_display(self, instruction: Instruction, at: int) -> bool:
         """``[a, *b]`` and ``{**a, **b}``, while the text of the list or dict can still be extended."""
         stars = {"LIST_EXTEND": "*", "DICT_MERGE": "**", "DICT_UPDATE": "**"}.get(instruction.opname)
-        if stars is None or instruction.arg != 1 or len(self._stack) < 2 or self._stack[-2].text[0] not in "[{":
+        if stars is None or len(self._stack) < 1 + (instruction.arg or 0):
             return False
+        if instruction.arg != 1 or self._stack[-2].text[0] not in "[{":
+            return self._extend_object(instruction, at)
         display, more = self._pop_many(2)
         separator = ", " if len(display.text) > 2 else ""
         text = f"{display.text[:-1]}{separator}{stars}{more.inner}{display.text[-1]}"
         self._stack.append(StackText(text, (*display.instructions, *more.instructions, at)))
+        return True
+
+    def _extend_object(self, instruction: Instruction, at: int) -> bool:
+        more = self._pop()
+        extended = self._stable_copy(instruction.arg or 1)
+        self._settle(None)
+        method = "extend" if instruction.opname == "LIST_EXTEND" else "update"
+        self._emit(f"{extended.text}.{method}({more.text})", (*more.instructions, at))
         return True
 
     def _in_place(self, instruction: Instruction, at: int) -> bool:
@@ -184,6 +200,7 @@ class Decompiler(StackInstructions):
         left = f"{', '.join(names)} = " if names else ""
         text = f"# {left}{instruction.opname} {operand(instruction, self._where)} ({joined_texts(values)})"
         self._emit(text, (*instructions_of(values), at))
+        self.unprinted.append(instruction.opname)
         self._stack += [StackText(name, is_stable=True) for name in names]
         if instruction.target is not None:
             self._pending.append((self._where[instruction.target], list(self._stack)))

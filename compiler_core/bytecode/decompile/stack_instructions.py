@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from compiler_core.bytecode import Instruction, constant_text, opset
 from compiler_core.bytecode.decompile.forms import StackText
@@ -17,8 +18,10 @@ STORES = {"STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL"}
 class StackInstructions(StatementWriter):
     """Executes loads, stores and calls.  Each method returns False for other instructions."""
 
-    def __init__(self, header: str) -> None:
+    def __init__(self, header: str, names: dict[str, Any] | None) -> None:
         super().__init__(header)
+        self._names = names
+        """The constants that the text names, to be filled; None: they are described, as ``<code f>``."""
         self._keywords: tuple[str, ...] = ()
 
     def _load(self, instruction: Instruction, at: int) -> bool:
@@ -34,7 +37,7 @@ class StackInstructions(StatementWriter):
             self._loaded.update(instruction.argval)
             self._stack += [StackText(name, (at,), is_stable=True) for name in instruction.argval]
         elif instruction.opname == "LOAD_CONST":
-            text = _constant(instruction.argval)
+            text = self._constant(instruction.argval)
             self._stack.append(StackText(text, (at,), not text.startswith("-"), True, instruction.argval))
         elif instruction.opname in ("LOAD_CLOSURE", "PUSH_NULL"):
             text = _NULL if instruction.opname == "PUSH_NULL" else f"<cell {instruction.argval}>"
@@ -42,6 +45,20 @@ class StackInstructions(StatementWriter):
         else:
             return False
         return True
+
+    def _constant(self, value: object) -> str:
+        """A function that the compiler put among the constants is printed by its name."""
+        name = value.__name__ if inspect.isroutine(value) else ""
+        if self._names is None:
+            return name if name.isidentifier() else constant_text(value)
+        if _is_literal(value):
+            return repr(value)
+        known = next((text for text, held in self._names.items() if held is value), None)
+        if known is None:
+            base = name if name.isidentifier() else f"constant_{type(value).__name__}"
+            known = base if base not in self._names else f"{base}_{len(self._names)}"
+            self._names[known] = value
+        return known
 
     def _push_callable(self, value: StackText, with_null: bool) -> None:
         null = [StackText(_NULL, is_stable=True)] if with_null else []
@@ -127,7 +144,10 @@ def instructions_of(values: Iterable[StackText]) -> Iterator[int]:
     return (i for value in values for i in value.instructions)
 
 
-def _constant(value: object) -> str:
-    """A function that the compiler put among the constants is printed by its name."""
-    name = value.__name__ if inspect.isroutine(value) else ""
-    return name if name.isidentifier() else constant_text(value)
+def _is_literal(value: object) -> bool:
+    """Returns whether a value is what its `repr` evaluates to."""
+    if isinstance(value, tuple) and type(value) is tuple:
+        return all(map(_is_literal, value))
+    if type(value) is float:
+        return value - value == 0
+    return value is None or value is Ellipsis or type(value) in (bool, int, str, bytes)

@@ -1,0 +1,163 @@
+"""Opens what was compiled before: its record, its guards as Python with their costs, and its decompiled code."""
+
+from __future__ import annotations
+
+import ast
+import types
+from dataclasses import replace
+from typing import Any
+
+from compiler_core.api.compiled_function import is_compiled, region_of
+from compiler_core.bytecode.decompile import runnable_text
+from compiler_core.errors import UsageError
+from compiler_core.pipeline.compiled_region import Region
+from compiler_core.records import Compile, Record
+from compiler_core.stock import cached_compiles
+from compiler_core.stock.hooks.torch_internals import cache_entries
+
+
+def already_compiled(fn: Any) -> Record:
+    """Returns a record of the compiles of a function that are in use, whether or not it was observed.
+
+    For our functions it is what was recorded when they were compiled.  For stock `torch.compile` it is what PyTorch
+    still has: guards, bytecode, and Inductor's code and kernels; times, graph breaks and all graphs but the last are
+    known only while a function is compiled and are missing.
+
+    Args:
+        fn: what `compiler_core.compile` or ``torch.compile`` returned; for stock also the plain function, a method or
+            an ``nn.Module``.
+
+    Raises:
+        UsageError: `fn` is something else, or it was not compiled, or was reset since.
+
+    Example::
+
+        compiled = torch.compile(f)
+        compiled(x)
+        print(compiler_core.already_compiled(f).compiles[0].guards)
+    """
+    function = _root(fn)
+    return _ours(function) if is_compiled(function) else cached_compiles.already_compiled(fn)
+
+
+def _root(fn: Any) -> Any:
+    """Returns the function behind a compiled method or module of ours; other objects as they are."""
+    function = getattr(fn, "_compiled_forward", fn)
+    return getattr(function, "__func__", function)
+
+
+def _ours(function: Any) -> Record:
+    region: Region = region_of(function)
+    states = [state for state in region.states.values() if state.entries]
+    if not region.installed():
+        raise UsageError(f"{function.__name__} has no compile in use: call it first")
+    record = next(state.record for state in states if state.frame.kind == "root")
+    frames = []
+    for state in (state for state in region.states.values() if state.record is record):
+        ids = {entry.id for entry in state.entries}
+        frames.append(replace(state.frame, compiles=[each for each in state.frame.compiles if each.id in ids]))
+    frames.sort(key=lambda frame: frame.id)
+    found = replace(record, title=f"{function.__name__}, compiled already", frames=frames, seen=[], comparison=None)
+    in_use = {id(entry.guards) for state in states for entry in state.entries}  # ids are those of their records
+    if others := len(in_use) - len(found.compiles):
+        found.notes = [*record.notes, f"{others} more compiles are in earlier records."]
+    return found
+
+
+# ---------------------------------------------------------------- guards
+
+
+def guards_text(record: Record, compile_: Compile) -> str:
+    """Returns the guards of a compile as the text of a Python function, ``guards(L, G)``.
+
+    Each has its share of the time of checking all of them, and the user's line, as a comment.  What is no Python
+    expression, such as PyTorch's global state, is a comment, too.
+    """
+    total, measured = compile_.guards_ns or 0.0, sum(each.cost_ns or 0.0 for each in compile_.guards)
+    lines = [f"def guards(L, G):  # {len(compile_.guards)} guards, {total / 1000:.1f} us together", "    return ("]
+    first = True
+    for guard in compile_.guards:
+        share = (guard.cost_ns or 0.0) * total / measured if measured else 0.0
+        where = record.line_text(guard.line)
+        why = f"  # {share:.0f} ns{f'; {where}' if where else ''}{'; not checked' if guard.dropped else ''}"
+        code = expression(guard.code)
+        if code is None or guard.dropped:
+            lines.append(f"        # {' '.join(guard.code.split())}{why}")
+            continue
+        lines.append(f"        {'' if first else 'and '}{code}{why}")
+        first = False
+    return "\n".join([*lines, *(["        True"] if first else []), "    )"]) + "\n"
+
+
+def expression(code: str) -> str | None:
+    """Returns the part of a guard's text that is a Python expression on one line, or None."""
+    text = " ".join(code.partition("  #")[0].split())
+    for end in ("", ", type=", " against "):
+        part = text.partition(end)[0] if end else text
+        try:
+            ast.parse(part, mode="eval")
+        except SyntaxError:
+            continue
+        return f"({part})" if " or " in part or " if " in part or "lambda" in part else part
+    return None
+
+
+# ---------------------------------------------------------------- decompiled code
+
+
+def decompiled(compiled: Any, index: int = 0) -> types.FunctionType:
+    """Returns a function made from the decompiled code of one compile; it checks no guards.
+
+    Its text is in ``__source__``.  It calls the same graphs and resume functions as the compiled code.
+
+    Args:
+        compiled: what `compiler_core.compile` or ``torch.compile`` returned, after its first call.
+        index: which compile, the oldest first.
+
+    Raises:
+        UsageError: there is no such compile, or its code has an instruction without Python text.
+
+    Example::
+
+        print(compiler_core.decompiled(compiled).__source__)
+    """
+    root = _root(compiled)
+    if is_compiled(root):
+        fn, codes = root.__wrapped__, [each.replacement for each in region_of(root).installed()]
+    else:
+        fn = cached_compiles.python_function(compiled)
+        codes = [entry.code for entry in reversed(cache_entries(fn.__code__))]
+    if not 0 <= index < len(codes):
+        raise UsageError(f"{fn.__name__} has {len(codes)} compiles, the first is 0")
+    return function_from(codes[index], fn)
+
+
+def function_from(code: types.CodeType, fn: types.FunctionType) -> types.FunctionType:
+    """Returns a function made from the decompiled text of `code`, with the globals, cells and defaults of `fn`.
+
+    Raises:
+        UsageError: the code has an instruction without Python text.
+    """
+    try:
+        text, constants = runnable_text(code)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
+    outside = {name: cell.cell_contents for name, cell in cells if _has_value(cell)}
+    namespace = {**fn.__globals__, **constants, **outside}
+    name = code.co_name if code.co_name.isidentifier() else "function"
+    try:
+        exec(compile(text, f"<decompiled {name}>", "exec"), namespace)
+    except SyntaxError as error:
+        raise UsageError(f"{name} cannot be decompiled: line {error.lineno}: {error.msg}") from None
+    made: types.FunctionType = namespace[name]
+    made.__defaults__, made.__kwdefaults__ = fn.__defaults__, fn.__kwdefaults__
+    made.__source__ = text  # type: ignore[attr-defined]
+    return made
+
+
+def _has_value(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is cell.cell_contents
+    except ValueError:
+        return False

@@ -1,0 +1,162 @@
+"""What was compiled before can be opened: records, guards as Python, decompiled code, and files that run."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import types
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import compiler_core
+from compiler_core.api.steer.compiled_before import expression, function_from
+from compiler_core.api.testing import difference
+from compiler_core.errors import UsageError
+from kernel_magics.display.export import save
+
+CORPUS = ("tests.programs.test_programs", "tests.programs.test_breaks", "tests.programs.test_side_effects")
+pytestmark = pytest.mark.usefixtures("fresh_stock")
+ENGINES = ("core", "torch")
+
+
+def branches(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x = x.cos()
+    if x.mean() > 0:
+        x = x * 2
+    return x + y
+
+
+def two() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.ones(4), torch.ones(4)
+
+
+def test_our_compiles_are_opened_whether_observed_or_not() -> None:
+    compiled = compiler_core.compile(branches, backend="eager", dynamic=False)
+    compiled(*two())
+    record = compiler_core.already_compiled(compiled)
+    assert [frame.kind for frame in record.frames] == ["root", "resume", "resume"]
+    first, _ = record.compiles
+    assert {"captured", "guards", "decompiled"} <= {artifact.name for artifact in first.artifacts}
+    with compiler_core.record() as other:
+        compiled(torch.ones(5), torch.ones(5))
+    both = compiler_core.already_compiled(compiled)
+    assert len(other.compiles) == len(both.compiles) == 2
+    assert both.notes[-1] == "2 more compiles are in earlier records."
+    compiler_core.reset()
+    with pytest.raises(UsageError, match="no compile in use"):
+        compiler_core.already_compiled(compiled)
+
+
+def compiled_with(engine: str, program: Callable[..., Any], backend: str = "eager") -> Any:
+    return (torch.compile if engine == "torch" else compiler_core.compile)(program, backend=backend)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_guards_are_python_and_their_costs_add_up(engine: str) -> None:
+    with compiler_core.record(engine=engine) as record:  # type: ignore[arg-type]
+        compiled_with(engine, branches)(*two())
+    compile_ = record.compiles[0]
+    text = compiler_core.guards_text(record, compile_)
+    ast.parse(text)
+    shares = [int(found) for found in re.findall(r"  # (\d+) ns", text)]
+    assert len(shares) == len(compile_.guards)
+    assert sum(shares) == pytest.approx(compile_.guards_ns, abs=len(shares))
+    assert "ns; x = x.cos()" in text
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("len(L['x']) == 2  # file.py:3", "len(L['x']) == 2"),
+        ("___check_type_id(L['x'], 7), type=<class 'dict'>", "___check_type_id(L['x'], 7)"),
+        ("___check_global_state() against {'a': [1]}", "___check_global_state()"),
+        ("a or b", "(a or b)"),
+        ("ids are none == None", None),
+    ],
+)
+def test_the_expression_of_a_guard(code: str, expected: str | None) -> None:
+    assert expression(code) == expected
+
+
+def programs() -> list[Any]:
+    """Returns the programs of the corpus, with what makes their arguments."""
+    found = []
+    for module in map(importlib.import_module, CORPUS):
+        for name, test in inspect.getmembers(module, inspect.isfunction):
+            outside = inspect.getclosurevars(test).nonlocals
+            if name.startswith("test_") and "program" in outside:
+                found.append(pytest.param(outside["program"], outside["inputs"], id=name))
+    return found
+
+
+def runs_decompiled(engine: str, program: Callable[..., Any], inputs: Callable[[], Any] | None) -> bool:
+    """Returns whether the decompiled code of a program was compared with the compiled code; it may be refused."""
+
+    def arguments() -> Any:
+        torch.manual_seed(0)
+        needed = [p for p in inspect.signature(program).parameters.values() if p.default is p.empty]
+        return inputs() if inputs else tuple(torch.randn(4, 4) for _ in needed)
+
+    compiled = compiled_with(engine, program)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            compiled(*arguments())
+            function = compiler_core.decompiled(compiled)
+            expected = compiled(*arguments())
+        except Exception:  # the program raises, is not compiled, or has an instruction without text
+            return False
+        found = function(*arguments())
+    differs = difference(found, expected, 0.0)
+    assert not differs or "another object" in differs, f"{differs}\n{function.__source__}"  # type: ignore[attr-defined]
+    return True
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "program", [branches, lambda x, y: [x + y, {"k": x * 2}, *(y, y)], lambda x, y: (x @ y).item()]
+)
+def test_decompiled_code_runs_and_gives_the_same_values(engine: str, program: Callable[..., Any]) -> None:
+    assert runs_decompiled(engine, program, two)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("engine", ENGINES)
+def test_decompiled_code_of_the_corpus(engine: str) -> None:
+    ran = 0
+    for program in programs():
+        torch._dynamo.reset()
+        ran += runs_decompiled(engine, *program.values)
+    assert ran >= 200
+
+
+def loops(x: Any) -> Any:
+    for each in x:
+        print(each)
+
+
+def test_code_without_text_is_refused() -> None:
+    with pytest.raises(UsageError, match="cannot be decompiled: FOR_ITER has no Python text"):
+        function_from(loops.__code__, types.FunctionType(loops.__code__, {}))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_each_python_file_of_a_folder_runs(engine: str, tmp_path: Path) -> None:
+    def gradients(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.cos().cos() * y
+
+    with compiler_core.record(engine=engine) as record:  # type: ignore[arg-type]
+        x = torch.ones(4, requires_grad=True)
+        compiled_with(engine, gradients, "aot_eager")(x, x.detach()).sum().backward()
+    save(record, f"{tmp_path}/")
+    files = sorted(file for file in tmp_path.rglob("*.py") if file.parent.name != "source")
+    assert {"guards.py", "decompiled.py", "captured.py", "joint.py"} <= {file.name for file in files}
+    for file in files:
+        exec(compile(file.read_text(), str(file), "exec"), {"__name__": "__main__"})
