@@ -28,6 +28,8 @@
     sweep         compiles many models, each in its own process, and returns a row of results for each
     measure       times the kernels of a record; roofline returns lower bounds of their times
     check_accuracy    compares the values of kernels with eager PyTorch in float64
+    record_ranks  records what this rank of a job compiles, in a file that survives its process
+    compare_ranks     compares all ranks of a job: groups equal ones, and finds the first difference of the others
     compare       compares two records or two compiles, line by line
     why_kept, why_static, added_by_autograd    queries on a record
 
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from compiler_core.api.export import export
     from compiler_core.api.measure import measure
     from compiler_core.api.pin import Dispatcher
+    from compiler_core.api.ranks.reading import compare_ranks
+    from compiler_core.api.recording import record_ranks
     from compiler_core.api.roofline import roofline
     from compiler_core.api.steer.compiled_before import already_compiled, decompiled, guards_text
     from compiler_core.api.steer.editing import edit, editable_text, revert, try_edit
@@ -74,6 +78,8 @@ _EXPORTS = {
     "api.capture_methods": ("capture_methods",),
     "api.measure": ("measure",),
     "api.pin": ("Dispatcher",),
+    "api.ranks.reading": ("compare_ranks",),
+    "api.recording": ("record_ranks",),
     "api.roofline": ("roofline",),
     "api.steer.editing": ("edit", "editable_text", "revert", "try_edit"),
     "api.sweep.sweeping": ("sweep",),
@@ -98,7 +104,8 @@ def __dir__() -> list[str]:
 __all__ = [
     "CompileWarning", "Dispatcher", "Explanation", "GraphPass", "GraphPassWarning", "RefusalWarning", "ToolWarning",
     "added_by_autograd", "already_compiled", "assert_compiles", "capture_methods", "check_accuracy", "compare",
-    "compile", "decompiled", "disable", "edit", "editable_text", "explain", "export", "frames", "graph_break",
-    "guards_text", "mark_dynamic", "mark_static", "measure", "pin", "read_logs", "record", "reset", "revert",
-    "roofline", "save_trace", "sweep", "time", "try_edit", "why_kept", "why_static",
+    "compare_ranks", "compile", "decompiled", "disable", "edit", "editable_text", "explain", "export", "frames",
+    "graph_break", "guards_text", "mark_dynamic", "mark_static", "measure", "pin", "read_logs", "record",
+    "record_ranks", "reset", "revert", "roofline", "save_trace", "sweep", "time", "try_edit", "why_kept",
+    "why_static",
 ]  # fmt: skip

@@ -175,6 +175,18 @@ def _expand(path: str, variable: str) -> Path:
         raise MissingTool(f"{variable} is {path!r}, but {why}; set it to another folder") from None
 
 
+def ranks_folder() -> Path | None:
+    """Returns the folder in which each rank of a job writes its file: ``$CUTAWAY_RANKS``; None if it is not set."""
+    folder = os.environ.get("CUTAWAY_RANKS")
+    return _expand(folder, "CUTAWAY_RANKS") if folder else None
+
+
+def rank() -> int | None:
+    """Returns this process's rank as ``torchrun``, Slurm or MPI set it; None if none of them did."""
+    values = map(os.environ.get, ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))
+    return next((int(value) for value in values if value and value.isdigit()), None)
+
+
 def compile_timeout() -> float:
     """Returns the most seconds that a C++ or GPU compiler may take: ``$CUTAWAY_COMPILE_TIMEOUT``, else 300."""
     value = os.environ.get("CUTAWAY_COMPILE_TIMEOUT") or "300"

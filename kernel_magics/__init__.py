@@ -14,6 +14,7 @@ For any record:
     Explorer            the widget that shows it
     save                write it as a report, as JSON or as plain files
     write_report        write it as one HTML file
+    write_ranks_page    write the page of a job's ranks (`compiler_core.compare_ranks`)
     write_sweep_page    write the page of a sweep (`compiler_core.sweep`)
 
     reset               close all explorers and free everything that was compiled
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
     from compiler_core.records import Record
     from kernel_magics.display.explorer import Explorer
     from kernel_magics.display.export import save
+    from kernel_magics.display.offline.ranks_page import write_ranks_page
     from kernel_magics.display.offline.sweep_page import write_sweep_page
     from kernel_magics.display.record_view import EngineComparison
     from kernel_magics.display.report import write_report
 
 
 _MODULES = {"Explorer": "explorer", "save": "export", "write_report": "report",
-            "write_sweep_page": "offline.sweep_page"}  # fmt: skip
+            "write_ranks_page": "offline.ranks_page", "write_sweep_page": "offline.sweep_page"}  # fmt: skip
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
@@ -143,6 +145,7 @@ __all__ = [
     "reset",
     "save",
     "unload_ipython_extension",
+    "write_ranks_page",
     "write_report",
     "write_sweep_page",
 ]

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime
+import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal
 
 import torch
 
+from compiler_core import config
 from compiler_core.records import Record
+from compiler_core.records.ranks.journal import Journal
 from compiler_core.support.interrupts import kept_handlers
 
 _open_records: list[Record] = []
+_rank_files: dict[int, Path] = {}
+"""The files of the processes that record their rank: of this one, and of the one that it was forked from."""
 
 
 @contextmanager
@@ -72,7 +79,52 @@ def new_record(title: str = "") -> Record:
 
 def open_record() -> Record | None:
     """Returns the innermost open record, or None."""
+    if not _open_records and config.ranks_folder() is not None:
+        record_ranks()
     return _open_records[-1] if _open_records else None
+
+
+def record_ranks(folder: str | Path | None = None, rank: int | None = None) -> Path:
+    """Records everything that this process compiles from now on, by our compiler and by stock's, in its own files.
+
+    Each rank of a job calls it once, after which its files can be opened at any time, also when it is killed:
+    ``rank_N_PID.log``, PyTorch's structured trace, and ``rank_N_PID.jsonl`` of our compiler.  With ``CUTAWAY_RANKS``
+    in the environment a process that compiles with this package need not call it.
+
+    Args:
+        folder: where the files are written; by default ``$CUTAWAY_RANKS``, else ``ranks``.
+        rank: the number of this rank; by default that of ``torchrun``, Slurm, MPI or `torch.distributed`.
+
+    Returns:
+        The path of the files, without their endings.
+
+    Example::
+
+        compiler_core.record_ranks("ranks/")  # in train.py, under torchrun
+        compiler_core.compare_ranks("ranks/")  # afterwards, anywhere
+    """
+    process = os.getpid()
+    if process in _rank_files:
+        return _rank_files[process]
+    from compiler_core.stock.hooks.trace_file import write_trace
+
+    target = Path(folder or config.ranks_folder() or "ranks").absolute()
+    number = _rank() if rank is None else rank
+    path = _rank_files[process] = target / f"rank_{number}_{process}"
+    write_trace(path.with_name(f"{path.name}.log"))
+    opened = new_record(f"rank {number}")
+    _open_records.insert(0, opened)
+    journal = Journal(opened, path.with_name(f"{path.name}.jsonl"))
+    atexit.register(journal.close)
+    return path
+
+
+def _rank() -> int:
+    """Returns the rank of this process, 0 if it belongs to no job."""
+    known = config.rank()
+    if known is None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        known = torch.distributed.get_rank()
+    return known or 0
 
 
 def _cutaway_version() -> str:

@@ -2,15 +2,18 @@
 
 A file is read in chunks, and events are kept up to a budget (`compiler_core.records.limits`), so memory stays bounded
 for logs of any length; the record's notes count what was left out.  Logs are untrusted input: nothing in them is run,
-and text that PyTorch would not write raises a `RecordError` with the file and the line.
+and text that PyTorch would not write raises a `RecordError` with the file and the line, or is left out with a note.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
 import sys
+import typing
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -35,13 +38,20 @@ _RANK = re.compile(r"rank_(\d+)")
 _SKIPPED_EVENTS = (b'{"describe_', b'{"link"', b'{"dump_file"')
 
 
-def read_logs(path: str | Path, progress: Progress | None = None, budget: int = limits.MEMORY) -> list[Record]:
+MAX_DAMAGE_NOTED = 5
+"""Damaged entries that a note names."""
+
+
+def read_logs(
+    path: str | Path, progress: Progress | None = None, budget: int = limits.MEMORY, *, strict: bool = True
+) -> list[Record]:
     """Reads the logs that PyTorch wrote under ``TORCH_TRACE``.
 
     Args:
-        path: a folder, of which all ``*.log`` files are read, or one file.
+        path: a folder, of which all files ``*.log`` and ``*.log.gz`` are read, or one file.
         progress: called after each chunk with the bytes read so far and the bytes of all files.
         budget: the bytes of memory that all records together may take; each file gets an equal share.
+        strict: a damaged entry is an error; with False it is left out, and a note of the record says so.
 
     Returns:
         A record for each file, in the order of the file names; its title is ``rank N`` if the file name has one.
@@ -55,30 +65,52 @@ def read_logs(path: str | Path, progress: Progress | None = None, budget: int = 
             print(record.title, len(record.compiles))
     """
     path = Path(path)
-    files = sorted(path.glob("*.log")) if path.is_dir() else [path]
+    files = sorted([*path.glob("*.log"), *path.glob("*.log.gz")]) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
         raise RecordError(f"{path}: there is no log")
     total = sum(file.stat().st_size for file in files)
     done, records = 0, []
     for file in files:
-        reader = LogReader(file, budget // len(files))
-        with file.open("rb") as stream:
-            for size in reader.read(stream, os.fstat(stream.fileno()).st_size):
-                done += size
-                if progress is not None:
-                    progress(done, total)
-        records.append(reader.close())
+
+        def report(read: int, before: int = done) -> None:
+            if progress is not None:
+                progress(before + read, total)
+
+        records.append(read_log(file, budget // len(files), strict=strict, progress=report))
+        done += file.stat().st_size
     return records
+
+
+def read_log(
+    file: Path, budget: int = limits.MEMORY, *, strict: bool = True, progress: Callable[[int], Any] = lambda read: None
+) -> Record:
+    """Reads one log, as `read_logs` does; `progress` is called with the bytes of the file that are read."""
+    reader = LogReader(file, budget, strict)
+    with file.open("rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if file.suffix != ".gz":
+            for _ in reader.read(stream, size):
+                progress(stream.tell())
+            return reader.close()
+        with gzip.open(stream) as unpacked:
+            try:
+                for _ in reader.read(typing.cast(BinaryIO, unpacked)):
+                    progress(min(stream.tell(), size))
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                reader.cannot_unpack(error)
+    return reader.close()
 
 
 class LogReader:
     """Reads one file into a record."""
 
-    def __init__(self, file: Path, budget: int) -> None:
+    def __init__(self, file: Path, budget: int, strict: bool = True) -> None:
         rank = _RANK.search(file.name)
         self.record = Record(engine="torch", title=f"rank {rank[1]}" if rank else file.name)
         self._builder = RecordBuilder(self.record, None, read_files=False, budget=budget - budget // 8)
-        self._file = file
+        self._file, self._strict = file, strict
+        self._damaged: list[str] = []
+        self._damaged_count = self._read_count = 0
         self._line = 1
         self._texts: dict[str, str] = {}
         """Payloads by PyTorch's digest, so that equal texts are held once."""
@@ -91,7 +123,7 @@ class LogReader:
             size -= len(chunk)
             *entries, rest = _ENTRY.split(rest + chunk)
             for entry in entries:
-                self._read_entry(entry)
+                self._read_or_skip(entry)
             if len(rest) > MAX_ENTRY_BYTES:
                 raise self._error(f"an entry of more than {MAX_ENTRY_BYTES:,} bytes")
             self._builder.process_pending()
@@ -99,13 +131,39 @@ class LogReader:
         if not size and stream.read(1):  # the last entry may be incomplete
             self.record.notes.append("The log grew while it was read; what was added is left out.")
         elif rest:
-            self._read_entry(rest.removesuffix(b"\n"))
+            self._read_or_skip(rest.removesuffix(b"\n"))
         self._builder.process_pending()
 
     def close(self) -> Record:
         """Finishes and returns the record."""
+        if self._damaged_count and not self._read_count:
+            raise RecordError(self._damaged[0])
         self._builder.close()
+        if self._damaged_count:
+            more = self._damaged_count - len(self._damaged)
+            named = "; ".join(self._damaged) + (f"; and {more:,} more" if more else "")
+            self.record.notes.append(f"Damaged entries are left out, {self._damaged_count:,}: {named}.")
         return self.record
+
+    def cannot_unpack(self, error: Exception) -> None:
+        """Notes that the rest of a compressed file cannot be read; raises RecordError if the reader is strict."""
+        if self._strict:
+            raise RecordError(f"{self._file}: the compressed file is damaged: {error}") from None
+        self.record.notes.append(f"The compressed file is damaged or ends early, its rest is left out: {error}.")
+
+    def _read_or_skip(self, entry: bytes) -> None:
+        """Reads an entry; a damaged one is left out, unless the reader is strict."""
+        line = self._line
+        try:
+            self._read_entry(entry)
+            self._read_count += 1
+        except RecordError as error:
+            if self._strict:
+                raise
+            self._damaged_count += 1
+            if len(self._damaged) < MAX_DAMAGE_NOTED:
+                self._damaged.append(limits.truncate(str(error), 300))
+        self._line = line + entry.count(b"\n") + 1
 
     def _read_entry(self, entry: bytes) -> None:
         head = _HEAD.match(entry)
@@ -115,7 +173,6 @@ class LogReader:
             end = entry.find(b"\n")
             metadata = entry[head.end() : end if end >= 0 else len(entry)]
             self._add_event(metadata, entry[end:] if end >= 0 else None)
-        self._line += entry.count(b"\n") + 1
 
     def _add_event(self, metadata: bytes, payload: bytes | None) -> None:
         if len(metadata) > MAX_METADATA_BYTES:

@@ -105,6 +105,7 @@ def _add_run(commands: Any) -> None:
         "  cutaway run train.py --epochs 1\n"
         "  cutaway run --save report.html train.py\n"
         "  cutaway run --engine core --save ours.json train.py\n"
+        "  torchrun --nproc-per-node 8 --no-python cutaway run --ranks ranks/ train.py\n"
         "  cutaway run --json --fail-on breaks,recompiles -m package.train > result.json\n",
         "\n\nThe script runs as under `python script.py`.  Options of cutaway come before its name.  A summary is\n"
         "printed on standard error when it ends; --json prints it as the last line of standard output.",
@@ -121,6 +122,11 @@ def _add_run(commands: Any) -> None:
         action="append",
         default=[],
         help="write the record: NAME.html (a report), NAME.json, NAME.trace.json (times), DIR/; may be repeated",
+    )
+    command.add_argument(
+        "--ranks",
+        metavar="FOLDER",
+        help="write a file for this rank of a job, which can be opened if the rank dies; no summary, no --save",
     )
     _add_checks(command)
     command.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
@@ -144,7 +150,7 @@ def _run(options: argparse.Namespace) -> int:
     def on_finish(record: Record | None) -> None:
         failed.extend(_show_run(record, options))
 
-    run(script, ScriptRecording(options.script, options.engine, on_finish))
+    run(script, ScriptRecording(options.script, options.engine, on_finish, options.ranks))
     return CHECK_FAILED if failed else 0
 
 
@@ -152,6 +158,8 @@ def _show_run(record: Record | None, options: argparse.Namespace) -> list[str]:
     """Saves and prints the record of a script; returns the checks that failed."""
     from kernel_magics.display.export import save
 
+    if options.ranks:
+        return []
     sys.stdout.flush()
     record = record or Record(engine=options.engine, title=options.script, notes=["The script compiled nothing."])
     written = [str(save(record, path)) for path in options.save]
@@ -212,12 +220,16 @@ def _add_diff(commands: Any) -> None:
     command = _add(
         commands,
         "diff",
-        "compare two records line by line",
-        "  cutaway diff before.json after.json\n  cutaway diff --json before.json after.json | jq .totals\n",
-        "\n\nBoth are records (.json) or logs.  Times alone do not make two records differ.",
+        "compare two records line by line, or all ranks of a job",
+        "  cutaway diff before.json after.json\n"
+        "  cutaway diff --json before.json after.json | jq .totals\n"
+        "  cutaway diff ranks/ --page out/     # all ranks of a job\n",
+        "\n\nA and B are records (.json) or logs.  A folder alone has the files of a job's ranks.  Times alone do not\n"
+        "make two records or ranks differ.",
     )
-    command.add_argument("before", metavar="A", help="a record or a log")
-    command.add_argument("after", metavar="B", help="a record or a log")
+    command.add_argument("before", metavar="A", help="a record, a log, or a folder of ranks")
+    command.add_argument("after", metavar="B", nargs="?", help="a record or a log")
+    command.add_argument("--page", metavar="FOLDER", help="of ranks: write their page, with explorers")
     command.set_defaults(function=_diff)
 
 
@@ -226,6 +238,8 @@ def _diff(options: argparse.Namespace) -> int:
     from compiler_core.records.line_facts import TIMES
     from kernel_magics.command.read import read_one
 
+    if options.after is None:
+        return _diff_ranks(options)
     comparison = compare(read_one(options.before), read_one(options.after))
     if options.json:
         print_json(to_plain(comparison))
@@ -233,6 +247,27 @@ def _diff(options: argparse.Namespace) -> int:
         print_text(str(comparison))
     differ = any(each.state != "same" and each.aspect not in TIMES for each in comparison.lines)
     return DIFFERENT if differ else 0
+
+
+def _diff_ranks(options: argparse.Namespace) -> int:
+    from compiler_core.api.ranks.reading import compare_ranks
+    from kernel_magics.command.text import Progress
+
+    progress = Progress("reading", unit_name=" files")
+    if options.page:
+        from kernel_magics.display.offline.ranks_page import write_ranks_page
+
+        path, comparison = write_ranks_page(options.before, options.page, progress)
+    else:
+        comparison = compare_ranks(options.before, progress=progress)
+    progress.close()
+    if options.json:
+        print_json(comparison.as_json())
+    else:
+        print_text(str(comparison))
+    if options.page:
+        print_message(f"written: {path}")
+    return DIFFERENT if len(comparison.groups) > 1 or comparison.missing else 0
 
 
 def _add_sweep(commands: Any) -> None:

@@ -12,7 +12,8 @@ def read_records(path: str) -> list[Record]:
     """Reads what is at `path`.
 
     Args:
-        path: a record (``.json``), a log that PyTorch wrote under ``TORCH_TRACE``, or a folder of logs.
+        path: a record (``.json``), a rank's file (``.jsonl``), a log that PyTorch wrote under ``TORCH_TRACE``, or a
+            folder of logs.  Damaged entries of a log are left out, with a note.
 
     Raises:
         RecordError: there is nothing that can be read; the message says where and why.
@@ -27,11 +28,15 @@ def read_records(path: str) -> list[Record]:
             raise RecordError(f"{path}: {error}") from None
         record.title = record.title or target.stem
         return [record]
+    if target.is_file() and target.suffix == ".jsonl":
+        from compiler_core.records.ranks.journal import read_journal
+
+        return [read_journal(target)]
     from compiler_core.stock.trace_logs import read_logs
 
     progress = Progress("reading", 1e6, " MB")
     try:
-        return read_logs(target, progress)
+        return read_logs(target, progress, strict=False)
     finally:
         progress.close()
 

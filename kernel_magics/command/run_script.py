@@ -47,16 +47,19 @@ class Script:
 class ScriptRecording:
     """The record of one script; `finish` closes it and calls `on_finish` once, also when the script raised."""
 
-    def __init__(self, title: str, engine: Engine, on_finish: Callable[[Record | None], Any]) -> None:
+    def __init__(
+        self, title: str, engine: Engine, on_finish: Callable[[Record | None], Any], ranks: str | None = None
+    ) -> None:
+        """`ranks`: the folder in which `record_ranks` writes, in place of a record."""
         self.record: Record | None = None
-        self._title, self._engine, self._on_finish = title, engine, on_finish
+        self._title, self._engine, self._on_finish, self._ranks = title, engine, on_finish, ranks
         self._stack = ExitStack()
         self._process = os.getpid()
         self._finished = False
 
     def start(self) -> None:
         """Records from the moment on at which the script imports the compiler."""
-        name = _STARTS[self._engine]
+        name = _STARTS["torch" if self._ranks else self._engine]
         if name in sys.modules:
             self._open()
         else:
@@ -72,8 +75,11 @@ class ScriptRecording:
         self._on_finish(self.record)
 
     def _open(self) -> None:
-        from compiler_core.api.recording import record
+        from compiler_core.api.recording import record, record_ranks
 
+        if self._ranks:
+            record_ranks(self._ranks)
+            return
         self.record = self._stack.enter_context(record(self._title, engine=self._engine))
         if self._engine == "core":
             self._stack.enter_context(_torch_compile_by_core(self.record))

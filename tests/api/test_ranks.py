@@ -1,0 +1,252 @@
+"""The ranks of a job: their files survive them, equal ranks are grouped, and the first difference is named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import compiler_core
+from compiler_core import compare_ranks
+from compiler_core.records import Record, RecordError
+from compiler_core.records.ranks.comparison import compare_rank_facts, ranges
+from compiler_core.records.ranks.facts import Fact, RankFacts
+from compiler_core.records.ranks.journal import Journal, read_journal
+from compiler_core.stock.trace_logs import read_logs
+from kernel_magics.command.main import main
+from kernel_magics.display.offline.ranks_page import write_ranks_page
+from tests.api.rank_programs import run_job
+
+ROOT = Path(__file__).parents[2]
+
+
+def program(x: torch.Tensor, flag: bool = False) -> torch.Tensor:
+    y = x * 2
+    if flag:
+        y = y.sin()
+    print("break")
+    return y.sum()
+
+
+LINE = program.__code__.co_firstlineno + 1
+
+
+def recorded(size: int = 512, flag: bool = False, journal: Path | None = None) -> Record:
+    with compiler_core.record("rank") as record:
+        writer = Journal(record, journal) if journal else None
+        compiler_core.compile(program, backend="eager")(torch.ones(size), flag)
+    if writer:
+        writer.close()
+    return record
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A record of size 512, and one of size 511."""
+    folder = tmp_path_factory.mktemp("records")
+    return recorded().save(folder / "512.json"), recorded(511).save(folder / "511.json")
+
+
+def test_one_of_64_ranks_is_found_with_its_line(two: tuple[Path, Path], tmp_path: Path) -> None:
+    for rank in range(64):
+        shutil.copy(two[rank == 7], tmp_path / f"rank_{rank}.json")
+    began = time.process_time()
+    comparison = compare_ranks(tmp_path)
+    assert time.process_time() - began < 10
+    assert [len(group.ranks) for group in comparison.groups] == [63, 1]
+    lines = str(comparison).splitlines()
+    assert lines[:2] == ["63 alike", f"rank 7 differs at test_ranks.py:{LINE}: size 511, the others 512"]
+    assert comparison.groups[0].name == "ranks 0 to 6, 8 to 63"
+    assert {each.kind for each in comparison.groups[1].divergences} == {"guard", "graph"}
+
+
+def test_what_is_left_out_is_named(two: tuple[Path, Path], tmp_path: Path) -> None:
+    for rank in (0, 1, 4):
+        shutil.copy(two[0], tmp_path / f"rank_{rank}_9.json")
+    shutil.copy(two[1], tmp_path / "rank_1_8.json")
+    os.utime(tmp_path / "rank_1_8.json", (1, 1))
+    (tmp_path / "rank_3.log").write_text("no log")
+    comparison = compare_ranks(tmp_path)
+    assert [len(group.ranks) for group in comparison.groups] == [3]
+    assert comparison.missing == [2, 3]
+    assert any("rank_1_8.json is left out: rank_1_9.json is of the same rank" in note for note in comparison.notes)
+    assert any("rank_3.log is left out: " in note for note in comparison.notes)
+    assert str(comparison).splitlines()[:2] == ["3 alike", "missing: ranks 2, 3"]
+    with pytest.raises(RecordError, match="there is no file of a rank"):
+        compare_ranks(tmp_path / "none")
+
+
+def fact(kind: str, line: int, text: str) -> Fact:
+    return Fact(kind, "0/0", "/a/model.py", line, text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("others", "here", "expected"),
+    [
+        (["1 a", "2 b"], ["1 a", "3 c", "2 b"], "model.py:3: graph c, the others nothing"),
+        (["1 a", "2 b"], ["2 b"], "model.py:1: graph nothing, the others a"),
+        (["1 a"], ["1 a", "2 b"], "model.py:2: graph b, the others nothing"),
+        (["1 mm f32[8, 512]"], ["1 mm f32[8, 511]"], "model.py:1: size 511, the others 512"),
+        (["1 k == 3"], ["1 k == 4"], "model.py:1: graph 4, the others 3"),
+        (["1 a", "2 b"], ["2 b", "1 a"], "model.py:1: graph nothing, the others a"),
+    ],
+)
+def test_the_first_difference(others: list[str], here: list[str], expected: str) -> None:
+    def facts(texts: list[str]) -> list[Fact]:
+        return [fact("graph", int(text[0]), text[2:]) for text in texts]
+
+    ranks = [RankFacts("a", 0, facts(others)), RankFacts("b", 1, facts(others)), RankFacts("c", 2, facts(here))]
+    (_, group) = compare_rank_facts(ranks).groups
+    if len(here) == len(others) == 2:
+        expected = str(group.first)  # either line is right
+        assert group.first is not None
+    assert str(group.first) == expected
+
+
+def test_slow_ranks_and_ranges() -> None:
+    ranks = [RankFacts(str(n), n, [], compile_seconds=10.0 + 20 * (n == 3)) for n in range(5)]
+    assert [each.rank for each in compare_rank_facts(ranks).slow] == [3]
+    assert "3 compiled for 30 s, the median is 10 s" in str(compare_rank_facts(ranks))
+    assert ranges([5, 1, 2, 3, 9, 10]) == "1 to 3, 5, 9, 10"
+
+
+def test_a_journal_is_the_record(tmp_path: Path) -> None:
+    file = tmp_path / "rank_0.jsonl"
+    record = recorded(journal=file)
+    read = read_journal(file)
+    assert [each.id for each in read.compiles] == [each.id for each in record.compiles]
+    assert read.compiles == record.compiles
+    assert read.sources == record.sources
+    assert [each.title for each in read.problems] == [each.title for each in record.problems]
+
+
+def test_a_journal_that_ends_early_or_is_damaged_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "rank_0.jsonl"
+    recorded(journal=file)
+    lines = file.read_bytes().splitlines(keepends=True)
+    compile_lines = [n for n, line in enumerate(lines) if b'"compile":' in line]
+    last = max(compile_lines)
+    file.write_bytes(b"".join([*lines[:last], lines[last][:100]]))
+    read = read_journal(file)
+    assert len(read.compiles) == len(compile_lines) - 1
+    assert read.notes == ["The last entry is incomplete: the process ended while it was written."]
+    for n in range(1, len(lines)):
+        file.write_bytes(b"".join([*lines[:n], b"{damaged\n", *lines[n + 1 :]]))
+        assert read_journal(file).notes == [f"Line {n + 1} is damaged and left out."]
+    file.write_bytes(b"[]\n")
+    with pytest.raises(RecordError, match="not a journal"):
+        read_journal(file)
+
+
+HEAD = "V1124 10:00:00.000000 1 torch/_logging/structured.py:28] "
+
+
+def log_text(count: int = 3) -> str:
+    starts = [
+        {"dynamo_start": {"stack": []}, "rank": 5, "frame_id": n, "frame_compile_id": 0, "attempt": 0}
+        for n in range(count)
+    ]
+    return "".join(f"{HEAD}{json.dumps(each)}\n" for each in starts)
+
+
+def test_damaged_and_compressed_logs_are_read(tmp_path: Path) -> None:
+    lines = log_text().splitlines(keepends=True)
+    (tmp_path / "a.log").write_text(lines[0] + f"{HEAD}{{damaged\n" + lines[1] + lines[2][:-30])
+    (record,) = read_logs(tmp_path / "a.log", strict=False)
+    assert [each.id for each in record.compiles] == ["0/0", "1/0"]
+    (note,) = record.notes
+    assert note.startswith("Damaged entries are left out, 2: ")
+    assert "a.log:2: not JSON" in note
+    assert "a.log:4: not JSON" in note
+    packed = gzip.compress(log_text().encode())
+    (tmp_path / "b.log.gz").write_bytes(packed)
+    assert len(read_logs(tmp_path / "b.log.gz")[0].compiles) == 3
+    (tmp_path / "b.log.gz").write_bytes(packed[:-20])
+    (record,) = read_logs(tmp_path / "b.log.gz", strict=False)
+    assert record.notes[0].startswith("The compressed file is damaged or ends early")
+    with pytest.raises(RecordError, match="the compressed file is damaged"):
+        read_logs(tmp_path / "b.log.gz")
+    (tmp_path / "c.log").write_text("this is no log\n")
+    with pytest.raises(RecordError, match="does not begin as"):
+        read_logs(tmp_path / "c.log", strict=False)
+
+
+def test_the_rank_is_found_in_the_log(tmp_path: Path) -> None:
+    (tmp_path / "dedicated_log_torch_trace_x.log").write_text(log_text())
+    comparison = compare_ranks(tmp_path)
+    assert ([each.rank for each in comparison.ranks], comparison.missing) == ([5], [0, 1, 2, 3, 4])
+
+
+def test_the_page_and_the_command(two: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ranks = tmp_path / "ranks"
+    ranks.mkdir()
+    for rank in range(3):
+        shutil.copy(two[rank == 1], ranks / f"rank_{rank}.json")
+    path, _ = write_ranks_page(ranks, tmp_path / "out")
+    text = path.read_text()
+    assert f"rank 1 differs at test_ranks.py:{LINE}: size 511, the others 512" in text
+    assert 'href="records/beside.html#rank_0,rank_1"' in text
+    for name in ("rank_0", "rank_1", "rank_2", "beside"):
+        assert (tmp_path / "out" / "records" / f"{name}.html").is_file()
+    assert main(["diff", str(ranks), "--json", "--page", str(tmp_path / "page")]) == 1
+    shown = json.loads(capsys.readouterr().out)
+    assert [group["ranks"] for group in shown["groups"]] == [[0, 2], [1]]
+    (ranks / "rank_1.json").unlink()
+    (ranks / "rank_2.json").unlink()
+    assert main(["diff", str(ranks)]) == 0
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch is built without torch.distributed")
+@pytest.mark.parametrize(
+    ("engine", "planted", "expected"),
+    [
+        ("torch", "size", "rank 1 differs at rank_programs.py:41: size 511, the others 512"),
+        pytest.param("torch", "branch", "graph sin float32[512], the others nothing", marks=pytest.mark.sweep),
+        pytest.param("torch", "order", "collective l_y_, the others l_x_", marks=pytest.mark.sweep),
+        pytest.param("core", "size", "size 511, the others 512", marks=pytest.mark.sweep),
+        pytest.param("core", "branch", "graph sin float32[512], the others nothing", marks=pytest.mark.sweep),
+        pytest.param("core", "order", "guard True, the others False", marks=pytest.mark.sweep),
+        pytest.param("torch", "killed", "2 alike", marks=pytest.mark.sweep),
+        pytest.param("core", "killed", "2 alike", marks=pytest.mark.sweep),
+    ],
+)
+def test_what_is_planted_in_a_real_job_is_found(engine: str, planted: str, expected: str, tmp_path: Path) -> None:
+    comparison = compare_ranks(run_job(tmp_path / "job", engine, planted))
+    assert expected in str(comparison)
+    assert comparison.notes == []
+
+
+@pytest.mark.sweep
+def test_the_command_records_ranks_under_torchrun(tmp_path: Path) -> None:
+    script = "import torch\nimport os\n@torch.compile(backend='eager')\ndef f(x):\n    return x + 1\n"
+    (tmp_path / "train.py").write_text(script + "f(torch.ones(3 + int(os.environ['RANK'])))\n")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "--no-python"]
+    command = [sys.executable, "-m", "kernel_magics.command", "run", "--ranks", "ranks", "train.py"]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run([*launch, *command], cwd=tmp_path, env=env, check=True, capture_output=True)
+    assert "rank 1 differs at train.py:5: size 4, the others 3" in str(compare_ranks(tmp_path / "ranks"))
+
+
+@pytest.mark.sweep
+def test_a_process_with_the_variable_records_itself(tmp_path: Path) -> None:
+    text = (
+        "import os, signal, time, torch, compiler_core\n"
+        "compiler_core.compile(lambda x: x.sin(), backend='eager')(torch.ones(3))\n"
+        "time.sleep(1.2)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT), "CUTAWAY_RANKS": str(tmp_path), "RANK": "3"}
+    run = subprocess.run([sys.executable, "-c", text], env=env, check=False)
+    assert run.returncode == -signal.SIGKILL
+    (file,) = tmp_path.iterdir()
+    assert file.name.startswith("rank_3_")
+    assert [each.outcome for each in read_journal(file).compiles] == ["compiled"]
