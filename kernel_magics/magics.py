@@ -1,4 +1,4 @@
-"""The magics: %%compile, %compile, %explain, %frames, %speed, %capture_methods, %%graph_pass, %%kernel and %%graph."""
+"""The magics of the notebook: ``%%compile`` and the others, a method each."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from kernel_magics.run.captures import USAGE, capture_expression
 from kernel_magics.run.core import run, run_awaiting
 from kernel_magics.run.request import Request
 from kernel_magics.run.speed import time_expression
+from kernel_magics.run.what_if import what_if
 from kernel_magics.tracebacks.traces import show_as_plain_cell
 
 if TYPE_CHECKING:
@@ -154,6 +155,25 @@ class CutawayMagics(Magics):
         parse_or_show_error(self.shell, cell)
         if self.shell.run_cell(cell).success:
             print_line(graph_passes.add(self.shell, given.name, given.at, cell))
+
+    @magic_arguments()
+    @argument("--drop-guard", metavar="SOURCE", help="leave out the guards of this source, such as L['x']")
+    @argument("--mark-dynamic", metavar="NAME:DIM", action="append", help="make this size of a tensor symbolic")
+    @options.with_options
+    @line_magic
+    @no_var_expand
+    def what_if(self, line: str) -> None:
+        """Run the last %%compile cell again with these options changed, on saved state, and print what that changes.
+
+        Its values are compared with plain PyTorch, and the explorer shows both runs.
+        """
+        parser = self.what_if.parser
+        words, expression = options.split_line(line, parser)
+        if expression:
+            raise UsageError(f"%what_if: unexpected argument {expression!r}; options start with --")
+        given, default = parser.parse_args(words), parser.parse_args([])
+        namespace = self.shell.user_ns
+        print_line(what_if(options.request(given, namespace), options.request(default, namespace), given))
 
     @magic_arguments()
     @options.with_edit_options

@@ -9,6 +9,7 @@ MAX_TEXT = 160
 """Characters printed of one side of a difference."""
 
 _MAIN_TOTALS = ("graphs", "graph breaks", "recompiles", "kernels", "kernel microseconds", "compile seconds")
+_TIMES = ("compile seconds", "of these in ")
 
 State = Literal["same", "added", "removed", "changed"]
 Aspect = Literal[
@@ -72,13 +73,21 @@ class Comparison:
         rows += [f"not copied, both runs used it: {name}" for name in self.shared]
         return rows + [f"note: {note}" for note in self.notes]
 
+    def changes(self) -> str:
+        """Returns the totals and the lines that changed, except for compile times, and how values differ."""
+        totals = [t for t in self.totals if t.before != t.after and not t.name.startswith(_TIMES)]
+        lines = [each for each in self.lines if each.aspect != "compile time"]
+        text = self._table(totals, lines)
+        return text if totals or len(text.splitlines()) > 2 else f"{text}\nnothing else changed"
+
     def __str__(self) -> str:
-        width = max(len(total.name) for total in self.totals)
+        return self._table(self.totals, self.lines)
+
+    def _table(self, totals: list[Total], lines: list[Difference]) -> str:
+        width = max((len(total.name) for total in totals), default=0)
         rows = [f"{'':{width}}  {self.before:>14}  {self.after:>14}"]
-        rows += [
-            f"{t.name:{width}}  {_format_number(t.before):>14}  {_format_number(t.after):>14}" for t in self.totals
-        ]
-        for each in self.lines:
+        rows += [f"{t.name:{width}}  {_format_number(t.before):>14}  {_format_number(t.after):>14}" for t in totals]
+        for each in lines:
             if each.state != "same":
                 at = f"line {each.line}: {each.text.strip()}" if each.line else "no line"
                 rows += [f"{each.aspect} {each.state}, {at}"]
@@ -93,5 +102,5 @@ def _format_number(value: float | None) -> str:
 
 
 def _short(texts: list[str]) -> str:
-    text = ", ".join(texts) or "nothing"
+    text = " ".join(", ".join(texts).split()) or "nothing"
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} ... ({len(texts)})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -39,7 +39,13 @@ class Experiments(Protocol):
     def choices(self) -> list[dict[str, str]]:
         """Returns the name and the label of each experiment, and why it cannot be made; empty if it can be."""
 
-    def run_changed(self, label: str, progress: Callable[[str, float], None], **changes: Any) -> Run:
+    def run_changed(
+        self,
+        label: str,
+        progress: Callable[[str, float], None],
+        marks: Sequence[tuple[str, int]] = (),
+        **changes: Any,
+    ) -> Run:
         """Runs the cell again with other options; UsageError says why it cannot."""
 
     def run(self, name: str, guard: Guard | None, progress: Callable[[str, float], None]) -> Run:

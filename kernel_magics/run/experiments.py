@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import dis
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,8 @@ EXPERIMENTS = {
     "size": Experiment("another size", "engines"),
     "stock": Experiment("stock torch.compile", "engines", {"engine": "torch"}),
     "core": Experiment("Cutaway's compiler", "engines", {"engine": "core"}),
+    "memory": Experiment("half of the saved bytes", "engines", {"memory_budget": 0.5}),
+    "operators": Experiment("PyTorch's operators instead of kernels", "engines", {"backend": "aot_eager"}),
     "guard": Experiment("without the pinned guard", "engines"),
 }
 
@@ -81,11 +83,11 @@ class CellExperiments:
         compiles, is_core = self._record.compiles, self._request.engine == "core"
         if self._timer.program.is_async:
             return "the cell awaits"
-        if name in ("measure", "check", "memory-curve", "guard") and not is_core:
+        if name in ("measure", "check", "memory-curve", "guard", "memory", "operators") and not is_core:
             return "only for Cutaway's compiler"
-        if name in ("measure", "check") and not any(compile_.kernels for compile_ in compiles):
+        if name in ("measure", "check", "operators") and not any(compile_.kernels for compile_ in compiles):
             return "there are no kernels"
-        if name == "memory-curve" and not any(c.partition and c.partition.saved_count for c in compiles):
+        if name in ("memory-curve", "memory") and not any(c.partition and c.partition.saved_count for c in compiles):
             return "nothing is saved for a backward"
         if name in ("steps", "memory-curve", "dynamic") and getattr(self._request, name.replace("-", "_")):
             return "the cell ran so"
@@ -124,12 +126,38 @@ class CellExperiments:
         made = self._run_again(request, label, progress, another_size=name == "size")
         return Run(made, label[0].upper() + label[1:], experiment.pane)
 
-    def run_changed(self, label: str, progress: Progress, **changes: Any) -> Run:
-        """Runs the cell again with other options; UsageError says why it cannot."""
+    def run_changed(self, label: str, progress: Progress, marks: Sequence[tuple[str, int]] = (), **changes: Any) -> Run:
+        """Runs the cell again with other options; UsageError says why it cannot.
+
+        `marks` has names of tensors, and dimensions whose size is symbolic.
+        """
         if self._timer.program.is_async:
             raise UsageError("the cell awaits")
-        request = dataclasses.replace(self._request, save=None, time=None, **changes)
-        return Run(self._run_again(request, label, progress, another_size=False), label, "engines")
+        request = dataclasses.replace(self._request, save=None, time=None)
+        if "engine" in changes:
+            request = request_for(request, changes.pop("engine"))
+        request = dataclasses.replace(request, **changes)
+        with self._marked(marks):
+            return Run(self._run_again(request, label, progress, another_size=False), label, "engines")
+
+    @contextmanager
+    def _marked(self, marks: Sequence[tuple[str, int]]) -> Iterator[None]:
+        """Context manager in which sizes of tensors are marked as symbolic."""
+        import torch
+
+        from compiler_core.api.steer.what_if import remove_marks
+
+        namespace = self._timer.shell.user_ns
+        tensors = [(namespace.get(name), dim, name) for name, dim in marks]
+        for tensor, dim, name in tensors:
+            if not isinstance(tensor, torch.Tensor) or dim >= tensor.dim():
+                raise UsageError(f"{name} is no tensor with a dimension {dim}")
+            torch._dynamo.mark_dynamic(tensor, dim)
+        try:
+            yield
+        finally:
+            for tensor, _, _ in tensors:
+                remove_marks(tensor)
 
     def _add_to_record(self, name: str, experiment: Experiment, progress: Progress) -> Run:
         """Adds times or errors of kernels to the record of the cell."""

@@ -5,4 +5,5 @@ kernel_trial      tries an edited kernel beside the original, in a separate proc
 graph_trial       tries an edited graph beside the original
 graph_from_text   reads the text of a graph
 compiled_before   `already_compiled`, `guards_text` and `decompiled`: opens what was compiled before
+what_if           compiles a call again with something changed
 """

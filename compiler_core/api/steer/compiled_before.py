@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 import types
 from dataclasses import replace
 from typing import Any
@@ -142,22 +143,23 @@ def function_from(code: types.CodeType, fn: types.FunctionType) -> types.Functio
         text, constants = runnable_text(code)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
-    outside = {name: cell.cell_contents for name, cell in cells if _has_value(cell)}
-    namespace = {**fn.__globals__, **constants, **outside}
     name = code.co_name if code.co_name.isidentifier() else "function"
+    around = (
+        f"def around({', '.join([*constants, *code.co_freevars])}):\n{textwrap.indent(text, '    ')}    return {name}\n"
+    )
+    namespace: dict[str, Any] = {}
     try:
-        exec(compile(text, f"<decompiled {name}>", "exec"), namespace)
+        exec(compile(around, f"<decompiled {name}>", "exec"), namespace)
     except SyntaxError as error:
         raise UsageError(f"{name} cannot be decompiled: line {error.lineno}: {error.msg}") from None
-    made: types.FunctionType = namespace[name]
-    made.__defaults__, made.__kwdefaults__ = fn.__defaults__, fn.__kwdefaults__
+    outer = types.FunctionType(namespace["around"].__code__, fn.__globals__)
+    made: types.FunctionType = outer(*constants.values(), *(None for _ in code.co_freevars))
+    cells = dict(zip(made.__code__.co_freevars, made.__closure__ or (), strict=True))
+    cells |= {
+        key: cell for key, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True) if key in cells
+    }
+    closure = tuple(cells[key] for key in made.__code__.co_freevars)
+    made = types.FunctionType(made.__code__, fn.__globals__, name, fn.__defaults__, closure)
+    made.__kwdefaults__ = fn.__kwdefaults__
     made.__source__ = text  # type: ignore[attr-defined]
     return made
-
-
-def _has_value(cell: types.CellType) -> bool:
-    try:
-        return cell.cell_contents is cell.cell_contents
-    except ValueError:
-        return False

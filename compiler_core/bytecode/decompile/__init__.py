@@ -10,6 +10,7 @@ from __future__ import annotations
 from types import CodeType
 from typing import Any
 
+from compiler_core.bytecode import disassemble
 from compiler_core.bytecode.decompile.decompiler import Decompiler
 from compiler_core.records import Span
 
@@ -24,7 +25,8 @@ def statements(code: CodeType) -> str:
 def runnable_text(code: CodeType) -> tuple[str, dict[str, Any]]:
     """Returns the text of a function that does what `code` does, and the constants that it names.
 
-    The text can be executed with the globals of `code`, the constants, and the contents of the cells that it reads.
+    It is that of a nested function: the globals are those of `code`; the constants, and the cells that `code` closes
+    over, are variables of the function around it.
 
     Raises:
         ValueError: an instruction, or an exception handler, has no Python text.
@@ -34,7 +36,16 @@ def runnable_text(code: CodeType) -> tuple[str, dict[str, Any]]:
     decompiler.run()
     if decompiler.unprinted:
         raise ValueError(f"{code.co_name} cannot be decompiled: {decompiler.unprinted[0]} has no Python text")
-    return "\n".join(decompiler.lines) + "\n", names
+    written: dict[str, list[str]] = {}
+    for each in disassemble(code):
+        written.setdefault(each.opname, []).append(str(each.argval))
+    outside = {
+        "global": {*written.get("STORE_GLOBAL", ()), *written.get("DELETE_GLOBAL", ())},
+        "nonlocal": {*written.get("STORE_DEREF", ()), *written.get("DELETE_DEREF", ())}.intersection(code.co_freevars),
+    }
+    declared = [f"    {word} {', '.join(sorted(found))}" for word, found in outside.items() if found]
+    head, *body = decompiler.lines
+    return "\n".join([head, *declared, *body]) + "\n", names
 
 
 def decompile(code: CodeType) -> tuple[str, list[Span]]:

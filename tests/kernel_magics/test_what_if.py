@@ -1,0 +1,79 @@
+"""Tests of ``%what_if``: the last cell runs again with something changed, and what that changes is printed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+import compiler_core
+from compiler_core.errors import UsageError
+
+CELL = "%%compile\ny = (x.sin() * w).tanh().exp()\ny.sum().backward()"
+
+
+def run(shell: InteractiveShell, cell: str) -> str:
+    """Returns what a cell prints, its error included."""
+    with capture_output() as captured:
+        shell.run_cell(cell, store_history=True)
+    return str(captured.stdout + captured.stderr)
+
+
+@pytest.fixture
+def shell(magics: InteractiveShell) -> InteractiveShell:
+    run(magics, "x, w = torch.randn(6, 4, requires_grad=True), torch.randn(6, 4)")
+    run(magics, CELL)
+    return magics
+
+
+@pytest.mark.parametrize(
+    ("options", "changed"),
+    [
+        ("--memory-budget 0", "memory-budget 0.0"),
+        ("--dynamic", "captured changed, line 2"),
+        ("--mark-dynamic w:0 --mark-dynamic x:0", "w.shape[0] dynamic"),
+        ("--keep-apart mul,tanh", "kernel changed, line 2"),
+        ("--backend aot_eager", "kernel removed"),
+        ("--drop-guard G['w']", "without the guards of G"),
+    ],
+)
+def test_what_changes_is_printed(shell: InteractiveShell, options: str, changed: str) -> None:
+    gradient = shell.user_ns["x"].grad
+    printed = run(shell, f"%what_if {options}")
+    assert changed in printed
+    assert "values: the same" in printed
+    assert "compile seconds" not in printed
+    assert shell.user_ns["x"].grad is gradient
+    assert not vars(shell.user_ns["w"]), "the marks are gone"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("%what_if", "takes what is changed"),
+        ("%what_if x", "unexpected argument 'x'"),
+        ("%what_if --drop-guard nothing", "there is no guard of nothing; there are those of"),
+        ("%what_if --mark-dynamic y:7", "y is no tensor with a dimension 7"),
+        ("%what_if --mark-dynamic y", "such as x:0"),
+    ],
+)
+def test_a_wrong_request_says_what_is_right(shell: InteractiveShell, line: str, message: str) -> None:
+    assert message in run(shell, line)
+
+
+def test_what_if_of_a_function() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.sin().tanh()
+
+    x = torch.ones(4)
+    apart = compiler_core.what_if(f, x, keep_apart=[("sin", "tanh")])
+    assert [(t.before, t.after) for t in apart.totals if t.name == "kernels"] == [(1, 2)]
+    assert apart.values == {}
+    dynamic = compiler_core.what_if(f, x, before={"backend": "eager"}, mark_dynamic=[(x, 0)], drop_guard="L['x']")
+    assert "float32[s" in dynamic.changes()
+    assert not vars(x)
+    same = compiler_core.what_if(f, x, before={"backend": "eager"}, backend="eager")
+    assert "nothing else changed" in same.changes()
+    with pytest.raises(UsageError, match="no guard of y; there are those of"):
+        compiler_core.what_if(f, x, drop_guard="y")
