@@ -27,6 +27,7 @@ _CAPTURED_TORCH_PARTS = (
 _CAPTURED_TORCH_FILES = tuple(_TORCH + p.replace("/", os.sep) for p in _CAPTURED_TORCH_PARTS)
 _MODULE_FILE = _TORCH + os.path.join("nn", "modules", "module.py")
 _STOCK_WRAPPERS_FILE = _TORCH + os.path.join("_dynamo", "eval_frame.py")
+_DATA_PARALLEL_FILE = _TORCH + os.path.join("nn", "parallel", "distributed.py")
 # modules of the standard library that are ordinary Python code over Python objects, and are inlined
 _INLINED_STDLIB_FILES = frozenset(
     name
@@ -51,7 +52,7 @@ _SKIPPED_PACKAGES = frozenset({
     "IPython", "ipykernel", "ipywidgets", "anywidget", "traitlets", "comm", "jupyter_client", "zmq", "tornado",
     "dateutil", "debugpy", "tqdm",
     # not ordinary Python code over tensors
-    "numpy", "scipy", "matplotlib", "pandas", "sklearn", "triton",
+    "numpy", "scipy", "matplotlib", "pandas", "sklearn", "triton", "typing_extensions",
 })  # fmt: skip
 
 
@@ -135,6 +136,8 @@ def is_stock_compiled(code: types.CodeType) -> bool:
 
 def frame_reason(code: types.CodeType) -> str:
     """Returns why a function that the user compiles is not captured; an empty string if it is."""
+    if code.co_filename == _DATA_PARALLEL_FILE and code.co_qualname == "DistributedDataParallel.forward":
+        return "it calls the module that it wraps, which is compiled, between hooks of its reducer"
     if reads_own_frame(code):
         return "it reads its own local variables"
     if has_ambiguous_cell(code):

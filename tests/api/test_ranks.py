@@ -18,6 +18,7 @@ import torch
 import compiler_core
 from compiler_core import compare_ranks
 from compiler_core.records import Record, RecordError
+from compiler_core.records.counts.counts import count
 from compiler_core.records.ranks.comparison import compare_rank_facts, ranges
 from compiler_core.records.ranks.facts import Fact, RankFacts
 from compiler_core.records.ranks.journal import Journal, read_journal
@@ -250,3 +251,25 @@ def test_a_process_with_the_variable_records_itself(tmp_path: Path) -> None:
     (file,) = tmp_path.iterdir()
     assert file.name.startswith("rank_3_")
     assert [each.outcome for each in read_journal(file).compiles] == ["compiled"]
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch is built without torch.distributed")
+def test_a_module_in_data_parallel_compiles_without_a_break(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    torch.distributed.init_process_group("gloo", f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        modules = [torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()) for _ in range(2)]
+        modules[1].load_state_dict(modules[0].state_dict())
+        x = torch.randn(6, 8)
+        eager, parallel = map(torch.nn.parallel.DistributedDataParallel, modules)
+        with compiler_core.record() as record:
+            compiled = compiler_core.compile(parallel, backend="aot_eager")
+            for _ in range(2):
+                for model in (eager, compiled):
+                    model(x).sum().backward()
+        counts = count(record)
+        assert (counts.graphs, counts.breaks, counts.failures) == (1, [], 0)
+        for one, other in zip(eager.parameters(), parallel.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad)
+    finally:
+        torch.distributed.destroy_process_group()
