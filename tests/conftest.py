@@ -19,6 +19,8 @@ SEED = 20261121
 
 # Before PyTorch is imported: a thread that waits for others sleeps, and leaves its core to the other workers.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Inductor would build a library for each instruction set, in each new cache, to see whether the compiler knows it.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 # Nothing here checks IRIs in JSON: jsonschema, which nbformat uses, would make the grammars in three seconds.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 

@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -31,6 +32,8 @@ IMPORTED = (
     *("torch", "torch._dynamo", "torch._functorch.aot_autograd", "torch._inductor.decomposition"),
     *("compiler_core.pipeline.frame", "compiler_core.pipeline.graph", "compiler_core.api.testing"),
 )
+KERNEL = ("ipykernel.kernelapp", "ipykernel.ipkernel", "anywidget")
+"""What a Jupyter kernel imports besides."""
 FIXED_AT_IMPORT = ("TRITON_INTERPRET",)
 """Environment variables that an imported module has read: there is one warm process for each of their values."""
 
@@ -67,16 +70,29 @@ def _connected(address: str) -> Iterator[socket.socket]:
         yield connection
 
 
+def kernel_spec(folder: Path) -> dict[str, str]:
+    """Writes the specification of the kernel "warm" into a folder, and returns environment variables with which Jupyter
+    finds it: IPython's kernel, in a process in which PyTorch is imported already."""
+    spec = folder / "kernels" / "warm" / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    argv = [sys.executable, "-S", "-E", str(ROOT / "tests" / "warm_kernel.py"), _address((), KERNEL)]
+    spec.write_text(
+        json.dumps({"argv": [*argv, "{connection_file}"], "display_name": "Python 3", "language": "python"})
+    )
+    return {"JUPYTER_PATH": str(folder)}
+
+
 @functools.cache
-def _address(fixed: tuple[tuple[str, str], ...]) -> str:
-    """The socket of the warm process with these environment variables, which is started by the first call."""
+def _address(fixed: tuple[tuple[str, str], ...], modules: tuple[str, ...] = ()) -> str:
+    """The socket of the warm process with these environment variables and these modules besides `IMPORTED`, which is
+    started by the first call."""
     folder = tempfile.mkdtemp()
     address = f"{folder}/socket"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | dict(fixed)
-    command = [sys.executable, "-m", "tests.warm_python", str(listener.fileno())]
+    command = [sys.executable, "-m", "tests.warm_python", str(listener.fileno()), *modules]
     server = subprocess.Popen(command, env=environment, cwd=ROOT, pass_fds=[listener.fileno()])
     listener.close()
 
@@ -95,7 +111,7 @@ def _address(fixed: tuple[tuple[str, str], ...]) -> str:
 
 def serve(listener: socket.socket) -> dict[str, Any]:
     """Forks a process for each request.  Returns the request, in the process that has to run it."""
-    for name in IMPORTED:
+    for name in (*IMPORTED, *sys.argv[2:]):
         importlib.import_module(name)
     gc.freeze()  # a collection in a forked process passes over what was imported
     parent = os.getppid()
@@ -118,7 +134,7 @@ def serve(listener: socket.socket) -> dict[str, Any]:
             request: dict[str, Any] = json.loads(lines.readline())
         if pid := os.fork():
             connection.sendall(f"{pid}\n".encode())
-            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            status = _await(pid, connection)
             with contextlib.suppress(OSError):  # nobody waits any more
                 connection.sendall(f"{status}\n".encode())
             os._exit(0)
@@ -126,10 +142,22 @@ def serve(listener: socket.socket) -> dict[str, Any]:
         return request
 
 
+def _await(pid: int, connection: socket.socket) -> int:
+    """Waits until a process ends and returns its exit status; kills it if nobody waits for it any more."""
+    if hasattr(os, "pidfd_open"):  # on Linux
+        process: int = os.pidfd_open(pid)
+        select.select([process, connection.fileno()], [], [])  # nothing is sent, so that only its end can be read
+        if not select.select([process], [], [], 0)[0]:
+            os.kill(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 def become(request: dict[str, Any]) -> None:
     """Makes this process what a new one is that has imported `IMPORTED`, and runs the program."""
     import torch
 
+    if request.get("new_session"):
+        os.setsid()
     for number, path in enumerate(request["outputs"], 1):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(file, number)

@@ -21,6 +21,10 @@ from typing import Any
 import nbformat
 from playwright.sync_api import Browser, Locator, Page, Position
 
+from tests import warm_python
+
+KERNEL = "warm"
+"""The kernel of notebooks that are made for tests (`warm_python.kernel_spec`); that of the tour starts as any other."""
 START_S = 60
 ARRIVE_S = 10
 RUN_MS = 90_000
@@ -81,7 +85,7 @@ class Server:
         """Writes a new notebook with code cells, given by id; returns its name."""
         result = nbformat.v4.new_notebook(
             cells=[nbformat.v4.new_code_cell(source, id=id_) for id_, source in cells.items()],
-            metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+            metadata={"kernelspec": {"name": KERNEL, "display_name": "Python 3"}},
         )
         nbformat.write(result, self.root / name)
         return name
@@ -132,7 +136,8 @@ def _environment(folder: Path) -> dict[str, str]:
         "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
         "IPYTHONDIR": "ipython",
     }
-    return os.environ | {name: str(folder / place) for name, place in folders.items()}
+    folders_of_jupyter = {name: str(folder / place) for name, place in folders.items()}
+    return os.environ | folders_of_jupyter | warm_python.kernel_spec(folder / "warm")
 
 
 def _free_port() -> int:
