@@ -19,8 +19,9 @@ _HEAD = re.compile(r"    def forward\(")
 _STATEMENT = re.compile(r'        (\w+)(?:: "([^"]*)")? = (.*)$')
 _INPUT = re.compile(r'        (\w+): "([^"]*)"(?:  # (.*))?$')
 _PARAMETER = re.compile(r'(\w+)(?:: "([^"]*)")?')
-_LOCATION = re.compile(r"        # (?:[\w ]+: )?File: (.+?):(\d+) in (\S+?)(?:, code: (.*))?$")
-_NO_LOCATION = "        # No stacktrace found"
+_LOCATION = re.compile(r" {8,9}# (?:[\w ]+: )?File: (.+?):(\d+) in (\S+?)(?:, code: (.*))?$")
+_NO_LOCATION = ("        # No stacktrace found", "         # No stacktrace found")
+"""Early versions of PyTorch write one more space."""
 _TENSOR = re.compile(r"(\w+)\[([^\]]*)\](?:\[[^\]]*\])?(\w*(?::\d+)?)")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _OPERAND = re.compile(r"(?<![\w.])[A-Za-z_]\w*+(?!\s*\(|\s*=(?!=))")
@@ -128,7 +129,7 @@ class _GraphParser:
             self._output = next(key for key in _output_keys() if key not in self._keys)
             self.parsed.graph.nodes.append(Node(self._output, "output", "output"))
             self._read_output(number, line[len("        return") :])
-        elif line.startswith("        #"):
+        elif line.startswith(("        #", "         #")):
             self._read_location(line)
         elif statement := _STATEMENT.match(line):
             self._read_statement(number, *statement.groups())
