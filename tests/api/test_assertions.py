@@ -27,6 +27,7 @@ def broken(x: torch.Tensor) -> torch.Tensor:
     return y + 1
 
 
+@pytest.mark.usefixtures("fresh_stock")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_compiles_as_expected_passes(engine: Literal["torch", "core"]) -> None:
     counts = assert_compiles(straight, torch.ones(3), engine=engine)
@@ -53,7 +54,17 @@ def test_a_failure_names_breaks_and_recompiles(engine: Literal["torch", "core"])
     assert f"recompile at {__file__}:" in str(raised.value)
 
 
-def test_the_plugin_imports_no_torch_before_it_is_used(tmp_path: Path) -> None:
+def test_the_plugin_imports_no_torch() -> None:
+    text = (
+        "import sys; import compiler_core.api.assertions.pytest_plugin; print([n for n in sys.modules if 'torch' in n])"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    run = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
+@pytest.mark.sweep
+def test_the_fixture_imports_torch_when_it_is_used(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import sys\n\n"
         "def test_before():\n"

@@ -204,6 +204,7 @@ def make_model(width: int) -> tuple[Any, tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("engine", ["torch", "core"])
+@pytest.mark.usefixtures("fresh_stock")
 def test_what_is_measured(engine: str, tmp_path: Path) -> None:
     settings = {"engine": engine, "options": {"backend": "eager"}, "calls": 2, "seconds": 0.05,
                 "record": str(tmp_path / "r.json")}  # fmt: skip

@@ -66,7 +66,8 @@ def test_a_module_and_a_folder_run_as_under_python(tmp_path: Path) -> None:
         assert actual.stdout.splitlines()[0].split("]")[0] == expected.stdout.splitlines()[0].split("]")[0]
 
 
-def test_a_script_that_compiles_is_recorded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["torch", pytest.param("core", marks=pytest.mark.sweep)])
+def test_a_script_that_compiles_is_recorded(engine: str, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "import torch\n"
         "@torch.compile(backend='eager')\n"
@@ -76,14 +77,13 @@ def test_a_script_that_compiles_is_recorded(tmp_path: Path) -> None:
         "    return y + 1\n"
         "f(torch.ones(3))\n"
     )
-    for engine in ("torch", "core"):
-        options = ("--engine", engine, "--json", "--fail-on", "breaks", "--save", f"{engine}.json")
-        run = ran(*CUTAWAY, *options, "script.py", cwd=tmp_path)
-        counts = json.loads(run.stdout.splitlines()[-1])
-        assert (run.returncode, counts["graphs"], counts["graph_breaks"]) == (3, 2, 1), run.stderr
-        assert (counts["breaks"][0]["line"], counts["breaks"][0]["text"]) == (5, "print('here')")
-        assert counts["failed_checks"] == ["script.py: 1 breaks"]
-        assert Record.load(tmp_path / f"{engine}.json").engine == engine
+    options = ("--engine", engine, "--json", "--fail-on", "breaks", "--save", "record.json")
+    run = ran(*CUTAWAY, *options, "script.py", cwd=tmp_path)
+    counts = json.loads(run.stdout.splitlines()[-1])
+    assert (run.returncode, counts["graphs"], counts["graph_breaks"]) == (3, 2, 1), run.stderr
+    assert (counts["breaks"][0]["line"], counts["breaks"][0]["text"]) == (5, "print('here')")
+    assert counts["failed_checks"] == ["script.py: 1 breaks"]
+    assert Record.load(tmp_path / "record.json").engine == engine
 
 
 def test_a_missing_script_and_unreadable_records_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

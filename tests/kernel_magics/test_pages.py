@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -77,6 +77,16 @@ def test_the_command_shows_a_sweep_and_checks_it(tmp_path: Path, capsys: pytest.
     assert "3 models with red flags" in output.err
     assert main([*shown, "--models", "unknown"]) == 2
     assert main(["sweep", "--cases", "nowhere.py:cases"]) == 2
+
+
+def test_the_cases_of_the_page_can_be_made() -> None:
+    text = (ROOT / "docs" / "sweeps.md").read_text()
+    (program,) = re.findall(r"```python\n(# my_models.py\n.*?)```", text, re.DOTALL)
+    space: dict[str, Any] = {"__name__": "my_models"}
+    exec(compile(program, "my_models.py", "exec"), space)
+    for case in space["cases"]():
+        fn, args = case.make(*case.args)
+        fn(*args)
 
 
 @pytest.mark.sweep

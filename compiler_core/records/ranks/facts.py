@@ -19,6 +19,7 @@ KINDS: tuple[Kind, ...] = ("frame", "recompile", "guard", "graph break", "graph"
 
 _ADDRESS = re.compile(r"\b(0x[0-9a-f]{6,}|\d{12,})\b")
 """The address of an object, which has a meaning in its own process only."""
+_LIBRARY = "site-packages/torch/"
 _COLLECTIVE = re.compile(r"c10d|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast_tensor")
 
 
@@ -79,8 +80,9 @@ def _compile_facts(side: ComparedRun, record: Record, compile_: Compile, rank: i
 
     def fact(kind: Kind, at: LineRef, text: str) -> Fact:
         text = _ADDRESS.sub("...", _without_rank(text, rank))
-        # Of a line of PyTorch's, and where the trace has no line, that of the compiled function is shown.
-        shown = at if at[1] and "site-packages/torch/" not in at[0] else first
+        # Of a line of PyTorch's, and where the trace has no line, that of the user's function is shown.
+        is_library = _LIBRARY in at[0] and _LIBRARY not in first[0]
+        shown = first if is_library or not at[1] else at
         return Fact(kind, compile_.id, *shown, text, side.text(at).strip())
 
     yield fact("frame", first, f"{frame.name} {compile_.outcome}")
