@@ -59,6 +59,30 @@ def order(x: torch.Tensor, y: torch.Tensor, flag: bool) -> torch.Tensor:
 PROGRAMS: dict[str, Callable[..., torch.Tensor]] = {"size": size, "branch": branch, "order": order, "killed": branch}
 
 
+def train(kind: str, compiled: bool) -> list[float]:
+    """Trains a small network for three steps, with other data on each rank; returns the losses."""
+    torch.manual_seed(0)
+    model: torch.nn.Module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    if kind == "ddp":
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    else:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        fully_shard(model, mesh=init_device_mesh("cpu", (RANKS,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    called = compiler_core.compile(model, backend="aot_eager", strict=True) if compiled else model
+    losses = []
+    for step in range(3):
+        torch.manual_seed(10 * step + dist.get_rank())
+        optimizer.zero_grad()
+        loss = called(torch.randn(6, 8)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
 def main(folder: str, engine: str, planted: str) -> int:
     """Runs all ranks; returns how many failed."""
     ranks = []
@@ -67,7 +91,7 @@ def main(folder: str, engine: str, planted: str) -> int:
             run_rank(rank, Path(folder), engine, planted)
         ranks.append(child)
     ends = [os.waitpid(child, 0)[1] for child in ranks]
-    return sum(end not in (0, signal.SIGKILL) for end in ends)
+    return sum(end not in (0, signal.SIGKILL if planted == "killed" else 0) for end in ends)
 
 
 def run_rank(rank: int, folder: Path, engine: str, planted: str) -> None:
@@ -75,6 +99,9 @@ def run_rank(rank: int, folder: Path, engine: str, planted: str) -> None:
     warnings.simplefilter("ignore")
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", f"file://{folder / 'store'}", rank=rank, world_size=RANKS)
+    if engine == "train":
+        assert train(planted, compiled=True) == train(planted, compiled=False)
+        os._exit(0)
     compiler_core.record_ranks(folder / "ranks")
     compile_: Callable[..., Any] = torch.compile if engine == "torch" else compiler_core.compile
     compiled = compile_(PROGRAMS[planted], backend="eager")

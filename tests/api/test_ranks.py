@@ -227,6 +227,13 @@ def test_what_is_planted_in_a_real_job_is_found(engine: str, planted: str, expec
 
 
 @pytest.mark.sweep
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch is built without torch.distributed")
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_two_ranks_train_as_without_the_compiler(kind: str, tmp_path: Path) -> None:
+    run_job(tmp_path / "job", "train", kind)
+
+
+@pytest.mark.sweep
 def test_the_command_records_ranks_under_torchrun(tmp_path: Path) -> None:
     script = "import torch\nimport os\n@torch.compile(backend='eager')\ndef f(x):\n    return x + 1\n"
     (tmp_path / "train.py").write_text(script + "f(torch.ones(3 + int(os.environ['RANK'])))\n")
