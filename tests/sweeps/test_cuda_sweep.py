@@ -13,6 +13,7 @@ import pytest
 
 from compiler_core.codegen.triton import check as triton_check
 from compiler_core.errors import CompilerBug
+from tests.sampling import always
 from tests.sweeps.cuda_sweep import overflow
 from tests.sweeps.cuda_sweep.ptx import Compiler, form
 
@@ -59,17 +60,19 @@ def swept(*options: str) -> dict[str, Any]:
     return found
 
 
-def test_programs_of_all_sizes_become_kernels_for_a_gpu() -> None:
-    found = swept("--sample", "60", "--most-kernels", "12")
+@pytest.mark.parametrize(("points", "kernels"), always([(30, 8), (60, 12)], (30, 8).__eq__))
+def test_programs_of_all_sizes_become_kernels_for_a_gpu(points: int, kernels: int) -> None:
+    found = swept("--sample", str(points), "--most-kernels", str(kernels))
     assert found["wrong"] == {}
-    assert found["points"] == 60
-    assert found["compiled"] == 12
+    assert found["points"] == points
+    assert found["compiled"] == kernels
 
 
-def test_strategies_for_big_sizes_give_eagers_values_at_small_ones() -> None:
-    found = swept("--forced", "--sample", "24")
+@pytest.mark.parametrize("points", always([12, 24], (12).__eq__))
+def test_strategies_for_big_sizes_give_eagers_values_at_small_ones(points: int) -> None:
+    found = swept("--forced", "--sample", str(points))
     assert found["wrong"] == {}
-    assert found["points"] == 24
+    assert found["points"] == points
 
 
 # ---- the checks themselves -----------------------------------------------------------------
