@@ -108,7 +108,7 @@ class Tried:
         self.asked.append((name, guard))
         return Run(Record(), name, "engines")
 
-    def run_changed(self, label: str, progress: object, **changes: object) -> Run:
+    def run_changed(self, label: str, progress: object, marks: object = (), **changes: object) -> Run:
         raise AssertionError("the page does not ask for this")
 
 

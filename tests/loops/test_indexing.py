@@ -317,6 +317,23 @@ def dynamic(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> Any:
     return *rows, *joined, *moved, *written, lost
 
 
+def divided(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    rows, columns = x.shape
+    return i % columns, i // rows, torch.fmod(i, columns), torch.div(i, rows, rounding_mode="trunc"), i % (rows * 2 + 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8])
+def test_division_by_a_symbolic_size(dtype: torch.dtype) -> None:
+    """A size is not zero, but as an int8 it may be: those are left to PyTorch."""
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(divided, backend="cpp", strict=True, dynamic=True)
+        for rows, columns in ((5, 7), (12, 40), (300, 33)):
+            x, i = torch.randn(rows, columns), torch.randint(-128, 128, (97,)).to(dtype)
+            torch.testing.assert_close(fast(x, i), divided(x, i))
+    (compile_,) = record.compiles
+    assert any(k.language == "extern" for k in compile_.kernels) == (dtype is torch.int8)
+
+
 def test_symbolic_sizes() -> None:
     with compiler_core.record() as record:
         fast = compiler_core.compile(dynamic, backend="cpp", strict=True, dynamic=True)

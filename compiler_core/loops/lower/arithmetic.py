@@ -115,9 +115,12 @@ def fmod(body: Body, x: Element | Number, y: Element | Number) -> Element:
     return body.op("fmod", x, y if _dtype(x, y).is_floating_point else _constant_divisor(y))
 
 
-def _constant_divisor(y: Element | Number) -> Number:
-    """Returns an integer divisor, which must be a number: eager raises on integer division by zero, kernels cannot."""
-    if isinstance(y, Element) or y in (0, -1):
+def _constant_divisor(y: Element | Number) -> Element | Number:
+    """Returns an integer divisor: a number, or a size that is not zero.
+
+    Eager raises on integer division by zero, kernels cannot.
+    """
+    if not y.is_positive if isinstance(y, Element) else y in (0, -1):
         raise NotLowered("an integer divisor that is not a constant")
     return y
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -12,7 +14,7 @@ from torch._prims_common import elementwise_dtypes
 
 from compiler_core.loops.lower.body import COMPUTE_TYPE, Body
 from compiler_core.loops.lower.table import Element, Number, Operand, lowers, refuse_bools
-from compiler_core.support.size_expr import Real, Size
+from compiler_core.support.size_expr import Real, Size, Undecided
 
 aten = torch.ops.aten
 Pointwise = Callable[..., Element]
@@ -69,10 +71,17 @@ def pointwise(
 def load_as(body: Body, arg: Any, dtype: torch.dtype, common: torch.dtype | None = None) -> Any:
     """Returns a number, or the current element of a tensor, as `dtype`; an element is cast to `common` first."""
     if isinstance(arg, (Size, Real)):
-        return body.number(arg, dtype)
+        fits = dtype is torch.int64  # 256 as an int8 is 0
+        return dataclasses.replace(body.number(arg, dtype), is_positive=fits and _is_positive(arg))
     if not isinstance(arg, Operand):
         return arg
     return body.cast(body.cast(body.operand(arg), common or dtype), dtype)
+
+
+def _is_positive(number: Size | Real) -> bool:
+    with suppress(Undecided):
+        return isinstance(number, Size) and number > 0
+    return False
 
 
 def _round_number(arg: Any, dtype: torch.dtype) -> Any:

@@ -39,6 +39,8 @@ class Element:
 
     argument: ir.Argument
     dtype: torch.dtype
+    is_positive: bool = False
+    """Whether it is known to be greater than zero: a symbolic size."""
 
 
 def refuse_bools(x: Element) -> None:
