@@ -22,6 +22,8 @@ from compiler_core.errors import UsageError
 from kernel_magics.display.export import save
 
 ROOT = Path(__file__).parents[2]
+COMPARES_IDENTITY = ("test_bound_builtin_methods", "test_tuple_as_a_key_is_the_very_object")
+"""Programs that compare the identity of constants, which are other objects in decompiled code."""
 CORPUS = [*ROOT.glob("tests/programs/test_*.py"), *ROOT.glob("tests/programs/language/test_*.py")]
 pytestmark = pytest.mark.usefixtures("fresh_stock")
 ENGINES = ("core", "torch")
@@ -93,8 +95,9 @@ def programs() -> list[Any]:
         module = importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
         for name, test in inspect.getmembers(module, inspect.isfunction):
             outside = inspect.getclosurevars(test).nonlocals
-            if name.startswith("test_") and "program" in outside and not outside["changes"]:
-                found.append(pytest.param(outside["program"], outside["inputs"], id=name))
+            is_left_out = name in COMPARES_IDENTITY or outside.get("changes")
+            if name.startswith("test_") and "program" in outside and not is_left_out:
+                found.append(pytest.param(outside["program"], outside.get("inputs"), id=name))
     return found
 
 

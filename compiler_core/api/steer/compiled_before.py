@@ -71,16 +71,21 @@ def _ours(function: Any) -> Record:
 def guards_text(record: Record, compile_: Compile) -> str:
     """Returns the guards of a compile as the text of a Python function, ``guards(L, G)``.
 
-    Each has its share of the time of checking all of them, and the user's line, as a comment.  What is no Python
-    expression, such as PyTorch's global state, is a comment, too.
+    Each has its share of the time of checking all of them, if that was measured, and the user's line, as a comment.
+    What is no Python expression, such as PyTorch's global state, is a comment, too.
     """
     total, measured = compile_.guards_ns or 0.0, sum(each.cost_ns or 0.0 for each in compile_.guards)
-    lines = [f"def guards(L, G):  # {len(compile_.guards)} guards, {total / 1000:.1f} us together", "    return ("]
+    cost = f"{total / 1000:.1f} us together" if measured else "their cost was not measured"
+    lines = [f"def guards(L, G):  # {len(compile_.guards)} guards, {cost}", "    return ("]
     first = True
     for guard in compile_.guards:
         share = (guard.cost_ns or 0.0) * total / measured if measured else 0.0
-        where = record.line_text(guard.line)
-        why = f"  # {share:.0f} ns{f'; {where}' if where else ''}{'; not checked' if guard.dropped else ''}"
+        said = [
+            f"{share:.0f} ns" if measured else "",
+            record.line_text(guard.line),
+            "not checked" if guard.dropped else "",
+        ]
+        why = f"  # {'; '.join(filter(None, said))}" if any(said) else ""
         code = expression(guard.code)
         if code is None or guard.dropped:
             lines.append(f"        # {' '.join(guard.code.split())}{why}")

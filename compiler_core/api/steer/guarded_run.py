@@ -107,15 +107,16 @@ def _print(line: dict[str, Any]) -> None:
 
 
 def _overrun(zones: tuple[bytes, bytes]) -> dict[str, int] | None:
-    """Returns what was stored in the zones of a buffer: how many bytes, and the first of them from the buffer's start
-    (``before``) or end (``after``)."""
-    before, after = zones
-    wrong = [at for at in range(ZONE) if before[at] != PATTERN[0]] if before.strip(PATTERN) else []
-    beyond = [at for at in range(ZONE) if after[at] != PATTERN[0]] if after.strip(PATTERN) else []
-    if not wrong and not beyond:
-        return None
-    found = {"bytes": len(wrong) + len(beyond)}
-    return found | ({"after": beyond[0]} if beyond else {"before": ZONE - wrong[-1]})
+    """Returns what was stored in the zones of a buffer: the bytes from the first to the last, and how far the nearest
+    is from the buffer's start (``before``) or end (``after``)."""
+    before, after = (_stored(zone) for zone in zones)
+    if after:
+        return {"bytes": after[-1] - after[0] + 1 + (before[-1] - before[0] + 1 if before else 0), "after": after[0]}
+    return {"bytes": before[-1] - before[0] + 1, "before": ZONE - 1 - before[-1]} if before else None
+
+
+def _stored(zone: bytes) -> list[int]:
+    return [at for at in range(ZONE) if zone[at] != PATTERN[0]] if zone.strip(PATTERN) else []
 
 
 def _cpp_call(job: dict[str, Any], folder: Path, which: int, buffers: list[Any]) -> Callable[[], Any]:
