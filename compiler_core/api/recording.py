@@ -19,8 +19,8 @@ from compiler_core.records.ranks.journal import Journal
 from compiler_core.support.interrupts import kept_handlers
 
 _open_records: list[Record] = []
-_rank_files: dict[int, Path] = {}
-"""The files of the processes that record their rank: of this one, and of the one that it was forked from."""
+_rank_files: dict[int, tuple[Path, Record]] = {}
+"""The files and the record of this process's rank, and of the process that it was forked from."""
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def new_record(title: str = "") -> Record:
 
 def open_record() -> Record | None:
     """Returns the innermost open record, or None."""
-    if not _open_records and config.ranks_folder() is not None:
+    if os.getpid() not in _rank_files and config.ranks_folder() is not None:
         record_ranks()
     return _open_records[-1] if _open_records else None
 
@@ -105,14 +105,17 @@ def record_ranks(folder: str | Path | None = None, rank: int | None = None) -> P
     """
     process = os.getpid()
     if process in _rank_files:
-        return _rank_files[process]
+        return _rank_files[process][0]
     from compiler_core.stock.hooks.trace_file import write_trace
 
     target = Path(folder or config.ranks_folder() or "ranks").absolute()
     number = _rank() if rank is None else rank
-    path = _rank_files[process] = target / f"rank_{number}_{process}"
+    path, opened = target / f"rank_{number}_{process}", new_record(f"rank {number}")
     write_trace(path.with_name(f"{path.name}.log"))
-    opened = new_record(f"rank {number}")
+    inherited = [id(each) for _, each in _rank_files.values()]
+    _open_records[:] = [each for each in _open_records if id(each) not in inherited]
+    _rank_files.clear()
+    _rank_files[process] = path, opened
     _open_records.insert(0, opened)
     journal = Journal(opened, path.with_name(f"{path.name}.jsonl"))
     atexit.register(journal.close)
