@@ -80,12 +80,12 @@ def guards_text(record: Record, compile_: Compile) -> str:
     first = True
     for guard in compile_.guards:
         share = (guard.cost_ns or 0.0) * total / measured if measured else 0.0
-        said = [
+        shown = [
             f"{share:.0f} ns" if measured else "",
             record.line_text(guard.line),
             "not checked" if guard.dropped else "",
         ]
-        why = f"  # {'; '.join(filter(None, said))}" if any(said) else ""
+        why = f"  # {'; '.join(filter(None, shown))}" if any(shown) else ""
         code = expression(guard.code)
         if code is None or guard.dropped:
             lines.append(f"        # {' '.join(guard.code.split())}{why}")
