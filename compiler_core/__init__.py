@@ -19,6 +19,7 @@
     CompileWarning    warns of a failure, after which code runs uncompiled; its subclasses: GraphPassWarning,
                       RefusalWarning, ToolWarning
     already_compiled  returns a record of a function's compiles that are in use, ours or stock's, observed or not
+    reproducer    returns a stand-alone file with the smallest graph and inputs that show a fault of a compiler
     what_if       compiles a call again with something changed, and compares both compiles
     decompiled    makes a function from the decompiled code of a compile; its text is in __source__
     guards_text   returns the guards of a compile as a Python function, with costs and lines as comments
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from compiler_core.api.roofline import roofline
     from compiler_core.api.steer.compiled_before import already_compiled, decompiled, guards_text
     from compiler_core.api.steer.editing import edit, editable_text, revert, try_edit
+    from compiler_core.api.steer.reproducer import reproducer
     from compiler_core.api.steer.what_if import what_if
     from compiler_core.api.sweep.sweeping import sweep
     from compiler_core.api.timing.call import time
@@ -83,6 +85,7 @@ _EXPORTS = {
     "api.ranks.reading": ("compare_ranks",),
     "api.recording": ("record_ranks",),
     "api.roofline": ("roofline",),
+    "api.steer.reproducer": ("reproducer",),
     "api.steer.what_if": ("what_if",),
     "api.steer.editing": ("edit", "editable_text", "revert", "try_edit"),
     "api.sweep.sweeping": ("sweep",),
@@ -109,6 +112,6 @@ __all__ = [
     "added_by_autograd", "already_compiled", "assert_compiles", "capture_methods", "check_accuracy", "compare",
     "compare_ranks", "compile", "decompiled", "disable", "edit", "editable_text", "explain", "export", "frames",
     "graph_break", "guards_text", "mark_dynamic", "mark_static", "measure", "pin", "read_logs", "record",
-    "record_ranks", "reset", "revert", "roofline", "save_trace", "sweep", "time", "try_edit", "what_if", "why_kept",
-    "why_static",
+    "record_ranks", "reproducer", "reset", "revert", "roofline", "save_trace", "sweep", "time", "try_edit", "what_if",
+    "why_kept", "why_static",
 ]  # fmt: skip

@@ -43,9 +43,9 @@ def try_graph(artifact: Artifact, text: str, backend: str | None = None) -> Tria
     with preserved_state(), torch.no_grad():
         torch.manual_seed(0)
         inputs = _inputs(artifact)
-        right = _results(_function(artifact.text), inputs)
+        right = _results(graph_function(artifact.text), inputs)
         try:
-            edited = _function(text)
+            edited = graph_function(text)
             found = _results(edited, inputs)
         except Exception as error:
             trial.fault = f"it raises {type(error).__name__}: {str(error).strip().splitlines()[0]}"
@@ -67,7 +67,7 @@ def try_graph(artifact: Artifact, text: str, backend: str | None = None) -> Tria
                 trial.wrong.append(name)
     if not trial.fault:
         with preserved_state(), torch.no_grad():
-            trial.seconds = _times(_function(artifact.text), edited, inputs, backend)
+            trial.seconds = _times(graph_function(artifact.text), edited, inputs, backend)
     return trial
 
 
@@ -97,7 +97,7 @@ def _size(size: int | str) -> int:
     return int(eval(compile(ast.parse(text, mode="eval"), "<size>", "eval"), {"__builtins__": {}}))
 
 
-def _function(text: str) -> types.FunctionType:
+def graph_function(text: str) -> types.FunctionType:
     """Returns the function that a graph's text defines."""
     _, function = parse_function(text)
     namespace: dict[str, Any] = {"torch": torch, "device": torch.device}

@@ -1,0 +1,245 @@
+"""Writes a stand-alone file that shows a fault of a compiler: a graph with few nodes and small inputs."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import logging
+import types
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import torch
+import torch.fx as fx
+from torch._functorch.fx_minifier import minifier
+
+from compiler_core.api.accuracy import relative_error
+from compiler_core.api.compile import compile as compile_
+from compiler_core.api.recording import record
+from compiler_core.api.steer.graph_trial import graph_function
+from compiler_core.api.steer.kernel_trial import tolerance
+from compiler_core.codegen.wrapper.example_inputs import random_tensor
+from compiler_core.errors import UsageError
+from compiler_core.support.fx_graphs import graph_text
+
+Fails = Callable[[fx.GraphModule, Sequence[Any]], bool]
+Engine = Literal["core", "torch"]
+MAX_ELEMENTS = 64
+"""Inputs of at most this many elements are written with their values, if the fault needs these."""
+
+_FILE = '''\
+"""{title}"""
+
+{graph}
+
+{random_tensor}
+
+def inputs():
+    torch.manual_seed(0)
+    return [
+{inputs}
+    ]
+
+
+if __name__ == "__main__":
+    right = graph(*inputs())
+    {compiled}
+    found = compiled(*inputs())
+    for number, (one, other) in enumerate(zip(right, found)):
+        if isinstance(one, torch.Tensor):
+            print(f"result {{number}}: greatest difference {{(one.double() - other.double()).abs().max().item():.3g}}")
+'''
+
+
+def reproducer(
+    fn: Callable[..., Any],
+    *args: Any,
+    engine: Engine = "core",
+    backend: str | None = None,
+    fails: Fails | None = None,
+) -> str:
+    """Returns the text of a file that shows a fault of a compiler in one graph of a call, and needs PyTorch only.
+
+    The graph loses nodes, and its inputs shrink, while the fault stays.
+
+    Args:
+        fn: the function or module; the first of its graphs that shows the fault is taken.
+        args: its arguments.
+        engine: ``core``: this compiler; ``torch``: stock `torch.compile`.
+        backend: the name of the backend; None for the engine's own.
+        fails: returns whether a graph shows the fault for these inputs.  By default: the compiled graph raises, fails
+            to compile, or has other values than eager PyTorch, by more than rounding.
+
+    Raises:
+        UsageError: no graph of the call shows a fault.
+
+    Example::
+
+        Path("fault.py").write_text(compiler_core.reproducer(model, x))
+    """
+    test = fails or _default_test(engine, backend)
+    graphs = _graphs(fn, args, engine)
+    for gm, inputs in graphs:
+        if _holds(test, gm, inputs):
+            small, few = _minimised(gm, inputs, test)
+            few = _shrunk(small, few, test)
+            return _text(small, few, test, engine, backend)
+    raise UsageError(f"none of the {len(graphs)} graphs of this call shows a fault")
+
+
+def _graphs(fn: Any, args: Sequence[Any], engine: Engine) -> list[tuple[fx.GraphModule, list[Any]]]:
+    """Returns the captured graphs of a call that run, with their inputs."""
+    found: list[tuple[fx.GraphModule, list[Any]]] = []
+
+    def keeps_inputs(gm: fx.GraphModule, _: Any) -> Callable[..., Any]:
+        def run(*inputs: Any) -> Any:
+            found.append((gm, [each.detach().clone() if isinstance(each, torch.Tensor) else each for each in inputs]))
+            return gm.forward(*inputs)
+
+        return run
+
+    with record():
+        (compile_ if engine == "core" else torch.compile)(fn, backend=keeps_inputs, dynamic=False)(*args)
+    return found
+
+
+def _default_test(engine: Engine, backend: str | None) -> Fails:
+    def is_wrong(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
+        torch.manual_seed(0)
+        right = _flat(gm(*_copies(inputs)))
+        compiled = _compiled(gm, engine, backend)
+        torch.manual_seed(0)
+        try:
+            with record() as made:
+                found = _flat(compiled(*_copies(inputs)))
+        except Exception:
+            return True
+        if any(compile_.failures for compile_ in made.compiles):
+            return True
+        return any(_differ(one, other) for one, other in zip(right, found, strict=True))
+
+    return is_wrong
+
+
+def _compiled(gm: fx.GraphModule, engine: Engine, backend: str | None) -> Any:
+    """Compiles the function that a graph's text defines; graph modules themselves are never captured."""
+    text, _ = graph_text(gm.graph, "graph")
+    function: Any = graph_function(text)
+    if "self" in inspect.signature(function).parameters:  # the graph has large constants
+        function = types.MethodType(function, gm)
+    if engine == "core":
+        return compile_(function, backend=backend)
+    torch._dynamo.reset()
+    return torch.compile(function, backend=backend or "inductor")
+
+
+def _differ(one: Any, other: Any) -> bool:
+    if not isinstance(one, torch.Tensor):
+        return bool(one != other)
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return True
+    error = relative_error(other.detach(), one.detach())
+    return error is None or error > tolerance(one.dtype)
+
+
+def _holds(test: Fails, gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    """Returns whether a graph runs and shows the fault."""
+    try:
+        with torch.no_grad():
+            gm(*_copies(inputs))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return test(gm, list(inputs))
+    except Exception:
+        return False
+
+
+def _minimised(gm: fx.GraphModule, inputs: Sequence[Any], test: Fails) -> tuple[fx.GraphModule, list[Any]]:
+    """Returns the smallest graph that PyTorch's minimiser finds, with its inputs; the graph itself if that fails."""
+    with _quiet():
+        try:
+            small, few = minifier(
+                gm, list(inputs), lambda g, i: _holds(test, g, i), dump_state=lambda *_: None, skip_offload=True
+            )
+        except Exception:
+            return gm, list(inputs)
+    return small, list(few)
+
+
+def _shrunk(gm: fx.GraphModule, inputs: list[Any], test: Fails) -> list[Any]:
+    """Returns the inputs with sizes halved while the fault stays."""
+    sizes = sorted({n for each in inputs if isinstance(each, torch.Tensor) for n in each.shape if n > 1}, reverse=True)
+    for size in sizes:
+        while size > 1:
+            smaller = [_narrowed(each, size) for each in inputs]
+            if not _holds(test, gm, smaller):
+                break
+            inputs, size = smaller, size // 2
+    return inputs
+
+
+def _narrowed(value: Any, size: int) -> Any:
+    if not isinstance(value, torch.Tensor) or size not in value.shape:
+        return value
+    for dim in [dim for dim, n in enumerate(value.shape) if n == size]:
+        value = value.narrow(dim, 0, size // 2)
+    return value.contiguous()
+
+
+def _text(gm: fx.GraphModule, inputs: Sequence[Any], test: Fails, engine: Engine, backend: str | None) -> str:
+    synthetic = [_synthetic(each) for each in inputs]
+    torch.manual_seed(0)
+    is_enough = _holds(test, gm, [eval(text, {"random_tensor": random_tensor, "torch": torch}) for text in synthetic])
+    lines = synthetic if is_enough else [_exact(each) or text for each, text in zip(inputs, synthetic, strict=True)]
+    graph, _ = graph_text(gm.graph, "graph")
+    if engine == "core":
+        compiled = "import compiler_core\n\n    compiled = compiler_core.compile(graph"
+        compiled += f", backend={backend!r})" if backend else ")"
+    else:
+        compiled = f"compiled = torch.compile(graph{f', backend={backend!r}' if backend else ''})"
+    nodes = sum(node.op.startswith("call") for node in gm.graph.nodes)
+    return _FILE.format(
+        title=f"A fault of {'Cutaway' if engine == 'core' else 'torch.compile'}, in {nodes} operations.",
+        graph=graph,
+        random_tensor=inspect.getsource(random_tensor),
+        inputs="\n".join(f"        {line}," for line in lines),
+        compiled=compiled,
+    )
+
+
+def _synthetic(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    is_integer = value.numel() and not value.dtype.is_floating_point and value.dtype != torch.bool
+    below = f", {max(1, int(value.max()) + 1)}" if is_integer else ""
+    shape, stride = tuple(value.shape), tuple(value.stride())
+    return f"random_tensor({shape}, {stride}, {value.dtype}, {str(value.device)!r}{below})"
+
+
+def _exact(value: Any) -> str | None:
+    if not isinstance(value, torch.Tensor) or value.numel() > MAX_ELEMENTS:
+        return None
+    return f"torch.tensor({value.tolist()}, dtype={value.dtype}, device={str(value.device)!r})"
+
+
+def _copies(inputs: Sequence[Any]) -> list[Any]:
+    return [each.clone() if isinstance(each, torch.Tensor) else each for each in inputs]
+
+
+def _flat(results: Any) -> list[Any]:
+    return list(torch.utils._pytree.tree_leaves(results))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Context manager without the minimiser's messages."""
+    logger = logging.getLogger("torch._functorch")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logger.setLevel(level)
