@@ -60,7 +60,20 @@ class CutawayMagics(Magics):
             if not expression:
                 raise UsageError("%compile takes an expression, for example: %compile model(x)")
             return self._run(parse_or_show_error(self.shell, expression), request, expression)
+        if found := options.RANKS.search(line):
+            self._run_on_ranks(found[1], f"{line[: found.start()]} {line[found.end() :]}", cell)
+            return None
         return self._run(*self._read_cell(line, cell))
+
+    def _run_on_ranks(self, name: str, line: str, cell: str) -> None:
+        """Runs a cell on the engines of a cluster; prints how the ranks differ, and shows a rank of each group."""
+        from kernel_magics.run.ranks import run_on_ranks
+
+        self._read_cell(line, cell)  # checks the options and the syntax here
+        comparison, records = run_on_ranks(self.shell.user_ns, name, line, cell)
+        print_line(str(comparison))
+        for record in records:
+            make_view(self.shell).show(record)
 
     async def compile_awaiting(self, line: str, cell: str) -> object:
         """Runs ``%%compile`` for a cell that awaits while an event loop is already running; see `awaiting`."""

@@ -24,6 +24,7 @@ from kernel_magics.startup import version_trial
 
 ENGINES = ("core", "torch")
 _OPTION = re.compile(r"\s*(--[\w-]+)(=\S+)?(?=\s|$)")
+RANKS = re.compile(r"(?:^|\s)--ranks(?:=|\s+)(\w+)(?=\s|$)")
 _VALUE = re.compile(r"""\s+('[^']*'|"[^"]*"|\S+)""")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -48,6 +49,7 @@ ARGUMENTS: tuple[Decorator, ...] = (
         help="after the cell, time it beside plain PyTorch; "
         "--time=stock,pinned also in these forms: core, pinned, stock, stock:max-autotune ...",
     ),
+    argument("--ranks", metavar="NAME", help="run a cell on all engines of this ipyparallel client, and compare them"),
     argument("--strict", action="store_true", help="raise compiler failures instead of running plain PyTorch"),
     argument("--steps", action="store_true", help="record every step of the symbolic interpreter, for stepping"),
     argument(
@@ -113,6 +115,8 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
     names the wrong value and the accepted ones.
     """
     _check_engine(arguments)
+    if getattr(arguments, "ranks", None):
+        raise UsageError("--ranks runs a cell: write it after %%compile, before a cell without await")
     try:
         find_backend = _stock_backend if arguments.engine == "torch" else _core_backend
         backend = find_backend(arguments.backend, namespace)

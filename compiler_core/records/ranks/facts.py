@@ -83,7 +83,8 @@ def _compile_facts(side: ComparedRun, record: Record, compile_: Compile, rank: i
         # Of a line of PyTorch's, and where the trace has no line, that of the user's function is shown.
         is_library = _LIBRARY in at[0] and _LIBRARY not in first[0]
         shown = first if is_library or not at[1] else at
-        return Fact(kind, compile_.id, *shown, text, side.text(at).strip())
+        file = record.labels.get(shown[0], shown[0])  # a cell's file has another name in each process
+        return Fact(kind, compile_.id, file, shown[1], text, side.text(at).strip())
 
     yield fact("frame", first, f"{frame.name} {compile_.outcome}")
     if compile_.cause:
