@@ -78,10 +78,11 @@ class ModuleTree:
             on_death = weakref.ref(module, lambda _: _clear(submodules, empty_dicts, *parts))
             self.modules[source] = ModuleChecks(on_death, source)
             return
-        assert isinstance(source, AttrSource)
         submodules.append(module)
         checks = self.modules[source] = ModuleChecks(weakref.ref(module), source)
-        parent, name = self.modules[source.base], source.name
+        owner, name = _place_in_table(source)
+        assert owner is not None
+        parent = self.modules[owner]
         parent.first_child = parent.first_child or name
         parent.table_checks.append(lambda table: table.get(name) is checks.module())
 
@@ -173,6 +174,17 @@ def _instance_dict_entry(source: Source) -> tuple[str | None, Source | None]:
     return None, None
 
 
+def _place_in_table(source: Source) -> tuple[Source | None, str]:
+    """Returns the owner and the name if `source` is an entry of a module's table of submodules."""
+    if isinstance(source, AttrSource) and source.table == _TABLE:
+        return source.base, source.name
+    if isinstance(source, GetItemSource) and isinstance(source.key, str):  # by iteration over the table
+        name, owner = _instance_dict_entry(source.base)
+        if name == _TABLE:
+            return owner, source.key
+    return None, ""
+
+
 def install_version_checks(tree: GuardTree, guards: Sequence[GuardSpec]) -> list[GuardSpec]:
     """Installs the guards that can be checked by the versions of modules' dicts; returns the other guards."""
     trees = {} if VERSIONS_ARE_STALE else _module_trees(tree, guards)
@@ -202,8 +214,8 @@ def _module_trees(tree: GuardTree, guards: Sequence[GuardSpec]) -> dict[Source, 
             continue
         if "training" not in vars(tree.value(source)):
             continue  # the version check is attached to this item
-        base = source.base if isinstance(source, AttrSource) and source.table == _TABLE else None
-        found[source] = found.get(base) or ModuleTree(tree, source)  # type: ignore[arg-type]
+        parent = _place_in_table(source)[0]
+        found[source] = found.get(parent) or ModuleTree(tree, source)  # type: ignore[arg-type]
         found[source].add_module(source)
     return {
         source: module_tree for source, module_tree in found.items() if len(module_tree.submodules) >= MIN_SUBMODULES

@@ -103,6 +103,23 @@ def test_producer_read_in_alternating_parts_is_recomputed_on_a_gpu(monkeypatch: 
     check(interleaved, X, Y)
 
 
+def test_part_of_a_stored_concatenation_is_read_with_one_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The units of a ShuffleNet: one half of the shuffled channels is used at once, the other by the next unit."""
+
+    def shuffled(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            x, half = x.chunk(2, 1)
+            y = F.conv2d(half.contiguous(memory_format=torch.channels_last), weight)
+            x = torch.cat([x, y.relu()], 1).view(2, 2, 4, 5, 5).transpose(1, 2).contiguous().view(2, 8, 5, 5)
+        return x
+
+    monkeypatch.setattr("compiler_core.loops.fuse.rules.DEVICES_THAT_REPEAT", {"cpu"})
+    inputs = torch.randn(2, 8, 5, 5), torch.randn(4, 4, 1, 1)
+    for step in kernels(shuffled, *inputs):
+        assert sum(bool(s.within) for s in step.body if isinstance(s, ir.Load)) <= 2, step
+    check(shuffled, *inputs)
+
+
 REFUSED: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
     "a call": (lambda x, y: (x @ y.t()).relu(), (X, Y), "call"),
     "a reduction over another's outer index": (lambda x: (x.exp().sum(1).exp()).sum(0), (X,), "inner"),

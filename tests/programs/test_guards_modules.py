@@ -42,6 +42,17 @@ class Net(nn.Module):
         return self.head(x) * self.factor
 
 
+class NetOverTable(Net):
+    """Reaches its blocks by iteration over the table of submodules, as DenseNets do."""
+
+    def forward(self, x):
+        for name, block in self.blocks.named_children():
+            x = block(x)
+        for block in self.head._modules.values():
+            x = block(x)
+        return x * self.factor
+
+
 def nothing(net):
     pass
 
@@ -264,10 +275,10 @@ def one_change():
     nn.modules.module._global_forward_hooks.clear()
 
 
-@pytest.mark.parametrize(("change", "how"), pairs(CHANGES, ["module", "method", "argument"], 2))
+@pytest.mark.parametrize(("change", "how"), pairs(CHANGES, ["module", "method", "argument", "table"], 2))
 def test_model_changes(change, how, one_change):
-    net = Net()
-    if how == "module":
+    net = NetOverTable() if how == "table" else Net()
+    if how in ("module", "table"):
         compiled, call = cc.compile(net, backend="eager", strict=True), net
     elif how == "method":
         compiled, call = cc.compile(net.forward, backend="eager", strict=True), net.forward
@@ -284,6 +295,22 @@ def test_model_changes(change, how, one_change):
         agrees(call, compiled, net)
     if change in WITHOUT_COMPILE:
         assert len(record.compiles) == before, record.compiles[-1].cause
+
+
+def test_one_call_into_python_checks_a_whole_model():
+    """Each tree of modules has one check in Python at each call; blocks reached by iteration belong to the net's."""
+    import sys
+
+    net = NetOverTable()
+    compiled = cc.compile(net, backend="eager", strict=True)
+    compiled(torch.ones(3))
+    calls = []
+    sys.setprofile(lambda frame, event, arg: event == "call" and calls.append(frame.f_code.co_name))
+    try:
+        compiled(torch.ones(3))
+    finally:
+        sys.setprofile(None)
+    assert calls.count("<lambda>") == 1, calls
 
 
 def agrees(call, compiled, net):

@@ -14,6 +14,7 @@ from typing import Literal
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.step_graph import StepGraph
 from compiler_core.support.interrupts import safe_point
+from compiler_core.support.size_expr import hint, prod
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,8 @@ class Pair:
     """The buffers of `first` that something other than `second` needs."""
     is_read_by_loops_only: bool
     """Whether only loops need the buffers of `first`."""
+    is_read_whole_by_others: bool
+    """Whether a loop nest other than `second` has at least as many indices as `first` and reads what it writes."""
     buffers: dict[str, ir.Buffer]
     request: Literal["keep_apart", "force_fuse"] | None = None
     """With `keep_apart` no rule is tried; with `force_fuse` rules ignore their limits of size and cost."""
@@ -207,8 +210,10 @@ class _Rewriter:
         assert isinstance(a, ir.Loops)
         assert isinstance(b, ir.Loops)
         needed = {w for w in a.writes if w in graph.results or graph.is_needed_by_others(w, first, second)}
-        loops_only = graph.is_read_by_loops_only(first)
-        return Pair(a, b, frozenset(needed), loops_only, self._program.buffers, self._requests.between(a, b))
+        loops_only, size = graph.is_read_by_loops_only(first), hint(prod(a.space))
+        readers = (r for r in graph.readers(a.writes, first) if r is not b and isinstance(r, ir.Loops))
+        whole = any(hint(prod(r.space)) >= size for r in readers)
+        return Pair(a, b, frozenset(needed), loops_only, whole, self._program.buffers, self._requests.between(a, b))
 
     # -- the result -------------------------------------------------------------------------
 

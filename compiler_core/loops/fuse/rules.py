@@ -81,6 +81,8 @@ def fuse(program: ir.Program, requests: FusionRequests = FusionRequests()) -> Fu
 def recompute_producer(pair: Pair) -> FusedPair | Refusal:
     """Recomputes a cheap producer in its consumer.  The producer is removed when nothing reads it any more.
 
+    A producer that reads more than it writes is recomputed only in consumers that read a part of it.
+
     >>> fused("copy", "[aten.exp(aten.neg(x)), aten.neg(x)]", x="f32[4]")
     neg: for i0 < 4:
         v0: f32 = load x[i0]
@@ -111,6 +113,8 @@ def recompute_producer(pair: Pair) -> FusedPair | Refusal:
     if pair.request != "force_fuse" and len(first.body) + len(pair.second.body) > MAX_COPIED_STATEMENTS:
         return Refusal("size", f"more than {MAX_COPIED_STATEMENTS} statements with those to recompute")
     few = hint(prod(pair.second.space)) < hint(prod(first.space))
+    if few and pair.is_read_whole_by_others and _is_concatenation(first):
+        return Refusal("cost", f"{first.name} is stored for others, and has a load for each of its parts")
     if not few and _total_bytes(first.reads, pair) > _total_bytes(first.writes, pair):
         return Refusal("cost", f"{first.name} reads more than it writes")
     joined = _merge_loops(pair, stored=frozenset())
@@ -325,6 +329,11 @@ def _is_cheap(pair: Pair) -> bool:
     """Whether an element of the first is so cheap that it may be recomputed."""
     cost = sum(ir.OPS[s.op].cost for s in pair.first.body if isinstance(s, ir.Compute))
     return cost <= MAX_RECOMPUTE_COST.get(_device(pair), MAX_RECOMPUTE_COST["cpu"])
+
+
+def _is_concatenation(loops: ir.Loops) -> bool:
+    """Whether the loops read several buffers at a part of their indices each."""
+    return sum(bool(s.within) for s in loops.body if isinstance(s, ir.Load)) > 1
 
 
 def _device(pair: Pair) -> str:

@@ -70,6 +70,12 @@ class StepGraph:
         after = self.after[first]
         return any(n != second and n in after for n in self._readers.get(buffer, ()))
 
+    def readers(self, buffers: Sequence[str], n: int) -> Iterator[ir.Step]:
+        """Yields the steps after step `n` that need one of `buffers`."""
+        for other in self.after[n]:
+            if any(other in self._readers.get(b, ()) for b in buffers):
+                yield self.steps[other]
+
     def is_needed(self, n: int) -> bool:
         """Whether a later step or the result of the program needs a buffer that step `n` writes."""
         readers = {b for m in self.after[n] for b in self.steps[m].needs}
