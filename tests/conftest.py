@@ -30,9 +30,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
+gc.disable()  # until all tests are collected: imports make millions of objects that stay
+
+
 def pytest_collection_finish() -> None:
     """Garbage collections skip the objects that imports made, which are most of all."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -111,9 +111,11 @@ def _address(fixed: tuple[tuple[str, str], ...], modules: tuple[str, ...] = ()) 
 
 def serve(listener: socket.socket) -> dict[str, Any]:
     """Forks a process for each request.  Returns the request, in the process that has to run it."""
+    gc.disable()  # imports make millions of objects that stay
     for name in (*IMPORTED, *sys.argv[2:]):
         importlib.import_module(name)
     gc.freeze()  # a collection in a forked process passes over what was imported
+    gc.enable()
     parent = os.getppid()
     listener.settimeout(5)
     while True:
