@@ -69,6 +69,19 @@ def test_symbolic_trace(printed: dict[str, str]) -> None:
     assert len(re.findall(r":captured ", branch)) == 3
 
 
+def test_concrete_args_fix_a_value_and_ours_guards_it(printed: dict[str, str]) -> None:
+    text = printed["symbolic-concrete"]
+    assert "if " not in text
+    assert "ours, with True and False: [2.0, 2.0, 2.0] [1.0, 1.0, 1.0]" in text
+
+
+def test_a_backend_removes_dropout(printed: dict[str, str]) -> None:
+    before, after = printed["backend-dropout"].strip().splitlines()
+    assert "dropout" in before
+    assert "dropout" not in after.partition("[")[2]
+    assert "linear" in after
+
+
 def test_naive_and_planned(printed: dict[str, str]) -> None:
     text = printed["graphs-saved"]
     assert "save everything  2 tensors  1,000 bytes" in text
