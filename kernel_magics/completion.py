@@ -12,12 +12,12 @@ from kernel_magics.magics import CutawayMagics
 
 TARGETS = ("cpu", "x86-64-v3", "sm_80", "sm_90", "sm_100", "gfx942")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-_MAGIC = re.compile(r"^\s*%{1,2}(compile|explain|speed)\s")
+_MAGIC = re.compile(r"^\s*%{1,2}(compile|explain|frames|speed|what_if|kernel|graph)\s")
 
 
 @context_matcher(identifier="cutaway.options")
 def complete(context: CompletionContext) -> SimpleMatcherResult:
-    """Completes options and their values after %%compile, %compile, %explain and %speed."""
+    """Completes options and their values after the magics that have options."""
     line = context.line_with_cursor[: context.cursor_position]
     if not (magic := _MAGIC.match(line)):
         return {"completions": []}

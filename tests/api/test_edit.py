@@ -88,6 +88,8 @@ def test_what_can_be_edited_is_named(record: Record) -> None:
         compiler_core.editable_text(record, "0/0:nothing")
     with pytest.raises(UsageError, match="by a pass"):
         compiler_core.editable_text(record, "joint")
+    with pytest.raises(UsageError, match=r"of stock torch\.compile cannot be edited"):
+        compiler_core.editable_text(Record(engine="torch"), "0/0:forward_0")
     with pytest.raises(UsageError, match="read from a file"):
         compiler_core.try_edit(Record(), "0/0:forward_0", "")
 

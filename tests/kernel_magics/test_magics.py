@@ -344,6 +344,8 @@ def test_tab_completes_options_and_values(magics: InteractiveShell) -> None:
     assert completions(magics, "%%compile --fullgraph --engine c") == ["core"]
     assert completions(magics, "%explain --ba") == ["--backend"]
     assert completions(magics, "%speed --ba") == ["--backward"]
+    assert completions(magics, "%what_if --dr") == ["--drop-guard"]
+    assert completions(magics, "%%kernel --fo") == ["--force"]
     assert completions(magics, "%compile x.cos() --fu") == []
 
 

@@ -152,6 +152,8 @@ class _Found:
 
 
 def _find(record: Record, id: str) -> _Found:
+    if record.engine == "torch":
+        raise UsageError("kernels and graphs of stock torch.compile cannot be edited; compile with the core engine")
     compile_id, _, name = id.rpartition(":")
     found: list[_Found] = []
     names: list[str] = []
