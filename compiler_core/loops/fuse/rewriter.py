@@ -78,6 +78,8 @@ class Pair:
     """Whether only loops need the buffers of `first`."""
     is_read_whole_by_others: bool
     """Whether a loop nest other than `second` has at least as many indices as `first` and reads what it writes."""
+    sources: tuple[ir.Loops, ...]
+    """The loop nests of which only `first` reads the results."""
     buffers: dict[str, ir.Buffer]
     request: Literal["keep_apart", "force_fuse"] | None = None
     """With `keep_apart` no rule is tried; with `force_fuse` rules ignore their limits of size and cost."""
@@ -213,7 +215,8 @@ class _Rewriter:
         loops_only, size = graph.is_read_by_loops_only(first), hint(prod(a.space))
         readers = (r for r in graph.readers(a.writes, first) if r is not b and isinstance(r, ir.Loops))
         whole = any(hint(prod(r.space)) >= size for r in readers)
-        return Pair(a, b, frozenset(needed), loops_only, whole, self._program.buffers, self._requests.between(a, b))
+        buffers, request = self._program.buffers, self._requests.between(a, b)
+        return Pair(a, b, frozenset(needed), loops_only, whole, graph.only_for(first), buffers, request)
 
     # -- the result -------------------------------------------------------------------------
 

@@ -112,6 +112,8 @@ def recompute_producer(pair: Pair) -> FusedPair | Refusal:
         return Refusal("cost", f"{first.name} is not cheap, or not only read by loops")
     if pair.request != "force_fuse" and len(first.body) + len(pair.second.body) > MAX_COPIED_STATEMENTS:
         return Refusal("size", f"more than {MAX_COPIED_STATEMENTS} statements with those to recompute")
+    if pair.still_needed and _is_copy(first) and any(map(_is_concatenation, pair.sources)):
+        return Refusal("cost", f"{first.name} is stored instead of {pair.sources[0].name}, which it copies")
     few = hint(prod(pair.second.space)) < hint(prod(first.space))
     if few and pair.is_read_whole_by_others and _is_concatenation(first):
         return Refusal("cost", f"{first.name} is stored for others, and has a load for each of its parts")
@@ -329,6 +331,11 @@ def _is_cheap(pair: Pair) -> bool:
     """Whether an element of the first is so cheap that it may be recomputed."""
     cost = sum(ir.OPS[s.op].cost for s in pair.first.body if isinstance(s, ir.Compute))
     return cost <= MAX_RECOMPUTE_COST.get(_device(pair), MAX_RECOMPUTE_COST["cpu"])
+
+
+def _is_copy(loops: ir.Loops) -> bool:
+    """Whether the loops only change the order of elements in memory."""
+    return [type(s) for s in loops.body] == [ir.Load, ir.Store]
 
 
 def _is_concatenation(loops: ir.Loops) -> bool:

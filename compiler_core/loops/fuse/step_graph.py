@@ -76,6 +76,11 @@ class StepGraph:
             if any(other in self._readers.get(b, ()) for b in buffers):
                 yield self.steps[other]
 
+    def only_for(self, n: int) -> tuple[ir.Loops, ...]:
+        """Returns the loops that nothing but step `n` needs."""
+        steps = (self.steps[m] for m in sorted(self.before[n]) if self.after[m] == {n})
+        return tuple(s for s in steps if isinstance(s, ir.Loops) and self.results.isdisjoint(s.writes))
+
     def is_needed(self, n: int) -> bool:
         """Whether a later step or the result of the program needs a buffer that step `n` writes."""
         readers = {b for m in self.after[n] for b in self.steps[m].needs}
