@@ -71,7 +71,7 @@ wheel: $(STAMPS)/browser ## Build sdist and wheel into dist/, and check the whee
 	$(PY) -m hatchling build -d dist
 	$(PY) -m venv build/wheel
 	build/wheel/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt dist/*.whl
-	cp tests/installed.py build/wheel/ && cd build/wheel && bin/python installed.py && bin/python -m compiler_core.api.check
+	cp tests/installed.py build/wheel/ && cd build/wheel && bin/python installed.py && bin/cutaway doctor
 
 bench: $(STAMPS)/test ## Time the compiler against stock torch.compile
 	$(PY) -m pytest tests/benchmarks -o python_files='bench_*.py' -s $(ARGS)

@@ -19,7 +19,7 @@ CHECKS = ("breaks", "recompiles", "failures")
 
 _EXIT_CODES = """exit codes:
   0  all is well
-  1  cutaway diff: the two differ
+  1  cutaway diff: the two differ; cutaway doctor: there is a problem
   2  wrong arguments, or something that cannot be read; the last line says what
   3  a check that was asked for (--fail-on) found something
 """
@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
     _add_diff(commands)
     _add_sweep(commands)
     _add_open(commands)
+    _add_doctor(commands)
     return top
 
 
@@ -176,7 +177,7 @@ def _show_run(record: Record | None, options: argparse.Namespace) -> list[str]:
     return failed
 
 
-# ---- logs, diff, sweep, open -------------------------------------------------------------------
+# ---- logs, diff, sweep, open, doctor -----------------------------------------------------------
 
 
 def _add_logs(commands: Any) -> None:
@@ -319,3 +320,19 @@ def _open(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             return 0
     return 0
+
+
+def _add_doctor(commands: Any) -> None:
+    command = _add(
+        commands,
+        "doctor",
+        "say what works on this machine, and how to mend what does not",
+        "  cutaway doctor\n  cutaway doctor --json | jq -r '.findings[] | select(.state == \"PROBLEM\") | .remedy'\n",
+    )
+    command.set_defaults(function=_doctor)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from kernel_magics import doctor
+
+    return doctor.run(options.json)

@@ -189,8 +189,8 @@ FAULTS = {
 
 
 def rows() -> dict[str, list[str]]:
-    """Returns the table of docs/faults.md: the cells of each row, by the first cell."""
-    lines = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8").splitlines()
+    """Returns the first table of docs/faults.md: the cells of each row, by the first cell."""
+    lines = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8").partition("\n## ")[0].splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     return {row[0]: row for row in cells[1:]}
 
