@@ -77,7 +77,7 @@ class StepGraph:
                 yield self.steps[other]
 
     def only_for(self, n: int) -> tuple[ir.Loops, ...]:
-        """Returns the loops that nothing but step `n` needs."""
+        """Returns the loops that only step `n` needs."""
         steps = (self.steps[m] for m in sorted(self.before[n]) if self.after[m] == {n})
         return tuple(s for s in steps if isinstance(s, ir.Loops) and self.results.isdisjoint(s.writes))
 
