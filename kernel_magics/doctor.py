@@ -28,6 +28,7 @@ LAB_EXTENSIONS = {
 """Extensions of JupyterLab that notebooks need, with what is missing without them."""
 LAB_PACKAGES = {"@jupyter-widgets/jupyterlab-manager": "jupyterlab_widgets"}
 """The packages of those that have another name."""
+INSTALL_AGAIN = "pip install --force-reinstall --no-deps"
 CHECKED_BEFORE = ("torch", "triton")
 
 
@@ -84,7 +85,8 @@ def _browser_code() -> Iterator[Finding]:
         files = [asset(name) for name in ("explorer.js", "explorer.css")]
     except BuildError as error:
         text, _, remedy = str(error).partition(": ")
-        yield Finding("PROBLEM", text, remedy)
+        in_clone = (Path(__file__).parents[1] / "extension").is_dir()
+        yield Finding("PROBLEM", text, remedy if in_clone else _install_again(check.DISTRIBUTION))
     else:
         yield Finding("ok", f"explorer: {files[0].parent}, {sum(file.stat().st_size for file in files) / 1e6:.1f} MB")
 
@@ -100,14 +102,14 @@ def _lab_extensions() -> Iterator[Finding]:
         package = LAB_PACKAGES.get(name, name)
         shown = f"JupyterLab's extension {name} ({needed_for})"
         if name not in installed:
-            yield Finding("PROBLEM", f"{shown} is not installed", f"pip install --force-reinstall --no-deps {package}")
+            yield Finding("PROBLEM", f"{shown} is not installed", _install_again(package))
         elif name in disabled:
             yield Finding("PROBLEM", f"{shown} is disabled", f"jupyter labextension enable {name}")
         elif name == check.DISTRIBUTION and (version := installed[name]["version"]) != _version(name):
             yield Finding(
                 "PROBLEM",
                 f"{shown} is of version {version}, but the package of {_version(name)}",
-                f"remove {installed[name]['ext_path']}, then pip install --force-reinstall --no-deps {package}",
+                f"remove {installed[name]['ext_path']}, then {_install_again(package)}",
             )
         else:
             yield Finding("ok", f"{shown}: {installed[name]['version']}")
@@ -138,6 +140,11 @@ def _kernel() -> Iterator[Finding]:
         yield Finding("note", f"Jupyter's kernel python3 runs another Python: {program}", remedy)
     else:
         yield Finding("ok", f"Jupyter's kernel python3 runs {program}")
+
+
+def _install_again(package: str) -> str:
+    """Returns how to install a package again; Cutaway from its own wheel, since an index may have another package."""
+    return f"{INSTALL_AGAIN} {'cutaway-VERSION-py3-none-any.whl' if package == check.DISTRIBUTION else package}"
 
 
 def _version(package: str) -> str | None:

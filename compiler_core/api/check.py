@@ -76,7 +76,8 @@ def run_checks(checks: Iterable[Check]) -> Iterator[Finding]:
             yield Finding("PROBLEM", faults.describe(error), check=name)
         except Exception as error:
             shown = f"{name.replace('_', ' ')}: not checked ({type(error).__name__}: {error})"
-            yield Finding("PROBLEM", shown, check=name)
+            remedy = f"pip install {error.name}" if isinstance(error, ModuleNotFoundError) and error.name else ""
+            yield Finding("PROBLEM", shown, remedy, name)
 
 
 def main() -> int:

@@ -52,3 +52,8 @@ def test_the_code_of_conduct_names_its_source_and_where_to_report() -> None:
     assert "Contributor Covenant, version 2.1" in text
     assert "SECURITY.md#reporting" in text
     assert "\n## Reporting\n" in (ROOT / "SECURITY.md").read_text()
+
+
+def test_the_readme_installs_the_wheel_of_this_version() -> None:
+    wheels = re.findall(r"cutaway-[\w.]+-py3-none-any\.whl", (ROOT / "README.md").read_text())
+    assert set(wheels) == {f"cutaway-{PROJECT['version']}-py3-none-any.whl"}

@@ -148,6 +148,24 @@ def test_no_browser_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     finding = only(doctor._browser_code())
     assert words("is not built") in finding.text
     assert words("npm ci && npm run build") in finding.remedy
+    monkeypatch.setattr(doctor, "__file__", str(tmp_path / "kernel_magics/doctor.py"))  # as a wheel installs it
+    assert only(doctor._browser_code()).remedy.startswith(f"{doctor.INSTALL_AGAIN} cutaway-")
+
+
+def test_a_check_that_cannot_run_says_why() -> None:
+    def _shapes() -> Iterator[Finding]:
+        import a_module_that_is_missing  # type: ignore[import-not-found]  # noqa: F401
+
+        yield Finding("ok", "")
+
+    def _tea() -> Iterator[Finding]:
+        yield Finding("ok", "green")
+        raise KeyError("pot")
+
+    found = list(check.run_checks([_shapes, _tea]))
+    assert [(each.check, each.state) for each in found] == [("shapes", "PROBLEM"), ("tea", "ok"), ("tea", "PROBLEM")]
+    assert found[0].remedy == "pip install a_module_that_is_missing"
+    assert found[2].text == "tea: not checked (KeyError: 'pot')"
 
 
 @pytest.fixture
@@ -174,7 +192,7 @@ def test_a_missing_lab_extension(name: str, lab: Callable[..., None]) -> None:
     finding = only(doctor._lab_extensions())
     assert f"extension {name} " in finding.text
     assert words("is not installed") in finding.text
-    assert finding.remedy.endswith(f"--no-deps {doctor.LAB_PACKAGES.get(name, name)}")
+    assert finding.remedy.startswith(f"{doctor.INSTALL_AGAIN} {doctor.LAB_PACKAGES.get(name, name)}")
 
 
 def test_a_disabled_lab_extension(lab: Callable[..., None], tmp_path: Path) -> None:
