@@ -169,6 +169,15 @@ def _searchsorted_warning(func: Any, args: Sequence[Any], kwargs: Mapping[str, A
     return None if all(t.is_contiguous() for t in given) else _break_graph(func, args, kwargs)
 
 
+def _ldexp_warning(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program | None:
+    """Integer exponents for fewer numbers: the CPU kernel makes a result for the numbers alone, and resizes it."""
+    x, exponent = args[:2]
+    is_kernel = x.device.type == "cpu" and x.is_floating_point() and not exponent.is_floating_point()
+    together: Any = torch.broadcast_shapes
+    grows = x.numel() and together(x.shape, exponent.shape) != x.shape
+    return _break_graph(func, args, kwargs) if is_kernel and grows else None
+
+
 def _break_graph(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program | None:
     """For kernels whose warning no small program reproduces: eager PyTorch runs the operator."""
     raise Unsupported("unsupported operation", f"{func}, whose kernel warns")
@@ -179,6 +188,7 @@ KERNEL_WARNINGS: dict[Any, KernelRule] = {
     **dict.fromkeys((aten._to_copy.default, aten.copy_.default), _complex_cast_warning),
     **{getattr(aten, name).Tensor: _searchsorted_warning for name in ("searchsorted", "bucketize")},
     **{getattr(aten, name).Scalar: _searchsorted_warning for name in ("searchsorted", "bucketize")},
+    aten.ldexp.Tensor: _ldexp_warning,
     **dict.fromkeys((aten.cholesky.default, aten.triangular_solve.default), _break_graph),
     **dict.fromkeys((aten.index_reduce.default, aten.index_reduce_.default), _break_graph),
     **dict.fromkeys((aten.scatter.reduce, aten.scatter_.reduce), _break_graph),

@@ -59,6 +59,7 @@ WARN = {
     "complex into real": lambda x: torch.zeros(3, 3).copy_(torch.complex(x, x + 1)),
     "conjugate to real": lambda x: torch.complex(x, x).conj().double() * 2,
     "searchsorted": lambda x: torch.searchsorted(x[0].sort()[0], x.t()),
+    "ldexp of fewer": lambda x: torch.ldexp(x[0, 0], torch.arange(4)) + x[0, 0],
     "masked_fill_ of expanded": lambda x: (x[0] * 1).expand(3, 3).masked_fill_(x > 0, 1.0),
     "index_fill_ of expanded": lambda x: (x[0] * 1).expand(3, 3).index_fill_(0, torch.tensor([0]), 1.0),
     "deprecated kernel": lambda x: torch.cholesky(torch.eye(3) + x * 0),
