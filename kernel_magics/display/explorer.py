@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import anywidget
 import traitlets
 
 from compiler_core.errors import UsageError
-from compiler_core.records import Compile, Event, Guard, Record
+from compiler_core.records import Compile, Event, Record
 from kernel_magics.display import messages, outputs
 from kernel_magics.display.assets import asset
-from kernel_magics.display.messages import EXPERIMENTS, MAX_PANES, MAX_RUNS, PANES, TIMED_FORMS
+from kernel_magics.display.messages import MAX_PANES, PANES
 from kernel_magics.display.packing import pack
-from kernel_magics.display.page_requests import CellTask, PageRequests
 from kernel_magics.display.progress import Progress
-from kernel_magics.display.record_view import Experiments, RecordView, Run
+from kernel_magics.display.record_view import RecordView
+from kernel_magics.display.reruns import Reruns
 
 MIME = "application/vnd.cutaway.record+json"
 
@@ -52,6 +52,7 @@ class Explorer(anywidget.AnyWidget):
 
     def __init__(self, record: Any = None, beside: Record | None = None) -> None:
         """Shows a record, or a graph: a `torch.fx.GraphModule` or an exported program, also `beside` a record."""
+        self.reruns = Reruns(self)  # first, since ipywidgets closes also what could not be made
         if record is not None and not isinstance(record, Record):
             from compiler_core.pipeline.foreign_graph import graph_record
 
@@ -62,14 +63,7 @@ class Explorer(anywidget.AnyWidget):
         self.display_handle: Any = None
         """The `DisplayHandle` of the output that shows the widget, to update it; None if there is none."""
         self._is_updating = False
-        self._timing: PageRequests | None = None
-        self._trying: PageRequests | None = None
-        self._experiments: Experiments | None = None
-        self._runs: list[Run] = []
-        """The cell's own run, and the experiments; empty if nothing was tried."""
-        self._panes: dict[str, list[str]] = {}
-        """The panes of each run when it was shown last."""
-        self.on_msg(self._on_request)
+        self.on_msg(self.reruns.on_request)
         _reply_on_requesting_subshell(self.comm)
         self.comm.on_close(lambda _: self.close())
         self.on_msg(_close_if_removed)
@@ -77,8 +71,7 @@ class Explorer(anywidget.AnyWidget):
 
     def close(self) -> None:
         """Closes the widget, and the widget of its layout, which ipywidgets would keep."""
-        self._timing = self._trying = self._experiments = None
-        self._runs = []
+        self.reruns.close()
         super().close()
         self.layout.close()
 
@@ -121,21 +114,7 @@ class Explorer(anywidget.AnyWidget):
         Its effects on variables are undone.  `forms` are compared with these two: ``core``, ``pinned`` (no guards),
         ``stock``, and ``stock:MODE``.  Raises UsageError if the cell cannot be timed, as for a record that was loaded.
         """
-        unknown = [form for form in forms if form not in TIMED_FORMS]
-        if unknown:
-            raise UsageError(f"no form is called {unknown[0]!r}; the forms are {', '.join(TIMED_FORMS)}")
-        if self._timing is None:
-            raise UsageError("this record has no inputs to run again: run a cell with %%compile in this kernel")
-        self._timing.run(forms)
-
-    def offer_timing(self, time: CellTask) -> None:
-        """Shows the button by which the page asks for `time`."""
-        self._timing = PageRequests(time, self._show_timing, self._show_own_run)
-        self._show_timing("", 0.0, "")
-
-    def refuse_timing(self, why: str) -> None:
-        """Shows why the cell can be neither timed nor tried."""
-        self.timing = {"forms": [], "running": "", "share": 0.0, "message": why}
+        self.reruns.time(forms)
 
     def experiment(self, name: str, item: str = "") -> None:
         """Runs the cell again with one thing changed, and shows that run; the first run stays, one click away.
@@ -143,79 +122,7 @@ class Explorer(anywidget.AnyWidget):
         Its effects on variables are undone.  `item` is the id of the guard that the experiment ``guard`` leaves out.
         Raises UsageError if the experiment cannot be made.
         """
-        if name not in EXPERIMENTS:
-            raise UsageError(f"no experiment is called {name!r}; the experiments are {', '.join(EXPERIMENTS)}")
-        if self._trying is None:
-            raise UsageError("this record has no inputs to run again: run a cell with %%compile in this kernel")
-        self._trying.run([name, item])
-
-    def offer_experiments(self, experiments: Experiments) -> None:
-        """Shows the menu of experiments."""
-        self._experiments = experiments
-        self._trying = PageRequests(self._try, self._show_timing, lambda: None, "tried")
-        self._show_experiments()
-
-    def _try(self, words: Sequence[str], progress: Callable[[str, float], None]) -> None:
-        """Makes an experiment and shows its run; one that was made before is replaced."""
-        name, item = words
-        assert self._experiments is not None
-        self.add_run(self._experiments.run(name, self._guard(item), progress))
-
-    def add_run(self, made: Run) -> None:
-        """Shows another run of the cell, beside its own and those that were made before."""
-        if not self._runs:
-            assert self.record is not None
-            self._runs = [Run(self.record, "As it ran", "")]
-        if made.record is not self._runs[0].record:
-            kept = [run for run in self._runs[1:] if run.label != made.label]
-            self._runs = [self._runs[0], *kept[2 - MAX_RUNS :], made]
-        self._show_run(len(self._runs) - 1 if made.record is not self._runs[0].record else 0, made.pane)
-
-    def _guard(self, item: str) -> Guard | None:
-        """Returns the guard of the shown record that is this item."""
-        for compile_ in self.record.compiles if self.record else ():
-            for guard in compile_.guards:
-                if item == f"{compile_.id}:guards#{guard.key}":
-                    return guard
-        return None
-
-    def _show_own_run(self) -> None:
-        """Shows the cell's own run again, which has new times."""
-        self._show_run(0)
-
-    def _show_run(self, number: int, pane: str = "") -> None:
-        """Shows one of the runs, and opens a pane."""
-        if number >= len(self._runs):
-            self.refresh()
-            return
-        record, is_other = self._runs[number].record, self._runs[number].record is not self.record
-        self._packed = pack(record)
-        with self.hold_sync():  # what was pinned need not be in the other record
-            self._panes[self._runs[self.experiments.get("shown", 0)].label] = self.shown
-            self.selection, self.compile = [], ""
-            self.shown = ["source", pane] if pane else self._panes.get(self._runs[number].label, [])
-            self.record = record
-            self._show_experiments(number)
-        self._update(send=not is_other)
-
-    def _show_experiments(self, shown: int = 0) -> None:
-        if self._experiments is not None:
-            runs = [run.label for run in self._runs]
-            self.experiments = {"choices": self._experiments.choices(), "runs": runs, "shown": shown}
-
-    def _show_timing(self, running: str, share: float, message: str) -> None:
-        self.timing = {"forms": list(TIMED_FORMS), "running": running, "share": share, "message": message}
-
-    def _on_request(self, _: Explorer, content: dict[str, Any], __: list[Any]) -> None:
-        if self._timing is not None and content["type"] == "time":
-            self._timing.request(content["forms"])
-        elif self._trying is not None and content["type"] == "try":
-            self._trying.request([content["experiment"], content["item"]])
-        elif content["type"] == "run":
-            self._show_run(content["run"])
-        elif content == messages.CANCEL:
-            for requests in filter(None, (self._timing, self._trying)):
-                requests.stop()
+        self.reruns.experiment(name, item)
 
     def show_timing_progress(self, text: str, share: float) -> None:
         """Shows that the cell is being timed, before there is a record."""
@@ -238,9 +145,14 @@ class Explorer(anywidget.AnyWidget):
     def refresh(self) -> None:
         """Sends the record again, after something was added to it, and updates the output that shows it."""
         self._packed = pack(self.record) if self.record else None
-        self._update(send=True)
+        self.update_output(send=True)
 
-    def _update(self, *, send: bool) -> None:
+    def set_packed(self, record: Record) -> None:
+        """Packs a record and sets it, so that `update_output` need not pack it again."""
+        self._packed = pack(record)
+        self.record = record
+
+    def update_output(self, *, send: bool) -> None:
         """Updates the output that shows the packed record; with `send`, first the widget."""
         self._is_updating = True  # the output may be that of an earlier cell, not of the running one
         try:

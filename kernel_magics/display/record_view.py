@@ -144,20 +144,20 @@ class NotebookView(RecordView):
 
     def offer_timing(self, time: CellTask) -> None:
         assert self.explorer is not None
-        self.explorer.offer_timing(time)
+        self.explorer.reruns.offer_timing(time)
 
     def refuse_timing(self, why: str) -> None:
         assert self.explorer is not None
-        self.explorer.refuse_timing(why)
+        self.explorer.reruns.refuse_timing(why)
 
     def offer_experiments(self, experiments: Experiments) -> None:
         super().offer_experiments(experiments)
         assert self.explorer is not None
-        self.explorer.offer_experiments(experiments)
+        self.explorer.reruns.offer_experiments(experiments)
 
     def show_run(self, run: Run) -> None:
         assert self.explorer is not None
-        self.explorer.add_run(run)
+        self.explorer.reruns.add_run(run)
 
     def show(self, record: Record) -> None:
         assert self.explorer is not None

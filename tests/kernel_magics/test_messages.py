@@ -81,7 +81,7 @@ def test_cancel_is_taken_and_no_other_word(explorer: Explorer) -> None:
 
 def test_a_request_to_time_the_cell_reaches_it_with_its_forms(explorer: Explorer) -> None:
     asked: list[Sequence[str]] = []
-    explorer.offer_timing(lambda forms, progress: asked.append(forms))
+    explorer.reruns.offer_timing(lambda forms, progress: asked.append(forms))
     receive(explorer, {"method": "custom", "content": {"type": "time", "forms": ["stock", "pinned"]}})
     assert asked == [["stock", "pinned"]]
 
@@ -118,7 +118,7 @@ def test_experiments_are_made_and_their_runs_stay(explorer: Explorer) -> None:
     own.compiles[0].artifacts.append(Artifact("0/0:guards", "guards", "guards", "python", ""))
     guard = Guard("g1", "shape", "x", "x.shape == (3,)", "(3,)")
     own.compiles[0].guards.append(guard)
-    explorer.offer_experiments(tried)
+    explorer.reruns.offer_experiments(tried)
     for name, item in (("dynamic", ""), ("guard", "src:0#1"), ("guard", "0/0:guards#g1"), ("dynamic", "")):
         receive(explorer, custom(type="run", run=0))
         receive(explorer, custom(type="try", experiment=name, item=item))
