@@ -48,6 +48,10 @@ def restrided(tensor, size, stride):
     return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor.expand(size))
 
 
+def cast(tensor, dtype):
+    return tensor.to(dtype)
+
+
 def current_device():
     return torch.cuda.current_device()
 

@@ -14,8 +14,15 @@ from compiler_core.support.tensors import tensors_in
 
 aten = torch.ops.aten
 
-LOSSES_TYPED_AS_INPUT = (aten.huber_loss.default, aten.soft_margin_loss.default)
-"""Losses for which eager's kernels return the dtype of the first argument."""
+TYPED_AS_ARGUMENT: dict[torch._ops.OpOverload, int] = {
+    aten.huber_loss.default: 0,
+    aten.soft_margin_loss.default: 0,
+    aten.mse_loss_backward.default: 1,
+    aten.smooth_l1_loss_backward.default: 1,
+    aten.soft_margin_loss_backward.default: 1,
+}
+"""Losses and their gradients for which eager's kernels return the dtype of one argument, with its index.  PyTorch's
+fake tensors have the dtype that all arguments are promoted to."""
 
 HIDDEN_WRITERS = frozenset(
     {

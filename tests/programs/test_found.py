@@ -892,6 +892,8 @@ OF_TWO = {
     "cross entropy": F.binary_cross_entropy,
     "cross entropy of logits": F.binary_cross_entropy_with_logits,
     "soft margin": F.soft_margin_loss,
+    "mean square": F.mse_loss,
+    "smooth l1": F.smooth_l1_loss,
 }
 
 
@@ -910,6 +912,18 @@ def test_losses_of_two_types_are_refused_as_by_eager(loss, kinds, grad):
         return tuple(torch.rand(5).mul(1 if kind.is_floating_point else 2).to(kind) for kind in kinds)
 
     check(program, inputs, grad=grad, backend="cpp", tolerance=1e-3)
+
+
+def test_an_operator_whose_fake_tensor_has_another_dtype():
+    """PyTorch's own losses were such; kernels would read beyond the end of the result."""
+    with torch.library._scoped_library("cutaway_test_dtype", "FRAGMENT") as library:
+        library.define("first_type(Tensor x, Tensor y) -> Tensor")
+        library.impl("first_type", lambda x, y: (x + y).to(x.dtype), "CompositeExplicitAutograd")
+        library.impl("first_type", lambda x, y: x.new_empty(x.shape, dtype=y.dtype), "Meta")
+        op = torch.ops.cutaway_test_dtype.first_type.default
+        x, y = torch.randn(1000).half(), torch.randn(1000).double()
+        found = compiler_core.compile(lambda x, y: (op(x, y) * 2).half(), backend="cpp", strict=True)(x, y)
+        assert torch.equal(found, (op(x, y).double() * 2).half())
 
 
 @pytest.mark.cpu  # on a GPU, such targets end the process

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch._decomp import get_decompositions
 
-from compiler_core.support.operator_facts import LOSSES_TYPED_AS_INPUT, squeeze_reduced_dims
+from compiler_core.support.operator_facts import TYPED_AS_ARGUMENT, squeeze_reduced_dims
 
 aten = torch.ops.aten
 Decomposition = Callable[..., Any]
@@ -171,19 +171,32 @@ def _pytorch_decomposition(op: torch._ops.OpOverload, *args: Any, **kwargs: Any)
     return get_decompositions([op])[op](*args, **kwargs)
 
 
-def register_loss_typed_as_input(op: torch._ops.OpOverload) -> None:
-    """Decomposes the loss `op` as PyTorch does, but with a result of the first argument's dtype."""
+def loss_typed_as(index: int, rule: Decomposition) -> Decomposition:
+    """Returns the decomposition `rule` of a loss or its gradient, computed in the dtype that the tensors are promoted
+    to, with a result of the dtype of the `index`-th argument."""
 
-    @register_decomposition(op)
-    def loss(x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
-        wide = torch.result_type(x, target)
-        if not _kernel_casts(wide, x.dtype):
+    def loss(*args: Any) -> Any:
+        tensors = [a for a in args if isinstance(a, torch.Tensor)]
+        promoted = [t.dtype for t in tensors if t.dim()] or [t.dtype for t in tensors]
+        wide, result = functools.reduce(torch.promote_types, promoted), args[index].dtype
+        if not _kernel_casts(wide, result):
             return NotImplemented
-        return _pytorch_decomposition(op, x.to(wide), target.to(wide), *args).to(x.dtype)
+        return rule(*(a.to(wide) if isinstance(a, torch.Tensor) else a for a in args)).to(result)
+
+    return loss
 
 
-for _loss in LOSSES_TYPED_AS_INPUT:
-    register_loss_typed_as_input(_loss)
+def smooth_l1_loss_backward(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
+    """Returns NaN where the distance is NaN.  PyTorch's decomposition takes its sign, which is 0."""
+    result = _pytorch_decomposition(aten.smooth_l1_loss_backward.default, gradient, x, target, *args)
+    return torch.where((x - target).isnan(), math.nan, result)
+
+
+for _loss, _index in TYPED_AS_ARGUMENT.items():
+    _rule: Decomposition = functools.partial(_pytorch_decomposition, _loss)
+    if _loss is aten.smooth_l1_loss_backward.default:
+        _rule = smooth_l1_loss_backward
+    register_decomposition(_loss)(loss_typed_as(_index, _rule))
 
 
 def _kernel_casts(dtype: torch.dtype, result: torch.dtype) -> bool:
@@ -196,27 +209,12 @@ def _same_dtype(*tensors: torch.Tensor) -> bool:
     return len({t.dtype for t in tensors}) == 1
 
 
-def register_same_dtype_loss(op: torch._ops.OpOverload) -> None:
-    """Decomposes the gradient `op` of a loss only if all tensors have one dtype; eager's kernel raises an error for
-    others."""
-
-    def rule(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
-        if not (_same_dtype(gradient, x, target) and gradient.is_floating_point()):
-            return NotImplemented
-        return _pytorch_decomposition(op, gradient, x, target, *args)
-
-    register_decomposition(op)(rule)
-
-
-register_same_dtype_loss(aten.huber_loss_backward.default)
-register_same_dtype_loss(aten.mse_loss_backward.default)
-
-
-@register_decomposition(aten.smooth_l1_loss_backward.default)
-def smooth_l1_loss_backward(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
-    """Returns NaN where the distance is NaN.  PyTorch's decomposition takes its sign, which is 0."""
-    result = _pytorch_decomposition(aten.smooth_l1_loss_backward.default, gradient, x, target, *args)
-    return torch.where((x - target).isnan(), math.nan, result)
+@register_decomposition(aten.huber_loss_backward.default)
+def huber_loss_backward(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
+    """Leaves mixed dtypes to eager's kernel, which raises an error for them."""
+    if not (_same_dtype(gradient, x, target) and gradient.is_floating_point()):
+        return NotImplemented
+    return _pytorch_decomposition(aten.huber_loss_backward.default, gradient, x, target, *args)
 
 
 @register_decomposition(aten.binary_cross_entropy.default)

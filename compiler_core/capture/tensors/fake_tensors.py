@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 from compiler_core.errors import Unsupported
 from compiler_core.support import overlaps
 from compiler_core.support.eager_warnings import WarningCollector
-from compiler_core.support.operator_facts import LOSSES_TYPED_AS_INPUT, squeeze_reduced_dims, written_tensors
+from compiler_core.support.operator_facts import TYPED_AS_ARGUMENT, squeeze_reduced_dims, written_tensors
 from compiler_core.support.silenced_warnings import silence_warnings
 
 aten = torch.ops.aten
@@ -117,9 +117,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         if func is aten.linalg_vector_norm.default and result.dim() == args[0].dim():
             with self:
                 return squeeze_reduced_dims(result, *args[1:], **kwargs)
-        if func in LOSSES_TYPED_AS_INPUT:
+        if func in TYPED_AS_ARGUMENT:
             with self:
-                return result.to(args[0].dtype)
+                return result.to(args[TYPED_AS_ARGUMENT[func]].dtype)
         return result
 
     def _with_strides_of(self, result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

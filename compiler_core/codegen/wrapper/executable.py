@@ -38,6 +38,12 @@ def restrided(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ..
         return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor.expand(size))
 
 
+def cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Returns `tensor` with the dtype that kernels expect, made without autograd recording it."""
+    with torch._C._AutoDispatchBelowADInplaceOrView():
+        return tensor.to(dtype)
+
+
 def _window(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> torch.Tensor:
     return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
 
@@ -51,6 +57,7 @@ NAMES: dict[str, Any] = {
     "torch": torch,
     "operator": operator,
     "math": math,
+    "cast": cast,
     "restrided": restrided,
     "IndexOutOfRange": IndexOutOfRange,
     "CannotDraw": CannotDraw,

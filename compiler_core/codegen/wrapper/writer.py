@@ -220,7 +220,16 @@ class _WrapperPrinter:
             text = f"{self._values.target(call.target)}({', '.join(args)})"
         self._line(f"{call.name} = {text}", call)
         if call.name in self._program.buffers and call.name in self._read_by_strides:
+            self._cast(call)
             self._restride(self._program.buffers[call.name], call)
+
+    def _cast(self, call: ir.Call) -> None:
+        """Casts the result of a call of mixed dtypes if its dtype is not that of its fake tensor, as kernels expect."""
+        dtypes = {self._program.buffers[name].dtype for name in call.reads if name in self._program.buffers}
+        if sum(dtype.is_floating_point for dtype in dtypes) > 1:
+            dtype = self._values.dtype(self._program.buffers[call.name].dtype)
+            cast = f"{self._names.unique('cast')}({call.name}, {dtype})"
+            self._line(f"if {call.name}.dtype is not {dtype}: {call.name} = {cast}", call)
 
     def _restride(self, buffer: ir.Buffer, step: ir.Step | None = None) -> None:
         """Copies a tensor that PyTorch allocated if its strides are not those of its fake tensor, as kernels expect."""
