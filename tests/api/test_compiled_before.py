@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import importlib
 import inspect
 import re
@@ -190,3 +191,17 @@ def test_each_python_file_of_a_folder_runs(engine: str, tmp_path: Path) -> None:
     assert {"guards.py", "decompiled.py", "captured.py", "joint.py"} <= {file.name for file in files}
     for file in files:
         exec(compile(file.read_text(), str(file), "exec"), {"__name__": "__main__"})
+
+
+def test_a_compile_whose_guarded_object_was_freed_is_left_out(fresh_stock: None) -> None:
+    def f(x: torch.Tensor, option: type) -> torch.Tensor:
+        return x + 1 if option is not int else x
+
+    compiled, kept = torch.compile(f, backend="eager"), type("Kept", (), {})
+    for option in (type("Freed", (), {}), kept):
+        compiled(torch.ones(2), option)
+    assert len(compiler_core.already_compiled(compiled).compiles) == 2
+    del option
+    gc.collect()
+    assert len(compiler_core.already_compiled(compiled).compiles) == 1
+    assert torch.equal(compiler_core.decompiled(compiled)(torch.ones(2), kept), torch.full((2,), 2.0))

@@ -113,9 +113,9 @@ def skip_module(module: str) -> None:
 
 
 def cache_entries(code: Any) -> list[Any]:
-    """Returns Dynamo's cache entries for a code object."""
+    """Returns Dynamo's cache entries for a code object, without those that were freed with a guarded object."""
     listed = lookup("torch._C._dynamo.eval_frame", "_debug_get_cache_entry_list")
-    return list(listed(code)) if listed is not None else []
+    return [entry for entry in listed(code) if entry.code is not None] if listed is not None else []
 
 
 def interpreter() -> Any:

@@ -1,0 +1,82 @@
+"""The lessons of the workshop, run one after another in one kernel: each runs without an error, and its questions have
+the answers that the text expects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import start_new_kernel
+
+pytestmark = pytest.mark.slow
+
+FOLDER = Path(__file__).parents[2] / "notebooks" / "workshop"
+LESSONS = sorted(FOLDER.glob("[0-9]*.ipynb"))
+WAIT_S = 120
+ANY = ["depends on the machine"]
+
+# What each question of a lesson has as its right answers, in order.
+ANSWERS: dict[str, list[list[Any]]] = {
+    "01_frames": [[2], [2], ["inlined into the graph of step"], [3]],
+    "02_bytecode": [[3], ["add", "mul"], [5], ["torch.jit.trace"]],
+    "03_guards": [["x", "options['shift']", "SCALE"], [3], ["more than 100"], [2.0]],
+    "04_graph_breaks": [[3], [2], [2], [3], [1], [3]],
+    "05_graphs_and_passes": [["call_function", "call_method", "output", "placeholder"], [3], [3]],
+    "06_joint_graph": [[1], [2], ["primals_1", "primals_3", "mm", "relu"]],
+    "07_loops_and_fusion": [[1], ["softmax", "two_sums"], [1]],
+    "08_kernels": [[524288], [2048], ["adds"], ["sum"]],
+    "09_dynamic_shapes": [[2], [48], [3], ["6.0"], [4], [2]],
+    "10_whole_step": [[1], ANY, ANY],
+    "11_stock": [[2], [3], [1]],
+}
+
+ASKED = """
+import json
+from kernel_magics import workshop
+print(json.dumps([question.right for question in workshop.asked]))
+workshop.asked.clear()
+%reset -f
+"""
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[BlockingKernelClient]:
+    manager, client = start_new_kernel(
+        kernel_name="python3", startup_timeout=WAIT_S, extra_arguments=["--log-level=ERROR"]
+    )
+    yield client
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+
+
+def run(kernel: BlockingKernelClient, code: str) -> str:
+    """Runs a cell and returns what it printed; an exception of the cell is an error of the test."""
+    printed: list[str] = []
+
+    def note(message: dict[str, Any]) -> None:
+        if message["msg_type"] == "stream":
+            printed.append(message["content"]["text"])
+
+    reply = kernel.execute_interactive(code, timeout=WAIT_S, output_hook=note)["content"]
+    assert reply["status"] == "ok", code + "\n" + "\n".join(reply["traceback"])
+    return "".join(printed)
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+def test_a_lesson_runs_and_its_questions_have_these_answers(kernel: BlockingKernelClient, lesson: Path) -> None:
+    for cell in nbformat.read(lesson, as_version=4).cells:
+        if cell.cell_type == "code":
+            run(kernel, cell.source)
+    asked, expected = json.loads(run(kernel, ASKED)), ANSWERS[lesson.stem]
+    assert [known if known is ANY else each for each, known in zip(asked, expected, strict=True)] == expected
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+def test_the_committed_lessons_have_no_outputs(lesson: Path) -> None:
+    cells = [c for c in nbformat.read(lesson, as_version=4).cells if c.cell_type == "code"]
+    assert not any(c.outputs or c.execution_count for c in cells)
