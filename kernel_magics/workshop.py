@@ -1,4 +1,4 @@
-"""Questions of the workshop: a lesson asks for a prediction, and takes the right answer from a record.
+"""The workshop: questions whose right answers come from a record, and the comparison that checks of exercises make.
 
 The package jupyterquiz shows the question where it is installed (``pip install cutaway[workshop]``); else it is a text
 whose answer is folded away.
@@ -7,13 +7,16 @@ whose answer is folded away.
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from IPython.display import display
 
 from compiler_core.records import Compile, Record
+
+MAX_SHOWN = 200
+"""The number of characters of a value that are shown."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,28 @@ def saved(compile_: Compile) -> list[str]:
     """Returns the names of the values that a compile saves for the backward."""
     values = compile_.partition.values if compile_.partition else []
     return [value.node.rpartition("#")[2] for value in values if value.decision == "saved"]
+
+
+def compare(yours: Mapping[str, Any], reference: Mapping[str, Any]) -> None:
+    """Raises an AssertionError that shows the learner's values beside those of the reference, unless all are equal."""
+    rows = [(name, yours.get(name), value) for name, value in reference.items()]
+    wrong = [row for row in rows if not _are_equal(*row[1:])]
+    if wrong:
+        lines = [f"{name}: yours {_short(one)}, reference {_short(other)}" for name, one, other in wrong]
+        raise AssertionError("\n".join([f"{len(rows) - len(wrong)} of {len(rows)} are right.", *lines]))
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    import torch
+
+    if isinstance(other, torch.Tensor):
+        return isinstance(one, torch.Tensor) and one.shape == other.shape and torch.allclose(one, other, equal_nan=True)
+    return bool(one == other)
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
 
 
 def _ask(question: Question) -> None:
