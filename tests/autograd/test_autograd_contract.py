@@ -19,7 +19,7 @@ from torch.autograd import grad
 from torch.utils.checkpoint import checkpoint
 
 import compiler_core
-from compiler_core.api.testing import difference
+from compiler_core.api.testing import check, difference
 
 PROGRAMS: dict[str, Callable[[Any], Any]] = {}
 
@@ -739,3 +739,24 @@ for name, unpack in SAVED.items():
     PROGRAMS[f"saved_{name}"] = saved_as(unpack)
 PROGRAMS["saved_double_by_sin"] = saved_as(SAVED["double"], lambda w: torch.sin(w))
 PROGRAMS["saved_double_by_several"] = saved_as(SAVED["double"], lambda w: torch.sin(w) * torch.exp(w) + w.cos())
+
+
+DETACHED: dict[str, Callable[[torch.Tensor], Any]] = {
+    "detach": lambda x: (x.sum(), x.log().detach()),
+    "data": lambda x: (x.sum(), x.rsqrt().data),
+    "two views": lambda x: (x.sum(), (y := x.log()).detach().view(-1), y.detach()),
+    "norm": lambda x: (x.sum(), x.norm(dim=-1).detach()),
+    "standard deviation": lambda x: (x.sum(), x.std(-1).detach()),
+    "below no_grad": lambda x: (x.sum(), _flat_without_gradients(x.log())),
+}
+
+
+def _flat_without_gradients(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return x.view(-1)
+
+
+@pytest.mark.parametrize("program", DETACHED.values(), ids=DETACHED)
+def test_nothing_flows_back_through_what_is_returned_without_history(program: Callable[[torch.Tensor], Any]) -> None:
+    """A gradient of zeros would: 0 times the infinite slope of a logarithm at 0 is NaN."""
+    check(program, lambda: (torch.zeros(2, 3),), grad=True, backend="aot_eager")

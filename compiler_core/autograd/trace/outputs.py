@@ -137,7 +137,11 @@ class OutputPlan:
             value = self._values[base]
             if id(value) not in index_of:
                 index_of[id(value)] = self._add_output(base, value)
-            self.returns.append(ReturnedValue("output", index_of[id(value)], views))
+                self.differentiable[-1] = False
+            index = index_of[id(value)]
+            # no gradient comes through what is returned without a history, as by detach() or below no_grad()
+            self.differentiable[index] |= self._values[node].requires_grad and all(view.grad for view in views)
+            self.returns.append(ReturnedValue("output", index, views))
         self._find_mutations(placeholders, inputs)
 
     def _is_written_later(self, node: fx.Node, views: Sequence[ViewReplay]) -> bool:
