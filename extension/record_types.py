@@ -32,9 +32,22 @@ def record_ts() -> str:
     from compiler_core.api import roofline
     from compiler_core.records import artifacts, capture, differences, kernels, partition, problems, steps
     from compiler_core.records import record as tree
+    from compiler_core.records.timings import parts as times_of_parts
     from compiler_core.records.timings import timings, verdict
 
-    parts_of_it = (steps, differences, artifacts, capture, partition, kernels, problems, timings, verdict, tree)
+    parts_of_it = (
+        steps,
+        differences,
+        artifacts,
+        capture,
+        partition,
+        kernels,
+        problems,
+        timings,
+        verdict,
+        times_of_parts,
+        tree,
+    )
     found = [c for module in parts_of_it for c in vars(module).values() if dataclasses.is_dataclass(c)]
     classes = [c for c in dict.fromkeys(found) if isinstance(c, type) and not _is_frozen(c)]
     names = {f"{n}": v for n, v in vars(artifacts).items() if typing.get_origin(v) is Literal}

@@ -79,7 +79,8 @@ def kernel_spec(folder: Path) -> dict[str, str]:
     spec.write_text(
         json.dumps({"argv": [*argv, "{connection_file}"], "display_name": "Python 3", "language": "python"})
     )
-    return {"JUPYTER_PATH": str(folder)}
+    others = filter(None, [os.environ.get("JUPYTER_PATH")])
+    return {"JUPYTER_PATH": os.pathsep.join([str(folder), *others])}
 
 
 @functools.cache

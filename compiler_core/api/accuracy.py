@@ -209,8 +209,8 @@ class _GraphFunction:
         exec(compile(ast.Module(preamble, []), "<graph>", "exec"), self._namespace)
         self.parameters = [a.arg for a in function.args.args if a.arg != "self"]
         *statements, last = function.body
-        self._statements = [s for s in statements if not _is_deletion(s)]
-        self.nodes = {_assigned_name(statement) for statement in self._statements}
+        self._statements = [s for s in statements if not replay.is_deletion(s)]
+        self.nodes = {replay.assigned_name(statement) for statement in self._statements}
         returned = last.value if isinstance(last, ast.Return) else None
         results = returned.elts if isinstance(returned, ast.Tuple | ast.List) else []
         self.results = [each.id if isinstance(each, ast.Name) else "" for each in results]
@@ -224,23 +224,12 @@ class _GraphFunction:
             mode = _InFloat64()  # type: ignore[no-untyped-call]
         with torch.no_grad(), mode:
             for statement in self._statements:
-                name = _assigned_name(statement)
+                name = replay.assigned_name(statement)
                 if name in drawn:
                     values[name] = drawn[name]
                 else:
                     exec(compile(ast.Module([statement], []), "<graph>", "exec"), self._namespace, values)
         return values
-
-
-def _is_deletion(statement: ast.stmt) -> bool:
-    """Whether it is ``name = None``, which stock's graphs have after the last use of a node."""
-    return isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
-
-
-def _assigned_name(statement: ast.stmt) -> str:
-    """Returns the node that a line of a graph's text assigns; empty if it is not a simple assignment."""
-    target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
-    return target.id if isinstance(target, ast.Name) else ""
 
 
 class _InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -1,16 +1,17 @@
 """Times the kernels of a record on the devices of this machine.
 
 Each graph's program is loaded from the record (`replay`) and run as a whole many times, with random inputs like those
-it was compiled for.  The time of a kernel is the median over the runs, so caches are in the state in which the program
-leaves them (`device_timer`).  It takes a fraction of a second for each graph, and does not change the user's values,
-random state or memory.
+it was compiled for.  The time of a kernel is the median over the runs, so caches are in the state in which the
+program leaves them (`device_timer`).  The run of each graph as a whole is timed too, and the same graph in eager
+PyTorch (`timing.eager_graph`), so that the time of launches and the gain are known.  It takes a fraction of a second
+for each graph, and does not change the user's values, random state or memory.
 """
 
 from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,13 @@ import torch
 
 from compiler_core.api import replay
 from compiler_core.api.roofline import PEAKS
+from compiler_core.api.timing.eager_graph import WHOLE, synchronize, time_eager, whole_ns
 from compiler_core.backends.device_timer import Clock, time_parts
 from compiler_core.errors import UsageError
-from compiler_core.records import Artifact, Compile, Device, Kernel, Record
+from compiler_core.records import Artifact, Compile, Device, GraphTime, Kernel, Record
 
+MAX_DRAWS = 20
+"""How often random inputs are drawn again if an index among them is out of range."""
 COPY_BYTES = 1 << 27
 """Bytes of each of the two tensors of the memory benchmark, more than caches hold."""
 
@@ -30,8 +34,9 @@ COPY_BYTES = 1 << 27
 def measure(record: Record) -> None:
     """Times each kernel of a record on the device it was compiled for.
 
-    Sets `Kernel.time_ns` (median nanoseconds of one run) and `Kernel.timed_on`, and adds the devices to
-    `Record.devices`.  A graph that cannot run on this machine gets a note in the record with the reason.
+    Sets `Kernel.time_ns` (median nanoseconds of one run) and `Kernel.timed_on`, `Compile.graph_times` and
+    `Compile.eager_times`, and adds the devices to `Record.devices`. A graph that cannot run on this machine gets a
+    note in the record with the reason.
 
     Args:
         record: a record made in this process.
@@ -48,9 +53,14 @@ def measure(record: Record) -> None:
     replay.check_made_here(record)
     with preserved_state():
         for compile_ in record.compiles:
+            compile_.graph_times.clear()
             for wrapper in replay.wrappers(compile_):
                 with replay.note_failures(record, f"{compile_.id}: the kernels of {wrapper.name} were not timed"):
                     _measure(compile_, wrapper)
+            if compile_.graph_times:
+                with replay.note_failures(record, f"{compile_.id}: eager PyTorch was not timed"):
+                    target = compile_.graph_times[0].timed_on
+                    time_eager(compile_, target, cuda=target != "cpu")
         known = {device.target for device in record.devices}
         used = {k.timed_on for c in record.compiles for k in c.kernels if k.timed_on}
         record.devices += [this_device(cuda=target != "cpu") for target in sorted(used - known)]
@@ -82,7 +92,7 @@ def _measure(compile_: Compile, wrapper: Artifact) -> None:
         clock = clock_of_run
         program.run()
 
-    program = replay.load(compile_, wrapper, before, after)
+    program = _in_range(lambda: replay.load(compile_, wrapper, before, after))
     timed = replay.kernels_of(compile_, wrapper).values()
     on_gpu, on_cpu = _on_gpu(program, timed), {kernel.key for kernel in timed if kernel.device == "cpu"}
     try:
@@ -93,6 +103,40 @@ def _measure(compile_: Compile, wrapper: Artifact) -> None:
         if kernel.key in times:
             kernel.time_ns = times[kernel.key]
             kernel.timed_on = this_target(cuda=on_gpu and kernel.key not in on_cpu)
+    whole = replay.load(compile_, wrapper)
+    whole.inputs[:] = program.inputs
+    ns = _whole_ns(whole)
+    direction: Any = wrapper.name.partition(".")[0]
+    compile_.graph_times.append(GraphTime(direction, "compiled", ns, this_target(cuda=on_gpu)))
+
+
+def _in_range(load: Callable[[], replay.LoadedProgram]) -> replay.LoadedProgram:
+    """Returns a program whose random inputs have no index that is out of range; after some attempts, any."""
+    program = load()
+    for _ in range(MAX_DRAWS):
+        try:
+            program.run()
+        except IndexError:
+            program.release()
+            program = load()
+        else:
+            break
+    return program
+
+
+def _whole_ns(program: replay.LoadedProgram) -> float:
+    """Returns the nanoseconds of a run of the whole program."""
+
+    def run(clock: Clock) -> None:
+        clock.begin(WHOLE)
+        program.run()
+        synchronize(program.inputs)
+        clock.end(WHOLE)
+
+    try:
+        return whole_ns(run)
+    finally:
+        program.release()
 
 
 def _on_gpu(program: replay.LoadedProgram, kernels: Collection[Kernel]) -> bool:

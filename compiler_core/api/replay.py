@@ -105,15 +105,19 @@ def kernels_of(compile_: Compile, wrapper: Artifact) -> dict[int, Kernel]:
 
 
 def load(
-    compile_: Compile, wrapper: Artifact, before: BeforeKernel, after: AfterKernel, pass_locals: bool = False
+    compile_: Compile,
+    wrapper: Artifact,
+    before: BeforeKernel | None = None,
+    after: AfterKernel | None = None,
+    pass_locals: bool = False,
 ) -> LoadedProgram:
-    """Loads the program of a wrapper, with calls of `before` and `after` around each kernel.
+    """Loads the program of a wrapper, with calls of `before` and `after` around each kernel, if they are given.
 
     `pass_locals`: call `after` with the program's local variables.  Raises UsageError or BuildError if the program
     cannot run on this machine.
     """
-    kernels = kernels_of(compile_, wrapper)
-    tree = _instrument(wrapper.text, kernels, pass_locals)
+    kernels = kernels_of(compile_, wrapper) if before is not None else {}
+    tree = instrument(wrapper.text, kernels, pass_locals)
     namespace: dict[str, Any] = {"__name__": wrapper.id, "_begin": before, "_end": after, "_kernels": kernels}
     if "async_compile" in wrapper.text:
         return _load_inductor(wrapper, tree, namespace)
@@ -162,22 +166,35 @@ def _load_inductor(wrapper: Artifact, tree: ast.Module, namespace: dict[str, Any
     return LoadedProgram(inputs, run, namespace)
 
 
-def _instrument(text: str, kernels: Mapping[int, Kernel], pass_locals: bool) -> ast.Module:
-    """Parses `text` and puts calls of `_begin` and `_end` around the statements at the lines of `kernels`."""
+def instrument(text: str, parts: Mapping[int, object], pass_locals: bool) -> ast.Module:
+    """Parses `text` and puts calls of `_begin` and `_end` around the statements at the lines of `parts`.
+
+    The calls get ``_kernels[line]``; `pass_locals`: `_end` also gets the local variables, else an empty dict.
+    """
     tree = ast.parse(text)
     for node in ast.walk(tree):
         for name in ("body", "orelse"):
             statements = getattr(node, name, None)
             if isinstance(statements, list):
-                instrumented = [s for each in statements for s in _with_calls(each, kernels, pass_locals)]
+                instrumented = [s for each in statements for s in _with_calls(each, parts, pass_locals)]
                 setattr(node, name, instrumented)
     return ast.fix_missing_locations(tree)
 
 
-def _with_calls(statement: ast.stmt, kernels: Mapping[int, Kernel], pass_locals: bool) -> list[ast.stmt]:
-    kernel = kernels.get(statement.lineno)
-    if kernel is None or isinstance(statement, ast.FunctionDef | ast.ClassDef):
+def _with_calls(statement: ast.stmt, parts: Mapping[int, object], pass_locals: bool) -> list[ast.stmt]:
+    if statement.lineno not in parts or isinstance(statement, ast.FunctionDef | ast.ClassDef):
         return [statement]
     line = f"_kernels[{statement.lineno}]"
     begin, end = ast.parse(f"_begin({line})\n_end({line}, {'locals()' if pass_locals else '{}'})").body
     return [begin, statement, end]
+
+
+def is_deletion(statement: ast.stmt) -> bool:
+    """Whether it is ``name = None``, which stock's graphs have after the last use of a node."""
+    return isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
+
+
+def assigned_name(statement: ast.stmt) -> str:
+    """Returns the node that a line of a graph's text assigns; empty if it is not a simple assignment."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+    return target.id if isinstance(target, ast.Name) else ""

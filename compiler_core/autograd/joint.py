@@ -132,8 +132,11 @@ def trace_joint(
         JointRefused: running the joint graph could differ from eager PyTorch.
     """
     with compile_.step("joint"):
-        run, traced = _trace(gm, example_inputs)
-        joint = _assemble(run, traced, len(example_inputs), change)
+        with compile_.step("joint", "trace"):
+            run, traced = _trace(gm, example_inputs)
+        run.provenance.line_clock.add_to(compile_.line_times, "joint")
+        with compile_.step("joint", "simplify"):
+            joint = _assemble(run, traced, len(example_inputs), compile_, change)
         if joint.has_backward:
             if not torch.is_grad_enabled():
                 raise JointRefused("the graph turns gradients on inside torch.no_grad()")
@@ -192,6 +195,7 @@ def _assemble(
     run: FunctionalRun,
     traced: fx.GraphModule,
     primal_count: int,
+    compile_: Compile,
     change: Callable[[fx.GraphModule], fx.GraphModule] | None,
 ) -> JointGraph:
     primals = tuple(f"primals_{i}" for i in range(1, primal_count + 1))
@@ -208,7 +212,7 @@ def _assemble(
     if change:
         simplify.eliminate_dead_code(gm.graph)
         gm = change(gm)
-    views = _simplify(gm, run, count, returned)
+    views = _simplify(gm, run, count, returned, compile_)
     _set_node_roles(gm.graph, count, returned)
     _mark_new_values(gm.graph, run, count)
     gm.graph.lint()
@@ -249,8 +253,8 @@ def _mark_new_values(graph: fx.Graph, run: FunctionalRun, count: int) -> None:
             node.meta["new_value_of"] = target.name
 
 
-def _simplify(gm: fx.GraphModule, run: FunctionalRun, count: int, returned: int) -> tuple[int, ...]:
-    """Runs all passes; returns `JointGraph.gradient_views`.
+def _simplify(gm: fx.GraphModule, run: FunctionalRun, count: int, returned: int, compile_: Compile) -> tuple[int, ...]:
+    """Runs all passes, each as a step of the record; returns `JointGraph.gradient_views`.
 
     Of the graph's outputs the first `count` are forward outputs, of which the first `returned` are returned.
     """
@@ -258,23 +262,29 @@ def _simplify(gm: fx.GraphModule, run: FunctionalRun, count: int, returned: int)
         fx_symbols.compute_sizes_from_placeholders(gm.graph)
     except fx_symbols.NoOrigin as error:
         raise JointRefused(str(error)) from error
-    simplify.cancel_transposes(gm.graph)
-    slice_writes.shorten_write_chains(gm.graph)
-    has_backward = any(run.plan.differentiable)
+
+    def run_pass(function: Callable[..., Any], *args: Any) -> Any:
+        with compile_.step("joint", f"pass {function.__name__.replace('_', ' ')}"):
+            return function(*args)
+
+    graph, has_backward = gm.graph, any(run.plan.differentiable)
+    run_pass(simplify.cancel_transposes, graph)
+    run_pass(slice_writes.shorten_write_chains, graph)
     if has_backward:
-        simplify.narrow_masks(gm.graph)
-    ownership.copy_shared_outputs(gm.graph, count)
-    simplify.eliminate_common_subexpressions(gm.graph, output_nodes(gm.graph)[:returned])
-    views = ownership.copy_shared_gradients(gm.graph, run.memory) if has_backward else ()
-    simplify.eliminate_dead_code(gm.graph)
-    biases.fuse_relu_into_addmm(gm.graph)
-    biases.split_addmm_bias(gm.graph)
-    simplify.softmax_from_log_softmax(gm.graph)
-    simplify.rsqrt_in_batch_norms(gm.graph)
-    to_channels_last(gm.graph)
-    biases.split_convolution_bias(gm.graph)
-    simplify.replace_shape_only_inputs(gm.graph)
-    return views
+        run_pass(simplify.narrow_masks, graph)
+    run_pass(ownership.copy_shared_outputs, graph, count)
+    run_pass(simplify.eliminate_common_subexpressions, graph, output_nodes(graph)[:returned])
+    views = run_pass(ownership.copy_shared_gradients, graph, run.memory) if has_backward else ()
+    run_pass(simplify.eliminate_dead_code, graph)
+    run_pass(biases.fuse_relu_into_addmm, graph)
+    run_pass(biases.split_addmm_bias, graph)
+    run_pass(simplify.softmax_from_log_softmax, graph)
+    run_pass(simplify.rsqrt_in_batch_norms, graph)
+    run_pass(to_channels_last, graph)
+    run_pass(biases.split_convolution_bias, graph)
+    run_pass(simplify.replace_shape_only_inputs, graph)
+    found: tuple[int, ...] = views
+    return found
 
 
 def _externally_writable(

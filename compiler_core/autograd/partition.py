@@ -64,8 +64,9 @@ def partition(
     if not joint.has_backward:
         return Partitioned(joint, joint.gm, None, (), (), (), (), 0)
     with compile_.step("partition"):
-        values = JointValues(joint)
-        cut = minimum_cut(values, memory_budget)
+        with compile_.step("partition", "minimum cut"):
+            values = JointValues(joint)
+            cut = minimum_cut(values, memory_budget)
         numbers = _symbols(joint, values)
         forward, backward = _forward(joint, values, cut), _backward(joint, values, cut, numbers)
         saved = tuple(_saved_name(joint, n) for n in cut.saved if not is_tape(n))

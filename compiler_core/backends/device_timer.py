@@ -41,9 +41,9 @@ class Clock:
         self.time_nothing()
         run()
 
-    def medians(self) -> dict[Hashable, float]:
-        """Returns the median time of each part in nanoseconds, minus the overhead of the clock."""
-        found = {part: median(times[WARM_UP:]) for part, times in self._times.items()}
+    def typical_times(self, quantile: float = 0.5) -> dict[Hashable, float]:
+        """Returns the median time of each part in nanoseconds, or another quantile, minus the overhead of the clock."""
+        found = {part: _quantile(times[WARM_UP:], quantile) for part, times in self._times.items()}
         own = found.pop(EMPTY_PART)
         return {part: max(0.0, ns - own) for part, ns in found.items()}
 
@@ -95,21 +95,28 @@ class MixedClock(Clock):
         self._cpu.time_nothing()
         self._gpu.one_pass(run, likely_ns)
 
-    def medians(self) -> dict[Hashable, float]:
-        return self._cpu.medians() | self._gpu.medians()
+    def typical_times(self, quantile: float = 0.5) -> dict[Hashable, float]:
+        return self._cpu.typical_times(quantile) | self._gpu.typical_times(quantile)
+
+
+def _quantile(times: list[float], quantile: float) -> float:
+    return median(times) if quantile == 0.5 else sorted(times)[int(quantile * len(times))]
 
 
 def _cuda_event() -> Any:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
-def time_parts(run: Callable[[Clock], Any], *, cuda: bool, on_cpu: Collection[Hashable] = ()) -> dict[Hashable, float]:
+def time_parts(
+    run: Callable[[Clock], Any], *, cuda: bool, on_cpu: Collection[Hashable] = (), quantile: float = 0.5
+) -> dict[Hashable, float]:
     """Returns the median time of each part of a program in nanoseconds.
 
     Arguments:
         run: runs the program once, and calls `begin` and `end` of the clock around each part.
         cuda: whether parts are timed on the current GPU.
         on_cpu: the parts that are timed on the CPU even so.
+        quantile: which of the times counts, 0 to 1.
     """
     clock = Clock()
     if cuda:
@@ -121,4 +128,4 @@ def time_parts(run: Callable[[Clock], Any], *, cuda: bool, on_cpu: Collection[Ha
             break
         clock.one_pass(lambda: run(clock), took if done > 1 else 0)
         took = time.perf_counter_ns() - began if done <= 1 else took
-    return clock.medians()
+    return clock.typical_times(quantile)

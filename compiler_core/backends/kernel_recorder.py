@@ -87,7 +87,8 @@ class KernelRecorder:
             )
             for n, at in planned.producers.items()
         ]
-        self._compile.memory.append(PlannedMemory(self._which, planned.peak_before, planned.peak, buffers))
+        released = {name: at for name, at in planned.last_uses.items() if name not in planned.producers}
+        self._compile.memory.append(PlannedMemory(self._which, planned.peak_before, planned.peak, buffers, released))
 
     def record_machine_code(self, target: str, strict: bool) -> None:
         """Records the machine code of the kernels for `target`.

@@ -104,7 +104,10 @@ class FrameCompile:
     def _run(self) -> Any:
         self._record_bytecode()
         with self.compile.step("capture"):
-            captured = self._capture()
+            try:
+                captured = self._capture()
+            finally:
+                self._record_line_times()
         capture = captured.capture
         if captured.is_empty and captured.stopped is not None and not captured.stopped.runs_instruction:
             return self._skip_frame(captured)
@@ -173,6 +176,10 @@ class FrameCompile:
             raise CompilerBug(f"capture broke at another instruction the second time: {error}") from error
         raise CompilerBug("capture did not break the second time")
 
+    def _record_line_times(self) -> None:
+        for capture in self._attempts:
+            capture.line_clock.add_to(self.compile.line_times, "capture")
+
     def _unsupported_level(self, captured: CapturedFrame) -> int | None:
         """Returns the index of the active frame whose state cannot be reconstructed after the break, or None."""
         code = FrameCode(captured.capture, captured.tx, captured.stopped, lambda *_: _ANY_CODE, lambda *_: _ANY_CODE)
@@ -183,6 +190,7 @@ class FrameCompile:
         return None
 
     def _new_attempt(self) -> tuple[Capture, Interpreter]:
+        self._record_line_times()
         policy = self.region.policy(self.info.code)
         interpreter, capture = Interpreter, Capture(self.scope, policy)
         if self.region.options.steps:

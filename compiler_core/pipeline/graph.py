@@ -193,7 +193,7 @@ def compile_kernels(
         event.detail = step_counts(program)
     with compile_.step("fuse", which) as event:
         requests = FusionRequests(options.keep_apart, options.force_fuse)
-        fused = fuse_loops(program, requests)
+        fused = fuse_loops(program, requests, compile_)
         event.detail = step_counts(fused.program)
     with compile_.step("codegen", which):
         program = schedule_loops(fused.program)
@@ -219,9 +219,14 @@ def compile_kernels(
     return with_replay(run, program, output_nodes(gm.graph), compile_.cuda_graphs[-1], compile_)
 
 
-def fuse_loops(program: ir.Program, requests: FusionRequests) -> FusionResult:
+def fuse_loops(program: ir.Program, requests: FusionRequests, compile_: Compile) -> FusionResult:
     """Fuses loops vertically, then reductions over rows and columns of one tensor, then independent loops."""
-    return fuse_horizontally(fuse_mix_order_reductions(fuse(program, requests), requests), requests)
+    with compile_.step("fuse", "vertical"):
+        fused = fuse(program, requests)
+    with compile_.step("fuse", "mix-order reductions"):
+        fused = fuse_mix_order_reductions(fused, requests)
+    with compile_.step("fuse", "horizontal"):
+        return fuse_horizontally(fused, requests)
 
 
 def schedule_loops(program: ir.Program) -> ir.Program:

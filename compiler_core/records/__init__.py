@@ -59,6 +59,7 @@ from compiler_core.records.plain import RecordError, from_plain, public_fields, 
 from compiler_core.records.problems import Problem, needing_action, problem_count
 from compiler_core.records.record import MAX_JSON_BYTES, SCHEMA_VERSION, Compile, Frame, Listener, Record
 from compiler_core.records.steps import Replay, Steps
+from compiler_core.records.timings.parts import EagerTime, GraphTime, LineClock, LineTime
 from compiler_core.records.timings.timings import Timing, Timings
 from compiler_core.records.timings.verdict import Verdict
 
@@ -74,6 +75,7 @@ __all__ = [
     "CudaGraph",
     "Device",
     "Difference",
+    "EagerTime",
     "Edge",
     "Event",
     "Expansion",
@@ -83,11 +85,14 @@ __all__ = [
     "FusionRefusal",
     "Graph",
     "GraphBreak",
+    "GraphTime",
     "Guard",
     "ItemId",
     "Kernel",
     "KernelResources",
     "Language",
+    "LineClock",
+    "LineTime",
     "Listener",
     "Node",
     "Outcome",

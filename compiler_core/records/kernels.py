@@ -111,6 +111,8 @@ class PlannedMemory:
     peak_before: int
     peak: int
     buffers: list[PlannedBuffer]
+    released: dict[str, int] = field(default_factory=dict)
+    """For each saved value that the backward takes: the step after which it is released."""
 
 
 @dataclass(slots=True)

@@ -45,6 +45,7 @@ from compiler_core.records.plain import RecordError, from_plain, short_repr, to_
 from compiler_core.records.problems import Problem, find_problems, needing_action
 from compiler_core.records.seen.seen_frames import SeenFrame
 from compiler_core.records.steps import Replay, Steps
+from compiler_core.records.timings.parts import EagerTime, GraphTime, LineTime
 from compiler_core.records.timings.timings import Timings
 from compiler_core.records.timings.verdict import Verdict, verdict
 
@@ -87,6 +88,12 @@ class Compile:
     failures: list[Failure] = field(default_factory=list)
     steps: list[Steps] = field(default_factory=list)
     """The attempts to capture it, recorded with ``steps=True``; the result of the last one is used."""
+    line_times: list[LineTime] = field(default_factory=list)
+    """The time of compiling by line, in the stages that work on one line after another."""
+    graph_times: list[GraphTime] = field(default_factory=list)
+    """The times of its graphs, compiled and eager, after `compiler_core.measure`."""
+    eager_times: list[EagerTime] = field(default_factory=list)
+    """The times of eager PyTorch's operations, after `compiler_core.measure`."""
     _record: Record | None = field(default=None, repr=False, compare=False)
     _ids: set[ArtifactId] = field(default_factory=set, repr=False, compare=False)
     """Ids of `artifacts`; out of date if the lengths differ."""

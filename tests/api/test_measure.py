@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,41 @@ def test_every_kernel_and_call_of_both_graphs_is_timed() -> None:
     assert device.target == "cpu"
     assert device.copy > 0.1
     assert Record.from_json(record.to_json()) == record
+
+
+def test_a_run_is_timed_as_a_whole_and_in_eager_pytorch(tmp_path: Path) -> None:
+    record = recorded(program, *INPUTS)
+    measure(record)
+    (compile_,) = record.compiles
+    wholes = {(each.graph, each.form): each.ns for each in compile_.graph_times}
+    assert wholes.keys() == {(graph, form) for graph in ("forward", "backward") for form in ("compiled", "eager")}
+    for graph in ("forward", "backward"):
+        parts = [getattr(each, f"{graph}_ns") for each in compile_.eager_times]
+        assert 0 < sum(parts) <= wholes[graph, "eager"] * 1.001
+    captured = compile_.find("captured").graph
+    assert captured is not None
+    operations = {node.key for node in captured.nodes if node.op.startswith("call_")}
+    assert {each.node.rpartition("#")[2] for each in compile_.eager_times} == operations
+    trace = json.loads(compiler_core.save_trace(record, tmp_path / "a.trace.json").read_text())["traceEvents"]
+    run = [event for event in trace if event["pid"] == 2 and event["ph"] == "X"]
+    assert {event["name"] for event in run} == {k.name for k in kernels(record)} | operations
+
+
+@pytest.mark.parametrize(
+    ("fn", "inputs", "options"),
+    [
+        (lambda x, n: (x * n).cos().reshape(-1, x.shape[0]), (torch.randn(6, 4), 3), {"dynamic": True}),
+        (lambda x: F.dropout(x.tanh(), 0.5), (torch.randn(8, requires_grad=True),), {}),
+        (lambda x, at: F.embedding(at, x).relu_(), (torch.randn(8, 4, requires_grad=True), torch.tensor([7])), {}),
+        (lambda x: x.add_(1).sum(), (torch.randn(8),), {}),
+    ],
+    ids=["symbolic sizes", "random", "in place", "writes to an input"],
+)
+def test_eager_pytorch_is_timed_for_graphs_of_all_kinds(fn: Any, inputs: Any, options: dict[str, Any]) -> None:
+    record = recorded(fn, *inputs, **options)
+    measure(record)
+    assert record.notes == []
+    assert all(compile_.eager_times for compile_ in record.compiles)
 
 
 def test_no_state_of_the_user_changes() -> None:

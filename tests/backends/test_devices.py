@@ -162,7 +162,7 @@ def compiled_for(program: Callable[..., Any], **options: Any) -> tuple[ir.Progra
     with pytest.raises(BuildError, match="Triton kernels need a GPU"):
         graph_stages.compile_kernels(gm, "forward", compile_, Options(**options))
     return graph_stages.schedule_loops(
-        graph_stages.fuse_loops(lower(gm, "forward"), FusionRequests()).program
+        graph_stages.fuse_loops(lower(gm, "forward"), FusionRequests(), Compile("0/0", 0)).program
     ), compile_
 
 
@@ -189,7 +189,9 @@ def test_operators_on_devices_without_kernels_are_calls() -> None:
     gm = graph_of(PROGRAMS["there and back"], (64, 5))
     for only, wanted in (({"cpu": "cpp"}, "cuda"), ({"cuda": "triton"}, "cpu")):
         lowered = lower(gm, "forward", only)  # type: ignore[arg-type]
-        program = graph_stages.schedule_loops(graph_stages.fuse_loops(lowered, FusionRequests()).program)
+        program = graph_stages.schedule_loops(
+            graph_stages.fuse_loops(lowered, FusionRequests(), Compile("0/0", 0)).program
+        )
         assert {program.device(s).type for s in loops_of(program)} == only.keys()
         reasons = {s.reason for s in program.steps if isinstance(s, ir.Call)}
         assert f"there are no kernels for {wanted}, only for {next(iter(only))}" in reasons

@@ -30,6 +30,7 @@ from compiler_core.loops import ir
 from compiler_core.loops.fuse.rewriter import FusionRequests
 from compiler_core.loops.lower import lower
 from compiler_core.pipeline import graph as graph_stages
+from compiler_core.records import Compile
 from tests.cases import triton_cases, triton_interpreter
 
 DEVICES = tuple(map(torch.device, ("cpu", "cuda:0", "cuda:1")))
@@ -65,7 +66,9 @@ def scattered(name: str, seed: int) -> tuple[fx.GraphModule, tuple[torch.Tensor,
 
 def printed(gm: fx.GraphModule) -> tuple[ir.Program, list[KernelSource]]:
     """The program of a graph, and the source of its kernels."""
-    program = graph_stages.schedule_loops(graph_stages.fuse_loops(lower(gm, "forward"), FusionRequests()).program)
+    program = graph_stages.schedule_loops(
+        graph_stages.fuse_loops(lower(gm, "forward"), FusionRequests(), Compile("0/0", 0)).program
+    )
     make = {"cpp": lambda p: cpp.generate(p, build.simd_math()), "triton": triton.generate}
     return program, [make[each](program.in_language(each)) for each in program.used_languages]
 

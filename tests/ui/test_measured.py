@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -75,6 +76,36 @@ def test_costs_and_hot_lines_are_by_time(
         expect(hot).to_have_count(1)
         expect(hot.locator("xpath=ancestor::*[contains(@class, 'cm-line')]")).to_contain_text("large = (small @ w)")
         screenshot(page, f"measured_costs_{appearance[0]}_{appearance[1]}")
+
+
+def test_a_run_beside_eager_pytorch_and_its_memory(
+    browser: Browser, record: Record, tmp_path: Path, appearance: tuple[str, int], screenshot: Screenshot
+) -> None:
+    with opened_report(browser, record, tmp_path, appearance) as page:
+        explorer = show(page, "costs")
+        explorer.show(1, "source")
+        pane = explorer.pane(0)
+        pane.get_by_role("button", name="Flames").click()
+        expect(pane.locator(".lead")).to_contain_text(
+            re.compile(r"A run of 0/0 takes [\d.]+ \S+ compiled beside [\d.]+ \S+")
+        )
+        charts = pane.locator(".flames")
+        expect(charts).to_have_count(2)
+        for name in ("compiled", "forward", "backward"):
+            expect(charts.first.get_by_role("button", name=re.compile(f"^{name}")).first).to_be_attached()
+        charts.first.get_by_role("button", name=re.compile("^large = ")).first.click()
+        assert explorer.pinned_lines(1) == ["large = (small @ w).softmax(-1)"]
+        with page.expect_download() as download:
+            pane.get_by_role("button", name="show all").click()
+            pane.get_by_role("button", name="save as trace").click()
+        assert json.loads(download.value.path().read_text())["traceEvents"]
+        memory = explorer.show(1, "memory")
+        peak = re.compile(r"^Step \d+ of the \w+, the peak: [\d.]+ MiB in \d+ buffers?$")
+        expect(memory.get_by_role("status")).to_have_text(peak)
+        expect(memory.locator("tbody tr").first).to_contain_text("large = ")
+        memory.get_by_label("Step", exact=True).press("Home")
+        expect(memory.get_by_role("status")).to_contain_text("Step 1 of the forward")
+        screenshot(page, f"measured_run_{appearance[0]}_{appearance[1]}")
 
 
 def test_roofline_of_this_device_and_of_a_target(

@@ -4,6 +4,7 @@ call          `compiler_core.time`
 forms         the forms of a call, and one form that is ready to be timed
 rounds        times all forms in turn, in rounds
 saved_state   the state that functions can reach, which is restored; `state_parts` has one class for each kind of object
+eager_graph   the operations of a captured graph in eager PyTorch
 chrome_trace  `compiler_core.save_trace`
 process_state the state of the process: random numbers, modes, the environment
 """

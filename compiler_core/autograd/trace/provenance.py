@@ -8,6 +8,8 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from compiler_core.records import ItemId, LineClock
+
 
 class Provenance:
     """Sets ``meta["origin"]`` and ``meta["rule"]`` on the nodes of a graph while it grows."""
@@ -19,6 +21,7 @@ class Provenance:
         self._hooks: list[Any] = []
         self._source: fx.Node | None = None
         self._rule = ""
+        self.line_clock = LineClock()
 
     @staticmethod
     def _newest(graph: fx.Graph) -> fx.Node:
@@ -31,6 +34,7 @@ class Provenance:
 
     def attribute_to(self, source: fx.Node | None, rule: str = "") -> None:
         """Attributes nodes from now on to `source`; those since the last call belong to the source given there."""
+        self.line_clock.switch(None if source is None else _line_of(source))
         node = self._last._next
         while node is not self._graph._root:
             if self._source is not None:
@@ -65,6 +69,11 @@ class Provenance:
 
 def _item_of(node: fx.Node) -> tuple[str, ...]:
     return (node.meta["item"],) if "item" in node.meta else ()
+
+
+def _line_of(node: fx.Node) -> ItemId | None:
+    """Returns the item of the user's line that a captured node came from, if the record has it."""
+    return next((item for item in node.meta.get("origin", ()) if item.startswith("src:")), None)
 
 
 def _forward_rule(node: fx.Node) -> str:

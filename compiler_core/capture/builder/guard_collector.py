@@ -13,7 +13,7 @@ from compiler_core.guards import GuardSpec, LibraryLookups, guarded_value, state
 from compiler_core.guards.constants import NUMPY_NUMBERS, may_be_distinct_objects
 from compiler_core.guards.lifetimes import WeakBox, make_box
 from compiler_core.guards.sources import AttrSource, Box, ConstantSource, Scope, Source
-from compiler_core.records import ItemId
+from compiler_core.records import ItemId, LineClock
 
 # one source may have several guards of these kinds, with different values
 GUARDED_BY_VALUE = frozenset({"DICT_CONTAINS", "DICT_HAS", "NO_ATTRIBUTE", "SAME_OBJECT", "NOT_SAME_OBJECT"})
@@ -37,6 +37,7 @@ class GuardCollector:
         self.guards: dict[Any, GuardSpec] = {"GLOBAL_STATE": state_guard()}
         self.library = LibraryLookups()
         self._location = Location((), None, "")
+        self.line_clock = LineClock()
         self._held: dict[int, ConstantSource] = {}
         self._boxes: dict[int, tuple[Any, Box]] = {}
 
@@ -47,6 +48,8 @@ class GuardCollector:
 
     @location.setter
     def location(self, location: Location) -> None:
+        if location.line != self._location.line:
+            self.line_clock.switch(location.line)
         self._location = location
         self.symbols.env.line = location.line
 

@@ -13,6 +13,7 @@ export type PaneName =
   | "timings"
   | "sizes"
   | "costs"
+  | "memory"
   | "roofline"
   | "accuracy"
   | "tuning"

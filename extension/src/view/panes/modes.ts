@@ -2,6 +2,7 @@
 
 import { GraphView } from "../graph/graph_view";
 import { drawableGraph, forwardAndBackward, forwardBackwardOf } from "../graph/scene/drawable_graph";
+import { type MemoryTimeline, memoryTimeline } from "../model/analysis/memory_timeline";
 import type { Content } from "../model/content";
 import type { Artifact, Comparison, Compile, Graph, Partition, Timings } from "../model/record/record";
 import type { State } from "../model/state";
@@ -15,11 +16,12 @@ import { StepsView } from "./capture/steps_view";
 import { type ComparisonKind, CompilesPane, comparableCompiles } from "./comparison/compiles_pane";
 import { PairedTexts } from "./comparison/paired_views";
 import { RunsTable } from "./comparison/runs_table";
-import { FlameChart } from "./flame_chart";
+import { lineChart, phaseChart, runChart } from "./flame_chart";
 import { AccuracyTable } from "./kernels/accuracy_table";
 import { AutotuningTable } from "./kernels/autotuning_table";
 import { CostsTable } from "./kernels/costs_table";
 import { FusionTable } from "./kernels/fusion_table";
+import { MemoryView } from "./kernels/memory_view";
 import { RooflineTable } from "./kernels/roofline_table";
 import { SpeedTable } from "./speed_table";
 import { TextView } from "./text/text_view";
@@ -145,12 +147,37 @@ export const timings = tableMode(
   (state, compile) => new TimingsTable(state, compile),
 );
 
-/** The time of all compiles. */
+/** The time of all compiles, by phase and pass. */
 export const flames: Mode = {
   name: "Flames",
   showsArtifact: false,
   isAvailable: (state) => Boolean(state.compile?.events.length),
-  create: (state) => new FlameChart(state),
+  create: phaseChart,
+};
+
+/** The time of all compiles, by line. */
+export const compileLines: Mode = {
+  name: "Lines",
+  showsArtifact: false,
+  isAvailable: ({ record }) =>
+    record.frames.some((frame) => frame.compiles.some((c) => c.line_times.some(({ line }) => line !== null))),
+  create: lineChart,
+};
+
+/** The time of a run, compiled and eager. */
+export const runFlames: Mode = {
+  name: "Flames",
+  showsArtifact: false,
+  isAvailable: (state) => Boolean(state.compile?.kernels.some((kernel) => kernel.time_ns !== null)),
+  create: (state) => runChart(state, state.compile as Compile),
+};
+
+/** The memory of the graphs, step by step. */
+export const memory: Mode = {
+  name: "Timeline",
+  showsArtifact: false,
+  isAvailable: (state) => state.compile !== null && memoryTimeline(state.compile, state.links) !== null,
+  create: (state) => new MemoryView(state, memoryTimeline(state.compile as Compile, state.links) as MemoryTimeline),
 };
 
 export const expansions = tableMode(

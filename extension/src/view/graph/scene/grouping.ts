@@ -1,6 +1,7 @@
 /** Groupings of nodes into collapsible groups: by module, layer, fusion group, or repeated block. */
 
 import { appendTo } from "../../model/analysis/links";
+import { pathWords } from "../../model/analysis/module_path";
 import type { Compile, Node } from "../../model/record/record";
 import type { IndexedGraph } from "./indexed_graph";
 
@@ -77,25 +78,6 @@ function byLayer(graph: IndexedGraph): Groups {
     const layer = words.slice(0, number < 0 ? 1 : number + 1).join(".");
     return layer ? [layer] : [];
   });
-}
-
-/** Limits, because an untrusted record may have paths of any length. */
-const MAX_DEPTH = 16;
-const MAX_PATH = 1000;
-
-/**
- * Returns the parts of a module's path below the model. If the first is an index, the model's name is put before it.
- */
-function pathWords(module: string | null): string[] {
-  if (!module) return [];
-  const at = module.lastIndexOf("]");
-  const words = module
-    .slice(at + 1, at + 1 + MAX_PATH)
-    .split(".")
-    .filter(Boolean)
-    .slice(0, MAX_DEPTH);
-  const name = /\['([^']{1,40})'\]$/.exec(module.slice(0, at + 1))?.[1];
-  return name && /^\d+$/.test(words[0] ?? "") ? [`${name}.${words[0]}`, ...words.slice(1)] : words;
 }
 
 /** In a joint graph, splits each group into a forward and a backward group. */

@@ -2,6 +2,7 @@
 
 import type { Compile, Record as CutawayRecord, ItemId, Kernel } from "../record/record";
 import type { Links } from "./links";
+import { pathWords } from "./module_path";
 
 export interface Cost {
   /** Bytes read and written. */
@@ -24,6 +25,19 @@ export interface KernelCost extends Cost {
 export interface LineCost extends Cost {
   line: ItemId;
   kernels: KernelCost[];
+}
+
+/** The cost of a module, or of all modules whose paths differ in numbers only, such as the layers of a list. */
+export interface ModuleCost extends Cost {
+  /** Its path, with `*` for numbers: `layers.*.attn`. */
+  path: string;
+  /** Its name below the module around it. */
+  name: string;
+  depth: number;
+  /** How many modules it stands for. */
+  count: number;
+  /** Nodes of its operations. */
+  nodes: ItemId[];
 }
 
 /** Whether there are kernels and all of them were timed. */
@@ -84,6 +98,63 @@ export function lineCosts(record: CutawayRecord, links: Links): LineCost[] {
     }
   }
   return rankByShare([...costs.values()], allTimed(kernels));
+}
+
+const MAX_MODULE_DEPTH = 4;
+
+/**
+ * Returns the modules of a model as a tree, each below the one around it, the most expensive first. The cost of a
+ * kernel is divided equally among its nodes.
+ */
+export function moduleCosts(kernels: KernelCost[], links: Links): ModuleCost[] {
+  const costs = new Map<string, ModuleCost & { paths: Set<string>; parent: string }>();
+  const pathOf = (node: ItemId) => pathWords(links.node(node)?.module ?? null).slice(0, MAX_MODULE_DEPTH);
+  const outer = outerPaths(kernels.flatMap(({ nodes }) => nodes.map(pathOf)));
+  const total = { bytes: 0, ns: 0 };
+  for (const kernel of kernels) {
+    total.bytes += kernel.bytes;
+    total.ns += kernel.ns;
+    for (const node of kernel.nodes) {
+      const words = pathOf(node);
+      words.forEach((word, depth) => {
+        // a list of modules is no level by itself
+        if (depth + 1 < words.length && /^\d+$/.test(words[depth + 1])) return;
+        const own = words.slice(0, depth + 1);
+        const pattern = own.map((each, i) =>
+          outer.has(words.slice(0, i + 1).join(".")) ? each.replace(/(^|\.)\d+$/, "$1*") : each,
+        );
+        const path = pattern.join(".");
+        const shown = /^\d+$/.test(word) && depth ? 2 : 1;
+        const known = costs.get(path) ?? {
+          ...{ path, name: pattern.slice(-shown).join("."), parent: pattern.slice(0, -shown).join(".") },
+          ...{ depth: 0, count: 0, nodes: [], bytes: 0, ns: 0, share: 0, paths: new Set<string>() },
+        };
+        known.paths.add(own.join("."));
+        known.bytes += kernel.bytes / kernel.nodes.length;
+        known.ns += kernel.ns / kernel.nodes.length;
+        known.nodes.push(node);
+        costs.set(path, known);
+      });
+    }
+  }
+  const byTime = allTimed(kernels);
+  const all = (byTime ? total.ns : total.bytes) || 1;
+  const found: ModuleCost[] = [];
+  const addBelow = (parent: string, depth: number) => {
+    const inside = [...costs.values()].filter((cost) => cost.parent === parent);
+    for (const cost of inside) cost.share = (byTime ? cost.ns : cost.bytes) / all;
+    for (const { paths, parent: _, ...cost } of inside.sort((a, b) => b.share - a.share)) {
+      found.push({ ...cost, depth, count: paths.size });
+      addBelow(cost.path, depth + 1);
+    }
+  };
+  addBelow("", 0);
+  return found;
+}
+
+/** Returns the paths of modules that contain others. */
+function outerPaths(paths: string[][]): Set<string> {
+  return new Set(paths.flatMap((words) => words.slice(1).map((_, i) => words.slice(0, i + 1).join("."))));
 }
 
 /** Sets the shares, and sorts by them in descending order. */

@@ -1,9 +1,9 @@
 /** The steps of all compiles as a tree, by time. */
 
 import { frameName } from "../frame_names";
-import type { Record as CutawayRecord, Event } from "../record/record";
+import type { Record as CutawayRecord, Event, ItemId } from "../record/record";
 
-/** A step, or all steps of a compile or of the record; times are nanoseconds of compiling. */
+/** A bar of a flame chart: a step of a compile, or a part of a run; times are nanoseconds. */
 export interface Flame {
   name: string;
   title: string;
@@ -12,6 +12,8 @@ export interface Flame {
   start: number;
   ns: number;
   children: Flame[];
+  /** The items of the record that it is about. */
+  items?: ItemId[];
 }
 
 /** Returns the tree of all steps; its children are the compiles, one after another. */

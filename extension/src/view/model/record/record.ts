@@ -377,6 +377,7 @@ export interface PlannedMemory {
   peak_before: number;
   peak: number;
   buffers: PlannedBuffer[];
+  released: { [name: string]: number };
 }
 
 /** One configuration of a kernel that autotuning tried. */
@@ -456,6 +457,28 @@ export interface Verdict {
   warnings: string[];
 }
 
+/** The nanoseconds that a stage spent on one line of the user's; `line` is None for what belongs to no line. */
+export interface LineTime {
+  stage: "capture" | "guards" | "bytecode" | "joint" | "partition" | "lower" | "fuse" | "codegen" | "build" | "backend" | "run";
+  line: string | null;
+  ns: number;
+}
+
+/** The nanoseconds of the fastest run of a graph, from the call to the end of its last kernel. */
+export interface GraphTime {
+  graph: "forward" | "backward";
+  form: "compiled" | "eager";
+  ns: number;
+  timed_on: string;
+}
+
+/** The median nanoseconds that eager PyTorch takes for one node of the captured graph. */
+export interface EagerTime {
+  node: string;
+  forward_ns: number;
+  backward_ns: number;
+}
+
 /** The calls of one function by one caller. */
 export interface SeenFrame {
   name: string;
@@ -495,6 +518,9 @@ export interface Compile {
   edges: Edge[];
   failures: Failure[];
   steps: Steps[];
+  line_times: LineTime[];
+  graph_times: GraphTime[];
+  eager_times: EagerTime[];
 }
 
 /** A code object that the frame hook compiled or refused. */
@@ -825,6 +851,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     peak_before: "int",
     peak: "int",
     buffers: { list: { is: "PlannedBuffer" } },
+    released: { map: "int" },
   },
   TuningTrial: {
     kernel: "string",
@@ -889,6 +916,22 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     problems: "string",
     warnings: { list: "string" },
   },
+  LineTime: {
+    stage: { one: ["capture", "guards", "bytecode", "joint", "partition", "lower", "fuse", "codegen", "build", "backend", "run"] },
+    line: { maybe: "string" },
+    ns: "int",
+  },
+  GraphTime: {
+    graph: { one: ["forward", "backward"] },
+    form: { one: ["compiled", "eager"] },
+    ns: "number",
+    timed_on: "string",
+  },
+  EagerTime: {
+    node: "string",
+    forward_ns: "number",
+    backward_ns: "number",
+  },
   SeenFrame: {
     name: "string",
     filename: "string",
@@ -925,6 +968,9 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     edges: { list: { is: "Edge" } },
     failures: { list: { is: "Failure" } },
     steps: { list: { is: "Steps" } },
+    line_times: { list: { is: "LineTime" } },
+    graph_times: { list: { is: "GraphTime" } },
+    eager_times: { list: { is: "EagerTime" } },
   },
   Frame: {
     id: "int",
@@ -977,6 +1023,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Partition: { again_ns: 0, curve: [] },
   Kernel: { bytes_read: null, bytes_written: null, time_ns: null, operations: null, timed_on: null, device: null, reason: "" },
   PlannedBuffer: { takes: null, kept: false },
+  PlannedMemory: { released: {} },
   TuningTrial: { time_ns: null, registers: null, spilled_bytes: null, why_not: "", chosen: false, cached: false },
   Tuning: { target: "", reason: "", tried: [] },
   CudaGraph: { reason: "", recorded: 0, copied: 0 },
@@ -985,7 +1032,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Timings: { load: 0.0, rows: [], failed: {} },
   Verdict: { speed: "", change: "", compile: "", memory: "", problems: "", warnings: [] },
   SeenFrame: { compile: null, reason: "", caller: null },
-  Compile: { cause: null, outcome: "running", reason: "", backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], fusions: [], refusals: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [] },
+  Compile: { cause: null, outcome: "running", reason: "", backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], fusions: [], refusals: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [], line_times: [], graph_times: [], eager_times: [] },
   Frame: { resumes: null, calls: 0, skipped: "", limit_reached: false, compiles: [] },
   Record: { schema_version: 2, engine: "core", title: "", created: "", verdict: null, timings: null, comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [], seen: [] },
 };

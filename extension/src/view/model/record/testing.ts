@@ -30,6 +30,9 @@ export function compileOf(id: string, edges: [made: string, sources: string[]][]
     edges: edges.map(([made, sources]) => ({ made, sources, rule: "test" })),
     failures: [],
     steps: [],
+    line_times: [],
+    graph_times: [],
+    eager_times: [],
   };
 }
 

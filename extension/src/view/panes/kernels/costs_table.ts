@@ -1,4 +1,4 @@
-/** Costs: the kernels of the current compile, and the user's lines over all compiles, the most expensive first. */
+/** Costs: the kernels and modules of the current compile, and the user's lines over all compiles, the most expensive first. */
 
 import { h } from "../../dom/elements";
 import { bytes, duration, plural } from "../../dom/format";
@@ -9,6 +9,8 @@ import {
   kernelCosts,
   type LineCost,
   lineCosts,
+  type ModuleCost,
+  moduleCosts,
 } from "../../model/analysis/costs";
 import { keyOf } from "../../model/analysis/links";
 import type { Compile } from "../../model/record/record";
@@ -30,6 +32,7 @@ export class CostsTable extends LinkedContent {
         ["Kernel", "Share", ...this.heads()],
         kernels.map((cost) => this.kernel(cost)),
       ),
+      ...this.modules(moduleCosts(kernels, state.links)),
       h("h3", {}, "Your lines, over all compiles"),
       this.table(
         ["Line", "Share", ...this.heads()],
@@ -83,6 +86,18 @@ export class CostsTable extends LinkedContent {
     return this.linkTo(row, [kernel.item, ...nodes]);
   }
 
+  private modules(modules: ModuleCost[]): HTMLElement[] {
+    const shown = modules.filter(({ share }) => share >= MIN_MODULE_SHARE);
+    if (shown.length < 2) return [];
+    const rows = shown.map((cost) => {
+      const count = cost.count > 1 && h("small", {}, ` × ${cost.count}`);
+      const name = h("div", { style: `padding-left:${1.2 * cost.depth}em` }, code(cost.name), count);
+      const row = h("tr", {}, ...cells(name, ...this.figures(cost)));
+      return this.linkTo(row, cost.nodes.slice(0, MAX_LINKED));
+    });
+    return [h("h3", {}, "Modules"), this.table(["Module", "Share", ...this.heads()], rows)];
+  }
+
   private line(cost: LineCost): HTMLTableRowElement {
     const { line, kernels } = cost;
     const names = [...new Set(kernels.map(({ kernel }) => kernel.name))].join(", ");
@@ -91,4 +106,7 @@ export class CostsTable extends LinkedContent {
   }
 }
 
+/** Modules of a smaller share of the cost are not listed. */
+const MIN_MODULE_SHARE = 0.005;
+const MAX_LINKED = 500;
 const LANGUAGE_NAMES = { cpp: "C++", triton: "Triton", extern: "PyTorch kernel" };
