@@ -17,7 +17,7 @@ from IPython.core.magic_arguments import argument
 from compiler_core import errors
 from compiler_core.config import MODES
 from kernel_magics.display import export
-from kernel_magics.display.messages import TIMED_FORMS
+from kernel_magics.display.messages import PANES, TIMED_FORMS
 from kernel_magics.run import edits, graph_passes
 from kernel_magics.run.request import Request
 from kernel_magics.startup import version_trial
@@ -58,6 +58,7 @@ ARGUMENTS: tuple[Decorator, ...] = (
     argument("--memory-curve", action="store_true", help="record bytes saved and time cost at other memory budgets"),
     argument("--keep-apart", action="append", metavar="A,B", help="two graph nodes that must not share a kernel"),
     argument("--force-fuse", action="append", metavar="A,B", help="two graph nodes to fuse into one kernel if legal"),
+    argument("--cover", metavar="PANES", help="cover these panes until a prediction is made: captured,partition ..."),
     argument(
         "--save",
         metavar="PATH",
@@ -146,6 +147,7 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         passes=(*graph_passes.registered(), *edits.graph_edits()),
         edits=edits.kernel_edits(),
         time=_timed_forms(arguments.time),
+        cover=_covered_panes(arguments.cover),
     )
 
 
@@ -164,6 +166,13 @@ def _timed_forms(wanted: str | None) -> tuple[str, ...] | None:
     if unknown := [form for form in forms if form not in TIMED_FORMS]:
         raise UsageError(f"--time: no form is called {unknown[0]!r}; the forms are {', '.join(TIMED_FORMS)}")
     return forms
+
+
+def _covered_panes(wanted: str | None) -> tuple[str, ...]:
+    panes = tuple(filter(None, (wanted or "").split(",")))
+    if unknown := [pane for pane in panes if pane not in PANES]:
+        raise UsageError(f"--cover: no pane is called {unknown[0]!r}; the panes are {', '.join(PANES)}")
+    return panes
 
 
 def _memory_budget(wanted: float | None) -> float:

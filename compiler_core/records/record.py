@@ -202,6 +202,17 @@ class Frame:
     compiles: list[Compile] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class View:
+    """A view of a record that is presented to others: a title, panes from left to right, and the pinned items."""
+
+    title: str
+    panes: list[str]
+    pinned: list[ItemId] = field(default_factory=list)
+    compile: str = ""
+    """The id of the compile; empty: the one shown is kept."""
+
+
 Listener = Callable[[Compile, Event], None]
 """Called with each event of a compile as it starts and as it ends."""
 
@@ -234,6 +245,10 @@ class Record:
     """The Python frames that ran, if `compiler_core.frames` or ``%frames`` watched the call."""
     comparison: Comparison | None = None
     """The comparison with another run, if any: two engines on one cell, before and after an edit, two ranks."""
+    covered: list[str] = field(default_factory=list)
+    """The panes that viewers cover until their user has predicted what is in them (``--cover``)."""
+    views: list[View] = field(default_factory=list)
+    """The views to present, in order."""
     _made_here: bool = field(default=False, repr=False, compare=False)
     """Whether its texts were made by a compiler in this process, and may therefore be run."""
     _opened: int = field(default_factory=time.perf_counter_ns, repr=False, compare=False)

@@ -88,6 +88,7 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
   }
 
   private sourceMarks(record: CutawayRecord): SourceMarks[] {
+    if (record.covered.length) return []; // marks would say what is to be predicted
     const all = marksOf(record, new Links(record));
     return record.sources.flatMap((source, i): SourceMarks[] => {
       const marks = all.filter(({ line }) => line.startsWith(`${source.id}#`));

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anywidget
 import traitlets
 
 from compiler_core.errors import UsageError
-from compiler_core.records import Compile, Event, Record
+from compiler_core.records import Compile, Event, Record, View
 from kernel_magics.display import messages, outputs
 from kernel_magics.display.assets import asset
 from kernel_magics.display.messages import MAX_PANES, PANES
@@ -80,9 +80,7 @@ class Explorer(anywidget.AnyWidget):
 
         `compile` selects a compile by its id.  Raises ValueError for an unknown pane or compile, or too many panes.
         """
-        unknown = [p for p in panes if p.split(":")[0] not in PANES]
-        if unknown:
-            raise ValueError(f"no pane is called {unknown[0]!r}; the panes are {', '.join(PANES)}")
+        _check_panes(panes)
         if len(panes) > MAX_PANES:
             raise ValueError(f"at most {MAX_PANES} panes fit side by side, not {len(panes)}")
         if compile is not None:
@@ -90,6 +88,34 @@ class Explorer(anywidget.AnyWidget):
             self.compile = compile
         if panes:
             self.shown = list(panes)
+
+    def cover(self, *panes: str) -> None:
+        """Covers these panes until a prediction is made on the page; without any, uncovers all."""
+        _check_panes(panes)
+        if self.record is not None:
+            self.record.covered = list(panes)
+            self.refresh()
+
+    def present(self, *views: tuple[str, Sequence[str], str]) -> None:
+        """Shows a list of views to present: for each a title, the panes, and a text of the line to pin (or "").
+
+        The page then has buttons for the next and the previous view (also PageDown and PageUp).  In a report, the
+        address ``report.html#2`` opens the second view.  Raises ValueError for an unknown pane or line.
+
+        Example::
+
+            kernel_magics.last().present(
+                ("The branch", ["source", "decompiled"], "if b.sum()"),
+                ("Its graph", ["source", "captured"], ""),
+            )
+        """
+        record = self.record
+        if record is None:
+            raise UsageError("this explorer has no record to present")
+        for _, panes, _ in views:
+            _check_panes(panes)
+        record.views = [View(title, list(panes), _pinned_line(record, line)) for title, panes, line in views]
+        self.refresh()
 
     def measure(self) -> None:
         """Times the record's kernels on this machine's device and shows the times (`compiler_core.api.measure`)."""
@@ -208,6 +234,23 @@ class Explorer(anywidget.AnyWidget):
             return bundle
         data, metadata = bundle
         return data | record_bundle(self.record, self._packed), metadata
+
+
+def _check_panes(panes: Sequence[str]) -> None:
+    unknown = [pane for pane in panes if pane.split(":")[0] not in PANES]
+    if unknown:
+        raise ValueError(f"no pane is called {unknown[0]!r}; the panes are {', '.join(PANES)}")
+
+
+def _pinned_line(record: Record, text: str) -> list[str]:
+    """Returns the item of the first source line that contains `text`; nothing for an empty text."""
+    for source in record.sources if text else ():
+        for span in source.spans:
+            if text in source.lines(span):
+                return [source.item(span.key)]
+    if text:
+        raise ValueError(f"no line of the sources contains {text!r}")
+    return []
 
 
 def _close_if_removed(explorer: Explorer, content: dict[str, Any], _: list[Any]) -> None:

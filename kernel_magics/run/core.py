@@ -39,6 +39,7 @@ def _finish_record(record: Record, request: Request, view: RecordView, timer: Ce
         _time(timer, record, request.time, view)
     view.stop()
     record.labels |= cell_labels(record)
+    record.covered = list(request.cover)
     record.notes += _unknown_node_notes(record)
     if request.engine == "core":
         record.notes += graph_passes.notes(record, request.passes) + edits.notes(record, request.edits)

@@ -43,6 +43,8 @@ class Request:
     edits: tuple[KernelEdit, ...] = ()
     time: tuple[str, ...] | None = None
     """The forms to time besides plain PyTorch and that of the cell; None: nothing is timed."""
+    cover: tuple[str, ...] = ()
+    """The panes to cover until a prediction is made."""
     dropped_guard: tuple[str, str] | None = None
     """The kind and the source of the guards that an experiment leaves out."""
 

@@ -8,7 +8,10 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from IPython.core import error
+from IPython.core.interactiveshell import InteractiveShell
 
+import kernel_magics
 from compiler_core.api import compile as api
 from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Kernel, Record
@@ -174,3 +177,26 @@ def test_an_fx_graph_is_shown_alone_and_beside_ours() -> None:
 def test_what_is_no_graph_is_refused() -> None:
     with pytest.raises(UsageError, match="an explorer shows a record or an FX graph, not a list"):
         Explorer([])
+
+
+def test_panes_are_covered_and_views_presented(magics: InteractiveShell) -> None:
+    magics.run_cell_magic("compile", "--backend eager --cover captured,guards", "y = torch.ones(3) * 2\nz = y + 1")
+    record = kernel_magics.last_record()
+    assert record is not None
+    assert record.covered == ["captured", "guards"]
+    view = Explorer(record)
+    view.present(("Sum", ["source", "captured"], "y + 1"))
+    assert [(each.title, each.panes, record.text(each.pinned[0])) for each in record.views] == [
+        ("Sum", ["source", "captured"], "z = y + 1")
+    ]
+    view.cover()
+    assert Record.from_json(record.to_json()).covered == []
+    with pytest.raises(ValueError, match="no line of the sources contains 'nope'"):
+        view.present(("Sum", ["source"], "nope"))
+    with pytest.raises(ValueError, match="no pane is called 'nope'"):
+        view.cover("nope")
+
+
+def test_an_unknown_pane_is_not_covered(magics: InteractiveShell) -> None:
+    with pytest.raises(error.UsageError, match="--cover: no pane is called 'graph'"):
+        magics.run_cell_magic("compile", "--cover graph", "1")

@@ -7,11 +7,12 @@ import type { Mark } from "../model/analysis/marks";
 import type { Record as CutawayRecord } from "../model/record/record";
 import { unpackRecord } from "../model/record/unpack";
 import { MAX_PANES, State } from "../model/state";
-import type { WidgetModel } from "../model/widget_model";
+import { StaticModel, type WidgetModel } from "../model/widget_model";
 import { hasContent, parsePane } from "../panes/registry";
 import { createBar } from "./bar";
 import { contentHeight } from "./content_height";
 import { PaneArea } from "./pane_area";
+import { largeTypeButton, Presentation } from "./presentation";
 import { ProgressView } from "./progress";
 import { StageBar } from "./stage_bar";
 import { Tree } from "./tree";
@@ -125,12 +126,14 @@ class Explorer implements Shown {
   private readonly state: State;
   private readonly verdict: VerdictLine;
   private readonly panes: PaneArea;
+  private readonly presentation: Presentation;
   private readonly stages: StageBar;
   private readonly addButton = h("button", { class: "add", title: "Open another pane" }, "+ pane");
   private frameRequest = 0;
 
   constructor(record: CutawayRecord, model: WidgetModel) {
     this.state = new State(record, model);
+    this.presentation = new Presentation(this.state);
     this.height = contentHeight(record);
     this.state.replaceEmptyPanes((pane) => hasContent(parsePane(pane).kind, this.state));
     this.panes = new PaneArea(this.state);
@@ -139,13 +142,21 @@ class Explorer implements Shown {
     const main = h("div", { class: "main" }, tree.element, splitter("the list of frames"), this.panes.element);
     this.stages = new StageBar(this.state, (pane, items) => this.panes.reveal(pane, items));
     this.verdict = new VerdictLine(this.state);
-    const bar = createBar(this.state, this.treeToggle(tree.element), this.addButton, ...windowButtons());
+    const buttons = [this.addButton, largeTypeButton(), ...windowButtons()];
+    const bar = createBar(this.state, this.presentation.element, this.treeToggle(tree.element), ...buttons);
     this.elements = [this.verdict.element, bar, this.stages.element, main];
     for (const element of this.elements) element.addEventListener("keydown", (event) => this.handleKey(event));
     // a text would take ← and → to move its cursor
     this.panes.element.addEventListener("keydown", (event) => this.moveFromText(event), { capture: true });
     this.followState();
     this.updatePanes();
+    requestAnimationFrame(() => this.updateCover()); // once it is in the page
+    if (model instanceof StaticModel) this.presentation.showNamed();
+  }
+
+  /** Hides what would give an answer away while a pane is covered. */
+  private updateCover(): void {
+    this.elements[0].parentElement?.classList.toggle("covering", this.state.covered.size > 0);
   }
 
   private followState(): void {
@@ -154,6 +165,10 @@ class Explorer implements Shown {
     state.on("shown", () => this.updatePanes());
     state.on("compile", () => panes.updateContent());
     state.on("attempt", () => panes.redraw("steps"));
+    state.on("cover", () => {
+      panes.updateContent();
+      this.updateCover();
+    });
     state.on("hover", highlight);
     state.on("budget", highlight);
     state.on("pin", () => {
@@ -173,6 +188,7 @@ class Explorer implements Shown {
 
   private handleKey(event: KeyboardEvent): void {
     if (event.key === "Escape" && !event.defaultPrevented) this.state.pin([]);
+    if (this.presentation.handleKey(event)) event.preventDefault();
   }
 
   private moveFromText(event: KeyboardEvent): void {

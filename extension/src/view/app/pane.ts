@@ -7,6 +7,7 @@ import { frameName } from "../model/frame_names";
 import type { Artifact, ItemId } from "../model/record/record";
 import type { State } from "../model/state";
 import type { Mode } from "../panes/modes";
+import { coverOf } from "../panes/prediction";
 import { hasContent, PANES, type PaneKind, parsePane } from "../panes/registry";
 import { tryButton } from "../panes/try_button";
 import { paneOptions } from "./pane_menu";
@@ -29,6 +30,7 @@ export class Pane {
     { class: "icon", title: "Close this pane", "aria-label": "Close this pane" },
     "×",
   );
+  private readonly prediction = h("p", { class: "prediction", role: "status" });
   private readonly body = h("div", { class: "body" });
   private content: Content | null = null;
   private kind: PaneKind = PANES[0];
@@ -53,6 +55,7 @@ export class Pane {
     this.closeButton.onclick = close;
     this.element.append(
       h("header", {}, this.kindPicker, this.artifactPicker, this.modeButtons, this.closeButton),
+      this.prediction,
       this.body,
     );
     // moving the pointer out of the pane ends hovering
@@ -78,10 +81,11 @@ export class Pane {
     this.fillPickers(artifacts);
     const modes = kind.modes.filter((mode) => mode.isAvailable(this.state, this.artifact));
     const mode = modes.find((m) => m.name === this.chosenMode(kind)) ?? modes[0];
-    this.artifactPicker.hidden = artifacts.length < 2 || !mode?.showsArtifact;
+    this.artifactPicker.hidden = artifacts.length < 2 || !mode?.showsArtifact || this.state.covered.has(kind.name);
     // a source is the same text for all compiles of its frame
     const subject = kind.name === "source" ? this.state.frame?.id : (this.state.compile ?? this.state.frame)?.id;
-    const key = [kind.name, this.artifact?.id, mode?.name, subject].join("|");
+    const isCovered = this.state.covered.has(kind.name);
+    const key = [kind.name, this.artifact?.id, mode?.name, subject, isCovered].join("|");
     if (key === this.drawnKey) return;
     this.drawnKey = key;
     this.draw(modes, mode);
@@ -130,6 +134,14 @@ export class Pane {
     this.wantedWidth = text === undefined ? USUAL_WIDTH : textWidth(text);
     this.wantedHeight = text === undefined ? USUAL_HEIGHT : Math.min(USUAL_HEIGHT, MIN_HEIGHT + linesIn(text));
     this.content?.destroy();
+    this.prediction.textContent = this.state.predictions.get(this.kind.name) ?? "";
+    this.prediction.hidden = !this.prediction.textContent;
+    if (this.state.covered.has(this.kind.name)) {
+      this.content = null;
+      this.modeButtons.hidden = true;
+      this.body.replaceChildren(coverOf(this.state, this.kind));
+      return;
+    }
     this.content = mode?.create(this.state, this.artifact, label) ?? null;
     this.body.replaceChildren(this.content?.element ?? this.emptyContent());
     this.makeFocusable();

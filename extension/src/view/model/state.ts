@@ -7,11 +7,11 @@ import { isStringList, loadSetting, saveSetting } from "../dom/storage";
 import { keyOf, Links } from "./analysis/links";
 import { type Mark, marksOf } from "./analysis/marks";
 import type { PaneName } from "./content";
-import type { Artifact, BudgetPoint, Compile, Record as CutawayRecord, Frame, ItemId } from "./record/record";
+import type { Artifact, BudgetPoint, Compile, Record as CutawayRecord, Frame, ItemId, View } from "./record/record";
 import { stageRank, USUAL_PANES } from "./stages";
 import type { WidgetModel } from "./widget_model";
 
-export type Change = "compile" | "hover" | "pin" | "shown" | "step" | "budget" | "attempt";
+export type Change = "compile" | "hover" | "pin" | "shown" | "step" | "budget" | "attempt" | "cover";
 
 export const MAX_PANES = 4;
 
@@ -44,6 +44,10 @@ export class State {
   /** The attempt and the step that the steps pane shows once it is created. */
   requestedStep: [attempt: number, step: number] | null = null;
   shown: string[];
+  /** The panes that are covered until their user has predicted what is in them. */
+  readonly covered: Set<string>;
+  /** What was said of the predictions that were made, by pane. */
+  readonly predictions = new Map<string, string>();
   /** How many panes fit. */
   paneCapacity = 2;
   /** The pane that was opened last; the next one replaces it if there is no room, and the others stay as they are. */
@@ -56,6 +60,7 @@ export class State {
     readonly model: WidgetModel,
   ) {
     this.links = new Links(record);
+    this.covered = new Set(record.covered);
     this.marks = marksOf(record, this.links);
     this.compile = this.findCompile(model.get("compile")) ?? this.largestCompile();
     this.frame = this.compile ? frameOf(record, this.compile.frame) : (record.frames[0] ?? null);
@@ -111,6 +116,8 @@ export class State {
   /** The panes that the model asks for, or else the stored ones, or else the defaults. */
   private initialPanes(): string[] {
     const requested = this.model.get("shown");
+    const { covered } = this.record;
+    if (!requested.length && covered.length) return ["source", ...covered].slice(0, MAX_PANES);
     const usual = this.record.comparison ? ["source", "engines"] : (loadSetting("shown", isStringList) ?? USUAL_PANES);
     if (requested.length) return requested.slice(0, MAX_PANES);
     // a failure is shown at once
@@ -220,6 +227,21 @@ export class State {
     this.select(this.findCompile(compile));
     this.open(pane);
     if (line !== null && !equalSets(new Set([line]), this.pinned)) this.pin([line]);
+  }
+
+  /** Uncovers a pane; `verdict` says whether the prediction was right, if one was made. */
+  uncover(pane: string, verdict: string): void {
+    this.covered.delete(pane);
+    if (verdict) this.predictions.set(pane, verdict);
+    this.notify("cover");
+  }
+
+  /** Shows one of the views that are presented. */
+  present({ compile, panes, pinned }: View): void {
+    this.select(this.findCompile(compile));
+    const known = pinned.filter((item) => this.links.has(item));
+    if (panes.length) this.setTrait("shown", panes.slice(0, MAX_PANES));
+    if (!equalSets(new Set(known), this.pinned)) this.setTrait("selection", known);
   }
 
   isShown(pane: string): boolean {

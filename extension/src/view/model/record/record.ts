@@ -537,6 +537,14 @@ export interface Frame {
   compiles: Compile[];
 }
 
+/** A view of a record that is presented to others: a title, panes from left to right, and the pinned items. */
+export interface View {
+  title: string;
+  panes: string[];
+  pinned: string[];
+  compile: string;
+}
+
 /** The data of one run of the compiler.  `compiler_core.record()` opens one. */
 export interface Record {
   schema_version: number;
@@ -555,6 +563,8 @@ export interface Record {
   devices: Device[];
   seen: SeenFrame[];
   comparison: Comparison | null;
+  covered: string[];
+  views: View[];
 }
 
 /** Peak bytes and operations per nanosecond by target: `compiler_core.api.roofline`. */
@@ -984,6 +994,12 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     limit_reached: "boolean",
     compiles: { list: { is: "Compile" } },
   },
+  View: {
+    title: "string",
+    panes: { list: "string" },
+    pinned: { list: "string" },
+    compile: "string",
+  },
   Record: {
     schema_version: "int",
     engine: { one: ["core", "torch"] },
@@ -1001,6 +1017,8 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     devices: { list: { is: "Device" } },
     seen: { list: { is: "SeenFrame" } },
     comparison: { maybe: { is: "Comparison" } },
+    covered: { list: "string" },
+    views: { list: { is: "View" } },
   },
 };
 
@@ -1034,5 +1052,6 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   SeenFrame: { compile: null, reason: "", caller: null },
   Compile: { cause: null, outcome: "running", reason: "", backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], fusions: [], refusals: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [], line_times: [], graph_times: [], eager_times: [] },
   Frame: { resumes: null, calls: 0, skipped: "", limit_reached: false, compiles: [] },
-  Record: { schema_version: 2, engine: "core", title: "", created: "", verdict: null, timings: null, comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [], seen: [] },
+  View: { compile: "", pinned: [] },
+  Record: { schema_version: 2, engine: "core", title: "", created: "", verdict: null, timings: null, comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [], seen: [], covered: [], views: [] },
 };

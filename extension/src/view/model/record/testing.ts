@@ -71,6 +71,8 @@ export function recordOf(lines: string[], compiles: Compile[]): CutawayRecord {
     comparison: null,
     verdict: null,
     timings: null,
+    covered: [],
+    views: [],
   };
 }
 

@@ -1,0 +1,38 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import type { ValueDecision } from "../model/record/record";
+import { compileOf, recordOf } from "../model/record/testing";
+import { questionOf, verdictOf } from "./prediction";
+
+function value(name: string, decision: ValueDecision["decision"]): ValueDecision {
+  return { node: `0/0:joint#${name}`, decision, bytes: 4, reason: "", cut: null, drop_ns: null };
+}
+
+const values = [value("x", "saved"), value("cos", "recomputed")];
+const partition = {
+  values,
+  saved_count: 1,
+  saved_bytes: 4,
+  default_saved_count: 2,
+  default_saved_bytes: 8,
+  again_ns: 0,
+  curve: [],
+};
+const compile = { ...compileOf("0/0", []), partition };
+const record = recordOf(["1"], [compile]);
+
+test("answers of predictions come from the record", () => {
+  assert.equal(questionOf("captured", record, compile)?.answer, 0);
+  assert.equal(questionOf("forward", record, compile)?.answer, 1);
+  const saved = questionOf("partition", record, compile);
+  assert.deepEqual([saved?.choices, saved?.answer], [["x", "cos"], ["x"]]);
+  assert.equal(questionOf("bytecode", record, compile), null);
+});
+
+test("the verdict names the answer, and the prediction unless it is right", () => {
+  const saved = questionOf("partition", record, compile);
+  assert.ok(saved);
+  assert.equal(verdictOf(saved, ["x"]), "Right: x.");
+  assert.equal(verdictOf(saved, []), "You predicted none; it is x.");
+  assert.equal(verdictOf({ text: "", answer: 3, choices: [] }, 2), "You predicted 2; it is 3.");
+});

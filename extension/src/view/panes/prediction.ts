@@ -1,0 +1,131 @@
+/** What covers a pane until its user has predicted what is in it. The right answer is computed from the record. */
+
+import { h } from "../dom/elements";
+import { plural } from "../dom/format";
+import { keyOf } from "../model/analysis/links";
+import type { Compile, Record as CutawayRecord } from "../model/record/record";
+import type { State } from "../model/state";
+import type { PaneKind } from "./registry";
+
+const MAX_CHOICES = 16;
+
+/** A question whose answer is a number, or all right ones of some choices. */
+export interface Question {
+  text: string;
+  answer: number | string[];
+  /** Empty if the answer is a number. */
+  choices: string[];
+}
+
+/** The question about a pane; null if there is none, so that the pane is only covered. */
+export function questionOf(pane: string, record: CutawayRecord, compile: Compile | null): Question | null {
+  const compiles = record.frames.flatMap((frame) => frame.compiles);
+  switch (pane) {
+    case "captured":
+    case "decompiled":
+      return number("How many graphs are captured in all?", compiles.filter(hasGraph).length);
+    case "overview":
+      return number("How many lines break the graph?", problems(record, "graph break"));
+    case "guards":
+      return number("How many compiles are there in all?", compiles.length);
+    case "sizes":
+      return number("How many sizes and numbers are symbolic, or were?", compile?.symbols.length ?? 0);
+    case "kernel":
+    case "costs":
+      return number("How many kernels are generated in this compile?", compile ? generated(compile) : 0);
+    case "joint":
+    case "forward":
+    case "backward":
+      return number("How many values are saved for the backward?", compile?.partition?.saved_count ?? 0);
+    case "partition":
+      return savedValues(compile);
+    case "fusion":
+      return fusedNodes(compile);
+    default:
+      return null;
+  }
+}
+
+/** What is said of a prediction, beside the answer of the record. */
+export function verdictOf({ answer }: Question, predicted: number | string[]): string {
+  const [said, is] = [predicted, answer].map((each) =>
+    Array.isArray(each) ? each.join(", ") || "none" : String(each),
+  );
+  return said === is ? `Right: ${is}.` : `You predicted ${said}; it is ${is}.`;
+}
+
+/** Creates the cover of a pane. */
+export function coverOf(state: State, kind: PaneKind): HTMLElement {
+  const question = questionOf(kind.name, state.record, state.compile);
+  const reveal = (predicted?: number | string[]) =>
+    state.uncover(kind.name, question && predicted !== undefined ? verdictOf(question, predicted) : "");
+  const skip = h(
+    "button",
+    { type: "button", onclick: () => reveal() },
+    question ? "Show without a prediction" : "Show",
+  );
+  if (!question) return h("div", { class: "cover" }, h("p", {}, `${kind.title}: covered.`), skip);
+  const { fields, read } = question.choices.length ? choiceFields(question.choices) : numberField(question.text);
+  const check = h("button", { type: "submit", class: "check" }, "Predict");
+  const onsubmit = (event: Event) => {
+    event.preventDefault();
+    const predicted = read();
+    if (predicted !== null) reveal(predicted);
+  };
+  return h("form", { class: "cover", onsubmit }, h("p", {}, question.text), fields, h("div", {}, check, skip));
+}
+
+function numberField(label: string): { fields: HTMLElement; read: () => number | null } {
+  const field = h("input", { type: "number", min: 0, required: true, "aria-label": label });
+  return { fields: field, read: () => (field.value === "" ? null : Number(field.value)) };
+}
+
+function choiceFields(choices: string[]): { fields: HTMLElement; read: () => string[] } {
+  const boxes = choices.map((choice) => h("input", { type: "checkbox", value: choice }));
+  const labels = boxes.map((box, at) => h("label", {}, box, choices[at]));
+  return {
+    fields: h("div", { class: "choices" }, ...labels),
+    read: () => boxes.filter((box) => box.checked).map((box) => box.value),
+  };
+}
+
+function number(text: string, answer: number): Question {
+  return { text, answer, choices: [] };
+}
+
+function hasGraph(compile: Compile): boolean {
+  return compile.artifacts.some(({ pane }) => pane === "captured");
+}
+
+function problems(record: CutawayRecord, kind: string): number {
+  return record.problems.filter((problem) => problem.kind === kind).length;
+}
+
+function generated(compile: Compile): number {
+  return compile.kernels.filter(({ language }) => language !== "extern").length;
+}
+
+function savedValues(compile: Compile | null): Question {
+  const values = (compile?.partition?.values ?? []).slice(0, MAX_CHOICES);
+  const saved = values.filter(({ decision }) => decision === "saved");
+  const choices = values.map(({ node }) => keyOf(node));
+  return { text: "Which values are saved for the backward?", answer: saved.map(({ node }) => keyOf(node)), choices };
+}
+
+/** Asks for the operations of the largest kernel; for the number of kernels if there is only one operation. */
+function fusedNodes(compile: Compile | null): Question {
+  const fusions = compile?.fusions ?? [];
+  const largest = fusions.reduce<string[]>((most, { nodes }) => (nodes.length > most.length ? nodes : most), []);
+  const graph = compile?.artifacts.find(({ name }) => name === graphName(largest[0]))?.graph;
+  const calls = (graph?.nodes ?? []).filter(({ op }) => op.startsWith("call")).slice(0, MAX_CHOICES);
+  const fused = new Set(largest.map(keyOf));
+  const choices = calls.map(({ key }) => key);
+  if (choices.length < 2) return number("How many kernels are generated?", compile ? generated(compile) : 0);
+  const text = `Which of these ${plural(choices.length, "operation")} are in the largest kernel?`;
+  return { text, answer: choices.filter((key) => fused.has(key)), choices };
+}
+
+/** The name of the graph that an item is in: `forward` of `0/0:forward#add`. */
+function graphName(item = ""): string {
+  return item.slice(item.indexOf(":") + 1).split("#")[0];
+}

@@ -1,0 +1,100 @@
+"""Predict, then reveal: covered panes, the views that a teacher presents, and larger type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.ui.drive import Notebook, Server
+
+Screenshot = Callable[[Page, str], None]
+
+LOAD = """
+%load_ext kernel_magics
+import torch, kernel_magics
+
+def bar(a, b):
+    x = a / (torch.abs(a) + 1)
+    if b.sum() < 0:
+        b = b * -1
+    return x * b
+
+a, b = torch.randn(10, requires_grad=True), torch.rand(10)
+"""
+
+PRESENT = """
+view = kernel_magics.last()
+view.present(
+    ("The branch", ["source", "decompiled"], "if b.sum()"),
+    ("The graph before it", ["source", "captured"], "torch.abs"),
+)
+"""
+
+CELLS = {
+    "load": LOAD.strip(),
+    "covered": "%%compile --backend aot_eager --cover captured,partition\nout = bar(a, b)",
+    "present": PRESENT.strip(),
+    "save": "kernel_magics.save(kernel_magics.last_record(), 'views.html')",
+}
+
+
+@pytest.fixture(scope="module")
+def notebook(page: Page, server: Server) -> Notebook:
+    notebook = Notebook(page, server, server.notebook("predict.ipynb", CELLS)).open()
+    notebook.run("load")
+    page.evaluate("() => localStorage.clear()")
+    notebook.run("covered")
+    return notebook
+
+
+def test_a_prediction_uncovers_a_pane_and_is_compared_with_the_record(
+    notebook: Notebook, screenshot: Screenshot
+) -> None:
+    explorer = notebook.explorer("covered")
+    graph = explorer.root.locator('section.pane[aria-label^="Captured graph"]')
+    expect(graph.locator(".cover")).to_contain_text("How many graphs are captured in all?")
+    expect(explorer.root.locator(".counts")).to_be_hidden()
+    screenshot(notebook.page, "predict_covered")
+    graph.get_by_role("spinbutton").fill("1")
+    graph.get_by_role("button", name="Predict", exact=True).click()
+    expect(graph.locator(".prediction")).to_have_text("You predicted 1; it is 2.")
+    expect(graph.locator(".cover")).to_have_count(0)
+    saved = explorer.root.locator('section.pane[aria-label^="Partition"]')
+    saved.get_by_role("checkbox").first.check()
+    saved.get_by_role("button", name="Predict", exact=True).click()
+    expect(saved.locator(".prediction")).to_have_text(re.compile(r"^(Right|You predicted)"))
+    expect(explorer.root.locator(".counts")).to_be_visible()
+    screenshot(notebook.page, "predict_revealed")
+
+
+def test_views_are_presented_in_large_type(notebook: Notebook, screenshot: Screenshot) -> None:
+    notebook.run("present")
+    explorer = notebook.explorer("covered")
+    views = explorer.root.get_by_role("navigation", name="Views to present")
+    views.get_by_title("Next view").click()
+    expect(explorer.root.locator('section.pane[aria-label^="Decompiled"]')).to_be_visible()
+    assert explorer.pinned_lines(0) == ["if b.sum() < 0:"]
+    before = explorer.root.locator(".cm-content").first.evaluate("(e) => parseFloat(getComputedStyle(e).fontSize)")
+    explorer.root.get_by_role("button", name="A+").click()
+    after = explorer.root.locator(".cm-content").first.evaluate("(e) => parseFloat(getComputedStyle(e).fontSize)")
+    assert after > before * 1.2
+    explorer.root.get_by_role("button", name="Full screen").click()
+    explorer.root.press("PageDown")
+    expect(views.get_by_role("combobox")).to_have_value("1")
+    screenshot(notebook.page, "present_full_screen")
+    notebook.page.evaluate("() => document.exitFullscreen()")
+    explorer.root.get_by_role("button", name="A+").click()
+
+
+def test_the_address_of_a_report_names_a_view(notebook: Notebook, screenshot: Screenshot) -> None:
+    notebook.run("save")
+    page = notebook.page.context.new_page()
+    page.goto(f"{Path(notebook.server.root, 'views.html').as_uri()}#2")
+    expect(page.get_by_role("combobox", name="View", exact=True)).to_have_value("1")
+    expect(page.locator('section.pane[aria-label^="Captured graph"] .cover')).to_be_visible()
+    screenshot(page, "present_report")
+    page.close()
