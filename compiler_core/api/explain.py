@@ -12,7 +12,7 @@ from compiler_core.api.compile import compile, record
 from compiler_core.errors import UsageError
 from compiler_core.hook.failures import first_line
 from compiler_core.pipeline.frame_watch import FrameWatch
-from compiler_core.records import Compile, Graph, Problem, Record, problem_count
+from compiler_core.records import Compile, Graph, Problem, Record, expected_count, problem_count
 from compiler_core.records.seen.seen_frames import FrameReport
 from compiler_core.stock.uncached import uncached, without_recompile_limit
 
@@ -57,9 +57,13 @@ class Explanation:
         """The number of guards of all compiles."""
         return sum(len(c.guards) for c in self.compiles)
 
+    def _expected_text(self) -> str:
+        expected = expected_count(self.record.problems, "graph break")
+        return f" ({expected} expected)" if expected else ""
+
     def __str__(self) -> str:
         lines = [
-            f"graphs: {self.graph_count}, graph breaks: {self.graph_break_count}, "
+            f"graphs: {self.graph_count}, graph breaks: {self.graph_break_count}{self._expected_text()}, "
             f"operations: {self.op_count}, guards: {self.guard_count}"
         ]
         for failure in (f for c in self.compiles for f in c.failures):

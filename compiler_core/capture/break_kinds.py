@@ -23,7 +23,13 @@ KINDS: dict[str, BreakKind] = {
     ),
     "tensor value read": BreakKind(
         "Python needs the value of a tensor here (item, tolist, float, bool, numpy ...).",
-        "Keep the value a tensor, or read it after the compiled function has returned.",
+        "Keep the value a tensor (torch.sqrt(x) in place of np.sqrt(x.numpy())), or read it after the compiled "
+        "function has returned.",
+    ),
+    "NumPy": BreakKind(
+        "NumPy computes this, outside of the graph; what follows is another graph.",
+        "Call the function of torch that does the same, such as torch.sqrt for np.sqrt, on the tensor; or call NumPy "
+        "before or after the compiled function.",
     ),
     "print": BreakKind(
         "Output must be printed now and in order; it cannot wait for the graph to run.",

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
+import torch
 from torch._dynamo import convert_frame
 
 from compiler_core.backends import registry as backends
@@ -45,6 +46,7 @@ _forked_while_running = False
 
 MAX_RESUMES = 64
 """Graph breaks in a row, after which the rest of a function runs as plain Python."""
+TRANSFORM_HINT = "Tensors inside it cannot be captured: compile the functions around the transform."
 NOT_CAPTURED = "a mode, transform or tracer of PyTorch observes the call"
 MAX_INSTALLS = 3
 """How often the code of one compile is installed at most."""
@@ -130,8 +132,18 @@ class Region:
             return frame_hook.skip_code_and_callees()
         if torch_state.is_observed_or_traced():
             return frame_hook.skip_call()
+        if torch._C._are_functorch_transforms_active():
+            self._note_transform(info.code)
+            return frame_hook.skip_call()
         with convert_frame.compile_lock, interrupts.deferred_signals(), silence_warnings():
             return self._compile_frame(info)
+
+    def _note_transform(self, code: types.CodeType) -> None:
+        """Adds a note on a function that runs inside a transform of `torch.func`."""
+        note = f"{code.co_name} ran as plain Python inside a transform of torch.func (vmap, grad ...). {TRANSFORM_HINT}"
+        notes = self.record().notes
+        if not self.refusal(code) and not any(TRANSFORM_HINT in known for known in notes):
+            notes.append(note)
 
     def _compile_frame(self, info: FrameInfo) -> Any:
         state = self._find_state(info.code)

@@ -56,7 +56,7 @@ from compiler_core.records.kernels import (
 )
 from compiler_core.records.partition import BudgetPoint, Expansion, Partition, ValueDecision
 from compiler_core.records.plain import RecordError, from_plain, public_fields, to_plain, without_gc
-from compiler_core.records.problems import Problem, needing_action, problem_count
+from compiler_core.records.problems import Problem, expected_count, needing_action, problem_count
 from compiler_core.records.record import MAX_JSON_BYTES, SCHEMA_VERSION, Compile, Frame, Listener, Record, View
 from compiler_core.records.steps import Replay, Steps
 from compiler_core.records.timings.parts import EagerTime, GraphTime, LineClock, LineTime
@@ -119,6 +119,7 @@ __all__ = [
     "ValueDecision",
     "Verdict",
     "View",
+    "expected_count",
     "from_plain",
     "limits",
     "needing_action",

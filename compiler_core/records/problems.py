@@ -72,6 +72,11 @@ def needing_action(problems: Iterable[Problem]) -> list[Problem]:
     return [problem for problem in problems if problem.grade != "expected"]
 
 
+def expected_count(problems: Iterable[Problem], kind: ProblemKind) -> int:
+    """Returns how many of the problems of a kind are expected."""
+    return problem_count((problem for problem in problems if problem.grade == "expected"), kind)
+
+
 def problem_count(problems: Iterable[Problem], kind: ProblemKind) -> int:
     """Returns how many problems of a kind there are.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from compiler_core.records import (
     Compile,
@@ -15,6 +16,7 @@ from compiler_core.records import (
     Record,
     StackLine,
     Symbol,
+    expected_count,
     limits,
     problem_count,
 )
@@ -83,12 +85,20 @@ def headline(record: Record) -> str:
     parts += [
         count_text(len([f for f in record.frames if f.compiles]), "frame"),
         count_text(sum(map(graphs, compiles)), "graph"),
-        count_text(problem_count(record.problems, "graph break"), "graph break"),
-        count_text(problem_count(record.problems, "recompile"), "recompile"),
+        _problem_count_text(record, "graph break"),
+        _problem_count_text(record, "recompile"),
         count_text(sum(k.language != "extern" for c in compiles for k in c.kernels), "kernel"),
     ]
     took = sum(c.duration_ns for c in record.compiles) / 1e9
     return f"Cutaway{' of ' + record.title if record.title else ''}: {', '.join(parts)}; compiled in {took:.2f} s"
+
+
+def _problem_count_text(record: Record, kind: Literal["graph break", "recompile"]) -> str:
+    """Returns how many problems of a kind need an action, and how many are expected."""
+    expected = expected_count(record.problems, kind)
+    costly = problem_count(record.problems, kind) - expected
+    more = f" ({'and ' if costly else ''}{expected} expected)" if expected else ""
+    return count_text(costly, kind) + more
 
 
 _WHAT_FAILED = {

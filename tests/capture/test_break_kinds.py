@@ -11,6 +11,7 @@ import contextlib
 import math
 import random
 
+import numpy as np
 import pytest
 import torch
 
@@ -35,6 +36,11 @@ def breaking(*kinds, graphs=None, compiles=None, **more):
         return test
 
     return decorate
+
+
+@breaking("NumPy", "tensor value read", inputs=lambda: (torch.ones(3),))
+def test_numpy(x):
+    return torch.from_numpy(np.sqrt(x.numpy())) * 2 + np.histogram(x.numpy())[0].sum()
 
 
 @breaking("inference mode", inputs=lambda: (torch.ones(3),))

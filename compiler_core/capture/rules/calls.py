@@ -65,6 +65,8 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
         return tx.capture.wrap(obj, None).call(tx, args, kwargs)
     if is_tensor_function(obj, any(map(has_tensor, [*args, *kwargs.values()]))):
         return tx.capture.call_function(tx, obj, args, kwargs)
+    if arrays.is_numpy_call(obj, [*args, *kwargs.values()]):
+        raise Unsupported("NumPy", name_of(obj))
     if _is_pure(obj):
         return fold(tx, obj, args, kwargs)
     if isinstance(obj, functools._lru_cache_wrapper):

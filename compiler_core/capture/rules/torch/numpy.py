@@ -7,6 +7,7 @@ makes a tensor that shares the array's memory, which becomes an input of the gra
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,6 +34,11 @@ _PURE_NAMES = (
 PURE_FUNCTIONS = frozenset() if numpy is None else frozenset(getattr(numpy, name) for name in _PURE_NAMES)
 FUNCTION_TYPES: tuple[type, ...] = () if numpy is None else (numpy.ufunc, type(numpy.prod))
 ARRAY: Any = None if numpy is None else numpy.ndarray
+
+
+def is_numpy_call(function: Any, args: Sequence[Value]) -> bool:
+    """Whether it is a function of NumPy that gets an array."""
+    return isinstance(function, FUNCTION_TYPES) and any(isinstance(each, ArrayValue) for each in args)
 
 
 class ArrayValue(Value):

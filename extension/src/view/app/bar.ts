@@ -59,6 +59,8 @@ function countsOf({ record, links }: State): Count[] {
     ),
     savedCount(compiles),
     kernelCount(compiles),
+    expectedCount(record, "graph break", "expected break", "Graph breaks at lines where nothing needs to change"),
+    expectedCount(record, "recompile", "expected recompile", "Recompiles after which nothing needs to change"),
   ];
   return counts
     .filter(({ targets }) => targets.length)
@@ -82,19 +84,27 @@ function graphCount(compiles: Compile[]): Count {
   };
 }
 
-/** The count of the problems of one kind; it warns unless all of them are expected. */
+/** The count of the problems of one kind that need an action. */
 function problemCount(record: CutawayRecord, kind: Problem["kind"], name: string, title: string): Count {
-  const problems = record.problems.filter((problem) => problem.kind === kind);
-  // a recompile counts for each compile, anything else for each line, as in compiler_core/records/problems.py
-  const once = kind !== "recompile";
-  const targets = problems.flatMap(({ compiles, line }) =>
-    (compiles.length && !once ? compiles : [compiles[0] ?? ""]).map(
+  const problems = record.problems.filter((problem) => problem.kind === kind && problem.grade !== "expected");
+  const targets = problemTargets(problems);
+  return { text: plural(targets.length, name), title, tone: kind === "failure" ? "bad" : "warns", targets };
+}
+
+/** The count of the problems of one kind that are expected. */
+function expectedCount(record: CutawayRecord, kind: Problem["kind"], name: string, title: string): Count {
+  const problems = record.problems.filter((problem) => problem.kind === kind && problem.grade === "expected");
+  const targets = problemTargets(problems);
+  return { text: plural(targets.length, name), title, tone: "", targets };
+}
+
+/** A recompile counts for each compile, anything else for each line, as in compiler_core/records/problems.py. */
+function problemTargets(problems: Problem[]): Target[] {
+  return problems.flatMap(({ kind, compiles, line }) =>
+    (compiles.length && kind === "recompile" ? compiles : [compiles[0] ?? ""]).map(
       (compile): Target => ({ compile, pane: "overview", line }),
     ),
   );
-  const warns = problems.some(({ grade }) => grade !== "expected");
-  const tone = kind === "failure" ? "bad" : warns ? "warns" : "";
-  return { text: plural(targets.length, name), title, tone, targets };
 }
 
 function savedCount(compiles: Compile[]): Count {
