@@ -747,13 +747,7 @@ DETACHED: dict[str, Callable[[torch.Tensor], Any]] = {
     "two views": lambda x: (x.sum(), (y := x.log()).detach().view(-1), y.detach()),
     "norm": lambda x: (x.sum(), x.norm(dim=-1).detach()),
     "standard deviation": lambda x: (x.sum(), x.std(-1).detach()),
-    "below no_grad": lambda x: (x.sum(), _flat_without_gradients(x.log())),
 }
-
-
-def _flat_without_gradients(x: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        return x.view(-1)
 
 
 @pytest.mark.parametrize("program", DETACHED.values(), ids=DETACHED)

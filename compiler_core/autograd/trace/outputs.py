@@ -139,8 +139,8 @@ class OutputPlan:
                 index_of[id(value)] = self._add_output(base, value)
                 self.differentiable[-1] = False
             index = index_of[id(value)]
-            # no gradient comes through what is returned without a history, as by detach() or below no_grad()
-            self.differentiable[index] |= self._values[node].requires_grad and all(view.grad for view in views)
+            # no gradient comes through what is returned detached
+            self.differentiable[index] |= self._values[node].requires_grad
             self.returns.append(ReturnedValue("output", index, views))
         self._find_mutations(placeholders, inputs)
 
