@@ -19,7 +19,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
-.PHONY: help ready lab demo test smoke sweeps quick lint hooks fix wheel bench fuzz gpu cpython-tests operators cuda-sweep shapes interrupts kernel-interrupts soak fuzz-inputs versions compat clean
+.PHONY: help ready lab demo site pictures test smoke sweeps quick lint hooks fix wheel bench fuzz gpu cpython-tests operators cuda-sweep shapes interrupts kernel-interrupts soak fuzz-inputs versions compat clean
 
 help: ## Say what the targets are
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,12 @@ lab: $(STAMPS)/lab ## Open the tour in JupyterLab
 
 demo: $(STAMPS)/lab ## Run the tour without a browser, print its summary, write build/tour.html
 	$(PY) -m kernel_magics.demo notebooks/00_tour.ipynb build
+
+site: $(STAMPS)/site ## Build the documentation site into build/site, without the network
+	$(PY) docs/site/build.py
+
+pictures: $(STAMPS)/test $(STAMPS)/chromium ## Make the README's pictures anew, from the product in a browser
+	$(PY) -m tests.ui.pictures
 
 ready: $(STAMPS)/lint $(STAMPS)/chromium ## Install all that lint and test need
 
@@ -165,6 +171,9 @@ $(STAMPS)/lab: pyproject.toml constraints.txt $(STAMPS)/tools | $(STAMPS)/browse
 
 $(STAMPS)/test: $(STAMPS)/lab
 	$(call install,test)
+
+$(STAMPS)/site: $(STAMPS)/lab
+	$(call install,site)
 
 $(STAMPS)/lint: $(STAMPS)/test
 	$(call install,lint)

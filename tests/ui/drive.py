@@ -98,7 +98,7 @@ def jupyter(folder: Path) -> Iterator[Server]:
     root.mkdir()
     for name, setting in SETTINGS.items():
         file = folder / "settings" / f"{name}.jupyterlab-settings"
-        file.parent.mkdir(parents=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(setting))
     server = Server(f"http://127.0.0.1:{_free_port()}", secrets.token_hex(16), root)
     with (folder / "server.log").open("w") as log:

@@ -1,0 +1,186 @@
+"""Builds the documentation site into ``build/site`` without the network: ``python docs/site/build.py``.
+
+The pages are those of this folder, of `docs`, and the notebooks.  The reference is generated from docstrings and from
+the options of the magics, the explorers of the gallery from programs that run here.  Afterwards every link inside of
+the site is checked, and that no page with an explorer is larger than 2 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PAGES, SITE = ROOT / "build" / "site-pages", ROOT / "build" / "site"
+MAX_PAGE_BYTES = 2_000_000
+MAGICS = ("compile", "explain", "frames", "speed", "capture_methods", "graph_pass", "what_if", "kernel", "graph")
+LINKED_FOLDERS = ("compiler_core", "kernel_magics")
+"""Folders whose files the pages link to."""
+OTHER_PAGES = (
+    *("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"),
+    *("extension/README.md", "tests/benchmarks/RESULTS.md"),
+)
+
+
+def main() -> int:
+    start = time.monotonic()
+    collect()
+    write_gallery()
+    write_reference()
+    from sphinx.cmd.build import build_main
+
+    doctrees = str(ROOT / "build" / "doctrees")
+    status = build_main(["-q", "-W", "--keep-going", "-j", "2", "-E", "-d", doctrees, str(PAGES), str(SITE)])
+    problems = check_site()
+    print(*problems, sep="\n")
+    pages = sum(1 for _ in SITE.rglob("*.html"))
+    print(f"{pages} pages in {SITE}, in {time.monotonic() - start:.0f} s; {len(problems)} problems")
+    return status or bool(problems)
+
+
+def collect() -> None:
+    """Copies the pages of the site into one folder, with the paths that they have to each other."""
+    for folder in (PAGES, SITE):
+        shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(HERE, PAGES, ignore=shutil.ignore_patterns("__pycache__", "build.py", "gallery.py"))
+    ignored = shutil.ignore_patterns("site", ".ipynb_checkpoints", ".OTTER_LOG")
+    for name in ("docs", "notebooks"):
+        shutil.copytree(ROOT / name, PAGES / name, ignore=ignored)
+    for name in LINKED_FOLDERS:
+        (PAGES / name).symlink_to(ROOT / name)
+    for name in OTHER_PAGES:
+        (PAGES / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, PAGES / name)
+    for page in PAGES.glob("docs/*.md"):
+        text = page.read_text(encoding="utf-8")
+        page.write_text(with_pictures(with_linked_files(text, page)), encoding="utf-8")
+
+
+def with_linked_files(text: str, page: Path) -> str:
+    """Returns a page whose links to folders of code are links to a file in them, since a site has no listings."""
+
+    def file(link: re.Match[str]) -> str:
+        is_folder = (page.parent / link[1]).is_dir() and (page.parent / link[1] / "__init__.py").exists()
+        return f"]({link[1].rstrip('/')}/__init__.py)" if is_folder else link[0]
+
+    return re.sub(r"\]\((\.\./[^)#]+)\)", file, text)
+
+
+def with_pictures(page: str) -> str:
+    """Returns a page whose Mermaid flow charts are Graphviz pictures, which need no script; without dot, as it was."""
+    if shutil.which("dot") is None:
+        return page
+
+    def picture(chart: re.Match[str]) -> str:
+        edges = re.findall(r"(\w+) --> (\w+)", chart[1])
+        lines = [f'  "{a}" -> "{b}"' for a, b in edges]
+        return "\n".join(["```{graphviz}", "digraph {", "  node [shape=box fontname=sans]", *lines, "}", "```"])
+
+    return re.sub(r"```mermaid\n(.*?)```", picture, page, flags=re.DOTALL)
+
+
+def write_gallery() -> None:
+    """Writes the explorers of the gallery, and a page for each."""
+    from kernel_magics import write_report
+
+    sys.path.insert(0, str(HERE))
+    from gallery import EXAMPLES, record_of
+
+    explorers, pages = PAGES / "extra" / "explorers", PAGES / "gallery"
+    explorers.mkdir(parents=True)
+    pages.mkdir()
+    rows = []
+    for name, example in EXAMPLES.items():
+        write_report(record_of(example), explorers / f"{name}.html")
+        address = f"../explorers/{name}.html" + ("#1" if example.panes else "")
+        frame = f'<iframe src="{address}" title="{example.title}" width="100%" height="640"></iframe>'
+        text = f'# {example.title}\n\n{example.text} <a href="{address}">Open it alone.</a>\n\n{frame}\n'
+        (pages / f"{name}.md").write_text(text, encoding="utf-8")
+        rows.append(f"- [{example.title}]({name}.md): {example.text}")
+    toctree = "\n".join(["```{toctree}", ":hidden:", "", *EXAMPLES, "```"])
+    head = (
+        "# Gallery\n\nExplorers of small programs, without a kernel: press a line, a node, or a stage in the bar.\n\n"
+    )
+    (pages / "index.md").write_text(head + "\n".join(rows) + "\n\n" + toctree + "\n", encoding="utf-8")
+
+
+def write_reference() -> None:
+    """Writes the reference pages of the Python functions and of the magics."""
+    import compiler_core
+    import kernel_magics
+    from kernel_magics.magics import CutawayMagics
+
+    folder = PAGES / "reference"
+    folder.mkdir()
+    parts = ["# Python\n\nFrom the docstrings.\n"]
+    for module in (compiler_core, kernel_magics):
+        names = [name for name in module.__all__ if name[0] != "_"]
+        parts.append(f"## `{module.__name__}`\n\n```{{eval-rst}}")
+        for name in names:
+            item = getattr(module, name)
+            kind = "autoclass" if isinstance(item, type) else "autofunction"
+            parts.append(f".. {kind}:: {module.__name__}.{name}\n" + ("   :members:\n" if kind == "autoclass" else ""))
+        parts.append("```\n")
+    (folder / "python.md").write_text("\n".join(parts), encoding="utf-8")
+    magics = ["# Magics\n\nFrom the declarations of the options; `%%compile?` prints the same.\n"]
+    for name in MAGICS:
+        magic = getattr(CutawayMagics, name)
+        parser = getattr(magic, "parser", None)
+        text = parser.format_help() if parser else (magic.__doc__ or "")
+        text = re.sub(r"^::\n\n", "", text.strip())
+        magics.append(f"## `%{name}`\n\n```text\n{text.strip()}\n```\n")
+    (folder / "magics.md").write_text("\n".join(magics), encoding="utf-8")
+
+
+class Links(HTMLParser):
+    """Collects the addresses that a page links to or embeds, and its anchors."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.frames: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        self.anchors |= {known[name] or "" for name in ("id", "name") if name in known}
+        address = known.get("href") if tag in ("a", "link") else known.get("src")
+        if address:
+            (self.frames if tag == "iframe" else self.links).append(address)
+
+
+def check_site() -> list[str]:
+    """Returns the broken links inside of the site, and the pages that are too large."""
+    # an explorer is checked by its own tests
+    pages = {page: Links(page) for page in SITE.rglob("*.html") if "explorers" not in page.parts}
+    problems = []
+    for page, found in pages.items():
+        weight = page.stat().st_size
+        for address in found.links + found.frames:
+            parts = urlsplit(address)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+            name = page.relative_to(SITE)
+            if not target.exists():
+                problems.append(f"{name}: no file {address}")
+            elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors:
+                problems.append(f"{name}: no place {address}")
+            elif address in found.frames:
+                weight += target.stat().st_size
+        if found.frames and weight > MAX_PAGE_BYTES:
+            problems.append(f"{page.relative_to(SITE)}: {weight:,} bytes with its explorer")
+    return problems
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""The documentation site and the README: code runs, pages and pictures exist, and the site builds without problems."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SITE = ROOT / "docs" / "site"
+MAX_PICTURE_BYTES = 1_000_000
+
+
+def test_the_code_of_the_how_to_page_runs(fresh_stock: None, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```\{code-cell\}\n(?::.*\n)*(.*?)```", (SITE / "how_to.md").read_text(), re.DOTALL)
+    names: dict[str, object] = {"__name__": "how_to"}
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"how_to block {number}", "exec"), names)
+    printed = capsys.readouterr().out
+    assert "0/1: L['x'] was shape (4,), not shape (3,)" in printed
+    assert "graph breaks: 1" in printed
+    assert "shows a fault" in printed
+
+
+def test_the_pages_of_the_contents_exist() -> None:
+    pages = re.findall(r"^(docs|notebooks|extension|tests)/(\S+)$", (SITE / "index.md").read_text(), re.MULTILINE)
+    assert len(pages) > 15
+    missing = [
+        page for page in map("/".join, pages) if not any((ROOT / f"{page}{end}").exists() for end in (".md", ".ipynb"))
+    ]
+    assert missing == []
+
+
+def test_every_page_of_docs_is_in_the_contents() -> None:
+    contents = (SITE / "index.md").read_text()
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"docs/{page.stem}" not in contents] == []
+
+
+def test_links_and_pictures_of_the_readme_exist_and_are_small() -> None:
+    text = (ROOT / "README.md").read_text()
+    links = re.findall(r"\]\(([^)#:]+)\)|src(?:set)?=\"([^\"]+)\"", text)
+    paths = {ROOT / (link or picture) for link, picture in links}
+    assert [path for path in paths if not path.exists()] == []
+    pictures = [path for path in paths if path.suffix == ".webp"]
+    assert len(pictures) == 12
+    assert max(path.stat().st_size for path in pictures) < MAX_PICTURE_BYTES
+
+
+@pytest.mark.sweep
+def test_the_site_builds_without_warnings_and_broken_links() -> None:
+    pytest.importorskip("furo")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(SITE / "build.py")]
+    built = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert "0 problems" in built.stdout

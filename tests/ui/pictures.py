@@ -1,0 +1,193 @@
+"""Makes the pictures of the README from the real product, light and dark: ``python -m tests.ui.pictures``."""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import torch
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
+
+import compiler_core
+from compiler_core.records import Record
+from kernel_magics import write_report
+from tests.ui import drive
+from tests.ui.conftest import FLAGS, chromium
+from tests.ui.drive import INSIDE, Explorer, Notebook
+
+FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+VIEWPORT = {"width": 1120, "height": 600}
+STILL = {"width": 1120, "height": 420}
+QUALITY = 80
+
+SETUP = """
+%load_ext kernel_magics
+import torch
+
+x = torch.linspace(-1, 1, 1000, requires_grad=True)
+"""
+CELL = """
+%%compile
+y = torch.cos(torch.cos(x))
+y.sum().backward()
+"""
+
+
+def save_still(page: Page, name: str) -> None:
+    page.mouse.move(5, 5)
+    page.wait_for_timeout(700)
+    Image.open(io.BytesIO(page.screenshot())).save(FOLDER / f"{name}.webp", quality=QUALITY, method=6)
+
+
+class Recording:
+    """The frames of a recording."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.frames: list[Image.Image] = []
+        self.times: list[int] = []
+
+    def add(self, milliseconds: int) -> None:
+        """Adds what the page shows now."""
+        self.page.wait_for_timeout(350)
+        self.frames.append(Image.open(io.BytesIO(self.page.screenshot())).convert("RGB"))
+        self.times.append(milliseconds)
+
+    def save(self, name: str) -> None:
+        first, *others = self.frames
+        options = {"duration": self.times, "loop": 0, "quality": QUALITY, "method": 6}
+        first.save(FOLDER / f"{name}.webp", save_all=True, append_images=others, **options)
+
+
+def record_cell(browser: Browser, theme: str) -> None:
+    """Records how a cell is run and a line followed to its kernel."""
+    themes = {"@jupyterlab/apputils-extension/themes": {"theme": THEMES[theme]}}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(drive, "SETTINGS", drive.SETTINGS | themes),
+        drive.jupyter(Path(folder)) as server,
+    ):
+        page = browser.new_page(viewport=VIEWPORT, color_scheme=theme)
+        notebook = Notebook(page, server, server.notebook("recording.ipynb", {"a": SETUP.strip(), "b": CELL.strip()}))
+        notebook.open()
+        notebook.command("application:toggle-left-area")
+        recording = Recording(page)
+        notebook.run("a")
+        recording.add(1200)
+        notebook.run("b")
+        explorer = notebook.explorer("b")
+        notebook.element("b").evaluate("(cell) => cell.scrollIntoView({ block: 'start' })")
+        recording.add(1800)
+        line = explorer.line(0, "torch.cos(torch.cos(x))")
+        line.hover(position=INSIDE)
+        recording.add(1800)
+        line.click(position=INSIDE)
+        recording.add(1500)
+        for stage in ("Graph", "Forward", "Backward", "Kernel"):
+            explorer.stages.get_by_role("button", name=stage).first.click()
+            page.wait_for_timeout(500)
+            recording.add(1800)
+        recording.save(f"recording_{theme}")
+        page.close()
+
+
+def branch(x: torch.Tensor) -> torch.Tensor:
+    y = x.cos()
+    if y.sum() > 0:
+        y = y / 2
+    return y.relu()
+
+
+def layer(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    hidden = x @ w
+    active = torch.sigmoid(hidden) * hidden
+    return active.tanh().sum()
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    shifted = x - x.amax(-1, keepdim=True)
+    powers = shifted.exp()
+    return powers / powers.sum(-1, keepdim=True)
+
+
+@contextmanager
+def recorded(title: str, engine: str = "core") -> Iterator[Record]:
+    with compiler_core.record(title, engine="torch" if engine == "torch" else "core") as record:
+        yield record
+    record.find_problems()
+
+
+def records() -> dict[str, Record]:
+    """Returns a record for each still picture."""
+    with recorded("branch") as broken:
+        compiler_core.compile(branch, backend="eager")(torch.ones(8))
+    with recorded("layer") as saved:
+        compiler_core.compile(layer, memory_curve=True)(torch.randn(64, 32), torch.randn(32, 16, requires_grad=True))
+    with recorded("softmax") as kernels:
+        compiler_core.compile(softmax)(torch.randn(64, 100))
+    with recorded("softmax") as machine:
+        compiler_core.compile(softmax, target="sm_90")(torch.randn(64, 100))
+    with recorded("branch") as ours:
+        compiler_core.compile(branch, backend="aot_eager")(torch.ones(8))
+    with recorded("branch, stock", "torch") as stock:
+        torch.compile(branch, backend="aot_eager")(torch.ones(8))
+    ours.comparison = compiler_core.compare(ours, stock)
+    return {"break": broken, "saved": saved, "kernels": kernels, "machine": machine, "engines": ours}
+
+
+def press_break(page: Page, explorer: Explorer) -> None:
+    explorer.root.locator(".count").filter(has_text="graph break").click()
+
+
+def press_saved(page: Page, explorer: Explorer) -> None:
+    explorer.root.locator(".count").filter(has_text="saved").click()
+
+
+def press_line(page: Page, explorer: Explorer) -> None:
+    explorer.line(0, "shifted.exp()").click(position=INSIDE)
+    explorer.stages.get_by_role("button", name="Fusion").first.click()
+
+
+def press_machine(page: Page, explorer: Explorer) -> None:
+    explorer.line(0, "shifted.exp()").click(position=INSIDE)
+    explorer.stages.get_by_role("button", name="Machine").first.click()
+
+
+STILLS: dict[str, Callable[[Page, Explorer], None]] = {
+    "break": press_break,
+    "saved": press_saved,
+    "kernels": press_line,
+    "machine": press_machine,
+    "engines": lambda page, explorer: None,
+}
+
+
+def main() -> int:
+    FOLDER.mkdir(exist_ok=True)
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        shown = records()
+        for theme in THEMES:
+            for name, prepare in STILLS.items():
+                report = write_report(shown[name], Path(folder) / f"{name}.html")
+                page = browser.new_page(viewport=STILL, color_scheme=theme, device_scale_factor=1.25)
+                page.goto(report.as_uri())
+                explorer = Explorer(page.locator(".cutaway"))
+                explorer.root.locator(".bar").wait_for()
+                prepare(page, explorer)
+                save_still(page, f"{name}_{theme}")
+                page.close()
+            record_cell(browser, theme)
+        browser.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
