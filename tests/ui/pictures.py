@@ -8,11 +8,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 from unittest import mock
 
 import torch
 from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 import compiler_core
 from compiler_core.records import Record
@@ -22,9 +23,9 @@ from tests.ui.conftest import FLAGS, chromium
 from tests.ui.drive import INSIDE, Explorer, Notebook
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
-THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
-VIEWPORT = {"width": 1120, "height": 600}
-STILL = {"width": 1120, "height": 420}
+THEMES: dict[Literal["light", "dark"], str] = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+VIEWPORT: ViewportSize = {"width": 1120, "height": 600}
+STILL: ViewportSize = {"width": 1120, "height": 420}
 QUALITY = 80
 
 SETUP = """
@@ -62,11 +63,11 @@ class Recording:
 
     def save(self, name: str) -> None:
         first, *others = self.frames
-        options = {"duration": self.times, "loop": 0, "quality": QUALITY, "method": 6}
-        first.save(FOLDER / f"{name}.webp", save_all=True, append_images=others, **options)
+        path, times = FOLDER / f"{name}.webp", self.times
+        first.save(path, save_all=True, append_images=others, duration=times, loop=0, quality=QUALITY, method=6)
 
 
-def record_cell(browser: Browser, theme: str) -> None:
+def record_cell(browser: Browser, theme: Literal["light", "dark"]) -> None:
     """Records how a cell is run and a line followed to its kernel."""
     themes = {"@jupyterlab/apputils-extension/themes": {"theme": THEMES[theme]}}
     with (
