@@ -7,6 +7,7 @@ import functools
 import operator
 import types
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,6 +31,7 @@ from compiler_core.capture.values.user.module_containers import module_value
 from compiler_core.capture.values.user.namespaces import NamespaceValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.capture.values.user.subclasses import SubclassValue, container_base
+from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, GetItemSource, Source
 
 if TYPE_CHECKING:
@@ -52,6 +54,13 @@ class OpaqueValue(Value):
     def install_guards(self, tx: Interpreter) -> None:
         assert self.source is not None
         tx.capture.guard("TYPE_MATCH", self.source, self.real)
+
+
+class ArrayMethodValue(OpaqueValue):
+    """A bound method of an array of NumPy, which is called after a graph break."""
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        raise Unsupported("NumPy", f"ndarray.{self.real.__name__}()")
 
 
 def _kind_name(real: Any) -> str:
@@ -98,6 +107,8 @@ def build_value(capture: Capture, obj: Any, source: Source) -> Value:
         return CONTEXTS[cls].from_outside(capture, obj, source)
     if type(obj) is arrays.ARRAY:
         return arrays.ArrayValue(obj, source)
+    if type(obj) is types.BuiltinMethodType and type(obj.__self__) is arrays.ARRAY:
+        return ArrayMethodValue(obj, source)
     if type(obj) is contextvars.ContextVar:
         return ContextVarValue(obj, source)
     if type(obj) is weakref.ref:

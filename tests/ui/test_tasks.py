@@ -1,4 +1,4 @@
-"""Ten questions about a cell, each answered with at most three clicks in JupyterLab."""
+"""Twenty questions about a cell, each answered with at most two clicks in JupyterLab."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from playwright.sync_api import Locator, Page, expect
 from tests.ui.drive import INSIDE, Explorer, Notebook, Server
 
 Screenshot = Callable[[Page, str], None]
+Begin = Callable[..., "Task"]
 
 LOAD = """
 %load_ext kernel_magics
+import numpy as np
 import torch, kernel_magics
-from torch.nn.functional import cross_entropy, linear
+from torch import nn
+from torch.nn.functional import cross_entropy, linear, scaled_dot_product_attention
 
 x = torch.randn(64, 32)
 six = torch.randn(6, 32)
@@ -27,6 +30,50 @@ def branch(x):
     if y.sum() > 0:
         y = y / 2
     return y.relu()
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+        self.qkv = nn.Linear(16, 48)
+        self.mlp = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16))
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
+        x = x + scaled_dot_product_attention(q, k, v)
+        return x + self.mlp(x)
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(50, 16)
+        self.layers = nn.ModuleList(Block() for _ in range(2))
+        self.head = nn.Linear(16, 50)
+
+    def forward(self, tokens):
+        x = self.words(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+reader, tokens = Reader(), torch.arange(32).view(2, 16)
+optimizer = torch.optim.SGD(reader.parameters(), 0.1)
+
+class Schedule(nn.Module):
+    name = "warm"
+
+    def forward(self, x):
+        return x / 10 if self.name == "warm" else x
+
+schedule = Schedule()
+
+def normalised(x):
+    return x / float(np.abs(x.numpy()).max())
+
+def total(rows):
+    return sum(row.sin() for row in rows)
+
+slopes = torch.func.vmap(torch.func.grad(lambda w, x: (w * x).sin().sum()), (None, 0))
 """
 
 CELLS = {
@@ -37,8 +84,15 @@ CELLS = {
     "out = rows(six)",
     "machine": "%%compile --target sm_90\nz = (x.sin() + x.exp()).sum(-1)",
     "engines": "%%compile --engine core,torch --backend eager\nw = x.cos() + 1\nif w.sum() > 0:\n    w = w * 2",
+    "step": "%%compile --measure\nloss = cross_entropy(reader(tokens).flatten(0, 1), tokens.flatten())\n"
+    "loss.backward()\noptimizer.step()",
+    "numpy": "%%compile --backend eager\nscaled = normalised(torch.ones(16))",
+    "schedule": "%%compile --backend eager\nfor schedule.name in ('warm', 'full'):\n    y = schedule(six)",
+    "lengths": "%%compile --backend eager\nfor n in (2, 3):\n    summed = total([six] * n)",
+    "types": "%%compile --backend eager\nfor z in (six, six.double()):\n    bounded = torch.tanh(z)",
+    "slopes": "%%compile --backend eager\nper_row = slopes(torch.ones(4), torch.ones(3, 4))",
 }
-MAX_CLICKS = 3
+MAX_CLICKS = 2
 
 
 class Task:
@@ -67,6 +121,12 @@ class Task:
         """Returns a mark in the cell's own editor."""
         return self.cell.locator(".jp-Cell-inputArea .cutaway-mark").filter(has_text=text)
 
+    def show(self, pane: str) -> None:
+        """Chooses a pane in the menu at the end of the bar of stages."""
+        self.explorer.stages.get_by_label("More panes").select_option(label=pane)
+        self.clicks += 1
+        assert self.clicks <= MAX_CLICKS
+
     def pane(self, title: str) -> Locator:
         return self.explorer.root.locator(f'section.pane[aria-label^="{title}"]')
 
@@ -84,19 +144,23 @@ def notebook(page: Page, server: Server) -> Notebook:
 
 
 @pytest.fixture
-def task(notebook: Notebook, screenshot: Screenshot, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Task]]:
-    """Returns a function that runs a cell and starts a task in it; saves a screenshot at the end."""
+def task(notebook: Notebook, screenshot: Screenshot, request: pytest.FixtureRequest) -> Iterator[Begin]:
+    """Returns a function that runs a cell and starts a task in it; saves a screenshot at the end.
 
-    def begin(cell: str) -> Task:
-        notebook.page.evaluate("() => localStorage.clear()")
-        notebook.run(cell)
+    ``run=False``: the cell is not run again, and the panes are those of the task before.
+    """
+
+    def begin(cell: str, run: bool = True) -> Task:
+        if run:
+            notebook.page.evaluate("() => localStorage.clear()")
+            notebook.run(cell)
         return Task(notebook, cell)
 
     yield begin
     screenshot(notebook.page, request.node.name)
 
 
-def test_1_why_was_this_recompiled(task: Callable[[str], Task]) -> None:
+def test_1_why_was_this_recompiled(task: Begin) -> None:
     t = task("again")
     t.click(t.count("recompile"))
     expect(t.pane("Overview")).to_contain_text("expected shape (64, 32), got shape (128, 32)")
@@ -105,28 +169,28 @@ def test_1_why_was_this_recompiled(task: Callable[[str], Task]) -> None:
     expect(t.pane("Two compiles")).to_contain_text(re.compile(r"cos f32\[s\d+, 32\]"))
 
 
-def test_2_which_line_made_this_kernel(task: Callable[[str], Task]) -> None:
+def test_2_which_line_made_this_kernel(task: Begin) -> None:
     t = task("train")
     t.click(t.count("kernels"))
     t.click(t.pane("Costs").get_by_role("row").filter(has_text="forward_0").first)
     assert t.explorer.pinned_lines(0) == ["hidden = linear(x.tanh(), weight)"]
 
 
-def test_3_what_is_saved_for_the_backward_and_how_big(task: Callable[[str], Task]) -> None:
+def test_3_what_is_saved_for_the_backward_and_how_big(task: Begin) -> None:
     t = task("train")
     t.click(t.count("saved"))
     expect(t.pane("Partition")).to_contain_text("saved for the backward")
     expect(t.pane("Partition").get_by_role("row").filter(has_text="KiB").first).to_contain_text("saved")
 
 
-def test_4_where_does_the_graph_break_and_what_to_write_instead(task: Callable[[str], Task]) -> None:
+def test_4_where_does_the_graph_break_and_what_to_write_instead(task: Begin) -> None:
     t = task("again")
     t.click(t.count("graph break"))
     expect(t.pane("Overview")).to_contain_text("What to do: Use torch.where")
     assert t.explorer.pinned_lines(0) == ["if y.sum() > 0:"]
 
 
-def test_5_which_operation_costs_most(task: Callable[[str], Task]) -> None:
+def test_5_which_operation_costs_most(task: Begin) -> None:
     t = task("train")
     t.click(t.count("kernels"))
     shares = t.pane("Costs").locator("table").first.locator(".share").all_inner_texts()
@@ -135,31 +199,29 @@ def test_5_which_operation_costs_most(task: Callable[[str], Task]) -> None:
     assert figures[0] > 0
 
 
-def test_6_which_line_made_the_size_static(task: Callable[[str], Task]) -> None:
+def test_6_which_line_made_the_size_static(task: Begin) -> None:
     t = task("static")
     t.click(t.mark("became 6"))
     expect(t.pane("Sizes")).to_contain_text("G['six'].size()[0] == 6")
     assert t.explorer.pinned_lines(0) == ["if x.shape[0] == 6:"]
 
 
-def test_7_what_did_autograd_add_for_this_line(task: Callable[[str], Task]) -> None:
+def test_7_what_did_autograd_add_for_this_line(task: Begin) -> None:
     t = task("train")
     t.click_line(0, "hidden = linear")
-    t.click(t.step("Graph"))
     t.click(t.pane("Captured graph").get_by_role("button", name="Table"))
     row = t.pane("Captured graph").locator("tr.pin-linked").filter(has_text="linear")
     expect(row).to_contain_text("Backward0")
 
 
-def test_8_why_were_two_operations_not_fused(task: Callable[[str], Task]) -> None:
+def test_8_why_were_two_operations_not_fused(task: Begin) -> None:
     t = task("train")
-    t.click_line(0, "hidden = linear")
     t.click(t.step("Fusion"))
     t.click(t.pane("Fusion").get_by_role("button", name="Table"))
     expect(t.pane("Fusion")).to_contain_text("is one of PyTorch's own kernels")
 
 
-def test_9_what_does_the_machine_code_of_this_line_look_like(task: Callable[[str], Task]) -> None:
+def test_9_what_does_the_machine_code_of_this_line_look_like(task: Begin) -> None:
     t = task("machine")
     t.click_line(0, "x.sin()")
     t.click(t.step("Machine"))
@@ -170,13 +232,89 @@ def test_9_what_does_the_machine_code_of_this_line_look_like(task: Callable[[str
     ).to_be_visible()
 
 
-def test_10_how_does_stock_differ(task: Callable[[str], Task]) -> None:
+def test_10_how_does_stock_differ(task: Begin) -> None:
     t = task("engines")
     expect(t.pane("Two runs")).to_contain_text("The values of")
     expect(t.pane("Two runs").get_by_role("row").filter(has_text="guards")).not_to_have_count(0)
 
 
-def test_the_panel_follows_the_active_cell(task: Callable[[str], Task]) -> None:
+def test_11_is_the_break_at_backward_a_problem(task: Begin) -> None:
+    t = task("step")
+    expect(t.explorer.root.locator(".verdict")).to_contain_text("0 problems")
+    expect(t.count("expected break")).to_have_text("2 expected breaks")
+    t.click(t.count("expected break"))
+    expect(t.pane("Overview")).to_contain_text("Nothing to change: the forward before it and the backward itself")
+
+
+def test_12_which_module_costs_most(task: Begin) -> None:
+    t = task("step", run=False)
+    t.click(t.count("kernels"))
+    modules = t.pane("Costs").locator("h3:text('Modules') + table").get_by_role("row")
+    expect(modules.filter(has_text="layers.*")).to_contain_text("\N{MULTIPLICATION SIGN} 2")
+    expect(modules.filter(has_text="qkv")).to_contain_text("\N{MULTIPLICATION SIGN} 2")
+
+
+def test_13_how_long_does_a_run_take_beside_eager_pytorch(task: Begin) -> None:
+    t = task("step", run=False)
+    t.click(t.count("kernels"))
+    t.click(t.pane("Costs").get_by_role("button", name="Flames"))
+    expect(t.pane("Costs").locator(".lead")).to_contain_text(re.compile(r"compiled beside [\d.]+ .s in eager PyTorch"))
+    for chart in t.pane("Costs").locator(".flames").all():
+        expect(chart.locator(".flame.module").filter(has_text="layers.0").first).to_be_visible()
+
+
+def test_14_what_takes_the_most_memory_and_when(task: Begin) -> None:
+    t = task("step", run=False)
+    t.show("Memory")
+    expect(t.pane("Memory").get_by_role("status")).to_contain_text(re.compile(r"the peak: [\d.]+ KiB in \d+ buffers"))
+    expect(t.pane("Memory").get_by_role("row").nth(1)).to_contain_text("saved for the backward")
+
+
+def test_15_which_line_takes_longest_to_compile(task: Begin) -> None:
+    t = task("step", run=False)
+    t.show("Timings")
+    t.click(t.pane("Timings").get_by_role("button", name="Lines"))
+    expect(t.pane("Timings").locator(".lead")).to_contain_text(re.compile(r"Capturing and tracing \d+ lines took"))
+    expect(t.pane("Timings").locator(".flame.line").first).to_be_visible()
+
+
+def test_16_what_to_write_in_place_of_numpy(task: Begin) -> None:
+    t = task("numpy")
+    expect(t.count("graph break")).to_have_text("2 graph breaks")
+    t.click(t.count("graph break"))
+    expect(t.pane("Overview")).to_contain_text("torch.sqrt(x) in place of np.sqrt(x.numpy())")
+    assert t.explorer.pinned_lines(0) == ["return x / float(np.abs(x.numpy()).max())"]
+
+
+def test_17_why_does_a_text_attribute_recompile(task: Begin) -> None:
+    t = task("schedule")
+    t.click(t.count("recompile"))
+    expect(t.pane("Overview")).to_contain_text("expected 'warm', got 'full'")
+    expect(t.pane("Overview")).to_contain_text("What to do: Each value of")
+    expect(t.pane("Overview")).not_to_contain_text("dynamic=True (")
+
+
+def test_18_why_does_another_number_of_rows_recompile(task: Begin) -> None:
+    t = task("lengths")
+    t.click(t.count("recompile"))
+    expect(t.pane("Overview")).to_contain_text("expected 2, got 3")
+
+
+def test_19_why_does_another_type_recompile(task: Begin) -> None:
+    t = task("types")
+    t.click(t.count("recompile"))
+    expect(t.pane("Overview")).to_contain_text("expected dtype torch.float32, got dtype torch.float64")
+    expect(t.pane("Overview")).to_contain_text("Convert it before the call")
+
+
+def test_20_which_function_is_left_to_python(task: Begin) -> None:
+    t = task("slopes")
+    expect(t.count("graph break")).to_have_text("1 graph break")
+    t.click(t.count("graph break"))
+    expect(t.pane("Overview")).to_contain_text("ran as plain Python inside a transform of torch.func (vmap, grad ...)")
+
+
+def test_the_panel_follows_the_active_cell(task: Begin) -> None:
     t = task("train")
     t.click(t.explorer.root.get_by_role("button", name="Panel"))
     page = t.cell.page

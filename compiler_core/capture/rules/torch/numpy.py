@@ -66,7 +66,7 @@ class ArrayValue(Value):
         self.install_guards(tx)
         if name in ("shape", "ndim", "size"):
             return tx.capture.wrap(getattr(self.real, name), AttrSource(self.source, name))
-        raise Unsupported("unsupported attribute", f"{self}.{name}, of a NumPy array")
+        raise Unsupported("NumPy", f"ndarray.{name}")
 
     def length(self, tx: Interpreter) -> int:
         return self.get_attr(tx, "shape").get_item(tx, ConstantValue(0)).constant(tx)  # type: ignore[no-any-return]
