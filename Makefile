@@ -155,28 +155,35 @@ $(STAMPS)/browser: $(STAMPS)/npm $(BROWSER_SOURCES)
 	@cd extension && npm run --silent build
 	@touch $@
 
+# The packages of an extra.  One call of pip takes the largest extra that is meant, with those that it contains.
+EXTRA_OF = $(if $(filter ready lint hooks fix,$(1)),lint,$(if $(filter-out lab demo site,$(1)),test,$(if $(filter site,$(1)),site,notebooks)))
+EXTRA := $(call EXTRA_OF,$(MAKECMDGOALS))
+CONTAINED_lint := test notebooks
+CONTAINED_test := notebooks
+CONTAINED_site := notebooks
+$(STAMPS)/packages-%: pyproject.toml constraints.txt $(STAMPS)/tools
+	@echo "Installing packages ($*) ..."
+	@$(PIP) install -c constraints.txt -r <($(PY) .ci/packages.py $*)
+	@touch $(CONTAINED_$*:%=$(STAMPS)/packages-%) $@
+
 # A link in the place of pip's copy lets JupyterLab see a newly built browser half without another install;
 # it goes first, or pip would remove the files behind it.
 LAB_COPY := $(VENV)/share/jupyter/labextensions/cutaway
-define install
-	@echo "Installing Cutaway ($(1)) ..."
+$(STAMPS)/lab: $(STAMPS)/packages-$(EXTRA) | $(STAMPS)/browser
+	@echo "Installing Cutaway ..."
 	@rm -rf $(LAB_COPY)
-	@$(PIP) install --no-build-isolation -c constraints.txt -e '.[$(1)]'
+	@HATCH_JUPYTER_BUILDER_SKIP_NPM=1 $(PIP) install --no-build-isolation --no-deps -e .
 	@rm -rf $(LAB_COPY) && ln -s $(CURDIR)/extension/labextension $(LAB_COPY)
-	@touch $(STAMPS)/npm $(STAMPS)/browser $@ # pip's build writes extension/package-lock.json anew, without a change
-endef
+	@touch $@
 
-$(STAMPS)/lab: pyproject.toml constraints.txt $(STAMPS)/tools | $(STAMPS)/browser
-	$(call install,notebooks)
+$(STAMPS)/test: $(STAMPS)/lab $(STAMPS)/packages-$(if $(filter lint,$(EXTRA)),lint,test)
+	@touch $@
 
-$(STAMPS)/test: $(STAMPS)/lab
-	$(call install,test)
+$(STAMPS)/site: $(STAMPS)/lab $(STAMPS)/packages-site
+	@touch $@
 
-$(STAMPS)/site: $(STAMPS)/lab
-	$(call install,site)
-
-$(STAMPS)/lint: $(STAMPS)/test
-	$(call install,lint)
+$(STAMPS)/lint: $(STAMPS)/test $(STAMPS)/packages-lint
+	@touch $@
 
 # The browser tests drive Chromium; without any they are skipped with a line that says so.  Debian has one without windows,
 # which takes less processor time: CI takes that one, and so do machines that have none.

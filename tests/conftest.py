@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 SEED = 20261121
+MAX_WAIT_S = 120
 
 # Before PyTorch is imported: a thread that waits for others sleeps, and leaves its core to the other workers.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -28,6 +30,24 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow files come first: those that are left for the end are short, so that all workers end together."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """In CI no module is compiled to bytecode yet: the first worker does that, and the others wait for it."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if not worker or "CI" not in os.environ:
+        return (yield)
+    is_done = session.config._tmp_path_factory.getbasetemp().parent / "collected"  # type: ignore[attr-defined]
+    if worker == "gw0":
+        try:
+            return (yield)
+        finally:
+            is_done.touch()
+    end = time.monotonic() + MAX_WAIT_S
+    while not is_done.exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    return (yield)
 
 
 gc.disable()  # until all tests are collected: imports make millions of objects that stay

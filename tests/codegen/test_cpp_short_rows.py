@@ -50,14 +50,13 @@ def divided_late(x: torch.Tensor) -> Any:
 PROGRAMS = [lambda x: x.softmax(-1), lambda x: F.log_softmax(x * 2, -1), standardised, masked, divided_late]
 
 
-@pytest.mark.parametrize(("program", "size"), pairs(PROGRAMS, itertools.product((8, 37), (1, 16, 100, 257, 513)), 2))
+@pytest.mark.parametrize(("program", "size"), pairs(PROGRAMS, itertools.product((8, 37), (1, 16, 100, 257, 513)), 3))
 def test_rows_of_any_number_and_length(program: Any, size: tuple[int, int]) -> None:
     rows, length = size
     check(program, special(rows, length))
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("program", "dtype"), pairs(PROGRAMS, [torch.float64, torch.float16, torch.bfloat16], 2))
 def test_other_types(program: Any, dtype: torch.dtype) -> None:
     check(program, torch.randn(21, 60).to(dtype))
 

@@ -6,10 +6,10 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -311,6 +311,8 @@ ENDED = """
 import os, signal, sys, threading
 from compiler_core.codegen.build import external
 
+os.setsid()
+
 def run():
     external.run(["sh", "-c", "echo ended"], timeout=60)
     external.run([os.environ["TREE"]], timeout=600)
@@ -329,20 +331,21 @@ signal.pause()
 def test_a_program_ends_with_the_process_that_started_it(tmp_path: Path, way: str) -> None:
     tree = f"sleep 600 & echo $! $$ $PPID > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/started; wait"
     environment = os.environ | {"TREE": script(tmp_path / "tree", tree), "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen([sys.executable, "-c", ENDED, way], env=environment, start_new_session=True)
-    try:
+    with ThreadPoolExecutor() as executor:
+        running = executor.submit(warm_python.run, ["-c", ENDED, way], env=environment)
         while not (tmp_path / "started").exists():
-            assert process.poll() is None
+            assert not running.done(), running.result().stderr
             time.sleep(0.01)
-        process.send_signal(signal.SIGTERM if way == "SIGTERM" else signal.SIGKILL)
-        process.wait()
-        child, leader, parent = map(int, (tmp_path / "started").read_text().split())
-        assert parent == process.pid
-        assert not is_alive(child)
-        assert not is_alive(leader)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        child, leader, process = map(int, (tmp_path / "started").read_text().split())
+        sent = signal.SIGTERM if way == "SIGTERM" else signal.SIGKILL
+        try:
+            os.kill(process, sent)
+            assert running.result().returncode == -sent
+            assert not is_alive(child)
+            assert not is_alive(leader)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process, signal.SIGKILL)
 
 
 def test_the_watcher_of_programs_ends_with_the_process() -> None:
@@ -351,9 +354,7 @@ from compiler_core.codegen.build import external, watcher
 external.run(["true"], timeout=60)
 print(watcher._watcher.pid)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, check=True
-    )
+    done = warm_python.run(["-c", program], env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert not done.stderr
     assert not is_alive(int(done.stdout))
 

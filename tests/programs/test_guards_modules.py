@@ -275,7 +275,7 @@ def one_change():
     nn.modules.module._global_forward_hooks.clear()
 
 
-@pytest.mark.parametrize(("change", "how"), pairs(CHANGES, ["module", "method", "argument", "table"], 2))
+@pytest.mark.parametrize(("change", "how"), pairs(CHANGES, ["module", "method", "argument", "table"], 4))
 def test_model_changes(change, how, one_change):
     net = NetOverTable() if how == "table" else Net()
     if how in ("module", "table"):

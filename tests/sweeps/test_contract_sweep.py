@@ -351,7 +351,7 @@ def test_gradients_and_state(name: str) -> None:
     compare(name, trained, "aot_eager")
 
 
-@pytest.mark.parametrize("name", sample(SMALL, 2))
+@pytest.mark.parametrize("name", sample(SMALL, 4))
 def test_gradients_of_kernels(name: str) -> None:
     compare(name, trained, "cpp")
 
@@ -366,7 +366,7 @@ def test_writes_before_the_backward(name: str) -> None:
     compare(name, written_between, "aot_eager")
 
 
-@pytest.mark.parametrize("name", sample(SMALL, 2))
+@pytest.mark.parametrize("name", sample(SMALL, 4))
 def test_writes_before_the_backward_of_kernels(name: str) -> None:
     compare(name, written_between, "cpp")
 

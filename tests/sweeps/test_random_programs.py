@@ -32,7 +32,7 @@ def _recursion_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_recursion_ignored")
-@pytest.mark.parametrize("number", sample(range(20), 5))
+@pytest.mark.parametrize("number", sample(range(20), 10))
 def test_ten_programs(number: int) -> None:
     tally = run.Tally()
     run.search(number, tally, "eager")

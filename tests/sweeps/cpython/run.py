@@ -114,7 +114,7 @@ LEFT_OUT = {
     "test.test_sched.TestCase.test_enter": "expects to be run in time",
 }
 """Tests that cannot pass with capture, with the reason."""
-QUICK = ["bisect", "colorsys", "shlex", "super"]
+QUICK = ["bisect", "super"]
 MODES = ("plain", "rewritten", "captured")
 PADDING = 300
 """NOPs at the start of each function, so that operands of jumps and table entries exceed a byte."""
