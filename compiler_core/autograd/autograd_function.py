@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.fx as fx
+from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.autograd.double_backward import DoubleBackward, RerunRules, graph_is_retained, inputs_unchanged
 from compiler_core.autograd.partition import Partitioned
@@ -164,6 +165,13 @@ def match_layout(
     return torch.empty_strided(shape, stride, dtype=dtype, device=device).copy_(tangent)
 
 
+@functools.cache
+def flag(value: bool, device: str) -> torch.Tensor:
+    """Returns a bool as a tensor without dimensions, one for all callers."""
+    with torch.inference_mode(False), _disable_current_modes():
+        return torch.tensor(value, device=device)
+
+
 def as_dense(tangent: torch.Tensor | None) -> torch.Tensor | None:
     """Returns a sparse tensor as a dense one, and other values unchanged."""
     return tangent if tangent is None or tangent.layout is torch.strided else tangent.to_dense()
@@ -295,6 +303,7 @@ _SOURCE_GLOBALS: dict[str, Any] = {
     "share_memory": share_memory,
     "match_layout": match_layout,
     "as_dense": as_dense,
+    "flag": flag,
     "tensor_kinds": tensor_kinds,
     "saved_tensors_hooks": _saved_tensors_hooks,
     "SavedPerOutput": SavedPerOutput,

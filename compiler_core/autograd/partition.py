@@ -16,6 +16,7 @@ import torch.fx as fx
 from compiler_core.autograd.joint import JointGraph, output_nodes
 from compiler_core.autograd.mincut import Cut, JointValues, budget_curve, minimum_cut
 from compiler_core.autograd.partition_report import PartitionReport, budget_point
+from compiler_core.autograd.passes.absent_tangents import Given, mask_absent
 from compiler_core.autograd.passes.simplify import eliminate_dead_code
 from compiler_core.autograd.trace.ownership import replay_view
 from compiler_core.errors import CompilerBug
@@ -33,7 +34,7 @@ class Partitioned:
     """A forward and a backward graph.
 
     The forward returns the joint graph's forward outputs, then `saved`, then `tapes`.  The backward takes `saved` and
-    `tapes`, then the symbols, then the tangents, and returns a gradient or None for each primal.
+    `tapes`, then the symbols, then the tangents and flags, and returns a gradient or None for each primal.
     """
 
     joint: JointGraph
@@ -47,6 +48,8 @@ class Partitioned:
     autograd notices writes to them, as in eager."""
     symbols: tuple[str, ...]
     """The symbols that the sizes in the backward depend on; see `JointGraph.origins`."""
+    given: Given
+    """Further inputs of the backward: flags that tell which tangents are not absent."""
     saved_bytes: int
 
 
@@ -62,17 +65,19 @@ def partition(
         memory_curve: also record what other budgets would give.
     """
     if not joint.has_backward:
-        return Partitioned(joint, joint.gm, None, (), (), (), (), 0)
+        return Partitioned(joint, joint.gm, None, (), (), (), (), {}, 0)
     with compile_.step("partition"):
         with compile_.step("partition", "minimum cut"):
             values = JointValues(joint)
             cut = minimum_cut(values, memory_budget)
         numbers = _symbols(joint, values)
         forward, backward = _forward(joint, values, cut), _backward(joint, values, cut, numbers)
+        given = mask_absent(backward.graph, joint.tangents)
+        backward.recompile()
         saved = tuple(_saved_name(joint, n) for n in cut.saved if not is_tape(n))
         tapes = tuple(n.name for n in cut.saved if is_tape(n))
         parts = Partitioned(
-            joint, forward, backward, saved, tapes, _version_checked(joint, cut), tuple(numbers), cut.bytes
+            joint, forward, backward, saved, tapes, _version_checked(joint, cut), tuple(numbers), given, cut.bytes
         )
         check_partition(parts)
         record_graph(compile_, "forward", "forward", forward)
@@ -217,7 +222,7 @@ def check_partition(parts: Partitioned) -> None:
         raise CompilerBug(f"the forward saves {given_kinds} but the backward takes {taken_kinds}")
     if tuple(n.name for n in given) != parts.saved + parts.tapes:
         raise CompilerBug(f"the forward saves {[n.name for n in given]}, not {parts.saved + parts.tapes}")
-    if tuple(n.name for n in tangents) != parts.joint.tangents:
+    if tuple(n.name for n in tangents) != (*parts.joint.tangents, *parts.given):
         raise CompilerBug(f"the backward takes {[n.name for n in tangents]}, not {parts.joint.tangents}")
     if len(output_nodes(parts.backward.graph)) != len(parts.joint.primals):
         raise CompilerBug("the backward does not return one gradient for each primal")

@@ -6,6 +6,7 @@ compared as well.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import warnings
 from collections.abc import Callable
@@ -754,3 +755,31 @@ DETACHED: dict[str, Callable[[torch.Tensor], Any]] = {
 def test_nothing_flows_back_through_what_is_returned_without_history(program: Callable[[torch.Tensor], Any]) -> None:
     """A gradient of zeros would: 0 times the infinite slope of a logarithm at 0 is NaN."""
     check(program, lambda: (torch.zeros(2, 3),), grad=True, backend="aot_eager")
+
+
+ABSENT: dict[str, Callable[[torch.Tensor], Any]] = {
+    "slope": lambda x: ((y := x * 2).sum(), y.log().sum()),
+    "three": lambda x: ((y := x * 2).sum(), y.log().sum(), (y - 1).log().sum()),
+    "product": lambda x: (x.sum(), (x / x) @ x.T),
+    "parts": lambda x: ((y := x + 1)[0].sum(), (y - 1)[1:].rsqrt().sum(), torch.cat([y, x.log()]).sum()),
+    "tuple": lambda x: (*(x * 3).unbind(), x.log().sum()),
+    "view of a view": lambda x: ((y := x.log()).view(-1)[1:], y[0].detach(), x.sum()),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+@pytest.mark.parametrize("name", ABSENT)
+def test_nothing_flows_back_through_results_that_the_loss_does_not_use(name: str, backend: str) -> None:
+    """Gradients of zeros would become NaN where slopes are infinite."""
+    compiled = compiler_core.compile(ABSENT[name], backend=backend, strict=True)
+    for size in ((2, 3), (2, 3), (4, 5)):
+        count = len(ABSENT[name](torch.zeros(size)))
+        for used in itertools.product([False, True], repeat=count):
+            gradients = []
+            for function in (ABSENT[name], compiled):
+                x = torch.zeros(size).requires_grad_()
+                losses = [r.sum() for r, use in zip(function(x), used, strict=True) if use and r.requires_grad]
+                if losses:
+                    torch.stack(losses).sum().backward()
+                gradients.append(x.grad)
+            assert difference(gradients[0], gradients[1], 1e-6) is None, used

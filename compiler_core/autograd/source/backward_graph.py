@@ -33,7 +33,7 @@ class BackwardCall:
     def write(self, results: Sequence[str], nodes: Sequence[fx.Node | None]) -> None:
         """Assigns the gradients, the outputs `nodes` of the backward graph, to `results`."""
         saved, tapes = self._parts.saved, self._parts.tapes
-        inputs = [*saved, *tapes, *self._parts.symbols, *self._joint.tangents]
+        inputs = [*saved, *tapes, *self._parts.symbols, *self._joint.tangents, *self._parts.given]
         self._check_not_freed()
         self._read_tapes()
         body = self._calls.inlined("backward", inputs)

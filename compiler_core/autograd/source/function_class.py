@@ -159,13 +159,14 @@ class FunctionClass:
             self._lines.add(2, "if is_anomaly_enabled() and inputs_unchanged(ctx):")
             self._lines.add(3, f"return double_backward.anomaly_gradients(ctx, {tuple_text(joint.tangents)})")
         dropped = self._drop_gradients()
-        if dropped or self._backward_call.is_per_output:
+        if dropped or self._parts.given or self._backward_call.is_per_output:
             self._lines.add(
                 2, assignment(self._backward_call.absent) + tuple_text(f"{t} is None" for t in joint.tangents)
             )
         if self._parts.symbols:
             self._lines.add(2, f"{assignment(self._parts.symbols)}ctx.symbols")
         self._match_tangent_layouts()
+        self._set_flags(backward.graph)
         nodes = output_nodes(backward.graph)
         results = [f"gradient_{i}" if n is not None else "_" for i, n in enumerate(nodes, 1)]
         self._backward_call.write(results, nodes)
@@ -175,6 +176,13 @@ class FunctionClass:
         self._lines.add(2, f"if create_graph:  # {self._refusal or 'an input was written to'}")
         self._lines.add(3, f"return double_backward.once_differentiable(ctx, {tuple_text(gradients)})")
         self._lines.add(2, f"return {tuple_text(gradients)}")
+
+    def _set_flags(self, graph: fx.Graph) -> None:
+        """Sets the flags that tell the backward which tangents are given."""
+        for node in graph.find_nodes(op="placeholder"):
+            if node.name in self._parts.given:
+                present = [f"not {self._backward_call.absent[i]}" for i in self._parts.given[node.name]]
+                self._lines.add(2, f"{node.name} = flag({' or '.join(present)}, '{node.meta['val'].device}')")
 
     def _match_tangent_layouts(self) -> None:
         """Gives the tangents the strides that the backward was compiled for."""
