@@ -17,6 +17,8 @@ const TABLE_PX = 375;
 /** Width of the whole from which there are four columns: a table needs more than what can just be read. */
 const FOUR_COLUMNS_PX = 1600;
 const READABLE_HEIGHT_PX = 180;
+/** Panes one above the other are no lower: the explorer scrolls if it is too low for them. */
+const LEAST_HEIGHT_PX = 140;
 const MIN_COLUMN_PX = 80;
 
 /** How many panes each of `columns` columns has: the last ones have more. */
@@ -111,7 +113,9 @@ export class PaneArea {
       this.widths[at] ? `${this.widths[at]}px` : `minmax(${isText ? 0 : least}, ${width}fr)`,
     );
     this.element.style.gridTemplateColumns = tracks.join(" ");
-    this.element.style.gridTemplateRows = heights.map((height) => `minmax(0, ${height}fr)`).join(" ");
+    this.element.style.gridTemplateRows = heights
+      .map((height) => `minmax(${rows > 1 ? LEAST_HEIGHT_PX : 0}px, ${height}fr)`)
+      .join(" ");
     this.placeSplitters(counts.length - 1);
   }
 

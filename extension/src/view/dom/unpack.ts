@@ -3,7 +3,9 @@
  * more bytes.
  */
 export async function unpack(text: string, maxBytes = Number.POSITIVE_INFINITY): Promise<ArrayBuffer> {
-  const packed = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const characters = atob(text);
+  const packed = new Uint8Array(characters.length);
+  for (let i = 0; i < packed.length; i++) packed[i] = characters.charCodeAt(i);
   let bytes = 0;
   const limit = new TransformStream<Uint8Array, Uint8Array>({
     transform(chunk, controller) {

@@ -1,5 +1,6 @@
 /** Labels drawn over a picture: the summary of the cut, and the names of groups. */
 
+import { type DrawContext, TITLES_FROM } from "./draw_context";
 import type { Palette } from "./palette";
 import type { Picture } from "./picture";
 import type { Viewport } from "./viewport";
@@ -46,6 +47,34 @@ export function drawCut(
   canvas.fillText("forward ↓", middle - width / 2 - 8, 2 + CUT_HEIGHT / 2);
   canvas.textAlign = "left";
   canvas.fillText("↑ backward", middle + width / 2 + 8, 2 + CUT_HEIGHT / 2);
+}
+
+/** Draws the frames of expanded groups, in the coordinates of the drawing. */
+export function drawGroupFrames({ canvas, picture, palette, scale }: DrawContext): void {
+  canvas.strokeStyle = palette.mutedText;
+  canvas.lineWidth = 1 / Math.max(scale, TITLES_FROM);
+  canvas.globalAlpha = 0.6;
+  for (const { left, top, width, height } of picture.groupFrames) {
+    canvas.beginPath();
+    canvas.roundRect(left, top, width, height, 6);
+    canvas.stroke();
+  }
+  canvas.globalAlpha = 1;
+}
+
+/** Draws the names of framed groups at the left ends of the upper lines of their frames. */
+export function drawFrameNames({ canvas, picture, palette, scale }: DrawContext): void {
+  if (scale < TITLES_FROM) return;
+  const size = NAME_PX / Math.min(1, Math.max(scale, 0.6));
+  canvas.font = `${size}px ${palette.sans}`;
+  canvas.textAlign = "left";
+  canvas.textBaseline = "middle";
+  for (const { title, left, top } of picture.groupFrames) {
+    canvas.fillStyle = palette.bg;
+    canvas.fillRect(left + 6, top - size / 2, canvas.measureText(title).width + 6, size);
+    canvas.fillStyle = palette.mutedText;
+    canvas.fillText(title, left + 9, top);
+  }
 }
 
 /** Draws the names of groups beside their part of the graph, the outermost first, as far as they do not overlap. */

@@ -136,6 +136,7 @@ function heatMap(
       ? [
           { text: text(least), swatch: "heat little" },
           { text: text(most), swatch: "heat much" },
+          ...(own.some((value) => value <= 0) ? [{ text: "none, or not known", swatch: "plain" }] : []),
         ]
       : [],
   };
@@ -153,6 +154,7 @@ function colourByDifference({ differing }: DrawableGraph, scene: Scene): Colouri
     colourOf: Uint8Array.from(scene.boxes, ({ nodes }) => Math.max(...nodes.map(kind))),
     text: scene.boxes.map(() => null),
     legend: [
+      { text: "the same on both sides", swatch: "plain" },
       { text: "changed", swatch: "differing" },
       { text: "only on this side", swatch: "differing only" },
     ],
@@ -178,6 +180,7 @@ function colourByDecision({ graph, compile }: DrawableGraph, scene: Scene): Colo
     legend: [
       { text: "saved", swatch: "saved" },
       { text: "recomputed", swatch: "recomputed" },
+      { text: "neither", swatch: "plain" },
     ],
   };
 }

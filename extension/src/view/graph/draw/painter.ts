@@ -3,7 +3,7 @@
 import { drawBoxes, drawNotes, drawStripes, drawTexts, drawTitles } from "./draw_boxes";
 import { type DrawContext, GROUP_NAMES_BELOW, STRIPES_FROM, SUBTITLES_FROM, TITLES_FROM } from "./draw_context";
 import { drawEdges, drawHighlightedEdges, drawStubs } from "./draw_edges";
-import { drawCut, drawGroupNames } from "./draw_labels";
+import { drawCut, drawFrameNames, drawGroupFrames, drawGroupNames } from "./draw_labels";
 import type { Palette } from "./palette";
 import type { Picture } from "./picture";
 import type { Viewport } from "./viewport";
@@ -54,11 +54,13 @@ export class Painter {
 }
 
 function draw(context: DrawContext, boxes: number[], edges: number[]): void {
+  drawGroupFrames(context);
   drawEdges(context, edges);
   drawStubs(context, boxes);
   drawHighlightedEdges(context);
   drawBoxes(context, boxes);
   if (context.scale >= STRIPES_FROM) drawStripes(context, boxes);
+  drawFrameNames(context);
   if (context.scale >= SUBTITLES_FROM) drawTexts(context, boxes);
   else if (context.scale >= TITLES_FROM) drawTitles(context, boxes);
   if (context.scale >= TITLES_FROM) drawNotes(context, boxes);

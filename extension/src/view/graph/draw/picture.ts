@@ -20,8 +20,18 @@ export interface GroupExtent {
   left: number;
 }
 
+/** The rectangle around the boxes of an expanded group that has no other box in it. */
+export interface GroupFrame {
+  title: string;
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+}
+
 export class Picture {
   readonly index: SpatialIndex;
+  readonly groupFrames: GroupFrame[];
   readonly groupExtents: GroupExtent[];
   highlighted = new Map<number, number>();
   /** The boxes that match the search; null without a search. */
@@ -44,6 +54,7 @@ export class Picture {
     stripe: (node: number) => number | null,
   ) {
     this.index = new SpatialIndex(scene.boxes, layout);
+    this.groupFrames = groupFramesOf(scene, layout);
     const isLarge = scene.boxes.length > MAX_WITHOUT_NAMES && layout.gutter === undefined;
     this.groupExtents = isLarge ? groupExtentsOf(scene, layout, groups) : [];
     this.stripes = Int8Array.from(scene.boxes, (box) => (box.group === null ? (stripe(box.nodes[0]) ?? -1) : -1));
@@ -94,6 +105,44 @@ export interface Colouring {
 const MIN_GROUP_BOXES = 2;
 const MAX_TITLE = 40;
 const MAX_WITHOUT_NAMES = 60;
+
+/** Drawings of more boxes have no frames. */
+const MAX_FRAMED_BOXES = 400;
+const FRAME_PX = 7;
+
+function groupFramesOf({ boxes }: Scene, layout: Layout): GroupFrame[] {
+  if (boxes.length > MAX_FRAMED_BOXES) return [];
+  const groups = new Map<string, { own: Set<number>; below: number }>();
+  boxes.forEach(({ within }, i) => {
+    within.forEach((name, depth) => {
+      const known = groups.get(name) ?? { own: new Set(), below: 0 };
+      known.own.add(i);
+      known.below = Math.max(known.below, within.length - 1 - depth);
+      groups.set(name, known);
+    });
+  });
+  const frames: GroupFrame[] = [];
+  for (const [title, { own, below }] of groups) {
+    if (own.size < MIN_GROUP_BOXES) continue;
+    const room = FRAME_PX * (1 + below);
+    const edge = (side: (i: number) => number, most: (...values: number[]) => number) => most(...[...own].map(side));
+    const left = edge((i) => layout.x[i] - boxes[i].width / 2, Math.min) - room;
+    const right = edge((i) => layout.x[i] + boxes[i].width / 2, Math.max) + room;
+    const top = edge((i) => layout.y[i] - boxes[i].height / 2, Math.min) - room;
+    const bottom = edge((i) => layout.y[i] + boxes[i].height / 2, Math.max) + room;
+    const isApart = boxes.every(
+      ({ width, height }, i) =>
+        own.has(i) ||
+        layout.x[i] + width / 2 < left ||
+        layout.x[i] - width / 2 > right ||
+        layout.y[i] + height / 2 < top ||
+        layout.y[i] - height / 2 > bottom,
+    );
+    if (isApart)
+      frames.push({ title: shorten(title, MAX_TITLE), left, top, width: right - left, height: bottom - top });
+  }
+  return frames;
+}
 
 function groupExtentsOf(scene: Scene, layout: Layout, groups: Groups): GroupExtent[] {
   const places = new Map<string, GroupExtent & { boxes: number }>();

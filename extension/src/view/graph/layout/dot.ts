@@ -22,9 +22,42 @@ function dotText(boxes: Box[], edges: Pair[]): string {
   return [
     `digraph { graph [${limits} ranksep=0.32 nodesep=0.22] node [shape=box fixedsize=true label=""] edge [arrowhead=none]`,
     ...boxes.map((b, i) => `${i} [width=${inches(b.width)} height=${inches(b.height)}]`),
+    ...clusters(boxes),
     ...edges.map(([from, to]) => `${from}->${to}`),
     "}",
   ].join("\n");
+}
+
+/** With more groups, dot takes too long. */
+const MAX_CLUSTERS = 40;
+
+interface Cluster {
+  boxes: number[];
+  inside: Map<string, Cluster>;
+}
+
+/** Returns the groups of boxes as clusters of dot, one inside another; their names are numbers. */
+function clusters(boxes: Box[]): string[] {
+  const root: Cluster = { boxes: [], inside: new Map() };
+  let count = 0;
+  boxes.forEach(({ within }, i) => {
+    let at = root;
+    for (const name of within ?? []) {
+      let next = at.inside.get(name);
+      if (!next) {
+        next = { boxes: [], inside: new Map() };
+        at.inside.set(name, next);
+        count++;
+      }
+      at = next;
+    }
+    at.boxes.push(i);
+  });
+  if (count > MAX_CLUSTERS) return [];
+  let number = 0;
+  const text = (cluster: Cluster): string =>
+    `subgraph cluster_${number++} { margin=12; ${cluster.boxes.join("; ")}; ${[...cluster.inside.values()].map(text).join(" ")} }`;
+  return [...root.inside.values()].map(text);
 }
 
 function request(dot: string): Promise<string> {

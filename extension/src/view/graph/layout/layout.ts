@@ -6,6 +6,8 @@ import { layered, ranksOf } from "./layered";
 export interface Box {
   width: number;
   height: number;
+  /** The groups around it, the outermost first: Graphviz keeps the boxes of a group together. */
+  within?: string[];
 }
 
 /** A pair of indices of boxes: from, to. */

@@ -19,6 +19,8 @@ export interface SceneBox extends Box {
   nodes: number[];
   /** The name of the collapsed group; null for a single node. */
   group: string | null;
+  /** The expanded groups around it, the outermost first. */
+  within: string[];
   title: string;
   subtitle: string;
   role: string;
@@ -52,7 +54,10 @@ export function makeScene(graph: IndexedGraph, roles: string[], choice: SceneOpt
   const groups = new Map<string, number>();
   graph.order.forEach((i) => {
     if ((choice.only && !choice.only.has(i)) || choice.folded.has(i)) return;
-    const group = choice.groups[i]?.find((g) => !choice.expanded.has(g)) ?? null;
+    const own = choice.groups[i] ?? [];
+    const at = own.findIndex((g) => !choice.expanded.has(g));
+    const group = at < 0 ? null : own[at];
+    const within = at < 0 ? own : own.slice(0, at);
     const known = group === null ? undefined : groups.get(group);
     if (known !== undefined) {
       boxes[known].nodes.push(i);
@@ -61,12 +66,12 @@ export function makeScene(graph: IndexedGraph, roles: string[], choice: SceneOpt
     }
     boxOf[i] = boxes.length;
     if (group !== null) groups.set(group, boxes.length);
-    boxes.push(createBox(graph, roles, i, group));
+    boxes.push(createBox(graph, roles, i, group, within));
   });
   for (const at of groups.values()) {
     const { nodes } = boxes[at];
     // a group of a single node is shown as that node
-    if (nodes.length === 1) boxes[at] = createBox(graph, roles, nodes[0], null);
+    if (nodes.length === 1) boxes[at] = createBox(graph, roles, nodes[0], null, boxes[at].within);
     else fillGroup(boxes[at], roles);
   }
   for (const [parameter, reader] of choice.folded) fold(parameter, boxOf[reader] ?? -1, boxes, boxOf);
@@ -81,10 +86,11 @@ function fold(parameter: number, box: number, boxes: SceneBox[], boxOf: Int32Arr
   if (box >= 0) boxes[box].nodes.push(parameter);
 }
 
-function createBox(graph: IndexedGraph, roles: string[], at: number, group: string | null): SceneBox {
+function createBox(graph: IndexedGraph, roles: string[], at: number, group: string | null, within: string[]): SceneBox {
   const node = graph.nodes[at];
   const [title, under] = group === null ? labels(node) : [shorten(group, MAX_TITLE), ""];
-  return { nodes: [at], group, title, subtitle: under, role: group === null ? roles[at] : "", ...sizeOf(title, under) };
+  const role = group === null ? roles[at] : "";
+  return { nodes: [at], group, within, title, subtitle: under, role, ...sizeOf(title, under) };
 }
 
 /** Returns the description of a box for its tooltip and for screen readers. */

@@ -41,9 +41,10 @@ function* compileViolations({ id, artifacts, steps }: Compile, at: string): Iter
 }
 
 function* artifactViolations({ text, spans, graph }: Artifact, at: string): Iterable<string> {
-  const lines = text.split("\n").length;
+  const lines = lineCount(text);
   if (hasDuplicates(spans.map(({ key }) => key))) yield `${at}.spans: two items have one key`;
-  for (const [i, { first, last }] of spans.entries()) {
+  for (let i = 0; i < spans.length; i++) {
+    const { first, last } = spans[i];
     if (!(1 <= first && first <= last && last <= lines)) {
       yield `${at}.spans[${i}]: no lines of the text, which has ${lines.toLocaleString("en")}`;
     }
@@ -54,8 +55,16 @@ function* artifactViolations({ text, spans, graph }: Artifact, at: string): Iter
 function* graphViolations({ nodes, edges }: Graph, at: string): Iterable<string> {
   const keys = new Set(nodes.map(({ key }) => key));
   if (keys.size !== nodes.length) yield `${at}.nodes: two nodes have one key`;
-  for (const [i, edge] of edges.entries()) {
-    if (edge.length !== 2 || !edge.every((key) => keys.has(key)))
+  for (let i = 0; i < edges.length; i++) {
+    const edge = edges[i];
+    if (edge.length !== 2 || !keys.has(edge[0]) || !keys.has(edge[1])) {
       yield `${at}.edges[${i}]: not from one node to another`;
+    }
   }
+}
+
+function lineCount(text: string): number {
+  let count = 1;
+  for (let at = text.indexOf("\n"); at >= 0; at = text.indexOf("\n", at + 1)) count++;
+  return count;
 }
