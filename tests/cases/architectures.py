@@ -280,7 +280,7 @@ MODELS |= {
                 "use_pretrained_backbone": False,
                 "backbone": None,
                 "d_model": 32,
-                "backbone_config": transformers.ResNetConfig(  # type: ignore[call-arg]
+                "backbone_config": transformers.ResNetConfig(
                     embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"]
                 ),
                 "encoder_layers": 1,

@@ -67,7 +67,8 @@ def test_the_explorer_shows_them_as_text(page: Page, record: Record, tmp_path: P
         explorer.show(1, kind)
         assert page.locator(".cutaway").locator(FOREIGN).count() == 0
     explorer.show(0, "source")
-    for kinds in (("overview", "captured"), ("guards", "kernel"), ("sizes", "costs")):
+    explorer.add_pane()
+    for kinds in (("overview", "captured", "guards"), ("kernel", "sizes", "costs")):
         for at, kind in enumerate(kinds):
             explorer.show(at, kind)
         rows.first.click(position={"x": 3, "y": 3})
