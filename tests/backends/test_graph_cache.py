@@ -73,7 +73,7 @@ def recorded(compiles: list[Compile]) -> Any:
     """Returns the record without times and without the outcome of the cache."""
     plain = to_plain(compiles)
     for compile_ in plain:
-        compile_["guards_ns"] = None
+        compile_["guards_ns"] = compile_["line_times"] = None
         compile_["events"] = [[e["stage"], e["name"]] for e in compile_["events"] if e["name"] != "cache"]
         for guard in compile_["guards"]:
             guard["cost_ns"] = None

@@ -397,7 +397,7 @@ def test_kernels_fusions_and_refusals_are_noted(noted: Compile) -> None:
     assert {f.kernel for f in noted.fusions} <= {k.name for k in ours}
     assert all((f.bytes_saved or 0) > 0 and len(f.nodes) > 1 for f in noted.fusions)
     assert [(r.kind, r.second) for r in noted.refusals] == [("call", "mm"), ("columns", "forward_1")]
-    assert [e.stage for e in noted.events] == ["lower", "fuse", "codegen", "build"]
+    assert [e.stage for e in noted.events if e.name == "forward"] == ["lower", "fuse", "codegen", "build"]
     assert all(e.outcome == "ok" for e in noted.events)
     assert noted._record is not None
     assert Record.from_json(noted._record.to_json()) == noted._record
