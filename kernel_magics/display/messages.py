@@ -21,8 +21,8 @@ from compiler_core.records import Record
 
 PANES = (
     "overview source bytecode steps guards frames sizes captured pregrad joint partition forward backward postgrad "
-    "passes fusion kernel costs roofline accuracy tuning wrapper machine generated decompiled speed timings other "
-    "compare engines"
+    "passes fusion kernel costs memory roofline accuracy tuning wrapper machine generated decompiled speed timings "
+    "other compare engines"
 ).split()
 MAX_PANES = 4
 MAX_ITEMS = 10_000

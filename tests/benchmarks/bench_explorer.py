@@ -176,7 +176,7 @@ def bundle() -> dict[str, tuple[float, float]]:
     result = asset("explorer.js").read_bytes()
     return {
         "bundle, MB": (len(result) / 1e6, 1.5),
-        "bundle compressed (gzip -9), KB": (len(gzip.compress(result, 9)) / 1e3, 600),
+        "bundle compressed (gzip -9), KB": (len(gzip.compress(result, 9)) / 1e3, 650),
     }
 
 

@@ -11,6 +11,7 @@ import torch
 from playwright.sync_api import Browser, Page, expect
 
 from compiler_core.api import compile as api
+from compiler_core.api.measure import measure
 from kernel_magics.display.messages import PANES
 from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer, Notebook, Server
@@ -20,6 +21,8 @@ Screenshot = Callable[[Page, str], None]
 AXE = Path(__file__).parents[2] / "extension" / "node_modules" / "axe-core" / "axe.min.js"
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 THEMES = ["JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast"]
+MODES = {"compare": ("Text", "Drawing"), "timings": ("Flames", "Lines"), "costs": ("Flames",)}
+"""Modes of panes that are not the first ones, and have other elements."""
 CELLS = {
     "load": "%load_ext kernel_magics\nimport torch, kernel_magics\nx = torch.ones(64, requires_grad=True)",
     "compile": "%%compile --steps\ny = x.cos()\nif y.sum() > 0:\n    y = y * 2\ny.sum().backward()",
@@ -58,6 +61,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with api.record("accessible") as record:
         for size in (6, 8):
             compiled(torch.randn(size, 4), torch.ones(4, 4, requires_grad=True)).backward()
+    measure(record)
     return write_report(record, tmp_path_factory.mktemp("report") / "report.html")
 
 
@@ -76,9 +80,10 @@ def test_report(report: Path, browser: Browser, scheme: Any) -> None:
     for kind in PANES:
         explorer.show(1, kind)
         found[kind] = violations(page, shown, only_colours=dark)
-    for way in ("Text", "Drawing"):
-        explorer.show(1, "compare").get_by_role("button", name=way).click()
-        found[f"compare, {way}"] = violations(page, shown, only_colours=dark)
+    for kind, modes in MODES.items():
+        for mode in modes:
+            explorer.show(1, kind).get_by_role("button", name=mode, exact=True).click()
+            found[f"{kind}, {mode}"] = violations(page, shown, only_colours=dark)
     context.close()
     assert {kind: lines for kind, lines in found.items() if lines} == {}
 

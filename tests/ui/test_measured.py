@@ -93,7 +93,7 @@ def test_a_run_beside_eager_pytorch_and_its_memory(
         expect(charts).to_have_count(2)
         for name in ("compiled", "forward", "backward"):
             expect(charts.first.get_by_role("button", name=re.compile(f"^{name}")).first).to_be_attached()
-        charts.first.get_by_role("button", name=re.compile("^large = ")).first.click()
+        charts.first.get_by_role("button", name=re.compile("^large = ")).first.press("Enter")
         assert explorer.pinned_lines(1) == ["large = (small @ w).softmax(-1)"]
         with page.expect_download() as download:
             pane.get_by_role("button", name="show all").click()

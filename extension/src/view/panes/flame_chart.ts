@@ -68,12 +68,20 @@ export class FlameChart extends LinkedContent {
     const left = (flame.start - scale.shown.start) / Math.max(scale.full, 1);
     const place = `left:${100 * left}%;width:${100 * share}%;top:${ROW_PX * depth}px`;
     const title = `${flame.title}: ${duration(flame.ns)}`;
-    const name = h("span", {}, `${flame.name} ${duration(flame.ns)}`);
+    const text = `${flame.name} ${duration(flame.ns)}`;
+    // the accessible name starts with the visible text, for voice control
+    const label = flame.title === flame.name ? text : `${text}, ${flame.title}`;
     const onclick = () => {
       if (flame.items?.length) this.state.pin(flame.items);
       this.zoom(flame === scale.shown ? null : flame);
     };
-    bars.push(h("button", { class: `flame ${flame.stage}`, style: place, title, "aria-label": title, onclick }, name));
+    bars.push(
+      h(
+        "button",
+        { class: `flame ${flame.stage}`, style: place, title, "aria-label": label, onclick },
+        h("span", {}, text),
+      ),
+    );
     return Math.max(depth, ...flame.children.map((child) => this.draw(child, scale, depth + 1, bars)));
   }
 }
