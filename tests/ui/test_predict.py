@@ -82,11 +82,15 @@ def test_views_are_presented_in_large_type(notebook: Notebook, screenshot: Scree
     explorer.root.get_by_role("button", name="A+").click()
     after = explorer.root.locator(".cm-content").first.evaluate("(e) => parseFloat(getComputedStyle(e).fontSize)")
     assert after > before * 1.2
+    notebook.page.set_viewport_size({"width": 1280, "height": 720})
     explorer.root.get_by_role("button", name="Full screen").click()
     explorer.root.press("PageDown")
     expect(views.get_by_role("combobox")).to_have_value("1")
     screenshot(notebook.page, "present_full_screen")
+    overflow = "(e) => e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight"
+    assert not explorer.root.evaluate(overflow)
     notebook.page.evaluate("() => document.exitFullscreen()")
+    notebook.page.set_viewport_size({"width": 1600, "height": 1000})
     explorer.root.get_by_role("button", name="A+").click()
 
 
