@@ -11,7 +11,7 @@ from compiler_core.errors import CutawayError
 from compiler_core.records import Record, RecordError, to_plain
 from compiler_core.records.counts.counts import Counts, count
 from kernel_magics.command import sweep_command
-from kernel_magics.command.text import counts_text, print_json, print_message, print_text
+from kernel_magics.command.text import choices_of, counts_text, print_json, print_message, print_text
 
 DIFFERENT, TROUBLE, CHECK_FAILED = 1, 2, 3
 CHECKS = ("breaks", "recompiles", "failures")
@@ -70,19 +70,11 @@ def _add_checks(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--fail-on",
         metavar="WHAT",
-        type=_checks,
+        type=choices_of(CHECKS),
         default=(),
         help=f"exit with 3 if there are any: a list of {', '.join(CHECKS)}; graph breaks that the program asks for "
         "do not count",
     )
-
-
-def _checks(text: str) -> tuple[str, ...]:
-    names = tuple(filter(None, text.split(",")))
-    for name in names:
-        if name not in CHECKS:
-            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(CHECKS)}")
-    return names
 
 
 def failed_checks(counts: Counts, checks: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import UsageError
-from kernel_magics.command.text import print_json, print_message, print_text
+from kernel_magics.command.text import choices_of, print_json, print_message, print_text
 
 if TYPE_CHECKING:
     from compiler_core.api.sweep.cases import Case
@@ -73,16 +73,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add("--no-records", action="store_true", help="save no records")
     add("--page", metavar="FOLDER", help="write the page of the sweep, with the explorer of each model")
     add("--compare", metavar="FILE", help="list what changed since another sweep")
-    add("--fail-on", metavar="WHAT", type=_checks, default=(),
+    add("--fail-on", metavar="WHAT", type=choices_of(CHECKS), default=(),
         help="exit with 3: flags, if there are red flags; worse, if something is worse than in --compare")  # fmt: skip
-
-
-def _checks(text: str) -> tuple[str, ...]:
-    names = tuple(filter(None, text.split(",")))
-    for name in names:
-        if name not in CHECKS:
-            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(CHECKS)}")
-    return names
 
 
 def run(options: argparse.Namespace) -> list[str]:

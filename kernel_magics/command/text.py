@@ -1,11 +1,15 @@
-"""How the command prints: results on standard output as text or JSON, messages and progress on standard error."""
+"""How the command reads lists of names, and how it prints.
+
+Results go to standard output as text or JSON, messages and progress to standard error.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from compiler_core.records.counts.counts import Counts
@@ -31,6 +35,19 @@ def print_message(text: str) -> None:
 def print_json(value: Any) -> None:
     """Prints a result as JSON, in one line."""
     print_text(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def choices_of(names: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """Returns the argparse type of an option that takes some of these names, separated by commas."""
+
+    def chosen(text: str) -> tuple[str, ...]:
+        found = tuple(filter(None, text.split(",")))
+        for name in found:
+            if name not in names:
+                raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(names)}")
+        return found
+
+    return chosen
 
 
 def counts_text(counts: Counts) -> str:

@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from compiler_core.records import Compile, Record, limits
-from compiler_core.records.timings.timings import bytes_text
+from compiler_core.records.timings.timings import bytes_text, plural
 from kernel_magics.display import summary
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def frames_html(report: FrameReport) -> str:
 def _graphs(row: CaptureResult) -> str:
     if not row.graphs:
         return ""
-    count = f"{len(row.graphs)} graph{'s' * (len(row.graphs) != 1)}"
+    count = f"{len(row.graphs)} {plural('graph', len(row.graphs))}"
     return f"<details><summary>{count}</summary><pre>{escape(chr(10).join(row.graphs))}</pre></details>"
 
 

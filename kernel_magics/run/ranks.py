@@ -12,6 +12,7 @@ from compiler_core.records import Record
 from compiler_core.records.compare import compare
 from compiler_core.records.ranks.comparison import RankComparison, compare_rank_facts, ranges
 from compiler_core.records.ranks.facts import rank_facts
+from compiler_core.records.timings.timings import plural
 
 
 def run_on_ranks(namespace: Mapping[str, Any], name: str, line: str, cell: str) -> tuple[RankComparison, list[Record]]:
@@ -46,7 +47,7 @@ def run_on_ranks(namespace: Mapping[str, Any], name: str, line: str, cell: str) 
     failed = [rank for rank, answer in enumerate(answers) if answer["raised"]]
     if failed:
         error = answers[failed[0]]["raised"]
-        raise RuntimeError(f"the cell raised on rank{'s' * (len(failed) > 1)} {ranges(failed)}: {error}")
+        raise RuntimeError(f"the cell raised on {plural('rank', len(failed))} {ranges(failed)}: {error}")
     return comparison, firsts
 
 

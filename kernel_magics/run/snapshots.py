@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from compiler_core.api.timing.process_state import save_process_state
+from compiler_core.api.timing.state_parts import has_value
 
 TOLERANCE = 1e-4
 """Differences of values up to this are not reported."""
@@ -106,7 +107,7 @@ class _FunctionState:
         self._cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
 
     def read(self) -> dict[str, Any]:
-        cells = {name: cell.cell_contents for name, cell in self._cells.items() if _has_value(cell)}
+        cells = {name: cell.cell_contents for name, cell in self._cells.items() if has_value(cell)}
         return cells | {name: getattr(self._function, name) for name in _FUNCTION_STATE}
 
     def write(self, wanted: dict[str, Any]) -> None:
@@ -115,14 +116,6 @@ class _FunctionState:
                 self._cells[name].cell_contents = value
             else:
                 setattr(self._function, name, value)
-
-
-def _has_value(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
 
 
 def _state_of(holder: types.FunctionType | type) -> _FunctionState | _ClassState:
@@ -162,7 +155,7 @@ def _holders(value: Any, namespace: dict[str, Any]) -> Iterator[types.FunctionTy
         elif isinstance(each, types.FunctionType):
             if each.__globals__ is namespace:
                 yield each
-                work += [cell.cell_contents for cell in each.__closure__ or () if _has_value(cell)]
+                work += [cell.cell_contents for cell in each.__closure__ or () if has_value(cell)]
         else:
             for cls in (each if isinstance(each, type) else type(each)).__mro__:
                 if cls.__module__ == namespace.get("__name__"):

@@ -101,7 +101,9 @@ def _latest(files: list[Path], notes: list[str]) -> Iterator[Path]:
     kinds: dict[tuple[str, str], list[Path]] = {}
     for file in files:
         found = _RANK.search(file.name)
-        kinds.setdefault((found[1] if found else file.name, file.name.endswith(".jsonl") * "core"), []).append(file)
+        kinds.setdefault((found[1] if found else file.name, "core" if file.name.endswith(".jsonl") else ""), []).append(
+            file
+        )
     for group in kinds.values():
         *earlier, last = sorted(group, key=lambda each: each.stat().st_mtime)
         notes += [f"{each.name} is left out: {last.name} is of the same rank and newer." for each in earlier]

@@ -210,6 +210,7 @@ class GeneratorState:
 
 
 def has_value(cell: types.CellType) -> bool:
+    """Returns whether the variable of a closure is bound."""
     try:
         cell.cell_contents  # noqa: B018
     except ValueError:

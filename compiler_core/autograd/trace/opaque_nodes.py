@@ -12,7 +12,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_slot, track_tensor_tree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from compiler_core.autograd.trace.outputs import count_of_writes
+from compiler_core.autograd.trace.outputs import count_of_writes, unwrap
 from compiler_core.support import opaque_ops
 from compiler_core.support.tensors import tensors_in
 
@@ -44,7 +44,7 @@ class _OpaqueNodes:
     ) -> None:
         self._wanted, self._grad, self._autocast, self._tracer = wanted, grad, autocast, tracer
         self._given = tensors_in(call.args)
-        self._tensors = [_unwrap(t) for t in self._given]
+        self._tensors = [unwrap(t) for t in self._given]
         self._call = replace(call, args=call.with_tensors(self._tensors))
         self._tape: Any = None
         self._writes: list[tuple[torch.Tensor, int]] = []
@@ -78,7 +78,7 @@ class _OpaqueNodes:
         """
         if any(count_of_writes(t) > count for t, count in self._writes):
             raise RuntimeError(f"a tensor of {self._call.operator} is written to after the call")
-        given = [None if t is None else self._proxy(_unwrap(t)) for t in tangents]
+        given = [None if t is None else self._proxy(unwrap(t)) for t in tangents]
         node = self._node(
             opaque_ops.tape_gradients, (self._tape, given), f"{self._call.operator.overloadpacket.__name__}_backward"
         )
@@ -97,7 +97,3 @@ class _OpaqueNodes:
     def _proxy(self, tensor: torch.Tensor) -> Any:
         slot: Any = get_proxy_slot(tensor, self._tracer)
         return slot.proxy
-
-
-def _unwrap(tensor: torch.Tensor) -> Any:
-    return tensor.from_functional() if isinstance(tensor, FunctionalTensor) else tensor

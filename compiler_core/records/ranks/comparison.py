@@ -10,7 +10,7 @@ from typing import Any
 
 from compiler_core.records import to_plain
 from compiler_core.records.ranks.facts import KINDS, Fact, Kind, RankFacts
-from compiler_core.records.timings.timings import time_text
+from compiler_core.records.timings.timings import plural, time_text
 
 SLOW = 1.5
 """A rank that compiles this many times as long as the median is slow."""
@@ -60,7 +60,7 @@ class RankGroup:
         numbers = [each.rank for each in self.ranks]
         if any(number is None for number in numbers):
             return ", ".join(each.name for each in self.ranks)
-        return f"rank{'s' * (len(numbers) > 1)} {ranges([number for number in numbers if number is not None])}"
+        return f"{plural('rank', len(numbers))} {ranges([number for number in numbers if number is not None])}"
 
 
 @dataclass
@@ -199,7 +199,7 @@ def _short(text: str) -> str:
 
 
 def _names(numbers: Sequence[int]) -> str:
-    return f"rank{'s' * (len(numbers) > 1)} {ranges(numbers)}"
+    return f"{plural('rank', len(numbers))} {ranges(numbers)}"
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from compiler_core.records.timings.timings import plural
+
 Fate = Literal["compiled", "inlined", "skipped", "plain"]
 MAX_LINES = 60
 """Lines of the table and of the tree that are printed."""
@@ -90,7 +92,7 @@ class FrameReport:
             frame = self.frames[at]
             times = f" x{frame.calls:,}" if frame.calls > 1 else ""
             folded = inside[at]
-            more = f" (and {folded:,} call{'s' * (folded > 1)} inside)" if folded else ""
+            more = f" (and {folded:,} {plural('call', folded)} inside)" if folded else ""
             yield f"{'  ' * depth}{frame.name}{times}  {self._place(frame)}  {frame.outcome}{more}"
             if folded is None:
                 waiting += [(i, depth + 1) for i in reversed(called.get(at, []))]

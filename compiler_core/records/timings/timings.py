@@ -148,12 +148,12 @@ def pays_off_text(row: Timing) -> str:
     """Returns after how many calls the time of compiling is saved, as the end of a sentence; empty if not known."""
     if not row.pays_off:
         return ""
-    return f", pays off after {row.pays_off:,} call{'s' * (row.pays_off != 1)}"
+    return f", pays off after {row.pays_off:,} {plural('call', row.pays_off)}"
 
 
 def problems_text(count: int) -> str:
     """Returns the number of problems that need an action: ``0 problems``."""
-    return f"{count} problem{'s' * (count != 1)}"
+    return f"{count} {plural('problem', count)}"
 
 
 def bytes_text(number: float) -> str:
@@ -163,6 +163,11 @@ def bytes_text(number: float) -> str:
             return f"{number:.4g} {unit}"
         number /= 1024
     return f"{number:.4g} GiB"
+
+
+def plural(noun: str, count: int) -> str:
+    """Returns the noun for this many: ``call`` or ``calls``."""
+    return noun if count == 1 else f"{noun}s"
 
 
 def time_text(seconds: float) -> str:
