@@ -21,6 +21,7 @@ def main() -> None:
     files = {str(file) for file in importlib.metadata.files("cutaway") or ()}
     for wanted in ("kernel_magics/static/explorer.js", "kernel_magics/static/NOTICES.txt"):
         assert wanted in files, f"the wheel has no {wanted}"
+    assert "kernel_magics/notebooks/workshop/01_frames.ipynb" in files
     assert any(f.endswith("share/jupyter/labextensions/cutaway/package.json") for f in files)
     subprocess.run([Path(sys.prefix) / "bin" / "cutaway", "--help"], check=True, stdout=subprocess.DEVNULL)
     x = torch.randn(100, requires_grad=True)

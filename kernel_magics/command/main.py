@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     _add_sweep(commands)
     _add_open(commands)
     _add_doctor(commands)
+    _add_lessons(commands)
     return top
 
 
@@ -169,7 +170,7 @@ def _show_run(record: Record | None, options: argparse.Namespace) -> list[str]:
     return failed
 
 
-# ---- logs, diff, sweep, open, doctor -----------------------------------------------------------
+# ---- logs, diff, sweep, open, doctor, lessons --------------------------------------------------
 
 
 def _add_logs(commands: Any) -> None:
@@ -328,3 +329,28 @@ def _doctor(options: argparse.Namespace) -> int:
     from kernel_magics import doctor
 
     return doctor.run(options.json)
+
+
+def _add_lessons(commands: Any) -> None:
+    command = _add(
+        commands,
+        "lessons",
+        "copy the tour and the workshop to a folder",
+        "  cutaway lessons cutaway-lessons && jupyter lab cutaway-lessons/workshop/01_frames.ipynb\n",
+        "  Files that are there already stay as they are",
+    )
+    command.add_argument("folder", metavar="DIR", help="the folder, which is made if it is not there")
+    command.set_defaults(function=_lessons)
+
+
+def _lessons(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from kernel_magics.command.lessons import copy_lessons
+
+    written, kept = copy_lessons(Path(options.folder))
+    if options.json:
+        print_json({"written": [str(path) for path in written], "kept": [str(path) for path in kept]})
+    else:
+        print_text(f"{len(written)} files written, {len(kept)} kept. Open them: jupyter lab {options.folder}")
+    return 0

@@ -19,7 +19,7 @@ from kernel_magics.command.main import main
 from kernel_magics.command.page_server import PageServer
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("run", "logs", "diff", "sweep", "open", "doctor")
+COMMANDS = ("run", "logs", "diff", "sweep", "open", "doctor", "lessons")
 CUTAWAY = ("-m", "kernel_magics.command", "run")
 PROGRAM = """
 import atexit, sys, threading, time
@@ -179,3 +179,18 @@ def test_the_page_has_every_command_and_its_programs_run() -> None:
         exec(compile(text, "<docs/command.md>", "exec"), space)
         for name in [name for name in space if name.startswith("test_")]:
             space[name]()
+
+
+def test_lessons_are_copied_and_what_is_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "lessons"
+    assert main(["lessons", str(folder)]) == 0
+    lesson = folder / "workshop" / "01_frames.ipynb"
+    assert lesson.exists()
+    assert (folder / "workshop" / "exercises" / "guard.ipynb").exists()
+    assert not (folder / "workshop" / "source").exists()
+    lesson.write_text("mine")
+    capsys.readouterr()
+    assert main(["lessons", str(folder), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["written"] == []
+    assert lesson.read_text() == "mine"

@@ -1,0 +1,27 @@
+"""``cutaway lessons``: copies the notebooks to a folder of the user's, without replacing what is there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+PACKAGED = Path(__file__).parents[1] / "notebooks"
+"""The notebooks in a wheel."""
+CLONED = Path(__file__).parents[2] / "notebooks"
+"""The notebooks in a clone of the repository."""
+LEFT_OUT = shutil.ignore_patterns(".*", "source")
+
+
+def copy_lessons(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Copies the notebooks to `folder`; returns the files that were written, and those that were there and stay."""
+    written: list[Path] = []
+    kept: list[Path] = []
+
+    def copy(source: str, target: str) -> str:
+        is_there = Path(target).exists()
+        (kept if is_there else written).append(Path(target))
+        return target if is_there else str(shutil.copy(source, target))
+
+    source = PACKAGED if PACKAGED.exists() else CLONED
+    shutil.copytree(source, folder, ignore=LEFT_OUT, copy_function=copy, dirs_exist_ok=True)
+    return sorted(written), sorted(kept)
