@@ -46,11 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             for name, budget in budgets(options.sections, 60 * options.minutes):
                 left = 60 * options.minutes - (time.monotonic() - start)
                 sections[name] = _section(pool, name, budget(left), options)
+                summary = _facts(options.device) | {"seconds": round(time.monotonic() - start), "sections": sections}
+                options.out.parent.mkdir(parents=True, exist_ok=True)
+                options.out.write_text(json.dumps(summary, indent=1))
         finally:
             pool.close()
-    summary = _facts(options.device) | {"seconds": round(time.monotonic() - start), "sections": sections}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(summary, indent=1))
     wrong = sum(len(s["differences"]) for s in sections.values())
     print(f"\n{wrong} differ, in {summary['seconds']} s; {options.out} has all of them")
     return int(wrong > 0)
@@ -63,6 +63,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=9.5)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", default="", help="items whose names contain this: a file, a network, an operator")
+    parser.add_argument("--skip", type=int, default=0, help="leave out the first items: go on where a run ended")
     parser.add_argument("--limit", type=int, default=None, help="so many items of each section")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu.json")
     options = parser.parse_args(argv)
@@ -75,7 +76,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 def _section(pool: Pool, name: str, seconds: float, options: argparse.Namespace) -> dict[str, Any]:
     """Runs one section and returns its part of the summary."""
     section, start = SECTIONS[name], time.monotonic()
-    items = section.items(options.only)[: options.limit]
+    items = section.items(options.only)[options.skip :][: options.limit]
     print(f"\n{name}: {len(items):,} items, at most {seconds:.0f} s", flush=True)
     results: list[Result] = []
     jobs = [Job(name, item) for item in items]
