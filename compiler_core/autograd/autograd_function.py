@@ -166,7 +166,7 @@ def match_layout(
 
 
 @functools.cache
-def flag(value: bool, device: str) -> torch.Tensor:
+def flag(value: bool, device: torch.device | str) -> torch.Tensor:
     """Returns a bool as a tensor without dimensions, one for all callers."""
     with torch.inference_mode(False), _disable_current_modes():
         return torch.tensor(value, device=device)

@@ -38,3 +38,20 @@ def test_prod_along_a_dimension(rows: list[list[float]], dtype: torch.dtype) -> 
 @pytest.mark.parametrize("shape", [(), (1,), (7, 1), (5, 19), (0, 3), (3, 0), (2, 3, 4)], ids=str)
 def test_prod_of_shapes(program: Callable[[torch.Tensor], torch.Tensor], shape: tuple[int, ...]) -> None:
     check(program, lambda: (torch.randn(shape),), grad=True, backend="cpp", tolerance=1e-5)
+
+
+PICKS = ["max", "min", "median", "nanmedian"]
+
+
+@pytest.mark.parametrize("name", PICKS)
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+def test_values_picked_from_all_elements(name: str, backend: str) -> None:
+    """Ties, values that are NaN, and gradients that are."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        value = getattr(x, name)()
+        return value * 2, getattr(torch, name)(x[:1] + 1), (value - value).sqrt()
+
+    rows = [[1.0, 3, 3, 2], [-1.0, -1, -1, 5], [nan, 3, nan, 1], [inf, 3, -inf, inf], [nan] * 4]
+    inputs = [lambda row=row: (torch.tensor([row, row]),) for row in rows]
+    check(program, inputs, grad=True, backend=backend, tolerance=1e-6)

@@ -45,7 +45,7 @@ def mask_absent(graph: fx.Graph, tangents: Sequence[str]) -> Given:
             sources[node] = (tangents.index(node.name),)
             zeros.add(node)
             continue
-        values = node.all_input_nodes
+        values = node.all_input_nodes if node.op == "call_function" else []  # gradients are dropped elsewhere
         sources[node] = tuple(sorted({i for n in values for i in sources[n]}))
         for value in values:
             if not sources[value] or sources[value] == sources[node] or value in zeros or not _is_tensor(value):

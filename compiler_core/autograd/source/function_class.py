@@ -179,10 +179,13 @@ class FunctionClass:
 
     def _set_flags(self, graph: fx.Graph) -> None:
         """Sets the flags that tell the backward which tangents are given."""
+        joint = self._joint
         for node in graph.find_nodes(op="placeholder"):
             if node.name in self._parts.given:
-                present = [f"not {self._backward_call.absent[i]}" for i in self._parts.given[node.name]]
-                self._lines.add(2, f"{node.name} = flag({' or '.join(present)}, '{node.meta['val'].device}')")
+                indices, device = self._parts.given[node.name], node.meta["val"].device
+                present = " or ".join(f"not {self._backward_call.absent[i]}" for i in indices)
+                there = [f"{joint.tangents[i]}.device" for i in indices if joint.layouts[i].device == device]
+                self._lines.add(2, f"{node.name} = flag({present}, {there[0] if there else repr(str(device))})")
 
     def _match_tangent_layouts(self) -> None:
         """Gives the tangents the strides that the backward was compiled for."""

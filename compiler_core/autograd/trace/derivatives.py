@@ -57,5 +57,36 @@ def _product_of_others(x: torch.Tensor, dim: int) -> torch.Tensor:
     return before * after
 
 
-FUNCTIONS: dict[Any, Callable[..., Any]] = {torch.prod: prod}
-METHODS: dict[str, Callable[..., Any]] = {"prod": prod}
+class PickedValue(torch.autograd.Function):
+    """A value that ``max()``, ``min()``, ``median()`` or ``nanmedian()`` picks from all elements of a CPU tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, pick: Callable[..., torch.Tensor]) -> torch.Tensor:
+        result = pick(x)
+        ctx.save_for_backward(x, result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """Distributes the gradient evenly over the elements that are equal to the value, or NaN as it is.
+
+        PyTorch's formula for GPUs and fake tensors finds no element for NaN, and multiplies all others by zero.
+        """
+        x, result = ctx.saved_tensors
+        picked = torch.where(result.isnan(), x.isnan(), x == result)
+        return torch.where(picked, gradient / picked.sum(), 0), None
+
+
+def _picking(pick: Callable[..., Any]) -> Callable[..., Any]:
+    def picked(*args: Any, **kwargs: Any) -> Any:
+        x = args[0] if len(args) == 1 and not kwargs else None
+        if x is None or x.device.type != "cpu" or not (x.requires_grad and torch.is_grad_enabled()):
+            return pick(*args, **kwargs)
+        return PickedValue.apply(x, pick)  # type: ignore[no-untyped-call]
+
+    return picked
+
+
+_PICKING = {name: _picking(getattr(torch, name)) for name in ("max", "min", "median", "nanmedian")}
+FUNCTIONS: dict[Any, Callable[..., Any]] = {torch.prod: prod} | {getattr(torch, n): f for n, f in _PICKING.items()}
+METHODS: dict[str, Callable[..., Any]] = {"prod": prod} | _PICKING
