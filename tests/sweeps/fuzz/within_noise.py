@@ -40,9 +40,9 @@ class Noise(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if any(r.alias_info is not None for r in func._schema.returns):
             return result  # a view, or what was written to
-        if func in UNSURE and self._seed % 2:
+        if func in UNSURE and (other := (None, torch.nan, 0.0)[self._seed % 3]) is not None:
             special = [~t.isfinite() for t in torch.utils._pytree.tree_leaves(args) if isinstance(t, torch.Tensor)]
-            return result.masked_fill(torch.stack(torch.broadcast_tensors(*special)).any(0), torch.nan)
+            return result.masked_fill(torch.stack(torch.broadcast_tensors(*special)).any(0), other)
         return torch.utils._pytree.tree_map(self._moved, result)
 
     def moved_leaf(self, value: Any) -> Any:
