@@ -15,7 +15,7 @@ import linecache
 import re
 import sys
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -254,3 +254,12 @@ def _argument(value: Any) -> str:
     if callable(value):
         return target_name(value)
     return repr(value)
+
+
+def dependencies(graph: fx.Graph, names: Collection[str]) -> dict[fx.Node, set[str]]:
+    """Returns, for each node, which of the nodes called `names` it depends on; a node depends on itself."""
+    found: dict[fx.Node, set[str]] = {}
+    for node in graph.nodes:
+        found[node] = {node.name} if node.name in names else set()
+        found[node].update(*(found[n] for n in node.all_input_nodes))
+    return found

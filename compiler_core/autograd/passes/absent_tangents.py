@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from compiler_core.support.fx_graphs import dependencies
 from compiler_core.support.operator_facts import is_view
 
 aten = torch.ops.aten
@@ -36,22 +37,21 @@ def mask_absent(graph: fx.Graph, tangents: Sequence[str]) -> Given:
     """Masks values in the backward `graph`, which gets an input for each flag, after its `tangents`."""
     if len(tangents) < 2:
         return {}
+    sources = dependencies(graph, tangents)
     flags: dict[tuple[tuple[int, ...], torch.device], fx.Node] = {}
-    sources: dict[fx.Node, tuple[int, ...]] = {}
     masked: dict[fx.Node, fx.Node] = {}
     zeros: set[fx.Node] = set()  # what is zero if all tangents that it comes from are
     for node in list(graph.nodes):
         if node.name in tangents:
-            sources[node] = (tangents.index(node.name),)
             zeros.add(node)
+        if node.op != "call_function":  # gradients are dropped elsewhere
             continue
-        values = node.all_input_nodes if node.op == "call_function" else []  # gradients are dropped elsewhere
-        sources[node] = tuple(sorted({i for n in values for i in sources[n]}))
-        for value in values:
+        for value in node.all_input_nodes:
             if not sources[value] or sources[value] == sources[node] or value in zeros or not _is_tensor(value):
                 continue
             if value not in masked:
-                key = sources[value], value.meta["val"].device
+                indices = tuple(i for i, tangent in enumerate(tangents) if tangent in sources[value])
+                key = indices, value.meta["val"].device
                 flags[key] = flags.get(key) or _flag(graph, *key)
                 masked[value] = _mask(graph, flags[key], value)
                 zeros.add(masked[value])

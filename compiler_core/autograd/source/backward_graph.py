@@ -10,6 +10,7 @@ from compiler_core.autograd.partition import Partitioned
 from compiler_core.autograd.source.graph_calls import GraphCalls
 from compiler_core.autograd.source.lines import SourceLines, assignment
 from compiler_core.codegen.wrapper.values import tuple_text
+from compiler_core.support.fx_graphs import dependencies
 
 
 class BackwardCall:
@@ -135,16 +136,7 @@ class BackwardCall:
         that depend on no tangent."""
         assert self._parts.backward is not None
         graph = self._parts.backward.graph
-        tangents = _dependencies(graph, set(self._joint.tangents))
-        saved = _dependencies(graph, {*self._parts.saved, *self._parts.tapes})
+        tangents = dependencies(graph, set(self._joint.tangents))
+        saved = dependencies(graph, {*self._parts.saved, *self._parts.tapes})
         for node in graph.nodes:
             yield tangents[node], set().union(*(saved[n] for n in node.all_input_nodes if not tangents[n]))
-
-
-def _dependencies(graph: fx.Graph, names: set[str]) -> dict[fx.Node, set[str]]:
-    """Returns, for each node, which of the nodes called `names` it depends on; a node depends on itself."""
-    found: dict[fx.Node, set[str]] = {}
-    for node in graph.nodes:
-        found[node] = {node.name} if node.name in names else set()
-        found[node].update(*(found[n] for n in node.all_input_nodes))
-    return found
