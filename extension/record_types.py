@@ -174,6 +174,7 @@ def shape(hint: Any) -> Any:
 
 
 def main() -> None:
+    """Writes the file, or checks that it is up to date."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the file is not up to date")
     text = record_ts()

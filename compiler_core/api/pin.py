@@ -158,7 +158,10 @@ class Dispatcher:
             self._target = before
 
     def failing_guard(self, index: int, *args: Any, **kwargs: Any) -> str | None:
-        """Returns the first guard of compile `index` that does not hold for these arguments, or None: it is right."""
+        """Returns the first guard of compile `index` that does not hold for a call with `args` and `kwargs`.
+
+        None: all hold, and this compile is right for the call.
+        """
         module = getattr(self._compiled, "_orig_mod", None)
         bound = inspect.signature(self._function).bind(*([] if module is None else [module]), *args, **kwargs)
         bound.apply_defaults()

@@ -13,6 +13,7 @@ _WRITES_ONLY = frozenset({"STORE_FAST"})
 
 
 def falls_through(instruction: Instruction) -> bool:
+    """Returns whether the next instruction can follow this one."""
     return instruction.opname not in opset.TERMINATORS
 
 
@@ -153,6 +154,7 @@ def names_read(instruction: Instruction) -> frozenset[str]:
 
 
 def names_written(instruction: Instruction) -> frozenset[str]:
+    """Returns the names of the locals that an instruction writes; cells and free variables are not counted."""
     if instruction.opname in opset.PAIRS:
         return frozenset(name for opname, name in _pair_halves(instruction) if opname == "STORE_FAST")
     return frozenset([str(instruction.argval)]) if instruction.opname in _WRITES_ONLY else frozenset()

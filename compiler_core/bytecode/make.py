@@ -24,6 +24,7 @@ def _counted(opname: str, count: int) -> Instruction:
 
 
 def nop() -> Instruction:
+    """Does nothing; it can carry a line number or be the target of a jump."""
     return Instruction("NOP")
 
 
@@ -39,26 +40,32 @@ def prologue(cells: Iterable[str] = (), n_free: int = 0) -> list[Instruction]:
 
 
 def load_const(value: object) -> Instruction:
+    """Pushes a constant."""
     return Instruction("LOAD_CONST", None, value)
 
 
 def load_fast(name: str) -> Instruction:
+    """Pushes the value of a local variable."""
     return _named("LOAD_FAST", name)
 
 
 def store_fast(name: str) -> Instruction:
+    """Pops a value into a local variable."""
     return _named("STORE_FAST", name)
 
 
 def delete_fast(name: str) -> Instruction:
+    """Deletes a local variable."""
     return _named("DELETE_FAST", name)
 
 
 def load_deref(name: str) -> Instruction:
+    """Pushes the value in the cell of a cell or free variable."""
     return _named("LOAD_DEREF", name)
 
 
 def store_deref(name: str) -> Instruction:
+    """Pops a value into the cell of a cell or free variable."""
     return _named("STORE_DEREF", name)
 
 
@@ -78,10 +85,12 @@ def adopt_cell(name: str) -> list[Instruction]:
 
 
 def load_global(name: str) -> Instruction:
+    """Pushes the value of a global or builtin name."""
     return _named("LOAD_GLOBAL", name, 0)
 
 
 def load_attr(name: str) -> Instruction:
+    """Replaces the object on top of the stack by its attribute."""
     return _named("LOAD_ATTR", name, 0)
 
 
@@ -91,6 +100,7 @@ def store_attr(name: str) -> Instruction:
 
 
 def load_subscript() -> Instruction:
+    """Pops a container and a key, and pushes the item."""
     return Instruction("BINARY_SUBSCR")
 
 
@@ -105,10 +115,12 @@ def binary_op(symbol: str) -> Instruction:
 
 
 def is_op() -> Instruction:
+    """Pops two objects, and pushes whether they are the same object."""
     return _counted("IS_OP", 0)
 
 
 def build_tuple(count: int) -> Instruction:
+    """Pops `count` values, and pushes a tuple of them."""
     return _counted("BUILD_TUPLE", count)
 
 
@@ -128,14 +140,17 @@ def copy(depth: int) -> Instruction:
 
 
 def swap(depth: int) -> Instruction:
+    """Swaps the top of the stack with the value at `depth` from the top; 1 is the top itself."""
     return _counted("SWAP", depth)
 
 
 def pop_top() -> Instruction:
+    """Drops the top of the stack."""
     return Instruction("POP_TOP")
 
 
 def push_null() -> Instruction:
+    """Pushes the NULL that stands beside a callable."""
     return Instruction("PUSH_NULL")
 
 
@@ -150,6 +165,7 @@ def to_bool() -> list[Instruction]:
 
 
 def return_value() -> Instruction:
+    """Returns the top of the stack from the function."""
     return Instruction("RETURN_VALUE")
 
 

@@ -81,6 +81,7 @@ def is_supported(opname: str) -> bool:
 
 @cache
 def takes_operand(opname: str) -> bool:
+    """Returns whether `opname` uses its operand."""
     numbers: Any = getattr(dis, "hasarg", None)  # since 3.12; pseudo instructions made HAVE_ARGUMENT too coarse
     return number(opname) in numbers if numbers is not None else number(opname) >= dis.HAVE_ARGUMENT
 

@@ -27,6 +27,8 @@ class HandlerRegion(NamedTuple):
 
 
 def read_exception_table(table: bytes) -> list[HandlerRegion]:
+    """Parses ``co_exceptiontable``; raises InvalidBytecode if it ends within an entry.  CPython's
+    ``Objects/exception_handling_notes.txt`` describes the format."""
     units, regions = iter(table), []
     for first in units:
         start = _read_varint(first, units)
@@ -51,6 +53,7 @@ def _read_varint(first: int | None, units: Iterator[int]) -> int:
 
 
 def write_exception_table(regions: Iterable[HandlerRegion]) -> bytes:
+    """Returns ``co_exceptiontable``, the inverse of `read_exception_table`."""
     table = bytearray()
     for start, end, target, depth, lasti in regions:
         entry = [start // 2, (end - start) // 2, target // 2, depth << 1 | lasti]

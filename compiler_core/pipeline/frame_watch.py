@@ -197,7 +197,7 @@ class FrameWatch:
         elif CodeKey(code) in self._earlier:
             frame.fate, frame.reason = (
                 "compiled",
-                f"before this call, as {self._earlier[CodeKey(code)]} of its own record",
+                f"before this call, as {self._earlier[CodeKey(code)]} of another record",
             )
         elif is_graph_code(code):
             frame.reason = RUNS_GRAPH

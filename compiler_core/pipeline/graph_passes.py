@@ -73,6 +73,7 @@ def _run_pass(gm: fx.GraphModule, graph_pass: GraphPass, compile_: Compile, stri
 
 
 def why_failed(error: Exception) -> str:
+    """Returns the text of the error of a pass, with its type unless we raised it."""
     return str(error) if isinstance(error, GraphPassError) else f"{type(error).__name__}: {error}"
 
 
@@ -177,7 +178,7 @@ def _take_name(node: fx.Node, name: str, is_free: bool) -> None:
     """Renames an output of the forward to the name of the one that it replaces."""
     taken = next((n for n in node.graph.nodes if n.name == name), None)
     if not is_free or (taken is not None and taken.users):
-        raise GraphPassError(f"output {name} must stay a node of its own, not {node.name}")
+        raise GraphPassError(f"output {name} must remain a separate node, not {node.name}")
     if taken is not None:
         node.graph.erase_node(taken)
     node.name = name

@@ -159,7 +159,7 @@ def _readers(backward: Artifact) -> dict[str, list[str]]:
 
 
 def added_by_autograd(record: Record, item: ItemId) -> list[Expansion]:
-    """Returns the expansion of each captured operation of `item`, a line or the operation itself.
+    """Returns the expansion of each captured operation of `item`, which is a line of `record` or the operation itself.
 
     `Expansion.backward` has the operations that autograd added, `Expansion.functions` the autograd functions that did.
     Operations without a backward are left out.

@@ -47,6 +47,7 @@ class Origin:
 
 
 def is_symbolic(value: Any) -> bool:
+    """Returns whether a value is a symbolic number of PyTorch."""
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 

@@ -132,6 +132,7 @@ class FakeTape:
 
 
 def is_tape(node: Any) -> bool:
+    """Returns whether a node's value is the tape of an opaque operator."""
     return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), FakeTape)
 
 

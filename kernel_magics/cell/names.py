@@ -61,10 +61,12 @@ def _names_bound_by(node: ast.AST) -> Iterator[str]:
 
 
 def is_future(statement: ast.stmt) -> bool:
+    """Returns whether a statement is ``from __future__ import ...``."""
     return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
 
 
 def contains_loop(statement: ast.stmt) -> bool:
+    """Returns whether a statement has a loop in its scope; those of nested functions do not count."""
     return any(isinstance(node, LOOPS) for node in scope_nodes(statement))
 
 

@@ -145,13 +145,18 @@ class Explorer(anywidget.AnyWidget):
     def experiment(self, name: str, item: str = "") -> None:
         """Runs the cell again with one thing changed, and shows that run; the first run stays, one click away.
 
-        Its effects on variables are undone.  `item` is the id of the guard that the experiment ``guard`` leaves out.
+        Its effects on variables are undone.  `name` is one of `kernel_magics.run.experiments.EXPERIMENTS`, and
+        `item` the id of the guard that the experiment ``guard`` leaves out.
+
         Raises UsageError if the experiment cannot be made.
         """
         self.reruns.experiment(name, item)
 
     def show_timing_progress(self, text: str, share: float) -> None:
-        """Shows that the cell is being timed, before there is a record."""
+        """Shows that the cell is being timed, before there is a record.
+
+        `text` says what is running, and `share`, from 0 to 1, how much is done.
+        """
         running = {"compile": "", "frame": "", "stage": "timing", "name": text, "share": share}
         self.progress = {**self.progress, **running}
 

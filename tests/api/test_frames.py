@@ -172,7 +172,7 @@ def test_code_that_was_compiled_before() -> None:
         compiled(X)
     watch.write(record)
     assert [f.name for f in record.seen] == ["doubled", "graph_0_0", "forward"]
-    assert record.seen[0].outcome == "compiled: before this call, as 0/0 of its own record"
+    assert record.seen[0].outcome == "compiled: before this call, as 0/0 of another record"
 
 
 def test_nothing_is_watched_otherwise() -> None:

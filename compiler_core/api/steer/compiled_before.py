@@ -71,8 +71,12 @@ def _ours(function: Any) -> Record:
 def guards_text(record: Record, compile_: Compile) -> str:
     """Returns the guards of a compile as the text of a Python function, ``guards(L, G)``.
 
-    Each has its share of the time of checking all of them, if that was measured, and the user's line, as a comment.
-    What is no Python expression, such as PyTorch's global state, is a comment, too.
+    Each guard has a comment: its share of the time of checking all of them, in nanoseconds, if that was measured, and
+    the user's line.  What is no Python expression, such as PyTorch's global state, is a comment, too.
+
+    Args:
+        record: the record that has the compile, and the texts of its lines.
+        compile_: the compile.
     """
     total, measured = compile_.guards_ns or 0.0, sum(each.cost_ns or 0.0 for each in compile_.guards)
     cost = f"{total / 1000:.1f} us together" if measured else "their cost was not measured"

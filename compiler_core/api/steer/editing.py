@@ -100,7 +100,7 @@ def edit(compiled: Any, id: str, text: str, *, record: Record | None = None, for
         force: swap it in although its values differ, but not if it crashes or writes out of range.
 
     Returns:
-        What came of it: values, times, and the change of the text.
+        Whether the values are the same, the times of both, and the change of the text.
 
     Raises:
         UsageError: there is no such kernel or graph, or the text is not one that can take its place.

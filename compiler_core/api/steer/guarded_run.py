@@ -83,6 +83,7 @@ class DeviceBuffer:
 
 
 def main(folder: Path) -> None:
+    """Runs both texts of the job in `folder`, and prints a line of JSON for each, then the median times in seconds."""
     job = json.loads((folder / "job.json").read_text())
     contents = [(folder / f"{n}.in").read_bytes() for n in range(job["buffers"])]
     on_cpu = job["language"] == "cpp"

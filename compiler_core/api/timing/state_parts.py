@@ -20,6 +20,8 @@ class Part(Protocol):
 
 
 class DictState:
+    """The items of a dict, in order."""
+
     def __init__(self, value: dict[Any, Any]) -> None:
         self._value, self._saved = value, list(dict.items(value))
 
@@ -34,6 +36,8 @@ class DictState:
 
 
 class ListState:
+    """The items of a list or a deque."""
+
     def __init__(self, value: Any) -> None:
         self._value, self._saved = value, list(value)
 
@@ -46,6 +50,8 @@ class ListState:
 
 
 class SetState:
+    """The elements of a set."""
+
     def __init__(self, value: set[Any]) -> None:
         self._value, self._saved = value, set(value)
 
@@ -127,6 +133,8 @@ class ClassState:
 
 
 class CellState:
+    """The content of a closure's cell, or that it has none."""
+
     def __init__(self, cell: types.CellType) -> None:
         self._cell = cell
         self._saved = cell.cell_contents if has_value(cell) else _MISSING
@@ -190,6 +198,8 @@ class StorageState:
 
 
 class ArrayState:
+    """The elements of a NumPy array."""
+
     def __init__(self, array: Any) -> None:
         self._array, self._saved = array, array.copy()
 
@@ -201,6 +211,8 @@ class ArrayState:
 
 
 class GeneratorState:
+    """The state of a random number generator."""
+
     def __init__(self, read: Callable[[], Any], write: Callable[[Any], Any]) -> None:
         self._write, self._saved = write, read()
 
@@ -230,6 +242,7 @@ def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
 
 
 def grad_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Returns the gradient of a leaf or of a tensor that retains it; None for others, for which PyTorch would warn."""
     return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
 
 

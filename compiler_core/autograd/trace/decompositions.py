@@ -146,6 +146,7 @@ def var_mean(
 def var(
     x: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Any:
+    """Returns the variance that `var_mean` computes."""
     both = var_mean(x, dim, correction=correction, keepdim=keepdim)
     return both if both is NotImplemented else both[0]
 
@@ -306,6 +307,7 @@ def max_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
 
 @register_decomposition(aten.min.dim)
 def min_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
+    """Returns the first of the least elements, as `max_dim` does of the greatest."""
     return (x.amin(dim, keepdim), x.argmin(dim, keepdim)) if x.numel() and x.dtype is not torch.bool else NotImplemented
 
 
@@ -352,6 +354,7 @@ register_float_accumulation(aten.index_add.default, [0, 3])
 
 @register_decomposition(aten.index_put.default, aten._unsafe_index_put.default)
 def index_put(x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False) -> Any:
+    """Accumulates halves in float32, as PyTorch's kernel does: the sum is rounded once."""
     if not accumulate or x.dtype not in (torch.bfloat16, torch.float16):
         return NotImplemented
     return aten.index_put(x.float(), indices, values.float(), True).to(x.dtype)

@@ -40,137 +40,76 @@ class Form:
     is_atom: bool
 
 
-FORMS: dict[str, Form] = {}
-
-
-def _register(
-    pops: int | Callable[[int], int], *opnames: str, statement: bool = False, atom: bool = True
-) -> Callable[[_FormatText], _FormatText]:
-    """Registers the decorated function as the text of `opnames`, or of the opcode that it is named after."""
-
-    def register(text: _FormatText) -> _FormatText:
-        for opname in opnames or (text.__name__,):
-            FORMS[opname] = Form((lambda _: pops) if isinstance(pops, int) else pops, text, statement, atom)
-        return text
-
-    return register
-
-
 def joined_texts(values: Iterable[StackText]) -> str:
+    """Returns the texts of values, with commas between them."""
     return ", ".join(value.text for value in values)
 
 
-@_register(2, "BINARY_OP", "COMPARE_OP", atom=False)
-def _operator(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return f"{values[0].inner} {instruction.argval} {values[1].inner}"
+def _count(operand: int) -> int:
+    return operand
 
 
-@_register(2, atom=False)
-def IS_OP(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return f"{values[0].inner} {'is not' if instruction.arg else 'is'} {values[1].inner}"
+def _form(
+    pops: int | Callable[[int], int], text: str | _FormatText, *, statement: bool = False, atom: bool = True
+) -> Form:
+    """Returns a form.  A `text` with braces is filled in: ``{0}`` is the first operand, ``{argval}`` the argument."""
+    format_text = text if callable(text) else lambda at, values: text.format(*values, argval=at.argval)
+    return Form(pops if callable(pops) else lambda _: pops, format_text, statement, atom)
 
 
-@_register(2, atom=False)
-def CONTAINS_OP(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return f"{values[0].inner} {'not in' if instruction.arg else 'in'} {values[1].inner}"
-
-
-@_register(1, "UNARY_NEGATIVE", "UNARY_NOT", "UNARY_INVERT", "UNARY_POSITIVE", atom=False)
-def _unary(instruction: Instruction, values: Sequence[StackText]) -> str:
-    signs = {"UNARY_NEGATIVE": "-", "UNARY_NOT": "not ", "UNARY_INVERT": "~", "UNARY_POSITIVE": "+"}
-    return signs[instruction.opname] + values[0].inner
-
-
-@_register(2)
-def BINARY_SUBSCR(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return f"{values[0].inner}[{values[1].text}]"
-
-
-@_register(3)
-def BINARY_SLICE(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return f"{values[0].inner}[{values[1].inner}:{values[2].inner}]"
-
-
-@_register(lambda n: n)
-def BUILD_SLICE(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return f"slice({joined_texts(values)})"
-
-
-@_register(lambda n: n)
-def BUILD_TUPLE(instruction: Instruction, values: Sequence[StackText]) -> str:
+def _tuple(instruction: Instruction, values: Sequence[StackText]) -> str:
     return f"({joined_texts(values)}{',' if len(values) == 1 else ''})"
 
 
-@_register(lambda n: n)
-def BUILD_LIST(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return f"[{joined_texts(values)}]"
-
-
-@_register(lambda n: n)
-def BUILD_SET(instruction: Instruction, values: Sequence[StackText]) -> str:
+def _set(instruction: Instruction, values: Sequence[StackText]) -> str:
     return f"{{{joined_texts(values)}}}" if values else "set()"
 
 
-@_register(lambda n: 2 * n)
-def BUILD_MAP(instruction: Instruction, values: Sequence[StackText]) -> str:
+def _map(instruction: Instruction, values: Sequence[StackText]) -> str:
     return f"{{{', '.join(f'{key.text}: {value.text}' for key, value in zip(values[::2], values[1::2], strict=True))}}}"
 
 
-@_register(1, "LIST_TO_TUPLE", "INTRINSIC_LIST_TO_TUPLE")
-def _tuple(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return f"tuple({values[0].text})"
-
-
-@_register(0)
-def RETURN_GENERATOR(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return "(yield)"
-
-
-@_register(1)
-def GET_ITER(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return f"iter({values[0].text})"
-
-
-@_register(4, statement=True)
-def STORE_SLICE(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return f"{values[1].inner}[{values[2].inner}:{values[3].inner}] = {values[0].text}"
-
-
-@_register(2, statement=True)
-def STORE_ATTR(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return f"{values[1].inner}.{instruction.argval} = {values[0].text}"
-
-
-@_register(1, statement=True)
-def DELETE_ATTR(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return f"del {values[0].inner}.{instruction.argval}"
-
-
-@_register(3, statement=True)
-def STORE_SUBSCR(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return f"{values[1].inner}[{values[2].text}] = {values[0].text}"
-
-
-@_register(2, statement=True)
-def DELETE_SUBSCR(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return f"del {values[0].inner}[{values[1].text}]"
-
-
-@_register(0, "DELETE_FAST", "DELETE_DEREF", "DELETE_NAME", "DELETE_GLOBAL", statement=True)
-def _delete(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return f"del {instruction.argval}"
-
-
-@_register(lambda n: n, statement=True)
-def RAISE_VARARGS(instruction: Instruction, values: Sequence[StackText]) -> str:
+def _raise(instruction: Instruction, values: Sequence[StackText]) -> str:
     return " from ".join(["raise " + values[0].text, *(cause.text for cause in values[1:])]) if values else "raise"
 
 
-@_register(1, statement=True)
-def RETURN_VALUE(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return f"return {values[0].text}"
+def _is(instruction: Instruction, values: Sequence[StackText]) -> str:
+    return f"{values[0].inner} {'is not' if instruction.arg else 'is'} {values[1].inner}"
 
 
-@_register(0, statement=True)
-def RETURN_CONST(instruction: Instruction, values: Sequence[StackText]) -> str:
-    return f"return {constant_text(instruction.argval)}"
+def _in(instruction: Instruction, values: Sequence[StackText]) -> str:
+    return f"{values[0].inner} {'not in' if instruction.arg else 'in'} {values[1].inner}"
+
+
+FORMS = {
+    "BINARY_OP": _form(2, "{0.inner} {argval} {1.inner}", atom=False),
+    "COMPARE_OP": _form(2, "{0.inner} {argval} {1.inner}", atom=False),
+    "IS_OP": _form(2, _is, atom=False),
+    "CONTAINS_OP": _form(2, _in, atom=False),
+    "UNARY_NEGATIVE": _form(1, "-{0.inner}", atom=False),
+    "UNARY_POSITIVE": _form(1, "+{0.inner}", atom=False),
+    "UNARY_INVERT": _form(1, "~{0.inner}", atom=False),
+    "UNARY_NOT": _form(1, "not {0.inner}", atom=False),
+    "BINARY_SUBSCR": _form(2, "{0.inner}[{1.text}]"),
+    "BINARY_SLICE": _form(3, "{0.inner}[{1.inner}:{2.inner}]"),
+    "BUILD_SLICE": _form(_count, lambda _, values: f"slice({joined_texts(values)})"),
+    "BUILD_TUPLE": _form(_count, _tuple),
+    "BUILD_LIST": _form(_count, lambda _, values: f"[{joined_texts(values)}]"),
+    "BUILD_SET": _form(_count, _set),
+    "BUILD_MAP": _form(lambda operand: 2 * operand, _map),
+    "LIST_TO_TUPLE": _form(1, "tuple({0.text})"),
+    "INTRINSIC_LIST_TO_TUPLE": _form(1, "tuple({0.text})"),
+    "RETURN_GENERATOR": _form(0, "(yield)"),
+    "GET_ITER": _form(1, "iter({0.text})"),
+    "STORE_SLICE": _form(4, "{1.inner}[{2.inner}:{3.inner}] = {0.text}", statement=True),
+    "STORE_ATTR": _form(2, "{1.inner}.{argval} = {0.text}", statement=True),
+    "DELETE_ATTR": _form(1, "del {0.inner}.{argval}", statement=True),
+    "STORE_SUBSCR": _form(3, "{1.inner}[{2.text}] = {0.text}", statement=True),
+    "DELETE_SUBSCR": _form(2, "del {0.inner}[{1.text}]", statement=True),
+    **dict.fromkeys(
+        ("DELETE_FAST", "DELETE_DEREF", "DELETE_NAME", "DELETE_GLOBAL"), _form(0, "del {argval}", statement=True)
+    ),
+    "RAISE_VARARGS": _form(_count, _raise, statement=True),
+    "RETURN_VALUE": _form(1, "return {0.text}", statement=True),
+    "RETURN_CONST": _form(0, lambda at, _: f"return {constant_text(at.argval)}", statement=True),
+}

@@ -141,6 +141,7 @@ class StackInstructions(StatementWriter):
 
 
 def instructions_of(values: Iterable[StackText]) -> Iterator[int]:
+    """Yields the indices of the instructions that made any of `values`."""
     return (i for value in values for i in value.instructions)
 
 

@@ -27,10 +27,12 @@ def lookup_in_mro(cls: type, name: str) -> Any:
 
 
 def is_data_descriptor(obj: Any) -> bool:
+    """Returns whether `obj`, found in a class, comes before the entry of an instance's ``__dict__``."""
     return hasattr(type(obj), "__set__") or hasattr(type(obj), "__delete__")
 
 
 def is_descriptor(obj: Any) -> bool:
+    """Returns whether reading an attribute calls the ``__get__`` of `obj`, which was found in a class."""
     return hasattr(type(obj), "__get__")
 
 

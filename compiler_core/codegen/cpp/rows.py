@@ -312,6 +312,7 @@ def _rounds_to_float16(statement: ir.Compute) -> bool:
 
 
 def may_fit_in_row(size: Int) -> bool:
+    """Returns whether a buffer of `size` bytes may be kept for one row; a symbolic size may be small."""
     return isinstance(size, Size) or size <= ROW_BYTES
 
 

@@ -93,6 +93,7 @@ class InstanceDictSource(Source):
 
 
 def call_weakref(ref: weakref.ref[Any]) -> Any:
+    """Returns the object that a weak reference refers to, or None.  Generated code calls it, too."""
     return ref()
 
 

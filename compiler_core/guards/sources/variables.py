@@ -124,6 +124,7 @@ UNSET: Any = object()
 
 
 def read_context_var(var: contextvars.ContextVar[Any]) -> Any:
+    """Returns the value of a context variable, or `UNSET`.  Generated code calls it, too."""
     return var.get(UNSET)
 
 

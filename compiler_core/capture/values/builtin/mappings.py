@@ -389,6 +389,7 @@ def advanced_iterator(order: Callable[[Any], Iterator[Any]], container: Any, cou
 
 
 def key_value(tx: Interpreter, key: Any) -> Value:
+    """Returns the value of a key that capture keeps as a plain Python object."""
     return tx.capture.key_value(key)
 
 

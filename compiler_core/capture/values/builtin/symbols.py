@@ -178,6 +178,7 @@ def from_number(number: Any) -> ConstantValue:
 
 
 def is_symbolic(values: Sequence[Value]) -> bool:
+    """Returns whether any of `values` is a symbolic number or text."""
     return any(isinstance(v, SymbolicValue) for v in values)
 
 
