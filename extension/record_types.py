@@ -32,6 +32,7 @@ def record_ts() -> str:
     from compiler_core.api import roofline
     from compiler_core.records import artifacts, capture, differences, kernels, partition, problems, steps
     from compiler_core.records import record as tree
+    from compiler_core.records.ranks import collectives
     from compiler_core.records.timings import parts as times_of_parts
     from compiler_core.records.timings import timings, verdict
 
@@ -40,6 +41,7 @@ def record_ts() -> str:
         differences,
         artifacts,
         capture,
+        collectives,
         partition,
         kernels,
         problems,

@@ -6,7 +6,7 @@ import atexit
 import datetime
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -14,13 +14,15 @@ from typing import Literal
 import torch
 
 from compiler_core import config
+from compiler_core.api.ranks.collectives import record_collectives
 from compiler_core.records import Record
 from compiler_core.records.ranks.journal import Journal
 from compiler_core.support.interrupts import kept_handlers
 
 _open_records: list[Record] = []
-_rank_files: dict[int, tuple[Path, Record]] = {}
-"""The files and the record of this process's rank, and of the process that it was forked from."""
+_rank_files: dict[int, tuple[Path, Record, Callable[[], None]]] = {}
+"""The files and the record of this process's rank, or of the process that it was forked from, and what ends the
+recording of collectives."""
 
 
 @contextmanager
@@ -55,7 +57,7 @@ def record(
     """
     opened = new_record(title)
     opened.engine, opened.options = engine, options
-    with kept_handlers():
+    with kept_handlers(), _collectives(opened):
         if engine == "torch":
             from compiler_core.stock.observer import observing  # a slow import
 
@@ -68,6 +70,19 @@ def record(
         finally:
             _open_records.remove(opened)
             opened.find_problems()
+
+
+@contextmanager
+def _collectives(opened: Record) -> Iterator[None]:
+    """Records collectives in a process that belongs to a job."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        yield
+        return
+    end = record_collectives(opened)
+    try:
+        yield
+    finally:
+        end()
 
 
 def new_record(title: str = "") -> Record:
@@ -88,8 +103,8 @@ def record_ranks(folder: str | Path | None = None, rank: int | None = None) -> P
     """Records everything that this process compiles from now on, by our compiler and by stock's, in its own files.
 
     Each rank of a job calls it once, after which its files can be opened at any time, also when it is killed:
-    ``rank_N_PID.log``, PyTorch's structured trace, and ``rank_N_PID.jsonl`` of our compiler.  With ``CUTAWAY_RANKS``
-    in the environment a process that compiles with this package need not call it.
+    ``rank_N_PID.log``, PyTorch's structured trace, and ``rank_N_PID.jsonl`` of our compiler and of all collectives.
+    With ``CUTAWAY_RANKS`` in the environment a process that compiles with this package need not call it.
 
     Args:
         folder: where the files are written; by default ``$CUTAWAY_RANKS``, else ``ranks``.
@@ -112,13 +127,16 @@ def record_ranks(folder: str | Path | None = None, rank: int | None = None) -> P
     number = _rank() if rank is None else rank
     path, opened = target / f"rank_{number}_{process}", new_record(f"rank {number}")
     write_trace(path.with_name(f"{path.name}.log"))
-    inherited = [id(each) for _, each in _rank_files.values()]
-    _open_records[:] = [each for each in _open_records if id(each) not in inherited]
+    for _, inherited, end in _rank_files.values():
+        _open_records[:] = [each for each in _open_records if each is not inherited]
+        end()
     _rank_files.clear()
-    _rank_files[process] = path, opened
     _open_records.insert(0, opened)
     journal = Journal(opened, path.with_name(f"{path.name}.jsonl"))
+    end = record_collectives(opened, journal.wake)
+    _rank_files[process] = path, opened, end
     atexit.register(journal.close)
+    atexit.register(end)
     return path
 
 

@@ -25,6 +25,8 @@ NODES = 200_000
 EDGES = 5 * NODES
 LINKS = 200
 """Graph nodes that a kernel or a line of it is linked to if it is matched by operation only."""
+COLLECTIVES = 5_000
+"""Collectives of a record."""
 NOTES = 100
 """Notes of one kind in a record, and failures of one compile of a log."""
 

@@ -28,6 +28,7 @@ from compiler_core.records.artifacts import (
     Stage,
 )
 from compiler_core.records.capture import GraphBreak, Guard, Recompile, Symbol
+from compiler_core.records.ranks.collectives import Collective
 from compiler_core.records.differences import Comparison
 from compiler_core.records.kernels import (
     Accuracy,
@@ -243,6 +244,8 @@ class Record:
     """The devices that kernels were timed on."""
     seen: list[SeenFrame] = field(default_factory=list)
     """The Python frames that ran, if `compiler_core.frames` or ``%frames`` watched the call."""
+    collectives: list[Collective] = field(default_factory=list)
+    """The collectives that ran while it was open, in compiled code or not, in their order."""
     comparison: Comparison | None = None
     """The comparison with another run, if any: two engines on one cell, before and after an edit, two ranks."""
     covered: list[str] = field(default_factory=list)

@@ -56,6 +56,15 @@ def order(x: torch.Tensor, y: torch.Tensor, flag: bool) -> torch.Tensor:
     return x.sum() + y.sum()
 
 
+def run_eager(x: torch.Tensor, y: torch.Tensor, flag: bool) -> None:
+    """Reduces in plain Python code, in an order that depends on `flag`."""
+    y = y.view(2, -1)
+    for each in (y, x) if flag else (x, y):
+        dist.all_reduce(each)
+    with torch.inference_mode():
+        dist.barrier()
+
+
 PROGRAMS: dict[str, Callable[..., torch.Tensor]] = {"size": size, "branch": branch, "order": order, "killed": branch}
 
 
@@ -109,6 +118,8 @@ def run_rank(rank: int, folder: Path, engine: str, planted: str) -> None:
     x = torch.ones(511 if is_odd and planted == "size" else 512)
     for _ in range(2):
         compiled(x, torch.ones(512), is_odd and planted in ("branch", "order"))
+    if planted == "size":
+        run_eager(torch.ones(512), torch.ones(512), is_odd)
     if planted == "killed" and is_odd:
         time.sleep(1.5)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -11,13 +11,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 
 import compiler_core
 from compiler_core import compare_ranks
-from compiler_core.records import Record, RecordError
+from compiler_core.records import Compile, Record, RecordError
 from compiler_core.records.counts.counts import count
 from compiler_core.records.ranks.comparison import compare_rank_facts, ranges
 from compiler_core.records.ranks.facts import Fact, RankFacts
@@ -25,7 +26,7 @@ from compiler_core.records.ranks.journal import Journal, read_journal
 from compiler_core.stock.trace_logs import read_logs
 from kernel_magics.command.main import main
 from kernel_magics.display.offline.ranks_page import write_ranks_page
-from tests.api.rank_programs import run_job
+from tests.api.rank_programs import run_eager, run_job
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,6 +39,7 @@ def program(x: torch.Tensor, flag: bool = False) -> torch.Tensor:
     return y.sum()
 
 
+REDUCES = run_eager.__code__.co_firstlineno + 4
 LINE = program.__code__.co_firstlineno + 1
 
 
@@ -128,6 +130,29 @@ def test_a_journal_is_the_record(tmp_path: Path) -> None:
     assert read.compiles == record.compiles
     assert read.sources == record.sources
     assert [each.title for each in read.problems] == [each.title for each in record.problems]
+
+
+def test_a_compile_that_ends_while_it_is_written_is_written_again(tmp_path: Path, two: tuple[Path, Path]) -> None:
+    record = Record.load(two[0])
+    compile_ = record.compiles[0]
+    writer = Journal(record, tmp_path / "rank_0.jsonl")
+    make_line = writer._compile_line
+
+    def line_then_end(each: Compile) -> str:
+        line = make_line(each)
+        each.outcome = "compiled"
+        return line
+
+    compile_.outcome = "running"
+    with mock.patch.object(writer, "_compile_line", line_then_end):
+        writer._on_event(compile_, compile_.events[0])
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            if writer.path.exists() and read_journal(writer.path).compiles[0].outcome == "compiled":
+                break
+            time.sleep(0.1)
+    assert read_journal(writer.path).compiles[0].outcome == "compiled"
+    writer.close()
 
 
 def test_a_journal_that_ends_early_or_is_damaged_is_read(tmp_path: Path) -> None:
@@ -223,6 +248,10 @@ def test_the_page_and_the_command(two: tuple[Path, Path], tmp_path: Path, capsys
 def test_what_is_planted_in_a_real_job_is_found(engine: str, planted: str, expected: str, tmp_path: Path) -> None:
     comparison = compare_ranks(run_job(tmp_path / "job", engine, planted))
     assert expected in str(comparison)
+    if planted == "size":  # and the order of collectives, in plain Python code
+        call = "collective call allreduce(float32[2, 256]) of 2 ranks, the others allreduce(float32[512]) of 2 ranks"
+        assert f"collective call: rank_programs.py:{REDUCES}: {call}" in str(comparison)
+        assert [rank.count("collective call") for rank in comparison.ranks] == [3, 3]
     assert comparison.notes == []
 
 
@@ -242,6 +271,15 @@ def test_the_command_records_ranks_under_torchrun(tmp_path: Path) -> None:
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     subprocess.run([*launch, *command], cwd=tmp_path, env=env, check=True, capture_output=True)
     assert "rank 1 differs at train.py:5: size 4, the others 3" in str(compare_ranks(tmp_path / "ranks"))
+
+
+@pytest.mark.sweep
+def test_two_ranks_on_this_machine(tmp_path: Path) -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    command = [*launch, "-m", "tests.sweeps.two_ranks", str(tmp_path)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.endswith("All is as expected.\n")
 
 
 @pytest.mark.sweep
@@ -283,6 +321,11 @@ def test_a_module_in_data_parallel_compiles_without_a_break(tmp_path: Path, monk
                     model(x).sum().backward()
         counts = count(record)
         assert (counts.graphs, counts.breaks, counts.failures) == (1, [], 0)
+        reduced = [each for each in record.collectives if each.name == "allreduce"]
+        assert {each.text for each in reduced} == {"model(x).sum().backward()"}  # by the reducer, in PyTorch's C++ code
+        assert len(reduced) == 4
+        torch.distributed.all_reduce(torch.ones(3))
+        assert reduced == [each for each in record.collectives if each.name == "allreduce"]
         for one, other in zip(eager.parameters(), parallel.parameters(), strict=True):
             torch.testing.assert_close(one.grad, other.grad)
     finally:

@@ -126,8 +126,9 @@ def _rank_of(file: Path, record: Record) -> int | None:
 
 def _joined(one: RankFacts, other: RankFacts) -> RankFacts:
     """Returns the facts of one rank from both of its files."""
+    facts = sorted(one.facts + other.facts, key=lambda each: each.kind == "collective call")
     return RankFacts(
-        one.name, one.rank, one.facts + other.facts, one.compile_seconds + other.compile_seconds,
+        one.name, one.rank, facts, one.compile_seconds + other.compile_seconds,
         one.cache_hits + other.cache_hits, one.cache_misses + other.cache_misses, one.files + other.files,
     )  # fmt: skip
 

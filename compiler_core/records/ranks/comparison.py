@@ -37,7 +37,9 @@ class Divergence:
     @property
     def place(self) -> str:
         """The line as ``model.py:24``; the compile's id if it belongs to no line."""
-        return f"{PurePath(self.file).name}:{self.line}" if self.line else f"compile {self.compile}"
+        if self.line:
+            return f"{PurePath(self.file).name}:{self.line}"
+        return f"compile {self.compile}" if self.compile else "a line that is not known"
 
     def __str__(self) -> str:
         what, here, others = _differing(self.kind, self.here, self.others)
@@ -158,6 +160,9 @@ def _first_difference(here: Sequence[Fact], others: Sequence[Fact]) -> Divergenc
             continue
         if one is not None and other is not None and _place(one) == _place(other):
             return _divergence(one, one.text, other.text)
+        if one is not None and other is not None and one.kind == other.kind == "collective call":
+            # The ranks wait for one another in these two.
+            return _divergence(one, one.text, f"{other.text} at {PurePath(other.file).name}:{other.line}")
         # One side has a fact more: that which the other side does not have from here on.
         if one is not None and one not in others[position:]:
             return _divergence(one, one.text, _at_line(one, others))

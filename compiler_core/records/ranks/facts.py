@@ -1,4 +1,5 @@
-"""What one rank did, as facts in order: frames, recompiles, guards, graph breaks, operations, collectives.
+"""What one rank did, as facts in order: frames, recompiles, guards, graph breaks, operations, collectives, and then
+the collectives that ran.
 
 Two ranks that do the same have equal facts.  A rank's own number is replaced by ``<rank>``, since a guard on it differs
 on each rank of a healthy job.
@@ -14,11 +15,14 @@ from typing import Literal
 from compiler_core.records import Compile, Graph, Record
 from compiler_core.records.line_facts import ComparedRun, LineRef, from_cache, operation, stage_ns
 
-Kind = Literal["frame", "recompile", "guard", "graph break", "graph", "collective"]
-KINDS: tuple[Kind, ...] = ("frame", "recompile", "guard", "graph break", "graph", "collective")
+Kind = Literal["frame", "recompile", "guard", "graph break", "graph", "collective", "collective call"]
+KINDS: tuple[Kind, ...] = ("frame", "recompile", "guard", "graph break", "graph", "collective", "collective call")
+"""``collective``: one in compiled code; ``collective call``: one that ran, in compiled code or not."""
 
 _ADDRESS = re.compile(r"\b(0x[0-9a-f]{6,}|\d{12,})\b")
 """The address of an object, which has a meaning in its own process only."""
+_KERNEL_FILE = re.compile(r"ipykernel_\d+")
+"""In the path of a cell: the number of its kernel's process."""
 _LIBRARY = "site-packages/torch/"
 _COLLECTIVE = re.compile(r"c10d|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast_tensor")
 
@@ -65,8 +69,16 @@ def rank_facts(record: Record, name: str, rank: int | None) -> RankFacts:
     side = ComparedRun(record)
     cached = [from_cache(compile_) for compile_ in record.compiles]
     facts = [fact for compile_ in _in_order(record) for fact in _compile_facts(side, record, compile_, rank)]
+    facts += _calls(record)
     seconds = sum(sum(stage_ns(each.events).values()) for each in record.compiles) / 1e9
     return RankFacts(name, rank, facts, seconds, cached.count(True), cached.count(False), [name])
+
+
+def _calls(record: Record) -> Iterator[Fact]:
+    for call in record.collectives:
+        some = f" of {call.ranks} ranks" if call.ranks else ""
+        file = record.labels.get(call.filename) or _KERNEL_FILE.sub("ipykernel", call.filename)
+        yield Fact("collective call", "", file, call.line, f"{call.name}({', '.join(call.tensors)}){some}", call.text)
 
 
 def _in_order(record: Record) -> list[Compile]:

@@ -1,7 +1,7 @@
 """A journal: a file to which a record is appended while it grows, so that it can be read if the process is killed.
 
-Each line is a JSON object: the head of the record, a source, or a compile with its frame.  A later line about the same
-source or compile replaces an earlier one.  A line is handed to the operating system at once.
+Each line is a JSON object: the head of the record, a source, a compile with its frame, or collectives.  A later
+line about the same source or compile replaces an earlier one.  A line is handed to the operating system at once.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Journal:
         self._new: dict[str, Compile] = {}
         self._written: dict[str, tuple[float, int]] = {}
         self._sources: dict[str, int] = {}
+        self._collectives = 0
         self._file: int | None = None
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
@@ -64,7 +65,11 @@ class Journal:
         if os.getpid() != self._process:  # a fork of the process has no thread, and must not write to the file
             return
         self._new[compile_.id] = compile_
-        if self._thread is None:
+        self.wake()
+
+    def wake(self) -> None:
+        """Has what is new in the record written soon."""
+        if self._thread is None and os.getpid() == self._process and not self._closed.is_set():
             self._thread = threading.Thread(target=self._write_for_ever, name="cutaway journal", daemon=True)
             self._thread.start()
 
@@ -74,16 +79,18 @@ class Journal:
 
     def _write_new(self, is_last: bool = False) -> None:
         with self._lock:
+            self._write_collectives()
             for id_, compile_ in list(self._new.items()):
                 last, size = self._written.get(id_, (0.0, -1))
-                if compile_.outcome == "running" and not is_last and time.monotonic() - last < RUNNING_S:
+                is_running = compile_.outcome == "running"  # before its line is made: it may end meanwhile
+                if is_running and not is_last and time.monotonic() - last < RUNNING_S:
                     continue
                 try:
                     line = self._compile_line(compile_)
                 except RuntimeError:  # it changed meanwhile
                     continue
                 self._new.pop(id_, None)
-                if compile_.outcome == "running":
+                if is_running:
                     self._new[id_] = compile_
                 if hash(line) != size:
                     self._written[id_] = (time.monotonic(), hash(line))
@@ -100,6 +107,12 @@ class Journal:
         names = [field.name for field in public_fields(type(frame)) if field.name != "compiles"]
         plain = {"frame": {name: to_plain(getattr(frame, name)) for name in names}, "compile": to_plain(compile_)}
         return _json(plain)
+
+    def _write_collectives(self) -> None:
+        new = self._record.collectives[self._collectives :]
+        if new:
+            self._collectives += len(new)
+            self._write_line({"collectives": to_plain(new)})
 
     def _write_sources(self) -> None:
         for source in list(self._record.sources):
@@ -141,6 +154,7 @@ def read_journal(path: str | Path) -> Record:
     sources: dict[str, Any] = {}
     frames: dict[int, dict[str, Any]] = {}
     compiles: dict[str, Any] = {}
+    collectives: list[Any] = []
     notes = []
     for number, line, is_complete in _lines(Path(path)):
         entry = _parsed(line)
@@ -152,6 +166,8 @@ def read_journal(path: str | Path) -> Record:
             head = entry["head"]
         elif "source" in entry:
             sources[entry["source"]["id"]] = entry["source"]
+        elif "collectives" in entry:
+            collectives += entry["collectives"]
         else:
             frames[entry["frame"]["id"]] = entry["frame"]
             compiles[entry["compile"]["id"]] = entry["compile"]
@@ -159,7 +175,8 @@ def read_journal(path: str | Path) -> Record:
         raise RecordError(f"{path}: not a journal of Cutaway")
     for frame in frames.values():
         frame["compiles"] = [each for each in compiles.values() if each.get("frame") == frame["id"]]
-    plain = {**head, "sources": list(sources.values()), "frames": [frames[id_] for id_ in sorted(frames)]}
+    plain = {**head, "sources": list(sources.values()), "frames": [frames[id_] for id_ in sorted(frames)],
+             "collectives": collectives}  # fmt: skip
     try:
         record = Record.from_json(json.dumps(plain))
     except RecordError as error:
@@ -185,7 +202,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(entry, dict):
         return None
-    kinds = {"head": dict, "source": dict, "compile": dict}
+    kinds = {"head": dict, "source": dict, "compile": dict, "collectives": list}
     known = [key for key, kind in kinds.items() if isinstance(entry.get(key), kind)]
     if not known:
         return None

@@ -265,6 +265,16 @@ export interface Recompile {
   kind: string;
 }
 
+/** One call of a collective. */
+export interface Collective {
+  name: string;
+  tensors: string[];
+  ranks: number;
+  filename: string;
+  line: number;
+  text: string;
+}
+
 /** The nodes of the joint graph made from one captured operation (of the forward graph if there is no backward). */
 export interface Expansion {
   node: string;
@@ -562,6 +572,7 @@ export interface Record {
   notes: string[];
   devices: Device[];
   seen: SeenFrame[];
+  collectives: Collective[];
   comparison: Comparison | null;
   covered: string[];
   views: View[];
@@ -771,6 +782,14 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     got: "string",
     line: { maybe: "string" },
     kind: "string",
+  },
+  Collective: {
+    name: "string",
+    tensors: { list: "string" },
+    ranks: "int",
+    filename: "string",
+    line: "int",
+    text: "string",
   },
   Expansion: {
     node: "string",
@@ -1016,6 +1035,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     notes: { list: "string" },
     devices: { list: { is: "Device" } },
     seen: { list: { is: "SeenFrame" } },
+    collectives: { list: { is: "Collective" } },
     comparison: { maybe: { is: "Comparison" } },
     covered: { list: "string" },
     views: { list: { is: "View" } },
@@ -1036,6 +1056,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   StackLine: { line: null },
   GraphBreak: { instruction: null, resumes: [] },
   Recompile: { line: null, kind: "" },
+  Collective: { ranks: 0, filename: "", line: 0, text: "", tensors: [] },
   ValueDecision: { cut: null, drop_ns: null },
   BudgetPoint: { saved: [] },
   Partition: { again_ns: 0, curve: [] },
@@ -1053,5 +1074,5 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Compile: { cause: null, outcome: "running", reason: "", backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], fusions: [], refusals: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [], line_times: [], graph_times: [], eager_times: [] },
   Frame: { resumes: null, calls: 0, skipped: "", limit_reached: false, compiles: [] },
   View: { compile: "", pinned: [] },
-  Record: { schema_version: 2, engine: "core", title: "", created: "", verdict: null, timings: null, comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [], seen: [], covered: [], views: [] },
+  Record: { schema_version: 2, engine: "core", title: "", created: "", verdict: null, timings: null, comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [], seen: [], collectives: [], covered: [], views: [] },
 };

@@ -68,6 +68,7 @@ export function recordOf(lines: string[], compiles: Compile[]): CutawayRecord {
     notes: [],
     devices: [],
     seen: [],
+    collectives: [],
     comparison: null,
     verdict: null,
     timings: null,
