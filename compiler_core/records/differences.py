@@ -42,6 +42,20 @@ class Total:
 
 
 @dataclass(slots=True)
+class SourceEdit:
+    """A change of the user's code: lines of a file, and those that take their place."""
+
+    title: str
+    file: str
+    first: int
+    """The number of the first line that is replaced."""
+    removed: list[str]
+    added: list[str]
+    in_cell: bool = True
+    """Whether the file is the cell that ran, not another one that defines what it calls."""
+
+
+@dataclass(slots=True)
 class Comparison:
     """Totals, and the differences at each line for which either run has an entry."""
 
@@ -56,6 +70,8 @@ class Comparison:
     """Objects that both runs used, because they could not be copied."""
     notes: list[str] = field(default_factory=list)
     """Why some numbers of the two sides cannot be compared."""
+    edit: SourceEdit | None = None
+    """The change of the code that was tried in the second run, if that is what differs."""
 
     def of(self, state: State, aspect: Aspect | None = None) -> list[Difference]:
         """Returns the differences in this state, of one aspect or of all."""

@@ -6,9 +6,11 @@
 
 import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { PanelLayout, Widget } from "@lumino/widgets";
+import { type EditableCells, editCell } from "./cell_edits";
 import { type Rendermime, renderWidget } from "./live_widget";
 import { MIME, widgetId } from "./outputs";
 import { PANEL_EVENT } from "./view/app/window_buttons";
+import { type EditRequest, NOTEBOOK_EDIT_EVENT } from "./view/model/widget_model";
 
 const COMMAND = "cutaway:open-panel";
 const PANEL_ID = "cutaway-panel";
@@ -30,7 +32,7 @@ interface App {
 }
 
 interface Notebook extends Widget {
-  content: {
+  content: EditableCells & {
     activeCell: Cell | null;
     activeCellChanged: Signal;
     rendermime: Rendermime;
@@ -48,7 +50,7 @@ interface Outputs {
 }
 
 class ActiveCellPanel extends Widget {
-  private notebook: Notebook | null = null;
+  notebook: Notebook | null = null;
   private outputs: Outputs | null = null;
   private shown: IRenderMime.IMimeModel | null = null;
   /** Counts the explorers that were begun: only the last one is shown. */
@@ -157,6 +159,10 @@ function activate({ commands, shell }: App): void {
     shell.activateById(PANEL_ID);
   };
   commands.addCommand(COMMAND, { label: "Cutaway: Show the Explorer of the Active Cell in a Panel", execute: open });
+  document.body.addEventListener(NOTEBOOK_EDIT_EVENT, (event) => {
+    const notebook = isNotebook(shell.currentWidget) ? shell.currentWidget : panel?.notebook;
+    if (notebook) editCell(notebook.content, event as CustomEvent<EditRequest>);
+  });
   document.body.addEventListener(PANEL_EVENT, () => void commands.execute(COMMAND));
   document.body.dataset.cutawayPanel = "";
 }

@@ -152,6 +152,21 @@ class Explorer(anywidget.AnyWidget):
         """
         self.reruns.experiment(name, item)
 
+    def try_change(self, number: int) -> None:
+        """Runs the cell with a change of its code, and shows that run; `number` is that of one of `changes`, from 0.
+
+        Raises UsageError if the change gives other values, or does not help; it is then not offered.
+        """
+        self.reruns.change(number)
+
+    def changes(self) -> list[str]:
+        """Returns the changes of the code that may remove a problem, each as lines with - and +."""
+        return [
+            "\n".join([f"{edit['file']}:{edit['first']}: {edit['title']}",
+                       *(f"- {line}" for line in edit["removed"]), *(f"+ {line}" for line in edit["added"])])
+            for edit in (each["edit"] for each in self.experiments.get("changes", ()))
+        ]  # fmt: skip
+
     def show_timing_progress(self, text: str, share: float) -> None:
         """Shows that the cell is being timed, before there is a record.
 

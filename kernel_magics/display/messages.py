@@ -6,6 +6,7 @@
                      {"type": "removed"}: no output of the notebook shows the explorer any more;
                      {"type": "time", "forms": ["stock"]}: times the cell, besides its usual forms with these;
                      {"type": "try", "experiment": "guard", "item": "0/0:guards#g1"}: makes an experiment with the cell;
+                     {"type": "try", "experiment": "change", "item": "0"}: tries a change of its code;
                      {"type": "run", "run": 1}: shows the record of an earlier experiment, or of the cell, 0
 
 Each message is checked before ipywidgets handles it.  The page shows content of the notebook's author, which is not
@@ -35,6 +36,9 @@ TIMED_FORMS = ("core", "core:reduce-overhead", "pinned", "stock", *(f"stock:{mod
 """The forms in which a cell can be timed, besides plain PyTorch and as it was compiled."""
 EXPERIMENTS = ("measure", "check", "steps", "memory-curve", "dynamic", "size", "stock", "core", "guard")
 """The experiments that the page may ask for."""
+CHANGE = "change"
+"""The experiment that tries a change of the code; its item is the number of the change."""
+MAX_CHANGES = 1_000
 MAX_RUNS = 20
 """How many runs an explorer keeps: the cell's own, and the latest experiments."""
 _MAX_QUOTED = 60
@@ -80,6 +84,9 @@ def _check_request(content: Any, record: Record | None) -> None:
                 raise InvalidMessage(f"no form is called {_quoted(form)}")
     elif kind == "try":
         _check_fields(content, {"type", "experiment", "item"})
+        if content.get("experiment") == CHANGE:
+            _check_change(content.get("item"))
+            return
         if content.get("experiment") not in EXPERIMENTS:
             raise InvalidMessage(f"no experiment is called {_quoted(content.get('experiment'))}")
         _check_items([content.get("item")], record, "item")
@@ -90,6 +97,12 @@ def _check_request(content: Any, record: Record | None) -> None:
             raise InvalidMessage(f"no run has the number {_quoted(run)}")
     else:
         raise InvalidMessage(f"its content is {_quoted(content)}, neither {CANCEL} nor {REMOVED} nor a request")
+
+
+def _check_change(item: Any) -> None:
+    known = isinstance(item, str) and len(item) < len(str(MAX_CHANGES)) and item.isascii() and item.isdigit()
+    if not known:
+        raise InvalidMessage(f"no change has the number {_quoted(item)}")
 
 
 def _check_fields(given: dict[Any, Any], known: set[str]) -> None:

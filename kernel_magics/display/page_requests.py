@@ -21,6 +21,10 @@ CellTask = Callable[[Sequence[str], Callable[[str, float], None]], None]
 """Runs the cell again as some words say (names of forms, or an experiment), and calls a function with its progress."""
 
 
+class ChangeRefused(UsageError):
+    """A change of the code was tried and is not offered; the message is the whole reason."""
+
+
 class PageRequests:
     """The requests of one explorer.
 
@@ -85,6 +89,8 @@ class PageRequests:
                 self._perform(words)
         except KeyboardInterrupt:
             message = f"Stopped: nothing was {self._done}."
+        except ChangeRefused as refusal:
+            message = str(refusal)
         except UsageError as refusal:
             message = f"Not {self._done}: {refusal}."
         except Exception as error:

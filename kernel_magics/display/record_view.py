@@ -13,7 +13,7 @@ from IPython.core.getipython import get_ipython
 
 from compiler_core.errors import BuildError
 from compiler_core.records import Guard, Record
-from compiler_core.records.differences import Comparison
+from compiler_core.records.differences import Comparison, SourceEdit
 from kernel_magics.display import outputs, summary
 from kernel_magics.display.interrupt import Interrupt
 from kernel_magics.display.page_requests import CellTask
@@ -47,6 +47,12 @@ class Experiments(Protocol):
         **changes: Any,
     ) -> Run:
         """Runs the cell again with other options; UsageError says why it cannot."""
+
+    def changes(self) -> list[tuple[int, SourceEdit]]:
+        """Returns the changes of the code that may remove a problem, each with the number of the problem."""
+
+    def run_changed_code(self, number: int, progress: Callable[[str, float], None]) -> Run:
+        """Tries one of `changes`; UsageError says why it is not offered, or why the cell cannot run again."""
 
     def run(self, name: str, guard: Guard | None, progress: Callable[[str, float], None]) -> Run:
         """Makes an experiment; `guard` is the one that it leaves out.  UsageError says why it cannot be made."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import UsageError
 from compiler_core.records import Guard
+from compiler_core.records.plain import to_plain
 from kernel_magics.display import messages
-from kernel_magics.display.messages import EXPERIMENTS, MAX_RUNS, TIMED_FORMS
+from kernel_magics.display.messages import CHANGE, EXPERIMENTS, MAX_RUNS, TIMED_FORMS
 from kernel_magics.display.page_requests import CellTask, PageRequests
 from kernel_magics.display.record_view import Experiments, Run
 
@@ -68,6 +69,12 @@ class Reruns:
             raise UsageError(_NO_INPUTS)
         self._trying.run([name, item])
 
+    def change(self, number: int) -> None:
+        """Tries a change of the code and shows its run; see `Explorer.try_change`."""
+        if self._trying is None:
+            raise UsageError(_NO_INPUTS)
+        self._trying.run([CHANGE, str(number)])
+
     def add_run(self, made: Run) -> None:
         """Shows another run of the cell, beside its own and those that were made before."""
         if not self._runs:
@@ -94,7 +101,10 @@ class Reruns:
         """Makes an experiment and shows its run; one that was made before is replaced."""
         name, item = words
         assert self._experiments is not None
-        self.add_run(self._experiments.run(name, self._guard(item), progress))
+        if name == CHANGE:
+            self.add_run(self._experiments.run_changed_code(int(item), progress))
+        else:
+            self.add_run(self._experiments.run(name, self._guard(item), progress))
 
     def _guard(self, item: str) -> Guard | None:
         """Returns the guard of the shown record that is this item."""
@@ -127,7 +137,9 @@ class Reruns:
     def _show_experiments(self, shown: int = 0) -> None:
         if self._experiments is not None:
             runs = [run.label for run in self._runs]
-            self._explorer.experiments = {"choices": self._experiments.choices(), "runs": runs, "shown": shown}
+            changes = [{"problem": problem, "edit": to_plain(edit)} for problem, edit in self._experiments.changes()]
+            choices = self._experiments.choices()
+            self._explorer.experiments = {"choices": choices, "changes": changes, "runs": runs, "shown": shown}
 
     def _show_timing(self, running: str, share: float, message: str) -> None:
         self._explorer.timing = {"forms": list(TIMED_FORMS), "running": running, "share": share, "message": message}

@@ -14,17 +14,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.getipython import get_ipython
-
 from compiler_core.errors import UsageError
 from compiler_core.records import Guard, Record
 from compiler_core.records.compare import compare
-from kernel_magics.cell.parse import Unit
+from compiler_core.records.differences import SourceEdit
 from kernel_magics.display.record_view import Run
 from kernel_magics.run.cell_timer import CellTimer
-from kernel_magics.run.request import Request, open_record, request_for, unit_compiler
+from kernel_magics.run.fixes.trial import Fixes
+from kernel_magics.run.request import Request, cell_labels, fresh, open_record, request_for, unit_compiler
 from kernel_magics.run.silenced_output import silenced_output
-from kernel_magics.run.snapshots import RANDOM_NOTE, value_difference
+from kernel_magics.run.snapshots import RANDOM_NOTE, value_difference, values_by_name
 
 if TYPE_CHECKING:
     import torch
@@ -62,6 +61,7 @@ class CellExperiments:
 
     def __init__(self, timer: CellTimer, record: Record) -> None:
         self._timer, self._record, self._request = timer, record, timer.request
+        self._fixes = Fixes(timer, record)
 
     # ---- what can be tried
 
@@ -113,7 +113,15 @@ class CellExperiments:
             if isinstance(value, torch.Tensor) and value.is_leaf and not value.requires_grad and value.dim()
         }
 
+    def changes(self) -> list[tuple[int, SourceEdit]]:
+        """Returns the changes of the code that may remove a problem, each with the number of the problem."""
+        return [(fix.problem, fix.edit) for fix in self._fixes.found]
+
     # ---- trying
+
+    def run_changed_code(self, number: int, progress: Progress) -> Run:
+        """Tries one of `changes`; UsageError says why it is not offered, or why the cell cannot run again."""
+        return self._fixes.run(number, progress)
 
     def run(self, name: str, guard: Guard | None, progress: Progress) -> Run:
         """Makes an experiment; `guard` is the one that it leaves out.  UsageError says why it cannot be made."""
@@ -207,7 +215,7 @@ class CellExperiments:
             with state.preserved(), open_record(request, title) as record:
                 record.source(program.filename, 1, program.source.splitlines())
                 record.notes += program.notes
-                run = program.bind(shell.user_ns, _fresh(unit_compiler(request, record)))
+                run = program.bind(shell.user_ns, fresh(unit_compiler(request, record)))
                 for change, right in zip(changes, expected, strict=True):
                     state.restore()
                     with self._replaced(change):
@@ -245,14 +253,8 @@ class CellExperiments:
         """Returns copies of the tensors that the cell has changed: its value, and those of its names and modules."""
         import torch
 
-        namespace, program = self._timer.shell.user_ns, self._timer.program
-        names = sorted({name for code in (program.skeleton, *program.units) for name in code.co_names})
-        found = {"the value of the cell": value} | {name: namespace.get(name) for name in names}
-        for name, module in list(found.items()):
-            if isinstance(module, torch.nn.Module):
-                tensors = dict(module.named_parameters()) | dict(module.named_buffers())
-                found |= {f"{name}.{key}": tensor for key, tensor in tensors.items()}
-        found |= {f"{name}.grad": _grad(each) for name, each in found.items()}
+        program = self._timer.program
+        found = values_by_name(self._timer.shell.user_ns, (program.skeleton, *program.units), value)
         return {name: each.detach().clone() for name, each in found.items() if isinstance(each, torch.Tensor)}
 
 
@@ -260,17 +262,6 @@ def _names_read(code: types.CodeType) -> set[str]:
     """Returns the global names that code reads, that of nested functions included."""
     own = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     return own.union(*(_names_read(each) for each in code.co_consts if isinstance(each, types.CodeType)))
-
-
-def _grad(value: object) -> object:
-    import torch
-
-    return value.grad if isinstance(value, torch.Tensor) and value.is_leaf else None
-
-
-def _fresh(compile_unit: Callable[[types.FunctionType], Unit]) -> Callable[[types.FunctionType], Unit]:
-    """Compiles copies of units: stock keeps what it compiled by code objects, and the cell's own stay free of it."""
-    return lambda unit: compile_unit(types.FunctionType(unit.__code__.replace(), unit.__globals__))
 
 
 def _differences(found: dict[str, object], expected: dict[str, object]) -> Iterator[tuple[str, str]]:
@@ -284,10 +275,3 @@ def _differences(found: dict[str, object], expected: dict[str, object]) -> Itera
         gradient = f"{name}.grad"
         if how and (gradient not in differing or differing[gradient]):
             yield name, f"{how} (plain PyTorch / this run)"
-
-
-def cell_labels(record: Record) -> dict[str, str]:
-    """Returns the label of each source that is a cell, as tracebacks name it: ``In[3]``."""
-    shell = get_ipython()
-    named = {s.name: shell.compile.format_code_name(s.name) for s in record.sources} if shell else {}
-    return {filename: name[1] for filename, name in named.items() if name}

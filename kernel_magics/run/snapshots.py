@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -167,6 +167,56 @@ def _codes(holder: types.FunctionType | type, namespace: dict[str, Any]) -> list
     held = [holder] if isinstance(holder, types.FunctionType) else vars(holder).values()
     plain = [getattr(each, "__func__", getattr(each, "fget", None) or each) for each in held]
     return [f.__code__ for f in plain if isinstance(f, types.FunctionType) and f.__globals__ is namespace]
+
+
+def plain_values(namespace: Mapping[str, Any], codes: Sequence[types.CodeType], value: object) -> dict[str, object]:
+    """Returns copies of the values of a cell (`values_by_name`) that are tensors, numbers, texts, or contain any."""
+    found = values_by_name(namespace, codes, value)
+    return {name: _plain_copy(each) for name, each in found.items() if _is_plain(each)}
+
+
+def values_by_name(namespace: Mapping[str, Any], codes: Sequence[types.CodeType], value: object) -> dict[str, object]:
+    """Returns the value of a cell, and those of the global names in its code, with modules' state and gradients."""
+    import torch
+
+    names = sorted({name for code in codes for name in code.co_names})
+    found = {"the value of the cell": value} | {name: namespace.get(name) for name in names}
+    for name, module in list(found.items()):
+        if isinstance(module, torch.nn.Module):
+            tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+            found |= {f"{name}.{key}": tensor for key, tensor in tensors.items()}
+    return found | {f"{name}.grad": _grad(each) for name, each in found.items()}
+
+
+def _grad(value: object) -> object:
+    import torch
+
+    return value.grad if isinstance(value, torch.Tensor) and value.is_leaf else None
+
+
+def _is_plain(value: object) -> bool:
+    from torch.utils._pytree import tree_leaves
+
+    return any(isinstance(leaf, _plain_types()) for leaf in tree_leaves(value))
+
+
+def _plain_copy(value: object) -> object:
+    import torch
+    from torch.utils._pytree import tree_map
+
+    def copied(leaf: object) -> object:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+        return leaf if isinstance(leaf, _plain_types()) else type(leaf).__qualname__
+
+    return tree_map(copied, value)
+
+
+def _plain_types() -> tuple[type, ...]:
+    import numpy as np
+    import torch
+
+    return int, float, complex, str, bytes, torch.Tensor, np.generic
 
 
 def value_difference(one: object, other: object) -> str | None:

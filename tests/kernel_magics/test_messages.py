@@ -10,6 +10,7 @@ import pytest
 
 from compiler_core.errors import UsageError
 from compiler_core.records import Artifact, Guard, Record
+from compiler_core.records.differences import SourceEdit
 from kernel_magics.display.explorer import Explorer
 from kernel_magics.display.messages import MAX_ITEMS, MAX_NAME_LENGTH, MAX_PANES, PANES, MessageWarning
 from kernel_magics.display.record_view import Run
@@ -108,6 +109,13 @@ class Tried:
         self.asked.append((name, guard))
         return Run(Record(), name, "engines")
 
+    def changes(self) -> list[tuple[int, SourceEdit]]:
+        return [(0, SourceEdit("a change", "cell.py", 1, ["y = x.cos()"], ["y = x.sin()"]))]
+
+    def run_changed_code(self, number: int, progress: object) -> Run:
+        self.asked.append((f"change {number}", None))
+        return Run(Record(), "changed", "engines")
+
     def run_changed(self, label: str, progress: object, marks: object = (), **changes: object) -> Run:
         raise AssertionError("the page does not ask for this")
 
@@ -128,6 +136,13 @@ def test_experiments_are_made_and_their_runs_stay(explorer: Explorer) -> None:
     assert explorer.shown == ["source", "engines"]
     receive(explorer, custom(type="run", run=0))
     assert (explorer.record, explorer.experiments["shown"]) == (own, 0)
+    receive(explorer, custom(type="try", experiment="change", item="0"))
+    assert (tried.asked[-1], explorer.experiments["runs"][-1]) == (("change 0", None), "changed")
+    assert explorer.changes() == ["cell.py:1: a change\n- y = x.cos()\n+ y = x.sin()"]
+    for number in ("-1", "", "1e3", "99999", None):
+        with pytest.warns(MessageWarning, match="no change has the number"):
+            receive(explorer, custom(type="try", experiment="change", item=number))
+    receive(explorer, custom(type="run", run=0))
     receive(explorer, custom(type="run", run=7))  # there is none
     assert explorer.experiments["shown"] == 0
     with pytest.raises(UsageError, match="no experiment is called 'fast'"):

@@ -314,6 +314,19 @@ def test_20_which_function_is_left_to_python(task: Begin) -> None:
     expect(t.pane("Overview")).to_contain_text("ran as plain Python inside a transform of torch.func (vmap, grad ...)")
 
 
+def test_a_change_is_tried_and_written_into_the_cell(task: Begin) -> None:
+    t = task("numpy")
+    t.click(t.count("graph break"))
+    expect(t.pane("Overview").locator(".change .added")).to_contain_text("x / torch.abs(x).max()")
+    t.click(t.pane("Overview").get_by_role("button", name="Try this change").first)
+    expect(t.pane("Two runs")).to_contain_text("are the same")
+    expect(t.explorer.root.locator(".verdict")).to_contain_text("0 problems")
+    t.pane("Two runs").get_by_role("button", name="Apply to the notebook").click()
+    expect(t.pane("Two runs").locator(".change")).to_contain_text("Written into the cell that defines it")
+    load = t.cell.page.locator(".jp-Notebook .jp-CodeCell").first
+    expect(load.locator(".cm-content")).to_contain_text("return x / torch.abs(x).max()")
+
+
 def test_the_panel_follows_the_active_cell(task: Begin) -> None:
     t = task("train")
     t.click(t.explorer.root.get_by_role("button", name="Panel"))

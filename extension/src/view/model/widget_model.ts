@@ -1,5 +1,7 @@
 /** The widget model that the explorer reads and writes: anywidget's, or one without a kernel. */
 
+import type { SourceEdit } from "./record/record";
+
 interface Traits {
   /** The record as `unpackRecord` reads it; null while the cell compiles. */
   record: unknown;
@@ -54,10 +56,26 @@ export interface Experiments {
     /** Why it cannot be made; empty if it can be. */
     why: string;
   }[];
+  /** Changes of the code that may remove a problem. */
+  changes: {
+    /** The number of the problem in the record. */
+    problem: number;
+    edit: SourceEdit;
+  }[];
   /** The runs that were made, the cell's own first. */
   runs: string[];
   /** Which of them is shown. */
   shown: number;
+}
+
+/** Asks the page to change a cell of the notebook; the extension for JupyterLab listens. */
+export const NOTEBOOK_EDIT_EVENT = "cutaway-edit";
+
+/** The detail of that event. */
+export interface EditRequest {
+  edit: SourceEdit;
+  /** Called with what was done. */
+  answer(text: string): void;
 }
 
 /** The part of anywidget's model interface that the explorer uses. */

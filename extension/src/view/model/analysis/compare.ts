@@ -22,6 +22,7 @@ export function compareCompiles(before: Compile, after: Compile, links: Links): 
     values: null,
     shared: [],
     notes: [],
+    edit: null,
   };
 }
 

@@ -130,6 +130,16 @@ export interface Total {
   after: number | null;
 }
 
+/** A change of the user's code: lines of a file, and those that take their place. */
+export interface SourceEdit {
+  title: string;
+  file: string;
+  first: number;
+  removed: string[];
+  added: string[];
+  in_cell: boolean;
+}
+
 /** Totals, and the differences at each line for which either run has an entry. */
 export interface Comparison {
   before: string;
@@ -139,6 +149,7 @@ export interface Comparison {
   values: { [name: string]: string } | null;
   shared: string[];
   notes: string[];
+  edit: SourceEdit | null;
 }
 
 /** The lines of an item: ``first`` to ``last`` of the artifact's text, counted from 1, both included. */
@@ -674,6 +685,14 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     before: { maybe: "number" },
     after: { maybe: "number" },
   },
+  SourceEdit: {
+    title: "string",
+    file: "string",
+    first: "int",
+    removed: { list: "string" },
+    added: { list: "string" },
+    in_cell: "boolean",
+  },
   Comparison: {
     before: "string",
     after: "string",
@@ -682,6 +701,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     values: { maybe: { map: "string" } },
     shared: { list: "string" },
     notes: { list: "string" },
+    edit: { maybe: { is: "SourceEdit" } },
   },
   Span: {
     key: "string",
@@ -1046,7 +1066,8 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
 export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   StepNote: { item: null },
   Steps: { outcome: "captured", dropped: 0, codes: [], calls: [], values: [], call: [], at: [], pops: [], pushes: [], results: [], stores: [], texts: [], notes: [] },
-  Comparison: { values: null, shared: [], notes: [] },
+  SourceEdit: { in_cell: true },
+  Comparison: { values: null, edit: null, shared: [], notes: [] },
   Node: { shape: null, dtype: null, device: null, bytes: null, module: null, role: null },
   Artifact: { graph: null, spans: [] },
   Event: { end: null, outcome: "running", detail: "" },

@@ -17,6 +17,7 @@ import type {
 } from "../../model/record/record";
 import { frameOf, type State } from "../../model/state";
 import { code, LinkedContent } from "../linked_content";
+import { changeOffer } from "../source_change";
 
 export class Overview extends LinkedContent {
   constructor(state: State) {
@@ -51,6 +52,7 @@ export class Overview extends LinkedContent {
       h("h4", {}, `Recompiled: a guard of ${cause.of} failed`, grade(problem)),
       h("p", {}, code(cause.source), ": expected ", code(cause.expected), ", got ", code(cause.got)),
       ...costAndAdvice(problem),
+      changeOffer(this.state, problem),
       h("p", {}, h("button", { class: "link", onclick: compare }, `Compare with ${cause.of}`)),
     );
     return this.linkTo(block, [cause.line]);
@@ -64,6 +66,7 @@ export class Overview extends LinkedContent {
       h("h4", {}, `Graph break: ${b.kind}`, grade(problem)),
       h("p", {}, b.explanation),
       ...costAndAdvice(problem ?? { advice: b.hint, cost: "" }),
+      changeOffer(this.state, problem),
       ...b.stack.map((line) => this.stackLine(line, b.instruction)),
       ...b.resumes.map((id) => this.resume(id)),
       this.step(b),

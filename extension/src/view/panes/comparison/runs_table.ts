@@ -5,6 +5,7 @@ import { plural } from "../../dom/format";
 import type { Comparison, Difference, ItemId, Total } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell } from "../linked_content";
+import { triedChange } from "../source_change";
 
 const STATES: Difference["state"][] = ["changed", "added", "removed", "same"];
 const MAX_TEXTS = 4;
@@ -18,8 +19,9 @@ export class RunsTable extends LinkedContent {
   ) {
     super(state);
     this.element.classList.add("runs");
-    const { before, after, totals, values, shared, notes } = comparison;
+    const { before, after, totals, values, shared, notes, edit } = comparison;
     this.element.append(
+      ...(edit ? [triedChange(edit)] : []),
       ...(values ? [valuesSummary(values, before, after)] : []),
       ...notes.map((note) => h("p", { class: "block warn" }, note)),
       ...shared.map((name) => h("p", { class: "block warn" }, `Not copied, so both runs used it: ${name}`)),

@@ -1,0 +1,55 @@
+/** Writes a change that was tried into the notebook's cell. */
+
+import type { EditRequest } from "./view/model/widget_model";
+
+/** The part of a notebook that is used here. */
+export interface EditableCells {
+  widgets: readonly EditableCell[];
+  activeCell: object | null;
+}
+
+interface EditableCell {
+  node: HTMLElement;
+  model: {
+    type: string;
+    sharedModel: { getSource(): string; updateSource(start: number, end: number, value: string): void };
+  };
+}
+
+/**
+ * Replaces the lines of a change in the one cell that has them. The explorer's own cell is the one whose output has the
+ * explorer, or, in the panel, the active one.
+ */
+export function editCell({ widgets, activeCell }: EditableCells, event: CustomEvent<EditRequest>): void {
+  const { edit, answer } = event.detail;
+  const { removed, added, first, in_cell } = edit;
+  const target = event.target as Node;
+  const own = widgets.find((cell) => cell.node.contains(target)) ?? widgets.find((cell) => cell === activeCell);
+  const codeCells = widgets.filter(({ model }) => model.type === "code" && model.sharedModel);
+  const cells = in_cell ? codeCells.filter((cell) => cell === own) : codeCells.filter((cell) => cell !== own);
+  const places = cells.flatMap((cell) => {
+    const at = findLines(cell.model.sharedModel.getSource().split("\n"), removed, first - 1);
+    return at < 0 ? [] : [{ cell, at }];
+  });
+  if (places.length !== 1) {
+    answer(
+      places.length ? "Several cells have these lines; nothing was changed." : "The cell has changed since it ran.",
+    );
+    return;
+  }
+  const [{ cell, at }] = places;
+  const lines = cell.model.sharedModel.getSource().split("\n");
+  const start = lines.slice(0, at).join("\n").length + (at ? 1 : 0);
+  cell.model.sharedModel.updateSource(start, start + removed.join("\n").length, added.join("\n"));
+  answer(
+    cell === own ? "Written into the cell; run it again." : "Written into the cell that defines it; run both again.",
+  );
+}
+
+/** Returns the index of consecutive lines: at `likely` if they are there, else where they are only once; else -1. */
+function findLines(lines: string[], wanted: string[], likely: number): number {
+  const isAt = (at: number) => wanted.every((text, i) => lines[at + i]?.trimEnd() === text.trimEnd());
+  if (isAt(likely)) return likely;
+  const found = lines.map((_, at) => at).filter(isAt);
+  return found.length === 1 ? found[0] : -1;
+}
