@@ -18,22 +18,30 @@ Pairs = tuple[tuple[str, str], ...]
 MODES = ("default", "reduce-overhead")
 
 
-PassPoint = Literal["captured", "joint", "forward", "backward"]
-"""Where a graph pass runs: the graph that it changes."""
+PassPoint = Literal["captured", "joint", "forward", "backward", "lowering", "fusion"]
+"""Where a graph pass runs: the graph that it changes, or the stage after the graphs for which it is a rule."""
 
 
 @dataclass(frozen=True)
 class GraphPass:
-    """A function that changes a graph while it is compiled.
+    """A function that changes a graph while it is compiled, or a rule for the stages after the graphs.
 
     Args:
-        function: takes an ``fx.GraphModule`` and changes it in place, or returns another one.
+        function: takes an ``fx.GraphModule`` and changes it in place, or returns another one.  For rules, see below.
         at: the graph that it takes: ``captured`` (the program's calls of PyTorch), ``joint`` (forward and backward as
-            one graph of ATen operators), ``forward`` or ``backward`` (each half, before it becomes kernels).
+            one graph of ATen operators), ``forward`` or ``backward`` (each half, before it becomes kernels); or
+            ``lowering`` or ``fusion`` for a rule.
         name: its name in the record, an identifier; that of the function if empty.
+        operator: for a lowering rule, the operator that it lowers, such as ``aten.tanh.default``.
+
+    A lowering rule takes the body of a loop nest and the operator's arguments, of which each tensor is its element at
+    the current index, and returns the element of the result; ``body.op("mul", x, 2)`` applies an operation.  A fusion
+    rule takes two loop nests (`pipeline.rule_passes.LoopNest`) and returns ``"keep_apart"``, ``"force_fuse"`` (where
+    that is possible), or None to leave the decision to the compiler.
 
     Raises:
-        UsageError: `function` cannot be called, `at` is no such point, or `name` is no identifier.
+        UsageError: `function` cannot be called, `at` is no such point, `name` is no identifier, or a lowering rule, and
+            no other pass, has no operator.
 
     Example::
 
@@ -43,11 +51,17 @@ class GraphPass:
                 gm.graph.erase_node(node)
 
         compiled = compiler_core.compile(model, passes=[GraphPass(drop_dropout, at="captured")])
+
+        def hard_tanh(body, x):
+            return body.op("minimum", body.op("maximum", x, -1.0), 1.0)
+
+        rule = GraphPass(hard_tanh, at="lowering", operator="aten.tanh.default")
     """
 
-    function: Callable[[Any], Any]
+    function: Callable[..., Any]
     at: PassPoint = "captured"
     name: str = ""
+    operator: str = ""
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -59,6 +73,8 @@ class GraphPass:
             object.__setattr__(self, "name", name if name.isidentifier() else "graph_pass")
         if not self.name.isidentifier():
             raise UsageError(f"the name of a graph pass has letters, digits and _ only: {self.name!r}")
+        if bool(self.operator) != (self.at == "lowering"):
+            raise UsageError("a lowering rule, and no other pass, has an operator, such as aten.tanh.default")
 
 
 @dataclass(frozen=True)

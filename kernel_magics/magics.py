@@ -149,7 +149,8 @@ class CutawayMagics(Magics):
 
     @magic_arguments()
     @argument("name", nargs="?", help="the name of the pass")
-    @argument("--at", default="captured", help="the graph that it changes: captured, joint, forward or backward")
+    @argument("--at", default="captured", help="the graph: captured, joint, forward, backward; or lowering, fusion")
+    @argument("--operator", default="", help="for a lowering rule: the operator, such as aten.tanh.default")
     @argument("--remove", metavar="NAME", help="remove a pass")
     @argument("--remove-all", action="store_true", help="remove all passes")
     @line_cell_magic
@@ -158,6 +159,9 @@ class CutawayMagics(Magics):
         """Run this cell, and let %%compile run the function that it defines as a pass over graphs.
 
         The function takes a torch.fx.GraphModule and changes it, or returns another one. %graph_pass lists the passes.
+        With --at lowering --operator OPERATOR it is a rule that lowers an operator to a loop: it takes the loop's body
+        and an element of each argument, and returns one of the result: body.op("mul", x, 2). With --at fusion it takes
+        two loop nests and returns "keep_apart", "force_fuse" or None.
         """
         given = self.graph_pass.parser.parse_args(shlex.split(line))
         if cell is None:
@@ -167,7 +171,7 @@ class CutawayMagics(Magics):
             raise UsageError("%%graph_pass takes the name of the pass: %%graph_pass NAME --at captured")
         parse_or_show_error(self.shell, cell)
         if self.shell.run_cell(cell).success:
-            print_line(graph_passes.add(self.shell, given.name, given.at, cell))
+            print_line(graph_passes.add(self.shell, given.name, given.at, given.operator, cell))
 
     @magic_arguments()
     @argument("--drop-guard", metavar="SOURCE", help="leave out the guards of this source, such as L['x']")

@@ -10,12 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
-
 from compiler_core.api.compiled_function import is_compiled, region_of, with_code
 from compiler_core.api.compiled_module import CompiledModule
 from compiler_core.errors import UsageError
-from compiler_core.stock.cached_compiles import python_function
+from compiler_core.stock.cached_compiles import function_and_self
 from compiler_core.stock.hooks.torch_internals import cache_entries
 
 
@@ -45,21 +43,20 @@ def pin(compiled: Any, compile_id: str | None = None) -> Any:
     if isinstance(compiled, functools.partial):
         return functools.partial(pin(compiled.func, compile_id), *compiled.args, **compiled.keywords)
     if isinstance(compiled, CompiledModule):
-        return functools.partial(pin(compiled._compiled_forward, compile_id), compiled._orig_mod)
+        return types.MethodType(pin(compiled._compiled_forward, compile_id), compiled._orig_mod)
     if isinstance(compiled, types.MethodType):
         return types.MethodType(pin(compiled.__func__, compile_id), compiled.__self__)
     if is_compiled(compiled):
         fn, region = compiled.__wrapped__, region_of(compiled)
         chosen = _chosen(region.installed(), compile_id, getattr(compiled, "__name__", "the function"))
         return _pinned(compiled, fn, chosen, region.wrap_pinned)
-    fn = python_function(compiled)
+    fn, bound = function_and_self(compiled)
     codes = _stock_codes(fn)
     if not codes:
         raise UsageError(f"{fn.__name__} was not made by compiler_core.compile, and torch.compile has no compile of it")
     chosen = _chosen(codes, compile_id, fn.__name__)
     pinned = _pinned(fn, fn, chosen, None)
-    bound = getattr(compiled, "_orig_mod", compiled if isinstance(compiled, torch.nn.Module) else None)
-    return pinned if bound is None else functools.partial(pinned, bound)
+    return types.MethodType(pinned, *bound) if bound else pinned
 
 
 class Code(Protocol):
@@ -125,19 +122,23 @@ class Dispatcher:
 
         dispatcher = compiler_core.Dispatcher(compiled)
         dispatcher.failing_guard(0, x)             # None: compile 0 is right for x
-        with dispatcher.dispatch_to_code(0):
+        with dispatcher.dispatch_to_code(0) as call:
             dispatcher(x)                          # checks no guards
+            call(x)                                # the same, without the dispatcher between
         dispatcher(x)                              # checks them
     """
 
     def __init__(self, compiled: Any) -> None:
-        self._compiled = self._target = compiled
-        function = getattr(compiled, "_compiled_forward", compiled)
+        self._target = compiled
+        function = getattr(compiled, "_compiled_forward", getattr(compiled, "__func__", compiled))
+        self._bound: Any = ()
+        """The module or object that a compiled method is bound to, if any."""
         if is_compiled(function):
             self._function = function.__wrapped__
+            self._bound = [getattr(compiled, name) for name in ("_orig_mod", "__self__") if hasattr(compiled, name)]
             self._codes: list[Code] = list(region_of(function).installed())
         else:
-            self._function = python_function(compiled)
+            self._function, self._bound = function_and_self(compiled)
             self._codes = list(_stock_codes(self._function))
         if not self._codes:
             raise UsageError(f"{self._function.__name__} has no compile yet: call it first")
@@ -149,11 +150,14 @@ class Dispatcher:
         return [code.replacement for code in self._codes]
 
     @contextmanager
-    def dispatch_to_code(self, index: int) -> Iterator[None]:
-        """Within the block, calls run compile `index` without guards; you promise that it is right for them."""
+    def dispatch_to_code(self, index: int) -> Iterator[Callable[..., Any]]:
+        """Within the block, calls run compile `index` without guards; you promise that it is right for them.
+
+        Yields the function that `pin` returns for this compile.
+        """
         before, self._target = self._target, self._pinned[index]
         try:
-            yield
+            yield self._target
         finally:
             self._target = before
 
@@ -162,8 +166,7 @@ class Dispatcher:
 
         None: all hold, and this compile is right for the call.
         """
-        module = getattr(self._compiled, "_orig_mod", None)
-        bound = inspect.signature(self._function).bind(*([] if module is None else [module]), *args, **kwargs)
+        bound = inspect.signature(self._function).bind(*self._bound, *args, **kwargs)
         bound.apply_defaults()
         cells = zip(self._function.__code__.co_freevars, self._function.__closure__ or (), strict=True)
         variables = {**bound.arguments, **{name: cell.cell_contents for name, cell in cells}}

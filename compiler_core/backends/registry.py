@@ -102,7 +102,7 @@ def _inductor(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Co
 
         with immediate_signals():
             run: Any = compile_fx(copy_graph(gm), list(examples))
-        return _with_eager_warnings(_tuple_output(run), gm)
+        return _with_eager_warnings(_tuple_output(run, len(examples)), gm)
 
 
 _EXTERNAL: dict[str, Backend] = {"eager": _eager, "inductor": _inductor}
@@ -116,7 +116,7 @@ def _custom_backend(function: Callable[..., Any]) -> Backend:
         after = _graph_of(result) or given
         if differs(after, gm):
             record_change(compile_, gm, after, f"backend.{name if name.isidentifier() else 'function'}")
-        return _tuple_output(result)
+        return _tuple_output(result, len(examples))
 
     return run
 
@@ -146,8 +146,11 @@ def _with_eager_warnings(call: Call, gm: fx.GraphModule) -> Call:
     return warn_and_call
 
 
-def _tuple_output(function: Callable[..., Any]) -> Call:
-    def call(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(function(*inputs))
+def _tuple_output(function: Callable[..., Any], count: int) -> Call:
+    """Returns `function`, of `count` inputs, with its outputs as a tuple.
 
+    The parameters are written out: CPython calls such functions faster than one of ``*inputs``.
+    """
+    names = ", ".join(f"a{i}" for i in range(count))
+    call: Call = eval(f"lambda {names}: tuple(function({names}))", {"function": function})
     return call

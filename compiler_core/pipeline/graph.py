@@ -3,8 +3,8 @@
     1  trace forward and backward as one joint graph      trace_joint           autograd/joint.py
     2  partition it into a forward and a backward         partition             autograd/partition.py
     then, for each of the two (`compile_kernels`):
-    3  lower ATen operators to loops                      lower                 loops/lower/
-    4  fuse the loops                                     fuse_loops            loops/fuse/
+    3  lower ATen operators to loops                      rules.lower           loops/lower/
+    4  fuse the loops                                     rules.fuse            loops/fuse/
     5  schedule the loops                                 schedule_loops        loops/schedule/
     6  choose block sizes by timing, with `tune=True`     tune                  backends/autotune.py
     7  print the kernels                                  generate              codegen/cpp/, codegen/triton/
@@ -57,10 +57,10 @@ from compiler_core.loops.fuse.horizontal import fuse_horizontally
 from compiler_core.loops.fuse.mix_order_reduction import fuse_mix_order_reductions
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.fuse.rules import fuse
-from compiler_core.loops.lower import lower
 from compiler_core.loops.schedule.multi_pass import split_passes
 from compiler_core.loops.schedule.two_kernel_reduction import split_reductions
 from compiler_core.pipeline.graph_passes import run_passes
+from compiler_core.pipeline.rule_passes import UserRules
 from compiler_core.records import Compile, CudaGraph
 from compiler_core.support.silenced_warnings import silence_warnings, warn_always
 
@@ -188,12 +188,12 @@ def compile_kernels(
     Returns a function that takes the graph's inputs as one list and returns its outputs as a list.  Raises BuildError
     if a tool that builds kernels failed or is missing; the message says what to install.
     """
+    rules = UserRules(which, compile_, options)
     with compile_.step("lower", which) as event:
-        program = lower(gm, which, languages, replayed=options.mode != "default")
+        program = rules.lower(gm, languages)
         event.detail = step_counts(program)
     with compile_.step("fuse", which) as event:
-        requests = FusionRequests(options.keep_apart, options.force_fuse)
-        fused = fuse_loops(program, requests, compile_)
+        fused = rules.fuse(functools.partial(fuse_loops, program, compile_=compile_))
         event.detail = step_counts(fused.program)
     with compile_.step("codegen", which):
         program = schedule_loops(fused.program)
@@ -206,7 +206,7 @@ def compile_kernels(
         plan = memory_plan.plan(program)
         wrapper = print_wrapper(program, codes, plan)
         recorder = KernelRecorder(compile_, which, program)
-        recorder.record_unknown_requests(requests)
+        recorder.record_unknown_requests(FusionRequests(options.keep_apart, options.force_fuse))
         recorder.record_memory_plan(plan)
         recorder.record_kernels(fused, codes, wrapper)
     with compile_.step("build", which):

@@ -3,6 +3,7 @@
     captured             pre_grad_custom_pass
     joint                joint_custom_post_pass
     forward, backward    post_grad_custom_post_pass, which gets both
+    lowering, fusion     see `stock_rule_passes`
 
 The rules are those of `graph_passes`, and a pass must change the graph in place.  It runs on a copy first: if that
 fails, the graph stays as it is and a warning says why.  Inductor keeps no compiled graph on disk while passes are set.
@@ -21,12 +22,14 @@ import torch.fx as fx
 from compiler_core.config import GraphPass
 from compiler_core.errors import GraphPassWarning
 from compiler_core.pipeline.graph_passes import NOT_APPLIED, checked, why_failed
+from compiler_core.pipeline.rule_passes import RULE_POINTS
+from compiler_core.pipeline.stock_rule_passes import stock_rules
 from compiler_core.support.fx_graphs import copy_graph
 
 _HOOKS = {
     "pre_grad_custom_pass": ("captured",),
     "joint_custom_post_pass": ("joint",),
-    "post_grad_custom_post_pass": ("forward", "backward"),
+    "post_grad_custom_post_pass": ("forward", "backward", *RULE_POINTS),
 }
 
 
@@ -43,7 +46,7 @@ def stock_passes(passes: Sequence[GraphPass]) -> Iterator[None]:
         """Runs the passes at one point of Inductor's."""
 
         def __init__(self, points: Sequence[str]) -> None:
-            self._passes = [each for each in passes if each.at in points]
+            self._passes = [each for each in passes if each.at in points and each.at not in RULE_POINTS]
 
         def __call__(self, graph: fx.Graph) -> None:
             is_backward = any(n.name.startswith("tangents") for n in graph.find_nodes(op="placeholder"))
@@ -59,7 +62,7 @@ def stock_passes(passes: Sequence[GraphPass]) -> Iterator[None]:
     cache_log = logging.getLogger("torch._inductor.codecache")
     cache_log.addFilter(_says_more_than_no_cache)
     try:
-        with patch(hooks):
+        with patch(hooks), stock_rules(passes):
             yield
     finally:
         cache_log.removeFilter(_says_more_than_no_cache)

@@ -61,12 +61,22 @@ def already_compiled(fn: Any) -> Record:
 
 def python_function(fn: Any) -> types.FunctionType:
     """Returns the Python function behind a function, method or module; UsageError for anything else."""
-    if isinstance(fn, torch.nn.Module):
-        fn = getattr(fn, "_orig_mod", fn).forward
-    fn = innermost_fn(getattr(fn, "__func__", fn))
-    if not isinstance(fn, types.FunctionType):
+    return function_and_self(fn)[0]
+
+
+def function_and_self(fn: Any) -> tuple[types.FunctionType, tuple[()] | tuple[Any]]:
+    """Returns the Python function behind a function, method or module, and the object that it is bound to, if any.
+
+    Raises:
+        UsageError: `fn` is something else.
+    """
+    bound: tuple[()] | tuple[Any] = ()
+    function = getattr(fn, "_orig_mod", fn).forward if isinstance(fn, torch.nn.Module) else innermost_fn(fn)
+    while isinstance(function, types.MethodType):  # a compiled method is a function around a method
+        bound, function = bound or (function.__self__,), innermost_fn(function.__func__)
+    if not isinstance(function, types.FunctionType):
         raise UsageError(f"this takes a function, a method or an nn.Module, not a {type(fn).__name__}")
-    return fn
+    return function, bound
 
 
 def _compiled_codes(code: types.CodeType, namespace: dict[str, Any]) -> Iterator[tuple[types.CodeType, dict[str, Any]]]:

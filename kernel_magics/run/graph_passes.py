@@ -19,13 +19,13 @@ def registered() -> tuple[GraphPass, ...]:
     return tuple(_passes.values())
 
 
-def add(shell: Any, name: str, at: Any, cell: str) -> str:
+def add(shell: Any, name: str, at: Any, operator: str, cell: str) -> str:
     """Adds the last function that `cell`, which has run, defines; it takes the place of a pass of that name.
 
     Returns what to tell the user.
 
     Raises:
-        UsageError: the cell defines no function, or `at` is no graph at which passes run.
+        UsageError: the cell defines no function, `at` is no graph at which passes run, or there is no such operator.
     """
     functions = [node.name for node in ast.parse(cell).body if isinstance(node, ast.FunctionDef)]
     if not functions:
@@ -33,11 +33,16 @@ def add(shell: Any, name: str, at: Any, cell: str) -> str:
             "%%graph_pass: the cell defines no function; it takes a GraphModule and changes it:  def my_pass(gm): ..."
         )
     try:
-        _passes[name] = GraphPass(shell.user_ns[functions[-1]], at, name)
+        made = GraphPass(shell.user_ns[functions[-1]], at, name, operator)
+        if operator:
+            from compiler_core.pipeline.rule_passes import operator_of
+
+            operator_of(operator)
     except WrongUse as error:
         raise UsageError(str(error)) from None
+    _passes[name] = made
     return (
-        f"Graph pass {name} changes the {at} graph of the %%compile cells that run from now on.\n"
+        f"Graph pass {name} {_what_it_does(made)} of the %%compile cells that run from now on.\n"
         f"%graph_pass --remove {name} removes it."
     )
 
@@ -63,7 +68,13 @@ def _table() -> str:
     """Returns a line for each pass."""
     if not _passes:
         return "No graph passes.  A cell with %%graph_pass NAME --at captured adds one."
-    return "\n".join(f"{each.name}: changes the {each.at} graph" for each in _passes.values())
+    return "\n".join(f"{each.name}: {_what_it_does(each)}" for each in _passes.values())
+
+
+def _what_it_does(graph_pass: GraphPass) -> str:
+    if graph_pass.at == "lowering":
+        return f"lowers {graph_pass.operator} to loops in the graphs"
+    return "decides on fusions" if graph_pass.at == "fusion" else f"changes the {graph_pass.at} graph"
 
 
 def notes(record: Record, passes: tuple[GraphPass, ...]) -> list[str]:
@@ -76,7 +87,14 @@ def notes(record: Record, passes: tuple[GraphPass, ...]) -> list[str]:
     for each in passes if record.compiles else ():
         details = events.get(f"pass {each.name}")
         if details is None:
-            found.append(f"Graph pass {each.name}: there was no {each.at} graph here, so it did not run.")
+            missing = f"no {each.at} graph" if each.at not in ("lowering", "fusion") else "no graph to make kernels of"
+            found.append(f"Graph pass {each.name}: there was {missing} here, so it did not run.")
         elif details == {"changed nothing"}:
-            found.append(f"Graph pass {each.name}: it changed nothing in any {each.at} graph.")
+            found.append(f"Graph pass {each.name}: it changed nothing{_where(each)}.")
     return found
+
+
+def _where(graph_pass: GraphPass) -> str:
+    if graph_pass.at == "lowering":
+        return f": no operation {graph_pass.operator} is left where graphs are lowered, or the loops are the same"
+    return " in any fusion" if graph_pass.at == "fusion" else f" in any {graph_pass.at} graph"

@@ -244,9 +244,19 @@ def test_stock_compiles_can_be_pinned():
     pinned = cc.pin(compiled)
     assert torch.equal(pinned(x), want)
     assert torch.equal(pinned(torch.ones(5)), torch.full((5,), 7.0))
-    module = stock(Scaled())
-    module(x)
-    assert torch.equal(cc.pin(module)(x), x * 2 + 1)
+
+
+@pytest.mark.parametrize("compile_", [cc.compile, stock])
+def test_bound_methods_and_modules_are_pinned_with_what_they_are_bound_to(compile_):
+    x = torch.ones(2)
+    for plain in (Scaled(), Scaled().forward):
+        compiled = compile_(plain)
+        compiled(x)
+        assert torch.equal(cc.pin(compiled)(x), x * 2 + 1)
+        dispatcher = cc.Dispatcher(compiled)
+        assert dispatcher.failing_guard(0, x) is None
+        with dispatcher.dispatch_to_code(0) as call:
+            assert torch.equal(call(x), dispatcher(x))
 
 
 def test_a_stock_compile_with_a_break_cannot_be_pinned():

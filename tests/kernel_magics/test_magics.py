@@ -416,6 +416,23 @@ def no_graph_passes() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_graph_passes")
+def test_rules_of_lowering_and_fusion(magics: InteractiveShell) -> None:
+    hard = "def hard(body, x):\n    return body.op('minimum', body.op('maximum', x, -1.0), 1.0)"
+    _, printed, _ = run(magics, f"%%graph_pass hard --at lowering --operator aten.tanh.default\n{hard}")
+    assert "Graph pass hard lowers aten.tanh.default to loops" in printed
+    run(magics, f"%%graph_pass other --at lowering --operator aten.gelu.default\n{hard}")
+    run(magics, "%%graph_pass apart --at fusion\ndef apart(first, second):\n    return 'keep_apart'")
+    run(magics, "%%compile\ny = (torch.full((9,), 3.0).tanh() * 2).exp()")
+    assert torch.equal(magics.user_ns["y"], torch.full((9,), 2.0).exp())
+    record = kernel_magics.last_record()
+    assert [a.name for a in record.artifacts if a.pane == "passes"] == ["pass.hard.forward", "pass.apart.forward"]
+    assert "Graph pass other: it changed nothing: no operation aten.gelu.default is left" in record.notes[0]
+    assert "apart: decides on fusions" in run(magics, "%graph_pass")[1]
+    _, _, error = run(magics, f"%%graph_pass hard --at lowering --operator aten.tahn.default\n{hard}")
+    assert "there is no operator aten.tahn.default" in error
+
+
+@pytest.mark.usefixtures("no_graph_passes")
 def test_graph_pass(magics: InteractiveShell) -> None:
     _, printed, _ = run(magics, f"%%graph_pass relu_is_abs --at captured\n{RELU_IS_ABS}")
     assert "%graph_pass --remove relu_is_abs removes it" in printed
@@ -450,7 +467,10 @@ def test_graph_pass_of_stock(magics: InteractiveShell) -> None:
     [
         ("%%graph_pass\ndef f(gm): pass", "%%graph_pass takes the name of the pass"),
         ("%%graph_pass f\nx = 1", "the cell defines no function"),
-        ("%%graph_pass f --at loops\ndef f(gm): pass", "captured, joint, forward, backward, not 'loops'"),
+        (
+            "%%graph_pass f --at loops\ndef f(gm): pass",
+            "backward, lowering, fusion, not 'loops'",
+        ),
         ("%%graph_pass f g\ndef f(gm): pass", "unrecognized arguments: g"),
         ("%graph_pass --remove f", "there is no graph pass 'f'; there are: none"),
         ("%graph_pass f", "%%graph_pass starts a cell that defines a pass"),

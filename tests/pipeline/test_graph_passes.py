@@ -250,7 +250,9 @@ def test_a_pass_that_changes_nothing_is_no_artifact() -> None:
 
 
 def test_wrong_use() -> None:
-    with pytest.raises(UsageError, match="a graph pass runs at captured, joint, forward, backward, not 'loops'"):
+    with pytest.raises(
+        UsageError, match="a graph pass runs at captured, joint, forward, backward, lowering, fusion, not 'loops'"
+    ):
         GraphPass(without_dropout, "loops")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="a graph pass is a function that takes a GraphModule, not 3"):
         GraphPass(3)  # type: ignore[arg-type]

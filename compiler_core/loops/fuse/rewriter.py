@@ -39,18 +39,28 @@ class Refusal:
     reason: str
 
 
+Decision = Literal["keep_apart", "force_fuse"]
+
+
 @dataclass(frozen=True)
 class FusionRequests:
-    """What the user asked of fusion (`Options.keep_apart`, `Options.force_fuse`), as pairs of names of graph nodes."""
+    """What the user asked of fusion.
+
+    `keep_apart` and `force_fuse` are pairs of names of graph nodes (`Options.keep_apart`, `Options.force_fuse`); `rule`
+    decides on other pairs (`GraphPass` with ``at="fusion"``).
+    """
 
     keep_apart: tuple[tuple[str, str], ...] = ()
     force_fuse: tuple[tuple[str, str], ...] = ()
+    rule: Callable[[ir.Loops, ir.Loops], Decision | None] | None = None
 
-    def between(self, first: ir.Loops, second: ir.Loops) -> Literal["keep_apart", "force_fuse"] | None:
+    def between(self, first: ir.Loops, second: ir.Loops) -> Decision | None:
         """Returns the request for two loop nests; `keep_apart` takes precedence."""
         if _names_match(self.keep_apart, first, second):
             return "keep_apart"
-        return "force_fuse" if _names_match(self.force_fuse, first, second) else None
+        if _names_match(self.force_fuse, first, second):
+            return "force_fuse"
+        return self.rule(first, second) if self.rule else None
 
 
 def _names_match(pairs: Sequence[tuple[str, str]], first: ir.Loops, second: ir.Loops) -> bool:
@@ -81,7 +91,7 @@ class Pair:
     sources: tuple[ir.Loops, ...]
     """The loop nests of which only `first` reads the results."""
     buffers: dict[str, ir.Buffer]
-    request: Literal["keep_apart", "force_fuse"] | None = None
+    request: Decision | None = None
     """With `keep_apart` no rule is tried; with `force_fuse` rules ignore their limits of size and cost."""
 
 

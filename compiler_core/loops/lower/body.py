@@ -214,6 +214,10 @@ class Body:
         return ir.Loops(self.name, outer, inner, ir.eliminate_dead_code(self._statements))
 
     @property
+    def has_several_results(self) -> bool:
+        return bool(self._others)
+
+    @property
     def is_reduced(self) -> bool:
         """Whether there are inner indices."""
         return bool(self._inner_dims)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable
+import types
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +44,7 @@ from compiler_core.loops.lower.node_facts import (
     unsupported,
     unused_bytes,
 )
-from compiler_core.loops.lower.table import RULES, NotLowered, Operand
+from compiler_core.loops.lower.table import RULES, NotLowered, Operand, Rule, UserRule
 from compiler_core.support import opaque_ops
 from compiler_core.support.fx_graphs import graph_tensors, target_name
 from compiler_core.support.fx_symbols import SizeConverter, SymbolDefinition, hint, is_symbolic
@@ -61,7 +62,13 @@ EMPTY = {aten.empty_like.default, aten.new_empty.default, aten.new_empty_strided
 """Operators that depend only on the shape and the type of their input."""
 
 
-def lower(gm: fx.GraphModule, name: str, languages: ir.Languages = ir.LANGUAGES, replayed: bool = False) -> ir.Program:
+def lower(
+    gm: fx.GraphModule,
+    name: str,
+    languages: ir.Languages = ir.LANGUAGES,
+    replayed: bool = False,
+    user_rules: Mapping[str, UserRule] = types.MappingProxyType({}),
+) -> ir.Program:
     """Lowers a graph to a program.
 
     Arguments:
@@ -69,10 +76,11 @@ def lower(gm: fx.GraphModule, name: str, languages: ir.Languages = ir.LANGUAGES,
         name: the name of the program, ``forward`` or ``backward``.
         languages: the device types that have kernels; operators on other devices become calls.
         replayed: whether the launches of the program may be recorded as a CUDA graph.
+        user_rules: rules of the user by the text of their operator, which come before the usual ones.
 
     Steps that neither a result nor an effect needs are left out.
     """
-    lowering = _GraphLowering(gm, name, languages, replayed)
+    lowering = _GraphLowering(gm, name, languages, replayed, user_rules)
     for node in gm.graph.nodes:
         safe_point()
         try:
@@ -86,8 +94,16 @@ def lower(gm: fx.GraphModule, name: str, languages: ir.Languages = ir.LANGUAGES,
 class _GraphLowering:
     """The program under construction; `env` has the value of each node lowered so far."""
 
-    def __init__(self, gm: fx.GraphModule, name: str, languages: ir.Languages, replayed: bool) -> None:
+    def __init__(
+        self,
+        gm: fx.GraphModule,
+        name: str,
+        languages: ir.Languages,
+        replayed: bool,
+        user_rules: Mapping[str, UserRule],
+    ) -> None:
         self._gm, self._name, self._languages, self._replayed = gm, name, languages, replayed
+        self._user_rules = user_rules
         self._for_gpu = any(tensor.is_cuda for tensor in graph_tensors(gm))
         self._names = {node.name for node in gm.graph.nodes}
         self._numbers = itertools.count()
@@ -165,8 +181,8 @@ class _GraphLowering:
     def _loops(self, node: fx.Node) -> ir.TensorView | list[ir.TensorView] | str:
         """Lowers the node by its rule; returns its results, or why it becomes a call (empty if there is no rule)."""
         target: Any = node.target
-        rule = RULES.get(target)
-        if rule is None:
+        rule, user_rule = RULES.get(target), self._user_rules.get(str(target))
+        if rule is None and user_rule is None:
             return ""
         if is_random(node) and self._name != "forward":
             return "a backward cannot be left to PyTorch once it runs"
@@ -175,24 +191,33 @@ class _GraphLowering:
         why = unsupported(node, self._languages, self._for_gpu, self._sizes)
         if why:
             return why
+        if user_rule is not None:
+            try:
+                return self._loops_by(user_rule.lower, node)
+            except Exception as error:
+                user_rule.failed(error)
+        try:
+            return self._loops_by(rule, node) if rule else ""
+        except NotLowered as why:
+            return str(why)
+
+    def _loops_by(self, rule: Rule, node: fx.Node) -> ir.TensorView | list[ir.TensorView]:
+        """Lowers the node by a rule; raises what the rule raises."""
+        target: Any = node.target
         args: Any = fx.node.map_aggregate(node.args, self._operand)
         kwargs: Any = fx.node.map_aggregate(dict(node.kwargs), self._operand)
         buffer, *others = results = self._results_of(node)
         dims = reductions.REDUCED_DIMS.get(target)
         reduced = (args[0], dims(*args, **kwargs)) if dims else None
         read = {user.args[1] for user in node.users if user.target is operator.getitem and user.users}
-        try:
-            kept = [other if at in read else None for at, other in enumerate(others, 1)]
-            scans = target in reductions.SCANS
-            body = Body(node.name, buffer, self._fresh, origin_of(node), reduced, kept, scans)
-            rule(body, *args, **kwargs)
-        except NotLowered as why:
-            return str(why)
-        self._steps += body.draws
-        for part in (body, *body.updates):
-            loops = part.loops()
+        kept = [other if at in read else None for at, other in enumerate(others, 1)]
+        scans = target in reductions.SCANS
+        body = Body(node.name, buffer, self._fresh, origin_of(node), reduced, kept, scans)
+        rule(body, *args, **kwargs)
+        nests = [part.loops() for part in (body, *body.updates)]
+        for loops in nests:
             ir.check(loops)
-            self._steps.append(loops)
+        self._steps += [*body.draws, *nests]
         self._buffers |= {each.name: each for each in results}
         return [_whole(each) for each in results] if others else _whole(buffer)
 

@@ -18,6 +18,8 @@ import torch
 from compiler_core.loops import ir
 from compiler_core.support.size_expr import Real, Size
 
+Rule = Callable[..., None]
+
 
 class NotLowered(Exception):
     """Raised by a rule for a node that becomes a call of PyTorch's operator; the message is the reason."""
@@ -49,9 +51,16 @@ def refuse_bools(x: Element) -> None:
         raise NotLowered("eager's kernel raises on bools")
 
 
+@dataclass(frozen=True)
+class UserRule:
+    """A lowering rule of the user; `failed` is called with the error if it raised one, and the usual rule is used."""
+
+    lower: Rule
+    failed: Callable[[Exception], None]
+
+
 Number = int | float | bool
 Symbolic = Size | Real
-Rule = Callable[..., None]
 RULES: dict[torch._ops.OpOverload, Rule] = {}
 
 
