@@ -12,6 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from compiler_core.config import Options
 from compiler_core.errors import UsageError
 from compiler_core.loops import ir
+from compiler_core.loops.fuse import rules
 from compiler_core.loops.fuse.rewriter import FusionResult
 from compiler_core.loops.fuse.rules import REFUSALS, fuse
 from compiler_core.loops.ir import Address, affine
@@ -110,13 +111,19 @@ def test_part_of_a_stored_concatenation_is_read_with_one_load(monkeypatch: pytes
         for _ in range(4):
             x, half = x.chunk(2, 1)
             y = F.conv2d(half.contiguous(memory_format=torch.channels_last), weight)
-            x = torch.cat([x, y.relu()], 1).view(2, 2, 4, 5, 5).transpose(1, 2).contiguous().view(2, 8, 5, 5)
+            y = F.batch_norm(y, mean, var).relu()
+            x = torch.cat([x, y], 1).view(2, 2, 4, 5, 5).transpose(1, 2).contiguous().view(2, 8, 5, 5)
         return x
 
     monkeypatch.setattr("compiler_core.loops.fuse.rules.DEVICES_THAT_REPEAT", {"cpu"})
+    monkeypatch.setitem(rules.MAX_RECOMPUTE_COST, "cpu", rules.MAX_RECOMPUTE_COST["cuda"])
     inputs = torch.randn(2, 8, 5, 5), torch.randn(4, 4, 1, 1)
-    for step in kernels(shuffled, *inputs):
+    mean, var = torch.rand(4), torch.rand(4)
+    found = kernels(shuffled, *inputs)
+    for step in found:
         assert sum(bool(s.within) for s in step.body if isinstance(s, ir.Load)) <= 2, step
+    # a unit has two: a copy of its half, and a concatenation that normalises its part
+    assert len(found) == 8
     check(shuffled, *inputs)
 
 
@@ -234,6 +241,18 @@ def test_index_map_that_needs_a_split() -> None:
         0: Address((1, 0)),
         1: Address((0, 1)),
     }
+
+
+def test_index_map_within_a_range_of_two_indices() -> None:
+    # stored as [9, 4] and read at [i0, i1, i2] -> [i0, 4*i1 + i2 - 4] where i1 is 1: a part of a concatenation whose
+    # 8 channels are divided into 2 x 4
+    channel = Address((0, 4, 1), -4)
+    read = Address((4, 4, 1), -4)
+    within = [ir.Range(channel, 4)]
+    rows = affine.solve_index_map(Address((4, 1)), (9, 4), read, (9, 2, 4), within=within)
+    assert rows == {0: Address((1, 0, 0)), 1: channel}
+    assert affine.solve_index_map(Address((4, 1)), (9, 4), read, (9, 2, 4)) is None
+    assert affine.solve_index_map(Address((4, 1)), (9, 3), read, (9, 2, 4), within=within) is None
 
 
 def test_accesses_without_an_index_map() -> None:

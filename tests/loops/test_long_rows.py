@@ -7,7 +7,7 @@ import pytest
 from compiler_core.loops import ir
 from compiler_core.loops.fuse import rules
 from compiler_core.loops.lower import lower
-from compiler_core.loops.schedule.block_sizes import choose_blocks, shape_for_triton
+from compiler_core.loops.schedule.block_sizes import choose_blocks, program_count, shape_for_triton
 from compiler_core.loops.schedule.multi_pass import split_passes
 from compiler_core.loops.schedule.size_rules import DEFAULT_RULES
 from compiler_core.loops.schedule.two_kernel_reduction import split_reductions
@@ -80,3 +80,12 @@ def test_accesses_in_two_orders_get_tiles(rows: str) -> None:
     blocks = choose_blocks(shape_for_triton(loops))
     assert blocks.tiled
     assert min(blocks.i, blocks.j) >= 16
+
+
+@pytest.mark.parametrize(("shape", "least"), [("768", 6), ("12, 64", 6), ("64", 1), ("4096", 32), ("16777216", 16384)])
+def test_few_elements_are_divided_among_programs(shape: str, least: int) -> None:
+    (loops,) = scheduled("aten.exp(x)", x=f"f32[{shape}]")
+    shaped = shape_for_triton(loops)
+    blocks = choose_blocks(shaped)
+    assert program_count(shaped, blocks) == least
+    assert 32 * blocks.num_warps * 4 >= blocks.i * max(blocks.j, 1)

@@ -10,6 +10,7 @@ the index map.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -88,12 +89,41 @@ def _solve_digits(
     positions: Mapping[str, Int],
     within: Sequence[Range],
 ) -> IndexMap | SizeSplit | None:
+    """Returns the index map by digits of `into`, without the narrowing of sizes.
+
+    A digit may also be the address of a range that holds: for ``of = 58 * i + j``, j < 58, and ``into = 58 * i0 +
+    58 * i1 + i2 - 58`` within ``0 <= 58 * i1 + i2 - 58 < 58``, i is i0 and j is that address, although 58 * i1 taken
+    alone is a multiple of i's radix.
+    """
     digits = sorted(((s, n, k) for k, (s, n) in enumerate(zip(of.strides, sizes, strict=True)) if s), reverse=True)
     if of.values or not _is_injective(digits):
         return None
-    columns = [_mixed_radix_digits(stride, digits) for stride in into.strides]
-    values = {name: _mixed_radix_digits(factor, digits) for name, factor in into.values}
-    offsets = _mixed_radix_digits(into.offset - of.offset, digits)
+    rest = replace(into, offset=into.offset - of.offset)
+    rows = _digit_rows(digits, rest, into_sizes, positions, within)
+    if rows is None:
+        for (stride, size, k), (address, limit) in itertools.product(digits, within):
+            others = [digit for digit in digits if digit[2] != k]
+            if limit <= size and others:
+                known = _digit_rows(others, rest + address * -stride, into_sizes, positions, within)
+                if isinstance(known, dict):
+                    return known | {k: address}
+    return rows
+
+
+def _digit_rows(
+    digits: Sequence[tuple[Int, Int, int]],
+    into: Address,
+    into_sizes: Sequence[Int],
+    positions: Mapping[str, Int],
+    within: Sequence[Range],
+) -> IndexMap | SizeSplit | None:
+    """Returns `into` as one address for each of the digits ``(stride, size, number)``, each smaller than its size."""
+    try:
+        columns = [_mixed_radix_digits(stride, digits) for stride in into.strides]
+        values = {name: _mixed_radix_digits(factor, digits) for name, factor in into.values}
+        offsets = _mixed_radix_digits(into.offset, digits)
+    except Undecided:
+        return None
     rows: IndexMap = {}
     for _, n, k in digits:
         found = {name: column[k] for name, column in values.items() if column[k]}

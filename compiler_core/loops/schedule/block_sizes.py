@@ -128,8 +128,11 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
     rules = size_rules.current_rules()
     outer = _next_power_of_2(_planned_size(loops.outer_numel))
     if not loops.inner:
+        if _are_few(loops.outer_numel):
+            i = min(outer, rules.small_block)
+            return Blocks(i, 0, max(1, i // 32))
         i = min(outer, rules.block)
-        return Blocks(i, 0, max(1, min(4, i // 128)))
+        return Blocks(i, 0, max(1, i // rules.warp_elements))
     inner = _next_power_of_2(_planned_size(loops.inner_numel))
     if loops.column_stores:  # each program accumulates whole rows
         i = max(1, min(_next_power_of_2(hint(loops.outer[-1])), rules.block // inner))
@@ -142,7 +145,10 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
         else:
             j = min(inner, rules.tile) if across else min(rules.block, _power_of_2_divisor(loops.inner[-1]))
             i = min(outer, rules.tile if across else max(1, rules.block // j))
-        return Blocks(i, j, max(1, i * j // (512 if across else 256)), tiled=True)
+        if _are_few(loops.outer_numel * loops.inner_numel):
+            i = min(i, max(1, rules.small_block // j))
+            return Blocks(i, j, max(1, i * j // 32), tiled=True)
+        return Blocks(i, j, max(1, i * j // (512 if across else rules.warp_elements)), tiled=True)
     if has_strided_rows(loops):
         i = min(outer, rules.strided_row_bytes // smallest_element_bytes(loops))
         if -(-outer // i) < rules.few_programs and sum(bool(sweep.inner) for sweep in ir.sweeps(loops)) > 1:
@@ -190,6 +196,11 @@ def smallest_element_bytes(loops: ir.Loops) -> int:
 def _planned_size(numel: Int) -> int:
     """Returns the number of elements to choose blocks for: a symbolic one may have been small at capture only."""
     return numel if isinstance(numel, int) else max(hint(numel), size_rules.current_rules().min_symbolic_size)
+
+
+def _are_few(numel: Int) -> bool:
+    """Whether a kernel has few elements at each call; a symbolic number may be larger at the next."""
+    return isinstance(numel, int) and numel <= size_rules.current_rules().few_elements
 
 
 def _is_contiguous_across(loops: ir.Loops) -> bool:

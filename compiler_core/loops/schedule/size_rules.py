@@ -26,7 +26,7 @@ class MixOrderLimits:
     """Matrices of fewer elements are read twice at no extra cost."""
     min_concurrent_elements: int = 0
     """The least number of elements that all programs together process at a time; with fewer, memory latency shows."""
-    few_elements: int = 1 << 20
+    few_elements: int = 4096 << 20
     """That latency costs more than a second kernel only if the matrix has more than so many elements."""
 
 
@@ -63,6 +63,12 @@ class SizeRules:
     # -- block sizes (`block_sizes`)
     block: int = 1024
     """The elements that a program processes at a time, if nothing is reduced or rows are short."""
+    warp_elements: int = 128
+    """The elements that a warp processes at a time, if nothing is reduced: four for each thread."""
+    few_elements: int = 4096
+    """A kernel of so few elements takes as long as one element takes: each thread processes one."""
+    small_block: int = 128
+    """The elements that a program processes if there are so few."""
     tile: int = 64
     """The side of a tile, if accesses are contiguous in two different indices."""
     strided_row_bytes: int = 64

@@ -37,6 +37,7 @@ _blocks = functools.partial(
     max_whole_row=8,
     row_part=8,
     few_programs=2,
+    few_elements=0,
 )
 _in_parts: dict[str, Any] = {
     "enough_programs": 1 << 30,
