@@ -175,6 +175,10 @@ class CutawayMagics(Magics):
 
     @magic_arguments()
     @argument("--drop-guard", metavar="SOURCE", help="leave out the guards of this source, such as L['x']")
+    @argument(
+        "--split", metavar="KERNEL", action="append", help="make a kernel of each operation of this one, and time"
+    )
+    @argument("--join", metavar="A,B", action="append", help="make two kernels one where that is possible, and time")
     @argument("--mark-dynamic", metavar="NAME:DIM", action="append", help="make this size of a tensor symbolic")
     @options.with_options
     @line_magic

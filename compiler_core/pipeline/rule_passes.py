@@ -41,6 +41,8 @@ CHANGED, SAME, FAILED = "changed the program", "changed nothing", "failed"
 class LoopNest:
     """What a fusion rule knows of a loop nest."""
 
+    graph: str
+    """``forward`` or ``backward``."""
     name: str
     nodes: frozenset[str]
     """The names of the graph nodes that it computes."""
@@ -120,12 +122,16 @@ class UserRules:
             answer = earlier(first, second) if earlier else None
             if answer is None and rule.name not in self._failed:
                 try:
-                    answer = checked_decision(rule.function(_shown(first), _shown(second)))
+                    answer = checked_decision(rule.function(self._shown(first), self._shown(second)))
                 except Exception as error:
                     failed(error)
             return answer
 
         return decide
+
+    def _shown(self, loops: ir.Loops) -> LoopNest:
+        nodes, accesses = frozenset(node_names(loops)), (tuple(loops.reads), tuple(loops.writes))
+        return LoopNest(self._which, loops.name, nodes, loops.outer, loops.inner, *accesses)
 
 
 def checked_decision(answer: Any) -> Decision | None:
@@ -151,12 +157,6 @@ def operator_of(name: str) -> torch._ops.OpOverload:
     if not isinstance(found, torch._ops.OpOverload):
         raise UsageError(f"there is no operator {name}; the name of one is such as aten.tanh.default")
     return found
-
-
-def _shown(loops: ir.Loops) -> LoopNest:
-    return LoopNest(
-        loops.name, frozenset(node_names(loops)), loops.outer, loops.inner, tuple(loops.reads), tuple(loops.writes)
-    )
 
 
 def _pointwise(function: Callable[..., Any]) -> Callable[..., None]:

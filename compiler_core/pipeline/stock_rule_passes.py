@@ -149,7 +149,10 @@ def _choices(rules: Sequence[GraphPass]) -> Any:
 
 def _nest(node: Any) -> LoopNest:
     """Returns what a rule may know of a node of Inductor's scheduler."""
+    from torch._inductor.virtualized import V
+
     nodes = {origin.name for each in node.get_nodes() if each.node for origin in each.node.get_origins()}
     outer, inner = (tuple(each) if isinstance(each, (tuple, list)) else (each,) for each in node.group[1])
     reads = tuple(dep.name for dep in node.read_writes.reads)
-    return LoopNest(node.get_name(), frozenset(nodes), outer, inner, reads, tuple(node.get_buffer_names()))
+    graph = "backward" if V.graph.is_backward else "forward"
+    return LoopNest(graph, node.get_name(), frozenset(nodes), outer, inner, reads, tuple(node.get_buffer_names()))

@@ -48,6 +48,9 @@ class Experiments(Protocol):
     ) -> Run:
         """Runs the cell again with other options; UsageError says why it cannot."""
 
+    def time_kernels(self, record: Record, notes: Sequence[str]) -> None:
+        """Times the kernels of the cell's record and of another run, and compares them again; `notes` are added."""
+
     def changes(self) -> list[tuple[int, SourceEdit]]:
         """Returns the changes of the code that may remove a problem, each with the number of the problem."""
 

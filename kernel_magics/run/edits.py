@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -35,7 +37,7 @@ def text(id: str) -> str:
     """Returns the text of a kernel or graph of the last cell; UsageError if there is none."""
     from compiler_core.api.steer.editing import editable_text
 
-    with _WrongUseShown():
+    with wrong_use_shown():
         return editable_text(_view().record, id)
 
 
@@ -50,7 +52,7 @@ def try_and_use(id: str, text: str, force: bool) -> str:
     from compiler_core.api.steer.editing import try_edit
 
     view = _view()
-    with _WrongUseShown():
+    with wrong_use_shown():
         edit = try_edit(view.record, id, text, _kernels)
     lines = [str(edit.trial)]
     if edit.trial.fault or not (edit.trial.is_right or force):
@@ -133,12 +135,10 @@ def notes(record: Record, used: tuple[KernelEdit, ...]) -> list[str]:
     return found
 
 
-class _WrongUseShown:
-    """Shows a wrong request as IPython shows its own, without a traceback."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, WrongUse):
-            raise UsageError(str(error)) from None
+@contextmanager
+def wrong_use_shown() -> Iterator[None]:
+    """Within the block, a wrong request is shown as IPython shows its own, without a traceback."""
+    try:
+        yield
+    except WrongUse as error:
+        raise UsageError(str(error)) from None

@@ -148,6 +148,18 @@ class CellExperiments:
         with self._marked(marks):
             return Run(self._run_again(request, label, progress, another_size=False), label, "engines")
 
+    def time_kernels(self, record: Record, notes: Sequence[str]) -> None:
+        """Times the kernels of the cell's record and of another run, and compares them again; `notes` are added."""
+        from compiler_core.api.measure import measure
+
+        for each in (self._record, record):
+            if each.engine == "core" and not any(kernel.time_ns for c in each.compiles for kernel in c.kernels):
+                measure(each)
+        before = record.comparison
+        record.comparison = compare(self._record, record)
+        if before is not None:
+            record.comparison.values, record.comparison.notes = before.values, [*before.notes, *notes]
+
     @contextmanager
     def _marked(self, marks: Sequence[tuple[str, int]]) -> Iterator[None]:
         """Context manager in which sizes of tensors are marked as symbolic."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import typing
 from typing import Any
 
 from IPython.core.error import UsageError
 
-from compiler_core.errors import UsageError as WrongUse
+from compiler_core.config import GraphPass
+from compiler_core.records import Record
 from compiler_core.records.differences import Comparison
 from kernel_magics.display.record_view import RecordView
+from kernel_magics.run.edits import wrong_use_shown
 from kernel_magics.run.request import Request
 
 
@@ -20,25 +23,43 @@ def what_if(request: Request, default: Request, given: argparse.Namespace) -> st
     Raises:
         UsageError: nothing is changed, or the cell cannot run again.
     """
+    from compiler_core.api.steer.what_if import notes_of_rules
+
     view = RecordView.latest
-    if view is None or view.experiments is None:
+    if view is None or view.experiments is None or view.record is None:
         raise UsageError("no cell was compiled yet that can run again; run one with %%compile")
     changes = _changes(request, default)
+    is_timed = changes.pop("measure", False) or given.split or given.join
     words = [f"{name.replace('_', '-')} {_shown(value)}".strip() for name, value in changes.items()]
     if given.drop_guard:
         changes["dropped_guard"] = _guard(view, given.drop_guard)
         words.append(f"without the guards of {given.drop_guard}")
+    with wrong_use_shown():
+        rules = _fusion_rules(view.record, given)
+    if rules:
+        changes["passes"] = (*request.passes, *rules)
+    words += [f"{kernel} split" for kernel in given.split or ()] + [f"{pair} joined" for pair in given.join or ()]
     marks = tuple(map(_mark, given.mark_dynamic or ()))
     words += [f"{name}.shape[{dim}] dynamic" for name, dim in marks]
-    if not words:
+    if not words and not is_timed:
         raise UsageError("%what_if takes what is changed: --dynamic, --memory-budget 0.5, --keep-apart A,B ...")
-    try:
+    with wrong_use_shown():
         run = view.experiments.run_changed(", ".join(words), lambda text, share: None, marks, **changes)
-    except WrongUse as error:
-        raise UsageError(str(error)) from None
+    if is_timed:
+        view.experiments.time_kernels(run.record, notes_of_rules(run.record, rules))
     view.show_run(run)
     assert isinstance(run.record.comparison, Comparison)
     return run.record.comparison.changes()
+
+
+def _fusion_rules(record: Record, given: argparse.Namespace) -> tuple[GraphPass, ...]:
+    """Returns the rules of fusion that split and join kernels of a record."""
+    from compiler_core.api.steer.what_if import fusion_rules
+
+    pairs = [tuple(text.split(",")) for text in given.join or ()]
+    if wrong := [pair for pair in pairs if len(pair) != 2 or not all(pair)]:
+        raise UsageError(f"--join takes two kernels, as in forward_0,forward_1, not {','.join(wrong[0])}")
+    return fusion_rules(record, given.split or (), typing.cast(list[tuple[str, str]], pairs))
 
 
 def _changes(request: Request, default: Request) -> dict[str, Any]:

@@ -36,6 +36,8 @@ def shell(magics: InteractiveShell) -> InteractiveShell:
         ("--keep-apart mul,tanh", "kernel changed, line 2"),
         ("--backend aot_eager", "kernel removed"),
         ("--drop-guard G['w']", "without the guards of G"),
+        ("--split forward_0", "kernel microseconds"),
+        ("--join forward_0,forward_0", "note: join_forward_0_forward_0 changed nothing: a kernel of both"),
     ],
 )
 def test_what_changes_is_printed(shell: InteractiveShell, options: str, changed: str) -> None:
@@ -56,6 +58,9 @@ def test_what_changes_is_printed(shell: InteractiveShell, options: str, changed:
         ("%what_if --drop-guard nothing", "there is no guard of nothing; there are those of"),
         ("%what_if --mark-dynamic y:7", "y is no tensor with a dimension 7"),
         ("%what_if --mark-dynamic y", "such as x:0"),
+        ("%what_if --split nothing", "there is no kernel nothing; there are forward_0, backward_0"),
+        ("%what_if --join forward_0", "--join takes two kernels, as in forward_0,forward_1, not forward_0"),
+        ("%what_if --join forward_0,backward_0", "forward_0 and backward_0 are in different graphs"),
     ],
 )
 def test_a_wrong_request_says_what_is_right(shell: InteractiveShell, line: str, message: str) -> None:
@@ -77,3 +82,20 @@ def test_what_if_of_a_function() -> None:
     assert "nothing else changed" in same.changes()
     with pytest.raises(UsageError, match="no guard of y; there are those of"):
         compiler_core.what_if(f, x, drop_guard="y")
+
+
+def test_kernels_split_and_joined_by_name() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.sin().tanh().exp()
+
+    x = torch.ones(40)
+    split = compiler_core.what_if(f, x, split=["forward_0"])
+    assert [(t.before, t.after) for t in split.totals if t.name == "kernels"] == [(1, 3)]
+    assert "kernel microseconds" in split.changes()
+    joined = compiler_core.what_if(
+        lambda x, y: x.exp().sin().tanh()[:, None] * y, x, torch.ones(40, 500), join=[("forward_0", "forward_1")]
+    )
+    assert [(t.before, t.after) for t in joined.totals if t.name == "kernels"] == [(2, 1)]
+    assert joined.values == {}
+    with pytest.raises(UsageError, match="there is no kernel forward_3; there are forward_0"):
+        compiler_core.what_if(f, x, split=["forward_3"])

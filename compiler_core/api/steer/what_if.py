@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from compiler_core.api.compile import compile as compile_
+from compiler_core.api.measure import measure
 from compiler_core.api.recording import record
 from compiler_core.api.testing import difference
+from compiler_core.config import GraphPass
 from compiler_core.errors import UsageError
+from compiler_core.loops.fuse.rewriter import Decision
+from compiler_core.pipeline.rule_passes import CHANGED, LoopNest
 from compiler_core.records import Guard, Record
 from compiler_core.records.compare import compare
 from compiler_core.records.differences import Comparison
@@ -24,6 +29,8 @@ def what_if(
     before: Mapping[str, Any] | None = None,
     drop_guard: str | None = None,
     mark_dynamic: Sequence[tuple[torch.Tensor, int]] = (),
+    split: Sequence[str] = (),
+    join: Sequence[tuple[str, str]] = (),
     **changes: Any,
 ) -> Comparison:
     """Compiles a call, compiles it again with something changed, and returns the comparison of both.
@@ -37,11 +44,13 @@ def what_if(
         before: the options of the first compile, as for `compile`.
         drop_guard: the source whose guards are left out, such as ``L['x']``.
         mark_dynamic: tensors and dimensions whose size is symbolic.
+        split: kernels of the first compile whose operations become a kernel each, such as ``forward_0``.
+        join: pairs of kernels that become one where that is possible.  With `split` or `join`, kernels are timed.
         changes: the options that change: ``memory_budget=0.5``, ``keep_apart=[("mul", "tanh")]``, ``dynamic=True``,
             ``backend="aot_eager"``, ``target="sm_90"``, ``tune=True`` ...
 
     Raises:
-        UsageError: an option is wrong, or there is no guard of that source.
+        UsageError: an option is wrong, or there is no guard of that source, or no kernel of that name.
 
     Example::
 
@@ -50,6 +59,8 @@ def what_if(
     options = dict(before or {})
     first, right = _compiled("before", fn, args, options)
     options |= changes
+    rules = fusion_rules(first, split, join)
+    options["passes"] = (*options.get("passes", ()), *rules)
     if drop_guard is not None:
         sources = {guard.source for each in first.compiles for guard in each.guards}
         if drop_guard not in sources:
@@ -62,10 +73,73 @@ def what_if(
     finally:
         for tensor, _ in mark_dynamic:
             remove_marks(tensor)
+    if rules:
+        measure(first)
+        measure(second)
     comparison = compare(first, second)
+    comparison.notes += notes_of_rules(second, rules)
     how = difference(found, right, TOLERANCE)
     comparison.values = {"the result": how.removeprefix(": ")} if how else {}
     return comparison
+
+
+def fusion_rules(record: Record, split: Sequence[str], join: Sequence[tuple[str, str]]) -> tuple[GraphPass, ...]:
+    """Returns rules of fusion that split kernels of a record into their operations, and join pairs of kernels.
+
+    Raises:
+        UsageError: there is no such kernel of the compiler, or one to split has a single operation.
+    """
+    rules = []
+    for name in split:
+        graph, nodes = _kernel(record, name)
+        if len(nodes) < 2:
+            raise UsageError(f"{name} has one operation, so there is nothing to split")
+        rules.append(GraphPass(_Between(graph, nodes, nodes, "keep_apart"), "fusion", f"split_{name}"))
+    for first, second in join:
+        (graph, one), (other_graph, other) = _kernel(record, first), _kernel(record, second)
+        if graph != other_graph:
+            raise UsageError(f"{first} and {second} are in different graphs")
+        rules.append(GraphPass(_Between(graph, one, other, "force_fuse"), "fusion", f"join_{first}_{second}"))
+    return tuple(rules)
+
+
+@dataclass(frozen=True)
+class _Between:
+    """A rule of fusion: the decision on loop nests of which one has nodes of `one` and the other nodes of `other`."""
+
+    graph: str
+    one: frozenset[str]
+    other: frozenset[str]
+    decision: Decision
+
+    def __call__(self, first: LoopNest, second: LoopNest) -> Decision | None:
+        if first.graph != self.graph:
+            return None
+        sides = ((first.nodes, second.nodes), (second.nodes, first.nodes))
+        return self.decision if any(a & self.one and b & self.other for a, b in sides) else None
+
+
+def notes_of_rules(record: Record, rules: Sequence[GraphPass]) -> list[str]:
+    """Returns a note for each of the rules that changed nothing."""
+    useful = {event.name for c in record.compiles for event in c.events if event.detail == CHANGED}
+    return [
+        f"{each.name} changed nothing: a kernel of both is not possible, or there is one already"
+        for each in rules
+        if f"pass {each.name}" not in useful
+    ]
+
+
+def _kernel(record: Record, name: str) -> tuple[str, frozenset[str]]:
+    """Returns the graph of a kernel, and the names of the nodes that it computes."""
+    names: list[str] = []
+    for each in record.compiles:
+        for kernel in (kernel for kernel in each.kernels if kernel.language != "extern"):
+            names.append(kernel.name)
+            if kernel.name == name:
+                made, graph = f"{each.id}:{kernel.graph}.loops#{name}", f"{each.id}:{kernel.graph}#"
+                sources = [item for edge in each.edges if edge.made == made for item in edge.sources]
+                return kernel.graph, frozenset(item.removeprefix(graph) for item in sources if item.startswith(graph))
+    raise UsageError(f"there is no kernel {name}; there are {', '.join(names) or 'none'}")
 
 
 def without_guards_of(source: str) -> Callable[[list[Guard]], list[bool]]:
