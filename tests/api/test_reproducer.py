@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
+import random
+import re
+import runpy
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import compiler_core
 from compiler_core.errors import CompilerBug, UsageError
-from compiler_core.pipeline import graph as pipeline
+from compiler_core.pipeline import rule_passes
 
 pytestmark = pytest.mark.usefixtures("fresh_stock")
+
+SCALE = 3
 
 
 def model(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -59,7 +67,7 @@ def test_a_wrong_value_of_stock(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_compile_that_fails(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    lower = pipeline.lower  # type: ignore[attr-defined]
+    lower = rule_passes.lower  # type: ignore[attr-defined]
 
     def fails_at_softmax(gm: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         if any("exp.default" in str(node.target) for node in gm.graph.nodes):
@@ -68,7 +76,7 @@ def test_a_compile_that_fails(
 
     monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path))
     with monkeypatch.context() as planted:
-        planted.setattr(pipeline, "lower", fails_at_softmax)
+        planted.setattr(rule_passes, "lower", fails_at_softmax)
         text = compiler_core.reproducer(model, *arguments())
     assert len(calls(text)) == 1
     assert "softmax" in calls(text)[0]
@@ -96,3 +104,105 @@ def test_a_fault_that_needs_the_very_values() -> None:
 def test_a_call_without_a_fault() -> None:
     with pytest.raises(UsageError, match="none of the 1 graphs of this call shows a fault"):
         compiler_core.reproducer(model, *arguments(), backend="eager")
+
+
+# ---------------------------------------------------------------- slow kernels and crashes
+
+
+def test_a_slow_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    def sleeps_at_a_sine(gm: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+        has_sine = any("sin" in str(node.target) for node in gm.graph.nodes)
+
+        def run(*inputs: Any) -> Any:
+            time.sleep(0.005 if has_sine else 0)
+            return gm.forward(*inputs)
+
+        return run
+
+    torch._dynamo.register_backend(sleeps_at_a_sine, name="slow_for_a_test")
+    text = compiler_core.reproducer(model, *arguments(), of="slow", engine="torch", backend="slow_for_a_test")
+    assert [line.partition(" = ")[2] for line in calls(text)] == ["h.sin()"]
+    exec(compile(text, "slow.py", "exec"), {"__name__": "__main__"})
+    plain, compiled = (float(line.split()[-2]) for line in capsys.readouterr().out.splitlines())
+    assert compiled > plain + 0.002
+
+
+@pytest.mark.sweep
+def test_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, torch\n"
+        "def crashes(gm, _):\n"
+        "    return os.abort if 'cos' in gm.code else gm.forward\n"
+        "torch._dynamo.register_backend(crashes, name='crashing_for_a_test')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    text = compiler_core.reproducer(
+        lambda x: x.sin().cos() + 1, torch.ones(4), of="crash", engine="torch", backend="crashing_for_a_test"
+    )
+    assert [line.partition(" = ")[2] for line in calls(text)] == ["sin.cos()"]
+
+
+# ---------------------------------------------------------------- graph breaks
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    y = x * SCALE + math.pi
+    print("called")
+    return y
+
+
+def breaking(x: torch.Tensor, w: torch.Tensor, times: int) -> torch.Tensor:
+    h = torch.relu(x @ w)
+    for i in range(times):
+        h = h + i
+    h = scaled(h)
+    if h.sum() > 0:
+        h = h * 2
+    return h.mean()
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 4), nn.ReLU())
+        self.limit, self.weight = 100, nn.Parameter(torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.layers(x) * self.weight
+        if y.max() > self.limit:
+            y = -y
+        return y.sum() + 1
+
+
+@pytest.mark.parametrize(("engine", "kind"), [("core", "print (print())"), ("torch", "Failed to trace builtin")])
+def test_a_break_in_a_function(engine: Any, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    x, w, times = *arguments(), 3
+    text = compiler_core.reproducer(breaking, x, w, times, of="break", engine=engine)
+    assert text.startswith(f'"""A graph break of {"Cutaway" if engine == "core" else "torch.compile"}: {kind}')
+    program = text.partition("def inputs")[0]
+    assert "def scaled(x):\n    print('called')\n" in program
+    assert not re.search(r"SCALE|math|for i|mean|if h", program)
+    assert "random_tensor((1, 1), (1, 1), torch.float32, 'cpu')" in text
+    exec(compile(text, "broken.py", "exec"), {"__name__": "__main__"})
+    assert kind in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("engine", ["core", "torch"])
+def test_a_break_in_a_module(engine: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = compiler_core.reproducer(Branching(), torch.randn(8, 16), of="break", engine=engine)
+    assert "y.max() > self.limit" in text
+    assert "y.sum()" not in text
+    (tmp_path / "broken.py").write_text(text)
+    runpy.run_path(str(tmp_path / "broken.py"), run_name="__main__")
+    assert "data-dependent branch" in capsys.readouterr().out.lower()
+
+
+def test_what_has_no_break_or_no_text() -> None:
+    with pytest.raises(UsageError, match="the call has no graph break"):
+        compiler_core.reproducer(model, *arguments(), of="break")
+    with pytest.raises(UsageError, match="a Random cannot be written as Python text"):
+        compiler_core.reproducer(drawing, torch.ones(2), random.Random(0), of="break")
+
+
+def drawing(x: Any, generator: Any) -> Any:
+    return x * generator.random() if x.sum() > 0 else x

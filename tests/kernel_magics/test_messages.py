@@ -119,6 +119,9 @@ class Tried:
     def run_changed(self, label: str, progress: object, marks: object = (), **changes: object) -> Run:
         raise AssertionError("the page does not ask for this")
 
+    def time_kernels(self, record: Record, notes: object) -> None:
+        raise AssertionError("the page does not ask for this")
+
 
 def test_experiments_are_made_and_their_runs_stay(explorer: Explorer) -> None:
     own, tried = explorer.record, Tried()

@@ -1,4 +1,7 @@
-"""Writes a stand-alone file that shows a fault of a compiler: a graph with few nodes and small inputs."""
+"""Writes a stand-alone file that shows a fault of a compiler: a graph with few nodes and small inputs.
+
+`break_reproducer` does the same for a graph break, with the user's functions in place of a graph.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,25 @@ import contextlib
 import inspect
 import io
 import logging
+import subprocess
+import sys
+import tempfile
+import textwrap
 import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import torch.fx as fx
 from torch._functorch.fx_minifier import minifier
+from torch.utils.benchmark import Timer
 
 from compiler_core.api.accuracy import relative_error
 from compiler_core.api.compile import compile as compile_
 from compiler_core.api.recording import record
+from compiler_core.api.steer.break_reproducer import Engine, break_reproducer
 from compiler_core.api.steer.graph_trial import graph_function
 from compiler_core.api.steer.kernel_trial import tolerance
 from compiler_core.codegen.wrapper.example_inputs import random_tensor
@@ -25,7 +35,9 @@ from compiler_core.errors import UsageError
 from compiler_core.support.fx_graphs import graph_text
 
 Fails = Callable[[fx.GraphModule, Sequence[Any]], bool]
-Engine = Literal["core", "torch"]
+Fault = Literal["failure", "slow", "crash", "break"]
+CALL_SECONDS = 1e-4
+"""What a call of a compiled graph may take besides: a graph without operations is not slow."""
 MAX_ELEMENTS = 64
 """Inputs of at most this many elements are written with their values, if the fault needs these."""
 
@@ -44,48 +56,67 @@ def inputs():
 
 
 if __name__ == "__main__":
-    right = graph(*inputs())
     {compiled}
-    found = compiled(*inputs())
-    for number, (one, other) in enumerate(zip(right, found)):
-        if isinstance(one, torch.Tensor):
-            print(f"result {{number}}: greatest difference {{(one.double() - other.double()).abs().max().item():.3g}}")
+{shown}
 '''
+_DIFFERENCES = """
+right, found = graph(*inputs()), compiled(*inputs())
+for number, (one, other) in enumerate(zip(right, found)):
+    if isinstance(one, torch.Tensor):
+        print(f"result {number}: greatest difference {(one.double() - other.double()).abs().max().item():.3g}")
+"""
+_TIMES = """
+from torch.utils.benchmark import Timer
+
+given = inputs()
+compiled(*given)
+for name, call in (("plain PyTorch", graph), ("compiled", compiled)):
+    print(name, Timer("call(*given)", globals={"call": call, "given": given}).blocked_autorange().median, "s")
+"""
+SLOWER = 1.2
+"""A compiled graph is slow if it takes this many times as long as plain PyTorch."""
 
 
 def reproducer(
     fn: Callable[..., Any],
     *args: Any,
+    of: Fault = "failure",
     engine: Engine = "core",
     backend: str | None = None,
     fails: Fails | None = None,
 ) -> str:
     """Returns the text of a file that shows a fault of a compiler in one graph of a call, and needs PyTorch only.
 
-    The graph loses nodes, and its inputs shrink, while the fault stays.
+    The graph loses nodes, and its inputs shrink, while the fault stays.  For a graph break, the file has the functions
+    of the call in place of a graph, without the statements that the break does not need.
 
     Args:
         fn: the function or module; the first of its graphs that shows the fault is taken.
         args: its arguments.
+        of: ``failure``: the compiled graph raises, fails to compile, or has other values than eager PyTorch, by more
+            than rounding; ``slow``: it takes 1.2 times as long as eager PyTorch, and 0.1 ms more; ``crash``: it ends
+            the process (each try runs in its own); ``break``: the first graph break of the call.
         engine: ``core``: this compiler; ``torch``: stock `torch.compile`.
         backend: the name of the backend; None for the engine's own.
-        fails: returns whether a graph shows the fault for these inputs.  By default: the compiled graph raises, fails
-            to compile, or has other values than eager PyTorch, by more than rounding.
+        fails: returns whether a graph shows the fault for these inputs, in place of `of`.
 
     Raises:
-        UsageError: no graph of the call shows a fault.
+        UsageError: no graph of the call shows a fault; or, for a break, something has no Python text.
 
     Example::
 
         Path("fault.py").write_text(compiler_core.reproducer(model, x))
     """
-    test = fails or _default_test(engine, backend)
+    if of == "break" and fails is None:
+        return break_reproducer(fn, args, engine)
+    test = fails or _TESTS[of](engine, backend)
     graphs = _graphs(fn, args, engine)
     for gm, inputs in graphs:
         if _holds(test, gm, inputs):
             small, few = _minimised(gm, inputs, test)
             few = _shrunk(small, few, test)
-            return _text(small, few, test, engine, backend)
+            shown = _TIMES if of == "slow" else _DIFFERENCES
+            return _text(small, _inputs_text(small, few, test), engine, backend, shown)
     raise UsageError(f"none of the {len(graphs)} graphs of this call shows a fault")
 
 
@@ -105,7 +136,7 @@ def _graphs(fn: Any, args: Sequence[Any], engine: Engine) -> list[tuple[fx.Graph
     return found
 
 
-def _default_test(engine: Engine, backend: str | None) -> Fails:
+def _is_wrong(engine: Engine, backend: str | None) -> Fails:
     def is_wrong(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
         torch.manual_seed(0)
         right = _flat(gm(*_copies(inputs)))
@@ -121,6 +152,32 @@ def _default_test(engine: Engine, backend: str | None) -> Fails:
         return any(_differ(one, other) for one, other in zip(right, found, strict=True))
 
     return is_wrong
+
+
+def _is_slow(engine: Engine, backend: str | None) -> Fails:
+    def is_slow(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
+        times = []
+        for call in (gm.forward, _compiled(gm, engine, backend)):
+            call(*inputs)
+            timer = Timer("call(*inputs)", globals={"call": call, "inputs": inputs})
+            times.append(min(timer.blocked_autorange(min_run_time=0.05).times))
+        return times[1] > SLOWER * times[0] + CALL_SECONDS
+
+    return is_slow
+
+
+def _crashes(engine: Engine, backend: str | None) -> Fails:
+    def crashes(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "graph.py"
+            text = _text(gm, list(map(_text_of_input, inputs)), engine, backend, _DIFFERENCES)
+            file.write_text(text, encoding="utf-8")
+            return subprocess.run([sys.executable, file], capture_output=True, check=False).returncode < 0
+
+    return crashes
+
+
+_TESTS: dict[str, Callable[[Engine, str | None], Fails]] = {"failure": _is_wrong, "slow": _is_slow, "crash": _crashes}
 
 
 def _compiled(gm: fx.GraphModule, engine: Engine, backend: str | None) -> Any:
@@ -188,11 +245,19 @@ def _narrowed(value: Any, size: int) -> Any:
     return value.contiguous()
 
 
-def _text(gm: fx.GraphModule, inputs: Sequence[Any], test: Fails, engine: Engine, backend: str | None) -> str:
+def _inputs_text(gm: fx.GraphModule, inputs: Sequence[Any], test: Fails) -> list[str]:
+    """Returns expressions for the inputs: random ones if the fault does not need the values."""
     synthetic = [_synthetic(each) for each in inputs]
     torch.manual_seed(0)
     is_enough = _holds(test, gm, [eval(text, {"random_tensor": random_tensor, "torch": torch}) for text in synthetic])
-    lines = synthetic if is_enough else [_exact(each) or text for each, text in zip(inputs, synthetic, strict=True)]
+    return synthetic if is_enough else list(map(_text_of_input, inputs))
+
+
+def _text_of_input(value: Any) -> str:
+    return _exact(value) or _synthetic(value)
+
+
+def _text(gm: fx.GraphModule, inputs: Sequence[str], engine: Engine, backend: str | None, shown: str) -> str:
     graph, _ = graph_text(gm.graph, "graph")
     if engine == "core":
         compiled = "import compiler_core\n\n    compiled = compiler_core.compile(graph"
@@ -204,8 +269,9 @@ def _text(gm: fx.GraphModule, inputs: Sequence[Any], test: Fails, engine: Engine
         title=f"A fault of {'Cutaway' if engine == 'core' else 'torch.compile'}, in {nodes} operations.",
         graph=graph,
         random_tensor=inspect.getsource(random_tensor),
-        inputs="\n".join(f"        {line}," for line in lines),
+        inputs="\n".join(f"        {line}," for line in inputs),
         compiled=compiled,
+        shown=textwrap.indent(shown.strip(), "    "),
     )
 
 
