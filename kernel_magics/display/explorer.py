@@ -15,7 +15,7 @@ from kernel_magics.display import messages, outputs
 from kernel_magics.display.assets import asset
 from kernel_magics.display.messages import MAX_PANES, PANES
 from kernel_magics.display.packing import pack
-from kernel_magics.display.progress import Progress
+from kernel_magics.display.progress import PartialRecord, Progress
 from kernel_magics.display.record_view import RecordView
 from kernel_magics.display.reruns import Reruns
 
@@ -40,6 +40,8 @@ class Explorer(anywidget.AnyWidget):
         from_json=lambda _, widget: widget.record,
     )
     progress = traitlets.Dict().tag(sync=True)
+    partial = traitlets.Dict().tag(sync=True)
+    """The packed record so far, while a long compile runs."""
     selection = traitlets.List(traitlets.Unicode()).tag(sync=True)
     shown = traitlets.List(traitlets.Unicode()).tag(sync=True)
     compile = traitlets.Unicode().tag(sync=True)
@@ -47,6 +49,8 @@ class Explorer(anywidget.AnyWidget):
     """What the page shows of running the cell again; empty if it cannot be, because its inputs are not kept."""
     experiments = traitlets.Dict().tag(sync=True)
     """What can be tried with the cell, the runs that were made, and which of them is shown."""
+    _followed: Record | None = None
+    """The record that is being written."""
     _packed: dict[str, str] | None = None
     """The packed record, while it is sent to the widget and to its output."""
 
@@ -182,7 +186,7 @@ class Explorer(anywidget.AnyWidget):
         """
         self._packed = pack(record)
         try:
-            self.record = record
+            self.record, self.partial, self._followed = record, {}, None
             self.display_handle = handle
             handle.update(self)
         finally:
@@ -217,10 +221,13 @@ class Explorer(anywidget.AnyWidget):
 
     def follow(self, record: Record) -> Callable[[], None]:
         """Shows each step of `record` as it happens; returns a function that stops this."""
-        progress = Progress(record)
+        progress, partial = Progress(record), PartialRecord(record)
+        self._followed = record
 
         def on_event(compile_: Compile, event: Event) -> None:
             self.progress = progress.after(compile_, event)
+            if event.end is None and (packed := partial.if_due()) is not None:  # what came before is complete
+                self.partial = packed
 
         return record.listen(on_event)
 
@@ -236,7 +243,7 @@ class Explorer(anywidget.AnyWidget):
     def _handle_msg(self, msg: dict[str, Any]) -> None:
         """Handles a message of the page, if `messages` accepts it."""
         try:
-            messages.check_message(msg, self.record)
+            messages.check_message(msg, self.record or self._followed)
         except messages.InvalidMessage as refusal:
             warnings.warn(
                 f"a message of the page to a Cutaway explorer was ignored: {refusal}",

@@ -1,4 +1,4 @@
-"""What the page shows while a cell compiles: the stages, the latest steps, and how many kernels are built."""
+"""What the page shows while a cell compiles: stages, the latest steps, the kernels built, and the record so far."""
 
 from __future__ import annotations
 
@@ -6,11 +6,52 @@ from collections import deque
 from typing import Any
 
 from compiler_core.records import Compile, Event, Frame, Record
+from compiler_core.records.problems import find_problems
+from kernel_magics.display.packing import pack
+from kernel_magics.display.record_view import cell_labels
 
 MAX_STEPS = 14
 """How many of the latest steps are shown."""
 STOCK_KERNEL_STEPS = ("compile_file", "triton_compile")
 """Steps of stock in each of which one file of kernels is built."""
+
+
+PARTIAL_AFTER_S = 1.0
+"""How long a compile takes before the record so far is shown."""
+PARTIAL_PAUSE_S = 0.2
+"""The least time between two such records."""
+PARTIAL_SHARE = 0.05
+"""The share of the time that packing the record so far may take."""
+MAX_PARTIAL = 4 * 2**20
+"""The characters of a packed record above which the page gets no more of it before the end."""
+
+
+class PartialRecord:
+    """Packs a record that is being written, from time to time."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._due_ns = int(PARTIAL_AFTER_S * 1e9)
+        self._texts = 0
+
+    def if_due(self) -> dict[str, str] | None:
+        """Returns the packed record so far, if it has texts that the last one had not, and if that is old enough."""
+        start, texts = self._record.clock(), len(self._record.artifacts)
+        if start < self._due_ns or texts == self._texts:
+            return None
+        try:
+            self._record.labels |= cell_labels(self._record)
+            self._record.problems = find_problems(self._record)
+            packed = pack(self._record)
+        except (ValueError, RuntimeError):  # another thread of the compiler is writing to it
+            return None
+        end = self._record.clock()
+        self._due_ns = end + max(int(PARTIAL_PAUSE_S * 1e9), int((end - start) / PARTIAL_SHARE))
+        self._texts = texts
+        if len(packed["data"]) > MAX_PARTIAL:
+            self._due_ns = 2**63
+            return None
+        return packed
 
 
 class Progress:

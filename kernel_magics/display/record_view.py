@@ -223,6 +223,13 @@ def _has_kernel(shell: Any) -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
+def cell_labels(record: Record) -> dict[str, str]:
+    """Returns the label of each source that is a cell, as tracebacks name it: ``In[3]``."""
+    shell = get_ipython()
+    named = {s.name: shell.compile.format_code_name(s.name) for s in record.sources} if shell else {}
+    return {filename: name[1] for filename, name in named.items() if name}
+
+
 @contextmanager
 def warn_on_error(what: str) -> Iterator[None]:
     """Prints a warning for an exception in the block, and continues: a failure to show or save a record must not lose

@@ -13,11 +13,11 @@ from compiler_core.records import Record
 from kernel_magics.cell import awaiting
 from kernel_magics.cell.parse import Program
 from kernel_magics.display import export
-from kernel_magics.display.record_view import RecordView, print_line, warn_on_error
+from kernel_magics.display.record_view import RecordView, cell_labels, print_line, warn_on_error
 from kernel_magics.run import edits, graph_passes
 from kernel_magics.run.cell_timer import CellTimer
 from kernel_magics.run.experiments import CellExperiments
-from kernel_magics.run.request import Request, cell_labels, open_record, unit_compiler
+from kernel_magics.run.request import Request, open_record, unit_compiler
 
 
 @contextmanager

@@ -18,10 +18,10 @@ from compiler_core.errors import UsageError
 from compiler_core.records import Guard, Record
 from compiler_core.records.compare import compare
 from compiler_core.records.differences import SourceEdit
-from kernel_magics.display.record_view import Run
+from kernel_magics.display.record_view import Run, cell_labels
 from kernel_magics.run.cell_timer import CellTimer
 from kernel_magics.run.fixes.trial import Fixes
-from kernel_magics.run.request import Request, cell_labels, fresh, open_record, request_for, unit_compiler
+from kernel_magics.run.request import Request, fresh, open_record, request_for, unit_compiler
 from kernel_magics.run.silenced_output import silenced_output
 from kernel_magics.run.snapshots import RANDOM_NOTE, value_difference, values_by_name
 

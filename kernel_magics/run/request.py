@@ -9,8 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from IPython.core.getipython import get_ipython
-
 from compiler_core.config import GraphPass, KernelEdit
 from compiler_core.records import Guard, Record
 from kernel_magics.cell.parse import Unit
@@ -135,10 +133,3 @@ def _core_compiler(request: Request, record: Record) -> Callable[[types.Function
 def fresh(compile_unit: Callable[[types.FunctionType], Unit]) -> Callable[[types.FunctionType], Unit]:
     """Compiles copies of units: stock keeps what it compiled by code objects, and the cell's own stay free of it."""
     return lambda unit: compile_unit(types.FunctionType(unit.__code__.replace(), unit.__globals__))
-
-
-def cell_labels(record: Record) -> dict[str, str]:
-    """Returns the label of each source that is a cell, as tracebacks name it: ``In[3]``."""
-    shell = get_ipython()
-    named = {s.name: shell.compile.format_code_name(s.name) for s in record.sources} if shell else {}
-    return {filename: name[1] for filename, name in named.items() if name}

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from IPython.core import error
+from IPython.core.display_functions import DisplayHandle
 from IPython.core.interactiveshell import InteractiveShell
 
 import kernel_magics
@@ -16,6 +17,7 @@ from compiler_core.api import compile as api
 from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Kernel, Record
 from kernel_magics.display import explorer as explorers
+from kernel_magics.display import progress
 from kernel_magics.display.explorer import MIME, Explorer
 from kernel_magics.display.packing import pack, unpack
 
@@ -128,6 +130,33 @@ def test_the_running_compile_is_summed_up(record: Record) -> None:
     inner, outer = log[3]["done"]
     assert inner["ms"] <= outer["ms"] == pytest.approx(log[3]["stages"][0]["ms"], abs=0.1)
     assert (log[-1]["kernels"], log[-1]["compiles"]) == (1, 1)
+
+
+def test_a_long_compile_is_shown_as_far_as_it_is(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    explorer, running = Explorer(), Record(title="a cell")
+    stop = explorer.follow(running)
+    running.source("cell.py", 1, ["y = x.cos()"])
+    compile_ = running.compile(running.frame("f", "cell.py", 1, "root"))
+    with compile_.step("capture"):
+        pass
+    assert explorer.partial == {}  # it has only begun
+    monkeypatch.setattr(progress, "PARTIAL_AFTER_S", 0.0)
+    stop()
+    stop = explorer.follow(running)
+    with compile_.step("guards"):
+        partial = unpack(explorer.partial)
+        assert [each.stage for each in partial.compiles[0].events] == ["capture", "guards"]
+        receive = explorer._handle_msg  # what is pinned meanwhile is an item of the record so far
+        receive(
+            {
+                "content": {"data": {"method": "update", "state": {"selection": ["src:0#1"]}, "buffer_paths": []}},
+                "buffers": [],
+            }
+        )
+    assert explorer.selection == ["src:0#1"]
+    stop()
+    explorer.show_record(record, DisplayHandle())
+    assert explorer.partial == {}
 
 
 def test_cancel_reaches_python() -> None:

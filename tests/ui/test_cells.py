@@ -92,6 +92,9 @@ def test_a_long_compile_can_be_interrupted(notebook: Notebook, screenshot: Scree
     compiling = notebook.element("long").locator(".compiling")
     expect(compiling).to_contain_text("✓capture", timeout=20_000)
     if way == "stop":
+        live = notebook.explorer("long")  # the panes fill meanwhile
+        expect(live.pane(0)).to_contain_text("long(weights)")
+        expect(live.root.locator(".stages").last).to_contain_text("4,002 nodes")
         screenshot(notebook.page, "compiling")
         notebook.command("notebook:interrupt-kernel")
     else:

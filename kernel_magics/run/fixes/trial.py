@@ -17,12 +17,12 @@ from compiler_core.records.compare import compare
 from compiler_core.records.differences import Comparison, SourceEdit
 from kernel_magics.cell.parse import Program, parse
 from kernel_magics.display.page_requests import ChangeRefused
-from kernel_magics.display.record_view import Run
+from kernel_magics.display.record_view import Run, cell_labels
 from kernel_magics.run.cell_timer import CellTimer
 from kernel_magics.run.fixes.expressions import Modules
 from kernel_magics.run.fixes.live_code import compiled_code, functions_at, lines_of, replaced_code
 from kernel_magics.run.fixes.rewrites import disabled, rewritten
-from kernel_magics.run.request import cell_labels, fresh, open_record, unit_compiler
+from kernel_magics.run.request import fresh, open_record, unit_compiler
 from kernel_magics.run.silenced_output import silenced_output
 from kernel_magics.run.snapshots import plain_values, value_difference
 

@@ -52,9 +52,13 @@ export function mount(host: HTMLElement, model: WidgetModel): () => void {
     if (shown) shown.goTo(mark);
     else wanted = mark;
   };
+  const fill = () => {
+    if (!model.get("record")) void update();
+  };
   const start = () => {
     void update();
     model.on("change:record", update);
+    model.on("change:partial", fill);
   };
   const isCompiling = !model.get("record");
   const stopWaiting = isCompiling ? () => {} : onceNear(root, start);
@@ -63,6 +67,7 @@ export function mount(host: HTMLElement, model: WidgetModel): () => void {
   return () => {
     stopWaiting();
     model.off("change:record", update);
+    model.off("change:partial", fill);
     updates++;
     shown?.destroy();
     root.remove();
@@ -95,7 +100,7 @@ interface Shown {
 /** Returns a function that makes the progress of a compile, the explorer, or the reason why a record is refused. */
 async function contentOf(model: WidgetModel): Promise<() => Shown> {
   const packed = model.get("record");
-  if (!packed) return () => withoutExplorer(new ProgressView(model));
+  if (!packed) return compiling(model);
   try {
     const record = await unpackRecord(packed);
     return () => {
@@ -107,6 +112,28 @@ async function contentOf(model: WidgetModel): Promise<() => Shown> {
     };
   } catch (error) {
     return () => refusal(error as Error);
+  }
+}
+
+/** Returns a function that makes the progress of a compile, and, once it has run for a while, the panes so far. */
+async function compiling(model: WidgetModel): Promise<() => Shown> {
+  const partial = model.get("partial");
+  if (!partial || !("encoding" in partial)) return () => withoutExplorer(new ProgressView(model));
+  try {
+    const record = await unpackRecord(partial);
+    return () => {
+      const progress = new ProgressView(model);
+      progress.element.classList.add("with-panes");
+      const explorer = new Explorer(record, model, model.get("progress")?.compile);
+      const destroy = () => {
+        progress.destroy();
+        explorer.destroy();
+      };
+      const goTo = (mark: Mark) => explorer.goTo(mark);
+      return { elements: [progress.element, ...explorer.elements], height: explorer.height, goTo, destroy };
+    };
+  } catch {
+    return () => withoutExplorer(new ProgressView(model)); // what is not complete may be inconsistent
   }
 }
 
@@ -131,8 +158,9 @@ class Explorer implements Shown {
   private readonly addButton = h("button", { class: "add", title: "Open another pane" }, "+ pane");
   private frameRequest = 0;
 
-  constructor(record: CutawayRecord, model: WidgetModel) {
-    this.state = new State(record, model);
+  /** `current`: the id of the compile that is shown first; without it, the largest one is. */
+  constructor(record: CutawayRecord, model: WidgetModel, current = "") {
+    this.state = new State(record, model, current);
     this.presentation = new Presentation(this.state);
     this.height = contentHeight(record);
     this.state.replaceEmptyPanes((pane) => hasContent(parsePane(pane).kind, this.state));
@@ -156,7 +184,7 @@ class Explorer implements Shown {
 
   /** Hides what would give an answer away while a pane is covered. */
   private updateCover(): void {
-    this.elements[0].parentElement?.classList.toggle("covering", this.state.covered.size > 0);
+    this.elements[1].parentElement?.classList.toggle("covering", this.state.covered.size > 0);
   }
 
   private followState(): void {
@@ -221,7 +249,7 @@ class Explorer implements Shown {
   }
 
   private width(): number {
-    return this.elements[0].parentElement?.clientWidth ?? 0;
+    return this.elements[1].parentElement?.clientWidth ?? 0;
   }
 
   private updatePanes(): void {

@@ -58,11 +58,12 @@ export class State {
   constructor(
     readonly record: CutawayRecord,
     readonly model: WidgetModel,
+    current = "",
   ) {
     this.links = new Links(record);
     this.covered = new Set(record.covered);
     this.marks = marksOf(record, this.links);
-    this.compile = this.findCompile(model.get("compile")) ?? this.largestCompile();
+    this.compile = this.findCompile(model.get("compile")) ?? this.findCompile(current) ?? this.largestCompile();
     this.frame = this.compile ? frameOf(record, this.compile.frame) : (record.frames[0] ?? null);
     this.shown = this.initialPanes();
     this.readPins();
@@ -75,6 +76,11 @@ export class State {
       this.readPins();
       this.notify("pin");
     });
+  }
+
+  /** Whether the cell still compiles, and the record is what there is so far. */
+  get isLive(): boolean {
+    return !this.model.get("record");
   }
 
   private onTrait(trait: string, changed: () => void): void {

@@ -6,6 +6,8 @@ interface Traits {
   /** The record as `unpackRecord` reads it; null while the cell compiles. */
   record: unknown;
   progress: Progress | null;
+  /** The packed record so far, while a long compile runs; null or empty if there is none. */
+  partial: object | null;
   /** What is shown of timing the cell; null or empty if it cannot be timed. */
   timing: TimingState | Record<string, never> | null;
   /** What can be tried with the cell; null or empty if nothing can. */
@@ -100,7 +102,16 @@ export class StaticModel implements WidgetModel {
   private readonly listeners = new Map<string, Set<() => void>>();
 
   constructor(record: unknown) {
-    this.traits = { record, progress: null, timing: null, experiments: null, selection: [], shown: [], compile: "" };
+    this.traits = {
+      record,
+      progress: null,
+      partial: null,
+      timing: null,
+      experiments: null,
+      selection: [],
+      shown: [],
+      compile: "",
+    };
   }
 
   get<K extends keyof Traits>(name: K): Traits[K] {

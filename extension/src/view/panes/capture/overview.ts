@@ -34,7 +34,7 @@ export class Overview extends LinkedContent {
   }
 
   private addCompile(compile: Compile): void {
-    this.element.append(h("p", {}, outcome(compile)));
+    this.element.append(h("p", {}, outcome(compile, this.state.isLive)));
     if (compile.cause) this.element.append(this.recompile(compile, compile.cause));
     this.element.append(...compile.breaks.map((b) => this.graphBreak(compile, b)));
     this.element.append(counts(compile));
@@ -145,7 +145,7 @@ function withoutCompile(frame: Frame): string {
   return "It was not reached, so it was not compiled.";
 }
 
-function outcome(compile: Compile): string {
+function outcome(compile: Compile, isLive: boolean): string {
   const backend = compile.backend ? `; its backend is ${compile.backend}` : "";
   const done = {
     compiled: `Compile ${compile.id} was installed${backend}.`,
@@ -153,7 +153,7 @@ function outcome(compile: Compile): string {
     failed: compile.failures.length
       ? `Compile ${compile.id} failed; the frame runs as plain Python.`
       : `Compile ${compile.id} ended with an exception, which the call raised.`,
-    running: `Compile ${compile.id} did not finish.`,
+    running: isLive ? `Compile ${compile.id} is running.` : `Compile ${compile.id} did not finish.`,
   }[compile.outcome];
   return compile.reason ? `${done} ${compile.reason.split("\n", 1)[0]}` : done;
 }
