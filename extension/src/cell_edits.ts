@@ -1,11 +1,13 @@
-/** Writes a change that was tried into the notebook's cell. */
+/** Writes a change that was tried into the notebook's cell, and makes new cells. */
 
-import type { EditRequest } from "./view/model/widget_model";
+import type { CellRequest, EditRequest } from "./view/model/widget_model";
 
 /** The part of a notebook that is used here. */
 export interface EditableCells {
   widgets: readonly EditableCell[];
   activeCell: object | null;
+  activeCellIndex: number;
+  model: { sharedModel: { insertCell(index: number, cell: { cell_type: "code"; source: string }): void } } | null;
 }
 
 interface EditableCell {
@@ -44,6 +46,18 @@ export function editCell({ widgets, activeCell }: EditableCells, event: CustomEv
   answer(
     cell === own ? "Written into the cell; run it again." : "Written into the cell that defines it; run both again.",
   );
+}
+
+/** Inserts a cell below the one that has the explorer, or, for the panel, below the active one. */
+export function insertCell(cells: EditableCells, event: CustomEvent<CellRequest>): void {
+  const { text, answer } = event.detail;
+  const own = cells.widgets.findIndex(({ node }) => node.contains(event.target as Node));
+  const at = (own < 0 ? cells.activeCellIndex : own) + 1;
+  if (!cells.model) return;
+  cells.model.sharedModel.insertCell(at, { cell_type: "code", source: text });
+  cells.activeCellIndex = at;
+  event.preventDefault();
+  answer("In the cell below.");
 }
 
 /** Returns the index of consecutive lines: at `likely` if they are there, else where they are only once; else -1. */

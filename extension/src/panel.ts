@@ -6,11 +6,11 @@
 
 import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { PanelLayout, Widget } from "@lumino/widgets";
-import { type EditableCells, editCell } from "./cell_edits";
+import { type EditableCells, editCell, insertCell } from "./cell_edits";
 import { type Rendermime, renderWidget } from "./live_widget";
 import { MIME, widgetId } from "./outputs";
 import { PANEL_EVENT } from "./view/app/window_buttons";
-import { type EditRequest, NOTEBOOK_EDIT_EVENT } from "./view/model/widget_model";
+import { type CellRequest, type EditRequest, NEW_CELL_EVENT, NOTEBOOK_EDIT_EVENT } from "./view/model/widget_model";
 
 const COMMAND = "cutaway:open-panel";
 const PANEL_ID = "cutaway-panel";
@@ -159,9 +159,14 @@ function activate({ commands, shell }: App): void {
     shell.activateById(PANEL_ID);
   };
   commands.addCommand(COMMAND, { label: "Cutaway: Show the Explorer of the Active Cell in a Panel", execute: open });
+  const notebook = () => (isNotebook(shell.currentWidget) ? shell.currentWidget : panel?.notebook);
   document.body.addEventListener(NOTEBOOK_EDIT_EVENT, (event) => {
-    const notebook = isNotebook(shell.currentWidget) ? shell.currentWidget : panel?.notebook;
-    if (notebook) editCell(notebook.content, event as CustomEvent<EditRequest>);
+    const content = notebook()?.content;
+    if (content) editCell(content, event as CustomEvent<EditRequest>);
+  });
+  document.body.addEventListener(NEW_CELL_EVENT, (event) => {
+    const content = notebook()?.content;
+    if (content) insertCell(content, event as CustomEvent<CellRequest>);
   });
   document.body.addEventListener(PANEL_EVENT, () => void commands.execute(COMMAND));
   document.body.dataset.cutawayPanel = "";

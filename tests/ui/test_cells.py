@@ -52,6 +52,21 @@ def test_the_value_of_a_cell_is_its_output(notebook: Notebook) -> None:
     expect(notebook.explorer("fine").tree).to_contain_text("one graph, no break")
 
 
+def test_edit_makes_a_cell_that_tries_the_text(notebook: Notebook, screenshot: Screenshot) -> None:
+    page, explorer = notebook.page, notebook.explorer("fine")
+    pane = explorer.show(0, "kernel")
+    pane.get_by_role("button", name="Edit", exact=True).click()
+    expect(pane.get_by_text("In the cell below.")).to_be_visible()
+    cell = page.locator(".jp-Notebook .jp-Cell.jp-mod-active")
+    expect(cell.locator(".cm-content")).to_contain_text("%%kernel 0/0:forward_0")
+    expect(cell.locator(".cm-content")).to_contain_text("void forward_0(")
+    page.keyboard.press("Shift+Enter")
+    printed = page.locator(".jp-OutputArea", has_text="forward_0: the same values").last
+    expect(printed).to_be_visible(timeout=RUN_MS)
+    screenshot(page, "edit")
+    assert notebook.python("kernel_magics.run.edits.revert(None)").startswith("Nothing is edited")
+
+
 def test_a_wrong_option_is_named(notebook: Notebook) -> None:
     notebook.run("option")
     assert "--backnd" in notebook.output_text("option")

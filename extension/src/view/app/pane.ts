@@ -6,6 +6,7 @@ import type { Content } from "../model/content";
 import { frameName } from "../model/frame_names";
 import type { Artifact, ItemId } from "../model/record/record";
 import type { State } from "../model/state";
+import { editButton } from "../panes/edit_button";
 import type { Mode } from "../panes/modes";
 import { coverOf } from "../panes/prediction";
 import { hasContent, PANES, type PaneKind, parsePane } from "../panes/registry";
@@ -30,6 +31,7 @@ export class Pane {
     { class: "icon", title: "Close this pane", "aria-label": "Close this pane" },
     "×",
   );
+  private readonly editing = h("div", { class: "modes" });
   private readonly prediction = h("p", { class: "prediction", role: "status" });
   private readonly body = h("div", { class: "body" });
   private content: Content | null = null;
@@ -54,7 +56,7 @@ export class Pane {
     this.artifactPicker.onchange = () => this.choose(`${this.kind.name}:${this.artifactPicker.value}`);
     this.closeButton.onclick = close;
     this.element.append(
-      h("header", {}, this.kindPicker, this.artifactPicker, this.modeButtons, this.closeButton),
+      h("header", {}, this.kindPicker, this.artifactPicker, this.modeButtons, this.editing, this.closeButton),
       this.prediction,
       this.body,
     );
@@ -129,6 +131,9 @@ export class Pane {
     const label = `${this.kind.title}${this.artifact ? ` ${this.state.label(this.artifact.name)}` : ""}`;
     this.element.setAttribute("aria-label", label);
     this.fillModes(modes, mode);
+    this.editing.replaceChildren(
+      ...[mode?.showsArtifact ? editButton(this.state, this.artifact) : null].filter((e) => e !== null),
+    );
     const text = mode?.showsText ? this.artifact?.text : undefined;
     this.isText = text !== undefined;
     this.wantedWidth = text === undefined ? USUAL_WIDTH : textWidth(text);

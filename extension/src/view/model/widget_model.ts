@@ -80,6 +80,16 @@ export interface EditRequest {
   answer(text: string): void;
 }
 
+/** Asks the page for a new cell; the extension for JupyterLab inserts it and prevents the default. */
+export const NEW_CELL_EVENT = "cutaway-new-cell";
+
+/** The detail of that event. */
+export interface CellRequest {
+  text: string;
+  /** Called with what was done. */
+  answer(text: string): void;
+}
+
 /** The part of anywidget's model interface that the explorer uses. */
 export interface WidgetModel {
   get<K extends keyof Traits>(name: K): Traits[K];
