@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
-from compiler_core.api.capture_methods import CaptureComparison, capture_methods
 from compiler_core.errors import UsageError as WrongUse
+
+if TYPE_CHECKING:
+    from compiler_core.api.capture_methods import CaptureComparison
 
 USAGE = "%capture_methods takes one or two calls of a function, for example: %capture_methods f(x), f(y)"
 
@@ -24,6 +26,8 @@ def capture_expression(shell: Any, expression: str) -> CaptureComparison:
     Raises:
         UsageError: another expression, or a call that raises an exception as plain PyTorch.
     """
+    from compiler_core.api.capture_methods import capture_methods  # imports PyTorch
+
     calls = _calls(expression)
     function, first, *others = [
         eval(compile(ast.Expression(part), "<%capture_methods>", "eval"), shell.user_ns)

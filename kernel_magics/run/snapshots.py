@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from compiler_core.api.timing.process_state import save_process_state
-from compiler_core.api.timing.state_parts import has_value
-
 TOLERANCE = 1e-4
 """Differences of values up to this are not reported."""
 RANDOM_NOTE = (
@@ -37,6 +34,9 @@ class Snapshot:
         memo: dict[int, Any] = {}  # one memo for all copies, so that aliases stay aliases
         own = {name: value for name, value in self._before[0].items() if name in self.names}
         self._copies = [dict(self._copied(values, memo)) for values in (own, *self._before[1:])]
+        from compiler_core.api.timing.process_state import save_process_state  # imports PyTorch
+
+        self._save_process_state = save_process_state
         self._restore_surroundings = save_process_state()
 
     def _copied(self, values: Mapping[str, Any], memo: dict[int, Any]) -> Iterator[tuple[str, Any]]:
@@ -54,7 +54,7 @@ class Snapshot:
 
         Yields a function that returns the current values of the names.
         """
-        after, restore = [place.read() for place in self._places], save_process_state()
+        after, restore = [place.read() for place in self._places], self._save_process_state()
         for place, before, copies in zip(self._places, self._before, self._copies, strict=True):
             place.write({**before, **copies})
         self._restore_surroundings()
@@ -107,6 +107,8 @@ class _FunctionState:
         self._cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
 
     def read(self) -> dict[str, Any]:
+        from compiler_core.api.timing.state_parts import has_value
+
         cells = {name: cell.cell_contents for name, cell in self._cells.items() if has_value(cell)}
         return cells | {name: getattr(self._function, name) for name in _FUNCTION_STATE}
 
@@ -144,6 +146,8 @@ def reachable(
 
 def _holders(value: Any, namespace: dict[str, Any]) -> Iterator[types.FunctionType | type]:
     """Yields the functions and classes of this namespace that a value is, is an instance of, or closes over."""
+    from compiler_core.api.timing.state_parts import has_value
+
     work, seen = [value], set[int]()
     while work:
         each = work.pop()

@@ -6,7 +6,6 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from compiler_core.api.timing.call import time
 from compiler_core.errors import UsageError as WrongUse
 from compiler_core.records import Timings
 
@@ -30,6 +29,8 @@ def time_expression(
     Raises:
         UsageError: a statement, an unknown engine or mode, or a result without a gradient.
     """
+    from compiler_core.api.timing.call import time  # imports PyTorch
+
     source = f"lambda: ({expression}\n)"
     try:
         code = compile(source, shell.compile.cache(source), "eval")

@@ -13,7 +13,6 @@ import platform
 import sys
 from contextlib import suppress
 
-from compiler_core.codegen.build import disk_cache, external, faults
 from compiler_core.errors import MissingTool, TimedOut
 
 TESTED_PYTHON = ("3.11", "3.12", "3.13")
@@ -59,6 +58,8 @@ def core_engine_problem() -> str:
     """Returns why the core engine does not work on these versions; empty if it works."""
     if not untested_versions():
         return ""
+    from compiler_core.codegen.build import disk_cache  # imports PyTorch
+
     key = hashlib.sha256("Python {}, PyTorch {}".format(*versions()).encode()).hexdigest()
     result = _read_result(key)
     if result is None:
@@ -82,6 +83,8 @@ def version_notice() -> str:
 
 def run_trial(program: str) -> str:
     """Runs `program` in a separate process; returns what went wrong, in one line, or an empty string."""
+    from compiler_core.codegen.build import external, faults
+
     try:
         done = external.run([sys.executable, "-c", program], timeout=TIMEOUT_S)
     except TimedOut:
@@ -101,6 +104,8 @@ def _minor(version: str) -> str:
 
 def _read_result(key: str) -> str | None:
     """Returns the cached result of a trial in an earlier process, or None."""
+    from compiler_core.codegen.build import disk_cache
+
     try:
         result = json.loads(disk_cache.read("engines", key) or b"null")
     except ValueError:

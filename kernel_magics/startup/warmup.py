@@ -1,5 +1,7 @@
 """Imports the slow parts of PyTorch and of the compiler in the background, while the user types.
 
+It starts when a cell has imported PyTorch: loading the extension alone takes no time and little memory.
+
 Two threads that import the same packages can see partially initialised modules, so a cell that starts
 during the import waits for its end.
 """
@@ -10,6 +12,7 @@ import ast
 import contextlib
 import functools
 import importlib
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,13 +31,23 @@ POLL_S = 0.005
 _thread: threading.Thread | None = None
 _is_loading = False
 _on_cell_start: Callable[..., None] | None = None
+_on_cell_end: Callable[..., None] | None = None
 
 
 def start(shell: Any) -> None:
-    """Starts the import thread, once."""
-    global _thread, _is_loading, _on_cell_start
-    if _thread is not None:
+    """Starts the import thread, once: at the end of the first cell after which PyTorch is imported."""
+    global _on_cell_end
+    if _thread is not None or _on_cell_end is not None:
         return
+    _on_cell_end = functools.partial(_start_if_torch_is_there, shell)
+    shell.events.register("post_run_cell", _on_cell_end)
+
+
+def _start_if_torch_is_there(shell: Any, *_: Any) -> None:
+    global _thread, _is_loading, _on_cell_start
+    if "torch" not in sys.modules:
+        return
+    _forget_cell_end(shell)
     _is_loading = True
     _thread = threading.Thread(target=_run, name="cutaway-warmup", daemon=True)
     _on_cell_start = functools.partial(_wait_or_interrupt, shell)
@@ -42,10 +55,18 @@ def start(shell: Any) -> None:
     _thread.start()
 
 
+def _forget_cell_end(shell: Any) -> None:
+    global _on_cell_end
+    with contextlib.suppress(ValueError):
+        shell.events.unregister("post_run_cell", _on_cell_end)
+    _on_cell_end = None
+
+
 def stop(shell: Any) -> None:
     """Waits for the import thread and removes the callback."""
     global _thread
     wait()
+    _forget_cell_end(shell)
     with contextlib.suppress(ValueError):
         shell.events.unregister("pre_run_cell", _on_cell_start)
     _thread = None

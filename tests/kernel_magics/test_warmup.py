@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from kernel_magics.startup import warmup
+
+
+def start(shell: InteractiveShell) -> None:
+    import torch  # noqa: F401
+
+    warmup.start(shell)
+    shell.run_cell("")
 
 
 def test_cell_waits_for_the_imports(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +30,7 @@ def test_cell_waits_for_the_imports(shell: InteractiveShell, monkeypatch: pytest
 
     monkeypatch.setattr(warmup, "_load", load)
     shell.user_ns["order"] = order
-    warmup.start(shell)
+    start(shell)
     threading.Timer(0.2, go.set).start()
     shell.run_cell("order.append('cell')")
     assert order == ["loaded", "cell"]
@@ -42,7 +51,7 @@ def test_an_interrupt_of_the_wait_ends_the_cell_and_the_next_one_waits(
 
     monkeypatch.setattr(warmup, "_load", load)
     shell.user_ns["order"] = order
-    warmup.start(shell)
+    start(shell)
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
     result = shell.run_cell(cell)
     assert order == []
@@ -54,7 +63,18 @@ def test_an_interrupt_of_the_wait_ends_the_cell_and_the_next_one_waits(
     warmup.stop(shell)
 
 
+def test_loading_the_extension_imports_no_pytorch() -> None:
+    text = (
+        "import sys\nfrom IPython.core.interactiveshell import InteractiveShell\n"
+        "shell = InteractiveShell.instance()\nshell.run_cell('%load_ext kernel_magics')\nshell.run_cell('1 + 1')\n"
+        "assert 'kernel_magics' in shell.extension_manager.loaded\n"
+        "print([name for name in sys.modules if name.split('.')[0] in ('torch', 'sympy', 'networkx', 'anywidget')])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_what_cannot_be_loaded_is_left_for_later(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warmup, "MODULES", ("no.such.module", "json"))
-    warmup.start(shell)
+    start(shell)
     warmup.stop(shell)
