@@ -342,9 +342,18 @@ class Record:
             self._by_name = {a.name: a for a in reversed(self.sources)}
         return self._by_name.get(filename)
 
+    def _source_that_ends(self, filename: str) -> Artifact | None:
+        if filename.startswith(("/", "<")):
+            return None
+        found = [each for each in self.sources if each.name.endswith(f"/{filename}")]
+        return found[0] if len(found) == 1 else None
+
     def line(self, filename: str, lineno: int) -> ItemId | None:
-        """Returns the item of a line of the user's code; None if the line is not among the sources."""
-        artifact = self._source(filename)
+        """Returns the item of a line of the user's code; None if the line is not among the sources.
+
+        `filename` is the file's path or, if one source only ends with it, the end of it: ``model.py``.
+        """
+        artifact = self._source(filename) or self._source_that_ends(filename)
         if artifact is None or all(s.key != str(lineno) for s in artifact.spans):
             return None
         return artifact.item(str(lineno))

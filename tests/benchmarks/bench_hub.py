@@ -107,11 +107,8 @@ def take_lesson(hub: Hub, person: Person, cells: list[str], barrier: threading.B
         barrier.wait()
         began = time.monotonic()
         token = hub.call("POST", f"{user}/tokens", {})["token"]
-        started: list[Any] = []
-        _until(
-            lambda: started.append(hub.call("POST", f"/user/{person.name}/api/kernels", {}, token)) or started[-1], ""
-        )
-        kernel = started[-1]["id"]
+        kernels = f"/user/{person.name}/api/kernels"
+        kernel = _until(lambda: hub.call("POST", kernels, {}, token), "no kernel starts")["id"]
         address = f"ws://127.0.0.1:{PORT}/user/{person.name}/api/kernels/{kernel}/channels"
         socket = websocket.create_connection(
             address, timeout=600, header=[f"Authorization: token {token}"], suppress_origin=True

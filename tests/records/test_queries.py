@@ -214,3 +214,13 @@ def test_queries_on_a_record_from_json() -> None:
     assert why_kept(again, line) == why_kept(record, line)
     assert added_by_autograd(again, line) == added_by_autograd(record, line)
     assert why_static(again) == why_static(record)
+
+
+def test_a_line_is_found_by_the_end_of_its_path() -> None:
+    record = Record()
+    record.source("/one/model.py", 12, ["y = x"])
+    assert record.line("model.py", 12) == record.line("/one/model.py", 12) == "src:0#12"
+    assert record.line("del.py", 12) is None
+    record.source("/other/model.py", 12, ["y = x"])
+    assert record.line("model.py", 12) is None  # it may be either
+    assert record.line("one/model.py", 12) == "src:0#12"
