@@ -59,7 +59,7 @@ class Person:
 
 
 class Hub:
-    """A JupyterHub in a folder of its own, until `close`."""
+    """A JupyterHub in a folder, until `close`."""
 
     def __init__(self, folder: Path, threads: int | None) -> None:
         self.last_error = ""
