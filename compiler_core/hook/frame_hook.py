@@ -16,6 +16,7 @@ import inspect
 import itertools
 import threading
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -130,9 +131,13 @@ class FrameHook:
         self._compile_frame = compile_frame
         self.isolation_id = next(_ids)
         self._latest = [_NO_CODE]
+        self._decisions: dict[int, tuple[weakref.ref[types.CodeType], ConvertFrameReturn]] = {}
+        """Decisions about code objects, by their ids, that must not be stored in the code objects."""
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> ConvertFrameReturn:
         raise_guard_error()
+        if id(frame.f_code) in self._decisions:
+            return self._decisions[id(frame.f_code)][1]
         was_isolated = self._is_isolated()
         try:
             decision = self._compile_frame(FrameInfo.of(frame))
@@ -144,8 +149,16 @@ class FrameHook:
             keep_handlers()
         if decision.guarded_code is None and not (was_isolated and self._is_isolated()):
             # a decision stored in the code object would apply to stock torch.compile, too
-            return ConvertFrameReturn(decision.frame_exec_strategy, False)
+            for_call = ConvertFrameReturn(decision.frame_exec_strategy, False)
+            if decision.apply_to_code:
+                self._remember(frame.f_code, for_call)
+            return for_call
         return decision
+
+    def _remember(self, code: types.CodeType, decision: ConvertFrameReturn) -> None:
+        """Makes `decision` hold for further calls of this code object, as long as it exists."""
+        key, decisions = id(code), self._decisions
+        decisions[key] = weakref.ref(code, lambda _: decisions.pop(key, None)), decision
 
     def _is_isolated(self) -> bool:
         """Whether decisions about code objects do not apply to stock torch.compile."""
@@ -155,6 +168,7 @@ class FrameHook:
         """Discards which code was skipped or compiled, by a new isolation id."""
         self.isolation_id = next(_ids)
         self._latest[0] = _NO_CODE
+        self._decisions.clear()
 
     def forget(self, code: types.CodeType) -> None:
         """Ends direct calls of this code of the root function."""

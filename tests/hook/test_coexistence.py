@@ -18,6 +18,7 @@ import torch
 
 import compiler_core as cc
 from compiler_core.api.compile import record_of
+from compiler_core.pipeline import compiled_region
 
 ROOT = Path(__file__).parents[2]
 NAMES = [
@@ -54,6 +55,34 @@ def test_stock_does_what_it_does_alone(runs, name):
 
 def test_all_programs_are_compared(runs):
     assert [*runs[0]] == [*runs[1]] == NAMES
+
+
+def test_frames_are_decided_on_once_also_in_a_thread(monkeypatch):
+    """There, decisions are not stored in code objects, where stock torch.compile would find them."""
+
+    def program(x):
+        y = x + 1
+        cc.graph_break()
+        return y * len(json.dumps([1, {"a": 2}], indent=1))  # the encoder is a generator in Python
+
+    asked = []
+    decide = compiled_region.Region.decide
+    monkeypatch.setattr(compiled_region.Region, "decide", lambda *args: asked.append(args[1].code) or decide(*args))
+    compiled, x, found = cc.compile(program, backend="eager"), torch.ones(3), []
+
+    def run():
+        for _ in range(3):
+            found.append((compiled(x), len(asked)))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert all(torch.equal(result, program(x)) for result, _ in found)
+    assert found[0][1] > 2
+    assert found[0][1] == found[2][1], asked[found[0][1] :]
+    cc.reset()
+    compiled(x)
+    assert len(asked) > found[2][1]
 
 
 def helper(x):
