@@ -24,7 +24,7 @@ def compile_function(fn: types.FunctionType, options: Options) -> Any:
     """Returns a function that behaves as `fn` and runs compiled code."""
     copy = with_code(fn, fn.__code__.replace())  # cache entries belong to code objects, so this needs its own
     region = _open_region(copy.__code__, options)
-    compiled: Any = functools.wraps(fn)(region.hook.wrap_root(copy))
+    compiled: Any = functools.wraps(fn)(region.hook.wrap_root(copy, fn, region.replace_root))
     compiled._torchdynamo_disable = True  # stock torch.compile does not trace into it
     compiled._cutaway_original = fn  # our own capture inlines the original into its caller
     compiled.__prepare_scriptable__ = lambda: fn  # torch.jit.script scripts the original

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import types
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.nn.modules import module
 
 from compiler_core.api.compiled_function import compile_function, region_of, torchscript_caller
 from compiler_core.config import Options
+
+_CALL = torch.nn.Module.__call__
+_HOOKS_OF_ALL: tuple[Any, ...] = (
+    module._global_forward_hooks,
+    module._global_forward_pre_hooks,
+    module._global_backward_hooks,
+    module._global_backward_pre_hooks,
+)
 
 
 class CompiledModule(torch.nn.Module):
@@ -20,6 +30,8 @@ class CompiledModule(torch.nn.Module):
     """
 
     _orig_mod: Any
+    _compiled_method: Any
+    """The function that was compiled; None for a scripted module."""
 
     def __init__(self, original: torch.nn.Module, options: Options) -> None:
         super().__init__()
@@ -27,15 +39,31 @@ class CompiledModule(torch.nn.Module):
         # object.__setattr__, since our own __setattr__ sets attributes of the original
         object.__setattr__(self, "_options", options)
         object.__setattr__(self, "_compiled_forward", compiled)
-        object.__setattr__(self, "_compiled_call", region_of(compiled).hook.wrap(original.__call__))
+        object.__setattr__(self, "_compiled_call", region_of(compiled).hook.wrap(operator.call))
+        is_scripted = isinstance(original, torch.jit.ScriptModule)
+        object.__setattr__(self, "_compiled_method", None if is_scripted else type(original).forward)
         self._modules["_orig_mod"] = original
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        original = self._orig_mod
-        if original._forward_hooks or original._forward_pre_hooks or "forward" in original.__dict__:
-            # The original's __call__ runs as Python and calls the hooks; the frames below it are compiled one by one.
-            return self._compiled_call(*args, **kwargs)
-        return self._compiled_forward(original, *args, **kwargs)
+        original = self._modules["_orig_mod"]
+        if self._runs_only_forward(original):
+            return self._compiled_forward(original, *args, **kwargs)
+        # The original's __call__ runs as Python and calls the hooks; the frames below it are compiled one by one.
+        return self._compiled_call(original, *args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # hooks for all modules run for the original, not for both
+        return super().__call__(*args, **kwargs) if _has_hooks(self) else self.forward(*args, **kwargs)
+
+    def _runs_only_forward(self, original: Any) -> bool:
+        """Whether a call of the original runs the function that was compiled, and no hooks."""
+        kind, method = type(original), self._compiled_method
+        return (
+            (method is None or kind.forward is method)
+            and kind.__call__ is _CALL
+            and "forward" not in original.__dict__
+            and not (_has_hooks(original) or any(_HOOKS_OF_ALL))
+        )
 
     @property
     def training(self) -> bool:
@@ -94,11 +122,15 @@ class CompiledModule(torch.nn.Module):
         return CompiledModule, (self._orig_mod, self._options)
 
 
-def _forward_function(module: torch.nn.Module) -> types.FunctionType:
+def _has_hooks(m: Any) -> bool:
+    return bool(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks)
+
+
+def _forward_function(original: torch.nn.Module) -> types.FunctionType:
     """Returns the function that a call of the module runs between its hooks; a scripted module needs a new one."""
-    forward = inspect.getattr_static(type(module), "forward")
+    forward = inspect.getattr_static(type(original), "forward")
     return forward if isinstance(forward, types.FunctionType) else torchscript_caller(_call_forward)
 
 
-def _call_forward(module: Any, *args: Any, **kwargs: Any) -> Any:
-    return module.forward(*args, **kwargs)
+def _call_forward(original: Any, *args: Any, **kwargs: Any) -> Any:
+    return original.forward(*args, **kwargs)

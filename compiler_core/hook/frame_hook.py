@@ -65,7 +65,9 @@ _NO_CODE: _DirectCode = lambda scope: False, None
 _DIRECT_CALL_FILE = "<cutaway direct call>"
 _DIRECT_CALL_SOURCE = """
 def compiled(*args, **kwargs):
-    values = args if len(args) == {count} and not kwargs else with_defaults(root, args, kwargs)
+    if original.__code__ is not code:
+        return hooked(*args, **kwargs)
+    values = args if len(args) == {count} and not kwargs else with_defaults(original, args, kwargs)
     if values is not None:
         {parameters} = values
         holds, fn = latest[0]
@@ -83,18 +85,19 @@ def compiled(*args, **kwargs):
 
 
 def _direct_caller(
-    root: types.FunctionType, latest: list[_DirectCode], hooked: Callable[..., Any]
+    original: types.FunctionType, latest: list[_DirectCode], hooked: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """Returns a function that calls the latest compiled form of `root`, without the hook, if its guards hold.
+    """Returns a function that calls the latest compiled form of `original`, without the hook, if its guards hold.
 
-    Otherwise it calls `hooked`.
+    Otherwise it calls `hooked`, also once `original` has another code, whose parameters may be others.
     """
-    code = root.__code__
+    code = original.__code__
     names = [f"a{i}" for i in range(code.co_argcount)]
     scope = ", ".join(f"{local!r}: {name}" for local, name in zip(code.co_varnames, names, strict=False))
     joined = ", ".join(names)
     text = _DIRECT_CALL_SOURCE.format(count=len(names), parameters=f"[{joined}]", scope=scope, names=joined)
-    namespace: dict[str, Any] = {"latest": latest, "none_yet": _NO_CODE, "hooked": hooked, "root": root}
+    namespace: dict[str, Any] = {"latest": latest, "none_yet": _NO_CODE, "hooked": hooked, "original": original}
+    namespace["code"] = code
     namespace |= {"set_hook": eval_frame.set_eval_frame, "with_defaults": _with_defaults}
     exec(compile(text, _DIRECT_CALL_FILE, "exec"), namespace)
     compiled: Callable[..., Any] = namespace.pop("compiled")
@@ -119,6 +122,27 @@ def _with_defaults(fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[s
         else:
             return None
     return values if not left and len(values) == code.co_argcount else None
+
+
+def _follower(
+    copy: types.FunctionType, original: types.FunctionType, replaced: Callable[[types.CodeType], None]
+) -> Callable[[], None]:
+    """Returns a function that gives `copy` the code and the defaults that `original` has now.
+
+    Programs set them, and tools that reload a module set them in its functions.
+    """
+    code = original.__code__
+
+    def follow() -> None:
+        nonlocal code
+        if original.__code__ is not code:
+            code = original.__code__
+            copy.__code__ = code.replace()
+            replaced(copy.__code__)
+        if copy.__defaults__ is not original.__defaults__ or copy.__kwdefaults__ is not original.__kwdefaults__:
+            copy.__defaults__, copy.__kwdefaults__ = original.__defaults__, original.__kwdefaults__
+
+    return follow
 
 
 class FrameHook:
@@ -180,15 +204,20 @@ class FrameHook:
         """Compiles no frames from now on."""
         self._compile_frame = lambda view: skip_call()
 
-    def wrap(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns `fn` with the hook active for it and the functions that it calls, in the calling thread."""
+    def wrap(self, fn: Callable[..., Any], before: Callable[[], None] | None = None) -> Callable[..., Any]:
+        """Returns `fn` with the hook active for it and the functions that it calls, in the calling thread.
+
+        `before` is called before each call, without the hook.
+        """
         get_hook, set_hook = eval_frame.get_eval_frame_callback, eval_frame.set_eval_frame
 
         # an interrupt may arrive after any call, so the first one is already inside the try
         def isolated(*args: Any, **kwargs: Any) -> Any:
             if get_ident() != _MAIN_THREAD:
                 return shared(*args, **kwargs)
-            before, hook = _isolation(), get_hook()
+            if before is not None:
+                before()
+            isolation, hook = _isolation(), get_hook()
             try:
                 try:
                     _set_isolation(self.isolation_id)
@@ -197,13 +226,15 @@ class FrameHook:
                 finally:
                     set_hook(hook)
             finally:
-                _set_isolation(before)
+                _set_isolation(isolation)
                 restore_handlers()
             if guard_errors:
                 raise_guard_error()
             return result
 
         def shared(*args: Any, **kwargs: Any) -> Any:
+            if before is not None:
+                before()
             hook = get_hook()
             try:
                 set_hook(self)
@@ -217,16 +248,23 @@ class FrameHook:
 
         return isolated if HAS_ISOLATION else shared
 
-    def wrap_root(self, fn: types.FunctionType) -> Callable[..., Any]:
+    def wrap_root(
+        self, fn: types.FunctionType, original: types.FunctionType, replaced: Callable[[types.CodeType], None]
+    ) -> Callable[..., Any]:
         """Like `wrap`, for the root function, whose calls must be fast.
 
         Calls the latest compiled code directly, until its guards do not hold.
+
+        Args:
+            fn: a copy of the function that the user gave, with another code object.
+            original: the function that the user gave.  If it gets another code or other defaults, `fn` gets them, too.
+            replaced: called with the new code of `fn`.
         """
-        code, hooked = fn.__code__, self.wrap(fn)
+        code, hooked = fn.__code__, self.wrap(fn, _follower(fn, original, replaced))
         has_variable_arguments = bool(code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
         if has_variable_arguments or code.co_kwonlyargcount or code.co_freevars:
             return hooked
-        return _direct_caller(fn, self._latest, hooked)
+        return _direct_caller(original, self._latest, hooked)
 
     def set_direct_call(self, code: types.CodeType, f_globals: dict[str, Any], guard_manager: Any) -> None:
         """Sets code of the root function, without graph breaks, to call without the hook while its guards hold."""

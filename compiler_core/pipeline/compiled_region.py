@@ -83,6 +83,11 @@ class Region:
         found = [e for e in state.entries if cache_entries.has_entry(e.manager)] if state else []
         return list({e.id: e for e in found}.values())
 
+    def replace_root(self, code: types.CodeType) -> None:
+        """Compiles this code from now on: the function that the user gave has got another."""
+        self.forget()
+        self.root = code
+
     def wrap_pinned(self, fn: types.FunctionType) -> Callable[..., Any]:
         """Returns `fn`, whose code is compiled already, with the hook active for the functions that it calls."""
         self.exclude(fn.__code__, "pinned: it is compiled already")

@@ -55,8 +55,8 @@ def hooked(monkeypatch):
     """The calls that ran with the hook."""
     calls, wrap = [], FrameHook.wrap
 
-    def counting(self, fn):
-        wrapped = wrap(self, fn)
+    def counting(self, fn, *before):
+        wrapped = wrap(self, fn, *before)
 
         def call(*args, **kwargs):
             calls.append(args)

@@ -1147,3 +1147,16 @@ def test_a_constant_that_has_no_values():
     with torch.device("meta"):
         compiled = compiler_core.compile(lambda x: x + torch.tensor([0, 2]), strict=True)
         assert compiled(torch.randn(4, 2)).shape == (4, 2)
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_conjugate_and_negative_bits_of_arguments(dynamic):
+    def program(x):
+        return x + 1, x.is_conj(), x.is_neg(), x.real, x.clone()
+
+    compiled = compiler_core.compile(program, backend="cpp", dynamic=dynamic, strict=True)
+    z = torch.view_as_complex(torch.arange(1.0, 11).view(5, 2))
+    with torch.inference_mode():
+        made_in_inference = (z[:3] * 2).conj()
+    for x in (z[:3].conj(), z.conj(), z.conj().imag, z, made_in_inference):
+        assert difference(program(x), compiled(x), 1e-6) is None

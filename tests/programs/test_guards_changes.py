@@ -396,6 +396,30 @@ def defaults_of_a_function():
 
 
 @changes()
+def the_function_itself():
+    offset = 1
+
+    def plain(x, k=2):
+        return x + k
+
+    def with_a_cell(x, k=2, *, j=3):
+        return x * k + j + offset
+
+    for f in (plain, with_a_cell):
+        yield f, x_of()
+        f.__defaults__ = (5,)
+        yield f, x_of()
+    with_a_cell.__kwdefaults__ = {"j": 9}
+    yield with_a_cell, x_of()
+    plain.__code__ = (lambda x, k, j=4: x * k - j).__code__
+    plain.__defaults__ = (7, 8)
+    yield plain, x_of()
+    yield plain, x_of(), 2, 3
+    with_a_cell.__code__ = (lambda x: x - offset).__code__
+    yield with_a_cell, x_of()
+
+
+@changes()
 def a_mutable_default():
     def inner(x, seen=[1]):
         return x + len(seen)

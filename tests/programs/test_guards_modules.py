@@ -14,7 +14,7 @@ import torch.nn.utils.parametrize as parametrize
 import compiler_core as cc
 from compiler_core.api.compile import record_of
 from compiler_core.api.testing import difference
-from tests.sampling import pairs
+from tests.sampling import always, pairs
 
 
 class Block(nn.Module):
@@ -234,6 +234,14 @@ def forward_of_the_class(net):
         net.blocks[i].__class__ = cls
 
 
+def call_of_the_class(net):
+    class Other(Block):
+        def __call__(self, x):
+            return super().__call__(x) + 1000
+
+    net.blocks[1].__class__ = Other
+
+
 def parametrized(net):
     class Double(nn.Module):
         def forward(self, w):
@@ -273,6 +281,19 @@ def one_change():
     torch.manual_seed(0)
     yield
     nn.modules.module._global_forward_hooks.clear()
+
+
+@pytest.mark.parametrize(
+    "change", always(CHANGES, {forward_hook, backward_hook, class_of_a_block, call_of_the_class}.__contains__)
+)
+def test_compiled_blocks_change(change, one_change):
+    """Each block is a compiled module itself, which the change may turn into something else."""
+    net = Net()
+    blocks = [(each, cc.compile(each, backend="eager", strict=True)) for each in (*net.blocks, net.head)]
+    for _ in range(2):
+        for block, compiled in blocks:
+            agrees(block, compiled, block)
+        change(net)
 
 
 @pytest.mark.parametrize(("change", "how"), pairs(CHANGES, ["module", "method", "argument", "table"], 4))

@@ -201,7 +201,10 @@ def make_fake(
 def _alias_of(real: torch.Tensor) -> torch.Tensor:
     """Returns a tensor over the same memory, without a base, gradient or history."""
     memory = real.untyped_storage(), real.storage_offset(), real.shape, real.stride()
-    return torch.empty(0, dtype=real.dtype, device=real.device).set_(*memory)
+    alias = torch.empty(0, dtype=real.dtype, device=real.device).set_(*memory)
+    torch._C._set_conj(alias, real.is_conj())
+    torch._C._set_neg(alias, real.is_neg())
+    return alias
 
 
 @contextmanager

@@ -16,6 +16,6 @@ FORMS = {
 }
 WEIGHTS = {
     "pointwise": 16, "binary": 16, "whole": 8, "bools": 4, "casts": 6, "reductions": 18, "scans": 4, "views": 14,
-    "joined": 5, "indexing": 9, "products": 1, "changes": 7,
+    "joined": 5, "indexing": 9, "products": 1, "changes": 7, "complex": 2,
 }  # fmt: skip
 """The weight of each group of forms."""

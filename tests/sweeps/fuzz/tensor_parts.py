@@ -50,6 +50,9 @@ def tensor(
         return values((*shape[:-1], shape[-1] + 3), dtype, special)[..., : shape[-1]] if shape else values((), dtype)
     if layout == "channels_last" and len(shape) == 4:
         return values(shape, dtype, special).contiguous(memory_format=torch.channels_last)
+    if layout == "negative bit" and dtype in (torch.float32, torch.float64):
+        value = values(shape, dtype, special)
+        return torch.complex(value, -value).conj().imag
     return values(shape, dtype, special)
 
 

@@ -176,6 +176,25 @@ FORMS = {
         <x>.kthvalue(1, <d>).values
         <x>.unfold(-1, 2, 2).amax(-1)
     """,
+    "complex": """
+        torch.complex(<x>, <x>).conj().imag
+        torch.complex(<x>, <x>).conj().imag * <x>
+        torch.complex(<x>, <x>).conj().real
+        torch.complex(<x>, <x>).conj().abs()
+        torch.complex(<x>, <x>).angle()
+        (torch.complex(<x>, <x>) * torch.complex(<x>, <x>).conj()).imag
+        (torch.complex(<x>, <x>) * 2j + <c>).real
+        (torch.complex(<x>, <x>).conj().sum(<d>) - <c>).imag
+        torch.view_as_real(torch.complex(<x>, <x>).conj().resolve_conj())
+        torch.view_as_real(torch.polar(<x>, <x>).conj() + 1)
+        torch.complex(<x>, <x>).mT.conj().reshape(-1).imag
+        torch.complex(<x>, <x>).conj().clone().imag.neg()
+        torch.cat([torch.complex(<x>, <x>).conj().imag, <x>], <d>)
+        torch.where(<b>, torch.complex(<x>, <x>).conj(), 1j).imag
+        torch.fft.rfft(<x>).conj().abs()
+        torch.fft.ifft(torch.fft.fft(<x>).conj()).real
+        <x>.to(torch.complex64).conj().imag.contiguous()
+    """,
     "changes": """
         <x> = <x>.clone().add_(<x>)
         <x> = <x>.clone().mul_(<c>).clamp_(-1, 1)

@@ -55,7 +55,16 @@ MOST_ELEMENTS = 60_000
 MOST_TRIES = 60
 FLOATS = ("float32", "float32", "float32", "float64", "bfloat16", "float16")
 WHOLE = ("int64", "int64", "int32", "uint8", "int8", "int16")
-LAYOUTS = ("plain",) * 8 + ("turned", "expanded", "overlapping", "later", "stepped", "padded", "channels_last")
+LAYOUTS = ("plain",) * 8 + (
+    "turned",
+    "expanded",
+    "overlapping",
+    "later",
+    "stepped",
+    "padded",
+    "channels_last",
+    "negative bit",
+)
 LITERALS = {
     "d": ("0", "1", "-1", "-1", "-2"),
     "n": ("0", "1", "2", "-1", "3"),

@@ -53,6 +53,9 @@ class Noise(TorchDispatchMode):
             return (value * self._factors(value)).requires_grad_(value.requires_grad)
 
     def _moved(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.is_complex() and not value._is_zerotensor():
+            self._moved(torch.view_as_real(value.conj() if value.is_conj() else value))
+            return value
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value._is_zerotensor():
             return value  # a zero tensor has no memory
         return value.mul_(self._factors(value)) if value.numel() else value
