@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+import json
 import math
 import types
 import typing
@@ -56,6 +57,13 @@ def to_plain(value: Any) -> Any:
         return {k: to_plain(v) for k, v in value.items()}
     names = _field_names(value.__class__)
     return value if names is None else {name: to_plain(getattr(value, name)) for name in names}
+
+
+def json_text(plain: Any, indent: int | None = None) -> str:
+    """Returns plain data as JSON."""
+    text = json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False)
+    # A lone surrogate, as in a file name that is not UTF-8, cannot be encoded; as an escape it is valid JSON.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 class _TypeMismatch(Exception):

@@ -41,7 +41,7 @@ from compiler_core.records.kernels import (
     Tuning,
 )
 from compiler_core.records.partition import Expansion, Partition
-from compiler_core.records.plain import RecordError, from_plain, short_repr, to_plain, without_gc
+from compiler_core.records.plain import RecordError, from_plain, json_text, short_repr, to_plain, without_gc
 from compiler_core.records.problems import Problem, find_problems, needing_action
 from compiler_core.records.ranks.collectives import Collective
 from compiler_core.records.seen.seen_frames import SeenFrame
@@ -396,9 +396,7 @@ class Record:
 
     def to_json(self, indent: int | None = None) -> str:
         """Returns the record as JSON."""
-        text = without_gc(lambda: json.dumps(to_plain(self), indent=indent, ensure_ascii=False, allow_nan=False))
-        # A lone surrogate, as in a file name that is not UTF-8, cannot be encoded; as an escape it is valid JSON.
-        return text.encode("utf-8", "backslashreplace").decode("utf-8")
+        return without_gc(lambda: json_text(to_plain(self), indent))
 
     def save(self, path: str | Path) -> Path:
         """Writes the record as JSON to `path`."""
@@ -419,6 +417,11 @@ class Record:
             plain = json.loads(text)
         except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
             raise RecordError(f"not JSON: {error}") from None
+        return cls.from_plain(plain)
+
+    @classmethod
+    def from_plain(cls, plain: object) -> Record:
+        """Reads a record from `plain` data, as `json.loads` returns it, and checks it as `from_json` does."""
         if not isinstance(plain, dict) or "schema_version" not in plain:
             raise RecordError("not a Cutaway record: it has no schema_version")
         version = plain["schema_version"]

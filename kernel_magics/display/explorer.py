@@ -226,7 +226,8 @@ class Explorer(anywidget.AnyWidget):
 
         def on_event(compile_: Compile, event: Event) -> None:
             self.progress = progress.after(compile_, event)
-            if event.end is None and (packed := partial.if_due()) is not None:  # what came before is complete
+            # when a step starts, what was before it is complete
+            if event.end is None and (packed := partial.if_due(compile_)) is not None:
                 self.partial = packed
 
         return record.listen(on_event)

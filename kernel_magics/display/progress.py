@@ -32,11 +32,11 @@ class PartialRecord:
     def __init__(self, record: Record) -> None:
         self._record = record
         self._due_ns = int(PARTIAL_AFTER_S * 1e9)
-        self._texts = 0
+        self._texts = ("", 0)
 
-    def if_due(self) -> dict[str, str] | None:
-        """Returns the packed record so far, if it has texts that the last one had not, and if that is old enough."""
-        start, texts = self._record.clock(), len(self._record.artifacts)
+    def if_due(self, current: Compile) -> dict[str, Any] | None:
+        """Returns the packed record so far, if the last one is old enough and had not all texts of `current`."""
+        start, texts = self._record.clock(), (current.id, len(current.artifacts))
         if start < self._due_ns or texts == self._texts:
             return None
         try:

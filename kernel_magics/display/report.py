@@ -5,21 +5,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import json
 from pathlib import Path
 
 from compiler_core.records import Record
 from kernel_magics.display.assets import asset
-from kernel_magics.display.packing import ENCODING, compressed
+from kernel_magics.display.packing import compressed, pack
 
 # The only script that the page's Content-Security-Policy allows.  The explorer and the record are in the same file,
 # compressed.
-_BOOT_SCRIPT = f"""
+_BOOT_SCRIPT = """
 const data = (id) => document.getElementById(id).textContent;
 const packed = Uint8Array.from(atob(data("explorer")), (character) => character.charCodeAt(0));
 const script = new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip")));
-const url = URL.createObjectURL(new Blob([await script.text()], {{ type: "text/javascript" }}));
-const {{ open }} = await import(url);
-open(document.getElementById("report"), {{ encoding: "{ENCODING}", data: data("record") }});
+const url = URL.createObjectURL(new Blob([await script.text()], { type: "text/javascript" }));
+const { open } = await import(url);
+open(document.getElementById("report"), JSON.parse(data("record")));
 """
 
 _STYLE = """
@@ -54,7 +55,7 @@ def report_html(record: Record) -> str:
 <body>
 <main id="report"></main>
 <noscript>This report is interactive and needs JavaScript; it loads nothing from the network.</noscript>
-<script type="application/gzip" id="record">{compressed(record.to_json())}</script>
+<script type="application/json" id="record">{json.dumps(pack(record))}</script>
 <script type="application/gzip" id="explorer">{compressed(explorer)}</script>
 <script type="module">{_BOOT_SCRIPT}</script>
 </body>

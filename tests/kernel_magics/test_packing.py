@@ -35,6 +35,30 @@ def test_records_of_earlier_versions_are_plain_json(record: Record) -> None:
     assert unpack(json.loads(json.dumps(to_plain(record)))) == record
 
 
+def test_a_record_of_many_compiles_is_packed_in_parts(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "MANY_COMPILES", 1)
+    packed = json.loads(json.dumps(pack(record)))
+    assert len(packed["details"]) == len(record.compiles)
+    assert unpack(packed) == record
+    index = json.loads(packing._decompressed(packed["data"], 10**6))
+    assert all(line.startswith("src:0#") for line in index["summaries"][0]["lines"])
+    assert index["summaries"][0]["nodes"] > 3
+    assert not packing.DETAILS & index["record"]["frames"][0]["compiles"][0].keys()
+    wrong = [
+        ({**packed, "details": []}, "details of each compile"),
+        ({**packed, "details": None}, "no details"),
+        ({**packed, "details": ["*" for _ in packed["details"]]}, "cannot be decompressed"),
+        ({**packed, "details": [packing.compressed('{"id": 3}') for _ in packed["details"]]}, "other fields"),
+        ({**packed, "data": packing.compressed('{"record": {"frames": [3]}}')}, "no frames and compiles"),
+    ]
+    for each, message in wrong:
+        with pytest.raises(RecordError, match=message):
+            unpack(each)
+    monkeypatch.setattr(packing, "_MAX_BYTES", len(json.dumps(index)) + 10)
+    with pytest.raises(RecordError, match="more than"):
+        unpack(packed)
+
+
 def encoded(data: bytes) -> str:
     return base64.b64encode(data).decode()
 

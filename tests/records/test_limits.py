@@ -26,7 +26,7 @@ from compiler_core.guards.sources import (
 )
 from compiler_core.records import Failure, Graph, Kernel, Node, Record, RecordError, Span, limits
 from compiler_core.records.compare import compare
-from kernel_magics.display import summary
+from kernel_magics.display import progress, summary
 from kernel_magics.display.explorer import Explorer
 from tests.cases.counted import is_linear
 
@@ -106,7 +106,8 @@ class Counted(list[Any]):
         return found
 
 
-def test_progress_reads_each_frame_once() -> None:
+def test_progress_reads_each_frame_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PARTIAL_AFTER_S", 1000.0)  # packing the record so far reads it all
     record, explorer = a_record(50), Explorer()
     compiles, record.frames = record.compiles, Counted(record.frames)
     explorer.follow(record)

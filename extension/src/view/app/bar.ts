@@ -6,6 +6,7 @@
 import { h } from "../dom/elements";
 import { bytes, plural } from "../dom/format";
 import type { PaneName } from "../model/content";
+import { summaryOf } from "../model/record/details";
 import type { Compile, Record as CutawayRecord, ItemId, Problem } from "../model/record/record";
 import type { State } from "../model/state";
 
@@ -75,7 +76,7 @@ function target(compile: Compile, pane: PaneName, line: ItemId | null = null): T
 }
 
 function graphCount(compiles: Compile[]): Count {
-  const captured = compiles.filter((compile) => compile.artifacts.some(({ pane }) => pane === "captured"));
+  const captured = compiles.filter((compile) => summaryOf(compile).nodes !== null);
   return {
     text: plural(captured.length, "graph"),
     title: "Show the captured graphs, one after another",
@@ -108,8 +109,8 @@ function problemTargets(problems: Problem[]): Target[] {
 }
 
 function savedCount(compiles: Compile[]): Count {
-  const saving = compiles.filter(({ partition }) => partition?.saved_count);
-  const size = saving.reduce((sum, { partition }) => sum + (partition?.saved_bytes ?? 0), 0);
+  const saving = compiles.filter((compile) => summaryOf(compile).saved_count);
+  const size = saving.reduce((sum, compile) => sum + summaryOf(compile).saved_bytes, 0);
   return {
     text: `${bytes(size)} saved`,
     title: "What is saved for the backward, and why",

@@ -1,5 +1,6 @@
 /** How high an explorer has to be for what its record contains; a small cell needs no large one. */
 
+import { summaryOf } from "../model/record/details";
 import type { Record as CutawayRecord } from "../model/record/record";
 
 const BARS_PX = 165;
@@ -13,9 +14,7 @@ const WITHOUT_GRAPH_PX = 300;
 /** Returns a height in pixels: that of the sources, the list of compiles or a small graph, whichever is highest. */
 export function contentHeight(record: CutawayRecord): number {
   const compiles = record.frames.flatMap((frame) => frame.compiles);
-  const nodes = compiles.flatMap(({ artifacts }) =>
-    artifacts.filter(({ pane }) => pane === "captured").map(({ graph }) => graph?.nodes.length ?? 0),
-  );
+  const nodes = compiles.flatMap((compile) => summaryOf(compile).nodes ?? []);
   if (!nodes.length) return WITHOUT_GRAPH_PX;
   const lines = record.sources.map(({ text }) => text.trimEnd().split("\n").length);
   const content = Math.max(

@@ -4,6 +4,7 @@ import { h, onceSized, scrollInside } from "../dom/elements";
 import { headline, shortMessage } from "../model/analysis/failures";
 import { breakProblem, recompileProblem } from "../model/analysis/problems";
 import { frameKind, frameName } from "../model/frame_names";
+import { summaryOf } from "../model/record/details";
 import type { Compile, Frame, GraphBreak, Recompile } from "../model/record/record";
 import type { State } from "../model/state";
 
@@ -192,5 +193,5 @@ function breakPosition({ stack }: GraphBreak): string {
 
 /** Text for a compile without graph break. */
 function withoutBreaks(compile: Compile): string {
-  return compile.artifacts.some((a) => a.pane === "captured") ? "one graph, no break" : "no tensor operation";
+  return summaryOf(compile).nodes !== null ? "one graph, no break" : "no tensor operation";
 }

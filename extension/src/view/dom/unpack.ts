@@ -3,9 +3,7 @@
  * more bytes.
  */
 export async function unpack(text: string, maxBytes = Number.POSITIVE_INFINITY): Promise<ArrayBuffer> {
-  const characters = atob(text);
-  const packed = new Uint8Array(characters.length);
-  for (let i = 0; i < packed.length; i++) packed[i] = characters.charCodeAt(i);
+  const packed = decodeBase64(text);
   let bytes = 0;
   const limit = new TransformStream<Uint8Array, Uint8Array>({
     transform(chunk, controller) {
@@ -16,4 +14,12 @@ export async function unpack(text: string, maxBytes = Number.POSITIVE_INFINITY):
   });
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip")).pipeThrough(limit);
   return new Response(stream).arrayBuffer();
+}
+
+/** Decodes base64. */
+export function decodeBase64(text: string): Uint8Array<ArrayBuffer> {
+  const characters = atob(text);
+  const bytes = new Uint8Array(characters.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = characters.charCodeAt(i);
+  return bytes;
 }

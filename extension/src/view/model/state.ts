@@ -7,6 +7,7 @@ import { isStringList, loadSetting, saveSetting } from "../dom/storage";
 import { keyOf, Links } from "./analysis/links";
 import { type Mark, marksOf } from "./analysis/marks";
 import type { PaneName } from "./content";
+import { summaryOf } from "./record/details";
 import type { Artifact, BudgetPoint, Compile, Record as CutawayRecord, Frame, ItemId, View } from "./record/record";
 import { stageRank, USUAL_PANES } from "./stages";
 import type { WidgetModel } from "./widget_model";
@@ -64,6 +65,7 @@ export class State {
     this.covered = new Set(record.covered);
     this.marks = marksOf(record, this.links);
     this.compile = this.findCompile(model.get("compile")) ?? this.findCompile(current) ?? this.largestCompile();
+    if (this.compile) this.links.include(this.compile.id);
     this.frame = this.compile ? frameOf(record, this.compile.frame) : (record.frames[0] ?? null);
     this.shown = this.initialPanes();
     this.readPins();
@@ -114,7 +116,7 @@ export class State {
 
   /** The compile shown first: the one with the largest captured graph. */
   private largestCompile(): Compile | null {
-    const size = (c: Compile) => c.artifacts.find((a) => a.pane === "captured")?.graph?.nodes.length ?? 0;
+    const size = (c: Compile) => summaryOf(c).nodes ?? 0;
     const all = this.record.frames.flatMap((f) => f.compiles);
     return all.reduce<Compile | null>((best, c) => (best && size(best) >= size(c) ? best : c), null);
   }
@@ -156,6 +158,7 @@ export class State {
   select(compile: Compile | null): void {
     if (!compile || compile === this.compile) return;
     const pinned = this.pinnedItemsIn(compile);
+    if (this.links.include(compile.id)) this.pinLinked = this.links.linked(this.pinned);
     this.compile = compile;
     this.budget = null;
     this.frame = frameOf(this.record, compile.frame);

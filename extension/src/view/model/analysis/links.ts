@@ -1,5 +1,6 @@
 /** Provenance: which items of a record are linked, and the user's line that each was made from. */
 
+import { isUnread, summaryOf } from "../record/details";
 import type { Artifact, Compile, Record as CutawayRecord, ItemId, Node } from "../record/record";
 
 /** Number of colours by which the user's lines are distinguished: `--c0` to `--c7` in theme.css. */
@@ -16,12 +17,33 @@ export class Links {
   private readonly lines = new Map<ItemId, ItemId | null>();
   private readonly colours = new Map<ItemId, number>();
 
+  /** The compiles whose details nothing has used yet, by id. */
+  private readonly unread = new Map<string, Compile>();
+  /** The user's lines from which something was made. */
+  private readonly used = new Set<ItemId>();
+
   constructor(record: CutawayRecord) {
     for (const source of record.sources) this.artifacts.set(source.id, source);
-    for (const frame of record.frames) {
-      for (const compile of frame.compiles) this.addCompile(compile);
+    for (const compile of record.frames.flatMap((frame) => frame.compiles)) {
+      for (const line of summaryOf(compile).lines) this.used.add(line);
+      if (isUnread(compile)) this.unread.set(compile.id, compile);
+      else this.addCompile(compile);
     }
     this.colourLines(record.sources);
+  }
+
+  /** Adds the links of a compile whose details are not read yet; returns whether there was one. */
+  include(id: string): boolean {
+    const compile = this.unread.get(id);
+    if (!compile) return false;
+    this.unread.delete(id);
+    this.addCompile(compile);
+    return true;
+  }
+
+  /** Adds the links of the compile that an item belongs to. */
+  private includeFor(item: ItemId): void {
+    if (this.unread.size) this.include(item.slice(0, Math.max(0, item.indexOf(":"))));
   }
 
   private addCompile(compile: Compile): void {
@@ -45,7 +67,7 @@ export class Links {
     for (const source of sources) {
       for (const span of source.spans) {
         const item = `${source.id}#${span.key}`;
-        if (this.derivedFrom.has(item)) this.colours.set(item, next++ % COLOURS);
+        if (this.used.has(item)) this.colours.set(item, next++ % COLOURS);
       }
     }
   }
@@ -53,11 +75,13 @@ export class Links {
   /** Returns `items`, everything they were made from, and everything made from them. */
   linked(items: Iterable<ItemId>): Set<ItemId> {
     const start = [...items];
+    for (const item of start) this.includeFor(item);
     return new Set([...reachable(start, this.sourcesOf), ...reachable(start, this.derivedFrom)]);
   }
 
   /** Returns what `item` was made from directly. */
   sources(item: ItemId): ItemId[] {
+    this.includeFor(item);
     return this.sourcesOf.get(item) ?? [];
   }
 
@@ -86,11 +110,13 @@ export class Links {
 
   /** Returns what was made directly from `item`. */
   derived(item: ItemId): ItemId[] {
+    this.includeFor(item);
     return this.derivedFrom.get(item) ?? [];
   }
 
   isLinked(item: ItemId): boolean {
-    return this.sourcesOf.has(item) || this.derivedFrom.has(item);
+    this.includeFor(item);
+    return this.sourcesOf.has(item) || this.derivedFrom.has(item) || this.used.has(item);
   }
 
   /** Whether the record has this item. */
@@ -103,6 +129,7 @@ export class Links {
   }
 
   artifactOf(item: ItemId): Artifact | undefined {
+    this.includeFor(item);
     return this.artifacts.get(item.slice(0, item.indexOf("#")));
   }
 
@@ -124,6 +151,7 @@ export class Links {
   }
 
   private findUserLine(item: ItemId): ItemId | null {
+    this.includeFor(item);
     const seen = new Set([item]);
     for (const at of seen) {
       if (this.colours.has(at)) return at;

@@ -1,7 +1,7 @@
 /** Reads an untrusted record: every field is checked before anything uses it. */
 
-import { type Record as CutawayRecord, DEFAULTS, SCHEMA_VERSION, SHAPES, type Shape } from "./record";
-import { firstViolation } from "./rules";
+import { type Compile, type Record as CutawayRecord, DEFAULTS, SCHEMA_VERSION, SHAPES, type Shape } from "./record";
+import { compileViolation, firstViolation } from "./rules";
 
 const MAX_ECHOED = 60;
 export const MAX_CHARACTERS = 512 * 1024 * 1024;
@@ -32,7 +32,17 @@ export function readRecord(given: unknown): CutawayRecord {
   return record;
 }
 
-function parse(text: string): unknown {
+/** Returns what is wrong with a compile; null if nothing is. Missing fields of its parts get their defaults. */
+export function compileFault(compile: Compile): string | null {
+  try {
+    if (!validator({ is: "Compile" })(compile)) check(compile, { is: "Compile" }, `compile ${compile.id}`);
+  } catch (error) {
+    return (error as Error).message;
+  }
+  return compileViolation(compile);
+}
+
+export function parse(text: string): unknown {
   if (text.length > MAX_CHARACTERS) {
     throw new RecordError(`The record has ${text.length} characters; at most ${MAX_CHARACTERS} are read.`);
   }

@@ -12,6 +12,16 @@ export function firstViolation(record: CutawayRecord): string | null {
   return null;
 }
 
+/** Returns the first violation of a compile alone, or null. Its texts must have its own id, as no other compile's have. */
+export function compileViolation(compile: Compile): string | null {
+  const at = `compile ${compile.id}`;
+  const ids = compile.artifacts.map(({ id }) => id);
+  if (hasDuplicates(ids)) return `${at}: two artifacts have one id`;
+  if (!ids.every((id) => id.startsWith(`${compile.id}:`))) return `${at}: an artifact is of another compile`;
+  for (const found of compileViolations(compile, at)) return found;
+  return null;
+}
+
 function* violations({ sources, frames }: CutawayRecord): Iterable<string> {
   const compiles = frames.flatMap((frame) => frame.compiles);
   const artifacts = [...sources, ...compiles.flatMap((compile) => compile.artifacts)];

@@ -2,6 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { gzipSync } from "node:zlib";
 import { unpack } from "../../dom/unpack";
+import { Links } from "../analysis/links";
+import { DETAILS, isUnread, summaryOf } from "./details";
+import type { Record as CutawayRecord } from "./record";
 import { compileOf, recordOf } from "./testing";
 import { unpackRecord } from "./unpack";
 
@@ -12,6 +15,63 @@ test("a record is unpacked, and read as it is where an earlier version saved it"
   assert.deepEqual(await unpackRecord(packed(JSON.stringify(record))), record);
   assert.deepEqual(await unpackRecord(structuredClone(record)), record);
   assert.deepEqual(await unpackRecord(JSON.stringify(record)), record);
+});
+
+/** Packs a record by compile, as `kernel_magics/display/packing.py` does. */
+function byCompile(whole: CutawayRecord, change: (details: { [name: string]: unknown }) => void = () => {}) {
+  const index = structuredClone(whole) as unknown as { frames: { compiles: { [name: string]: unknown }[] }[] };
+  const details = index.frames
+    .flatMap((frame) => frame.compiles)
+    .map((compile) => {
+      const own: { [name: string]: unknown } = Object.fromEntries(DETAILS.map((name) => [name, compile[name]]));
+      for (const name of DETAILS) delete compile[name];
+      change(own);
+      return gzipSync(JSON.stringify(own)).toString("base64");
+    });
+  const summaries = details.map(() => ({ nodes: 1, saved_count: 0, saved_bytes: 0, lines: ["src:0#1"] }));
+  const { data } = packed(JSON.stringify({ record: index, summaries }));
+  return { encoding: "gzip+base64 by compile", data, details };
+}
+
+test("the details of a compile are read when they are used", async () => {
+  const read = await unpackRecord(byCompile(record));
+  const [compile] = read.frames[0].compiles;
+  assert.ok(isUnread(compile));
+  assert.equal(summaryOf(compile).nodes, 1);
+  const links = new Links(read);
+  assert.ok(links.isLinked("src:0#1"));
+  assert.ok(isUnread(compile));
+  assert.deepEqual(links.sources("0/0:a#1"), []); // of another text of the compile, which is now read
+  assert.ok(!isUnread(compile));
+  assert.deepEqual(read, record);
+});
+
+test("details that are wrong are not shown, and a failure says why", async () => {
+  const [whole, ...changes]: ((own: { [name: string]: unknown }) => void)[] = [
+    () => {},
+    (own) => Object.assign(own, { more: 1 }),
+    (own) => Object.assign(own, { edges: [{ made: 3 }] }),
+    (own) =>
+      Object.assign(own, { artifacts: [{ id: "0/1:a", pane: "joint", name: "a", language: "python", text: "" }] }),
+  ];
+  assert.equal((await unpackRecord(byCompile(record, whole))).frames[0].compiles[0].failures.length, 0);
+  for (const change of changes) {
+    const [compile] = (await unpackRecord(byCompile(record, change))).frames[0].compiles;
+    assert.deepEqual([compile.edges, compile.artifacts], [[], []]);
+    assert.match(compile.failures[0].message, /cannot be shown: /);
+  }
+  const truncated = byCompile(record);
+  truncated.details = ["H4sI"];
+  assert.match((await unpackRecord(truncated)).frames[0].compiles[0].edges.length.toString(), /0/);
+});
+
+test("an index without the details of each compile is refused", async () => {
+  await assert.rejects(unpackRecord({ ...byCompile(record), details: [] }), /does not have the details of each/);
+  await assert.rejects(unpackRecord({ ...byCompile(record), details: undefined }), /no details of its compiles/);
+  const { data } = packed(
+    JSON.stringify({ record, summaries: [{ nodes: 0, saved_count: 0, saved_bytes: 0, lines: [] }] }),
+  );
+  await assert.rejects(unpackRecord({ ...byCompile(record), data }), /index of the record has details/);
 });
 
 const wrong: [name: string, given: unknown, message: RegExp][] = [

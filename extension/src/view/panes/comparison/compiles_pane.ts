@@ -4,6 +4,7 @@ import { h } from "../../dom/elements";
 import { isString, loadSetting, saveSetting } from "../../dom/storage";
 import { compareCompiles } from "../../model/analysis/compare";
 import type { Content } from "../../model/content";
+import { isUnread, summaryOf } from "../../model/record/details";
 import type { Artifact, Compile, ItemId } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { PairedGraphs, PairedTexts, type Two } from "./paired_views";
@@ -11,7 +12,8 @@ import { RunsTable } from "./runs_table";
 
 /** Returns the compiles that a compile can be compared with, those of its frame first. */
 export function comparableCompiles(state: State, compile: Compile): Compile[] {
-  const hasGraph = ({ guards, artifacts }: Compile) => guards.length || artifacts.some(({ graph }) => graph);
+  const hasGraph = (c: Compile) =>
+    isUnread(c) ? summaryOf(c).nodes !== null : c.guards.length || c.artifacts.some(({ graph }) => graph);
   const rest = state.record.frames.flatMap((frame) => frame.compiles).filter((c) => c !== compile && hasGraph(c));
   return [...rest.filter((c) => c.frame === compile.frame), ...rest.filter((c) => c.frame !== compile.frame)];
 }

@@ -44,7 +44,10 @@ export class CostsTable extends LinkedContent {
 
   private lead(kernels: KernelCost[], compile: Compile): string {
     const traffic = bytes(kernels.reduce((sum, cost) => sum + cost.bytes, 0));
-    const calls = `${plural(kernels.length, "kernel")} of ${compile.id} read and write ${traffic}`;
+    const own = kernels.filter(({ kernel }) => kernel.language !== "extern").length;
+    const others = kernels.length - own;
+    const which = [own && plural(own, "kernel"), others && plural(others, "call of PyTorch's", "calls of PyTorch's")];
+    const calls = `${which.filter(Boolean).join(" and ")} in ${compile.id} read and write ${traffic}`;
     const time = duration(kernels.reduce((sum, cost) => sum + cost.ns, 0));
     return this.byTime
       ? `${calls} in ${time}.`
