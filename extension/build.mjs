@@ -72,11 +72,12 @@ const css = {
 // the extension loads the widget's module, explorer.js, as a separate chunk on first use
 const lab = {
   ...common,
-  entryPoints: ["src/lab.ts", "src/panel.ts"],
+  entryPoints: ["src/lab.ts", "src/plugins.ts"],
   outdir: "lib",
   format: "esm",
   minify: false,
-  external: ["@lumino/widgets", "@codemirror/state", "@codemirror/view", "./explorer.js"],
+  external: ["@lumino/widgets", "@codemirror/state", "@codemirror/view", "@jupyterlab/launcher", "./explorer.js"],
+  loader: { ".svg": "text" },
 };
 const tests = {
   ...common,

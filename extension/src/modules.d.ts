@@ -5,3 +5,14 @@ declare module "worker:*" {
   const source: string;
   export default source;
 }
+
+declare module "*.svg" {
+  /** The text of the file. */
+  const text: string;
+  export default text;
+}
+
+declare module "@jupyterlab/launcher" {
+  /** The token of the launcher; JupyterLab shares the package, whose types would bring a hundred others. */
+  export const ILauncher: unknown;
+}

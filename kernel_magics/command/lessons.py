@@ -23,5 +23,9 @@ def copy_lessons(folder: Path) -> tuple[list[Path], list[Path]]:
         return target if is_there else str(shutil.copy(source, target))
 
     source = PACKAGED if PACKAGED.exists() else CLONED
-    shutil.copytree(source, folder, ignore=LEFT_OUT, copy_function=copy, dirs_exist_ok=True)
+    try:
+        shutil.copytree(source, folder, ignore=LEFT_OUT, copy_function=copy, dirs_exist_ok=True)
+    except shutil.Error as errors:  # a list of what could not be copied
+        _, _, why = errors.args[0][0]
+        raise OSError(why) from None
     return sorted(written), sorted(kept)

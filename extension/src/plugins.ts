@@ -1,0 +1,6 @@
+/** The plugins for JupyterLab and Notebook 7. */
+
+import lessons from "./lessons";
+import panel from "./panel";
+
+export default [panel, lessons];
