@@ -24,7 +24,7 @@ class LessonsHandler(APIHandler):
         root = getattr(self.contents_manager, "root_dir", "")
         if not root:
             raise HTTPError(
-                501, "this server keeps its notebooks in no folder; run `cutaway lessons DIR` in a terminal"
+                501, "the notebooks are in no folder of the server; run `cutaway lessons DIR` in a terminal"
             )
         try:
             await asyncio.to_thread(copy_lessons, Path(root).expanduser() / FOLDER)

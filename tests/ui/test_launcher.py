@@ -27,7 +27,7 @@ def test_the_card_opens_the_lessons(page: Page, server: Server, screenshot: Scre
     assert lesson.read_text() == "mine"
 
 
-def test_what_cannot_be_copied_is_said(page: Page, server: Server) -> None:
+def test_what_cannot_be_copied_is_shown(page: Page, server: Server) -> None:
     file = server.root / "cutaway-lessons" / "workshop" / "04_graph_breaks.ipynb"
     file.unlink()
     file.symlink_to("/proc/nowhere/file")
