@@ -50,8 +50,9 @@ test: $(STAMPS)/test $(STAMPS)/chromium ## Run all tests
 smoke: $(STAMPS)/test ## Run the tests of tests/smoke.txt, which touch every stage, in half a minute
 	$(PY) -m pytest -q @tests/smoke.txt $(ARGS)
 
-sweeps: $(STAMPS)/test ## Run the tests that `make test` leaves out: more seeds, sizes and programs of what it tests
+sweeps: $(STAMPS)/test $(STAMPS)/chromium ## Run the tests that `make test` leaves out: more seeds, sizes and programs of what it tests
 	$(PYTEST) -m sweep --ignore tests/ui $(ARGS)
+	$(PY) -m pytest -m sweep tests/ui $(ARGS)
 
 quick: $(STAMPS)/test ## Run the tests of the files that changed since the branch left SINCE=main
 	@tests="$$($(PY) -m tests.changed $(or $(SINCE),main))"; \
@@ -135,9 +136,11 @@ $(STAMPS)/venv:
 	$$python -m venv $(VENV) || { echo "The venv module of $$python is not complete; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@mkdir -p $(STAMPS) && touch $@
 
-# What builds the package; and Node from PyPI where the machine has none that is new enough.
+# What builds the package, by a pip that takes half the time of Python 3.11's; and Node from PyPI where the machine has none
+# that is new enough.
 $(STAMPS)/tools: $(STAMPS)/venv constraints.txt
 	@echo "Installing the build tools ..."
+	@$(PIP) install -c constraints.txt pip
 	@$(PIP) install -c constraints.txt hatchling editables hatch-jupyter-builder jupyter-builder
 	@if ! { command -v npm && node -e $(NEW_ENOUGH); } >/dev/null 2>&1; then \
 	  echo "No Node.js 20.19 or newer here; taking it from PyPI into the virtual environment ..."; \

@@ -13,6 +13,8 @@ from unittest import mock
 
 import pytest
 
+from tests import kept_kernels, warm_python
+
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -60,12 +62,16 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Kernels are built again, once for all workers: a test run neither reads nor fills the user's cache."""
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One cache for all workers: a test run neither reads nor fills the user's, but has the kernels of earlier runs."""
     folder = tmp_path_factory.getbasetemp()
     shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     (shared / "cache").mkdir(mode=0o700, exist_ok=True)
     os.environ["CUTAWAY_CACHE_DIR"] = str(shared / "cache")
+    kernels = shared / "cache" / "cutaway" / "cpp"
+    kept_kernels.take(kernels)
+    yield
+    kept_kernels.keep(kernels)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -127,6 +133,13 @@ def magics(shell: InteractiveShell) -> InteractiveShell:
     shell.run_line_magic("load_ext", "kernel_magics")
     shell.user_ns["torch"] = torch
     return shell
+
+
+@pytest.fixture(scope="module")
+def warm_kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Jupyter's kernels start in processes that are forked from one in which PyTorch is imported already."""
+    with mock.patch.dict(os.environ, warm_python.kernel_spec(tmp_path_factory.mktemp("warm"), "python3")):
+        yield
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Starts a Jupyter kernel that is forked from a warm process (`tests/warm_python.py`).
 
-Jupyter runs it as the kernel: ``python -S -E warm_kernel.py ADDRESS CONNECTION_FILE``.  It imports little, passes
-signals on to the kernel and ends with it, and the kernel ends with this process.
+Jupyter runs it as the kernel: ``python -S -E warm_kernel.py ADDRESS CONNECTION_FILE [OPTION ...]``.  It imports little,
+passes signals on to the kernel and ends with it, and the kernel ends with this process.
 """
 
 import json
@@ -12,10 +12,10 @@ import sys
 
 
 def main() -> int:
-    address, connection_file = sys.argv[1:]
+    address, connection_file, *options = sys.argv[1:]
     env = {name: value for name, value in os.environ.items() if name != "JPY_PARENT_PID"}  # the parent is another one
     outputs = [f"{connection_file}.{name}" for name in ("stdout", "stderr")]
-    arguments = ["-m", "ipykernel_launcher", "-f", connection_file]
+    arguments = ["-m", "ipykernel_launcher", "-f", connection_file, *options]
     request = {"arguments": arguments, "env": env, "cwd": os.getcwd(), "outputs": outputs, "new_session": True}
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)

@@ -31,9 +31,8 @@ ROOT = Path(__file__).parents[1]
 IMPORTED = (
     *("torch", "torch._dynamo", "torch._functorch.aot_autograd", "torch._inductor.decomposition"),
     *("compiler_core.pipeline.frame", "compiler_core.pipeline.graph", "compiler_core.api.testing"),
+    *("ipykernel.kernelapp", "ipykernel.ipkernel", "anywidget"),
 )
-KERNEL = ("ipykernel.kernelapp", "ipykernel.ipkernel", "anywidget")
-"""What a Jupyter kernel imports besides."""
 FIXED_AT_IMPORT = ("TRITON_INTERPRET",)
 """Environment variables that an imported module has read: there is one warm process for each of their values."""
 
@@ -70,12 +69,12 @@ def _connected(address: str) -> Iterator[socket.socket]:
         yield connection
 
 
-def kernel_spec(folder: Path) -> dict[str, str]:
-    """Writes the specification of the kernel "warm" into a folder, and returns environment variables with which Jupyter
-    finds it: IPython's kernel, in a process in which PyTorch is imported already."""
-    spec = folder / "kernels" / "warm" / "kernel.json"
+def kernel_spec(folder: Path, name: str) -> dict[str, str]:
+    """Writes the specification of a kernel into a folder, and returns environment variables with which Jupyter finds it
+    under this name: IPython's kernel, in a process in which PyTorch is imported already."""
+    spec = folder / "kernels" / name / "kernel.json"
     spec.parent.mkdir(parents=True)
-    argv = [sys.executable, "-S", "-E", str(ROOT / "tests" / "warm_kernel.py"), _address((), KERNEL)]
+    argv = [sys.executable, "-S", "-E", str(ROOT / "tests" / "warm_kernel.py"), _address(())]
     spec.write_text(
         json.dumps({"argv": [*argv, "{connection_file}"], "display_name": "Python 3", "language": "python"})
     )
@@ -84,16 +83,15 @@ def kernel_spec(folder: Path) -> dict[str, str]:
 
 
 @functools.cache
-def _address(fixed: tuple[tuple[str, str], ...], modules: tuple[str, ...] = ()) -> str:
-    """The socket of the warm process with these environment variables and these modules besides `IMPORTED`, which is
-    started by the first call."""
+def _address(fixed: tuple[tuple[str, str], ...]) -> str:
+    """The socket of the warm process with these environment variables, which is started by the first call."""
     folder = tempfile.mkdtemp()
     address = f"{folder}/socket"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | dict(fixed)
-    command = [sys.executable, "-m", "tests.warm_python", str(listener.fileno()), *modules]
+    command = [sys.executable, "-m", "tests.warm_python", str(listener.fileno())]
     server = subprocess.Popen(command, env=environment, cwd=ROOT, pass_fds=[listener.fileno()])
     listener.close()
 
@@ -113,7 +111,7 @@ def _address(fixed: tuple[tuple[str, str], ...], modules: tuple[str, ...] = ()) 
 def serve(listener: socket.socket) -> dict[str, Any]:
     """Forks a process for each request.  Returns the request, in the process that has to run it."""
     gc.disable()  # imports make millions of objects that stay
-    for name in (*IMPORTED, *sys.argv[2:]):
+    for name in IMPORTED:
         importlib.import_module(name)
     gc.freeze()  # a collection in a forked process passes over what was imported
     gc.enable()

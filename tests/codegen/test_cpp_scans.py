@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 import torch
 
 from tests.cases.kernel_programs import check
+from tests.sampling import sample
 
 PROGRAMS: dict[str, Any] = {
     "between others": lambda x: torch.cumsum(x * 0.5, -1) + 1,
@@ -21,9 +23,10 @@ PROGRAMS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("shape", [(5, 7), (3, 1200)])
+@pytest.mark.parametrize(
+    ("name", "dtype", "shape"),
+    sample(itertools.product(PROGRAMS, [torch.float32, torch.float16], [(5, 7), (3, 1200)]), 3),
+)
 def test_scan(name: str, dtype: torch.dtype, shape: tuple[int, int]) -> None:
     check(PROGRAMS[name], torch.rand(shape, generator=torch.Generator().manual_seed(0)).sub(0.5).to(dtype))
 

@@ -19,6 +19,7 @@ import torch
 import compiler_core as cc
 from compiler_core.api.compile import record_of
 from compiler_core.pipeline import compiled_region
+from tests import warm_python
 
 ROOT = Path(__file__).parents[2]
 NAMES = [
@@ -31,17 +32,12 @@ NAMES = [
 @pytest.fixture(scope="module")
 def runs():
     """What stock did in each program of coexist.py, alone and beside this compiler."""
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.hook.coexist", how], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        for how in ("alone", "ours")
-    ]
+    command = ["-m", "tests.hook.coexist"]
+    alone = subprocess.run([sys.executable, *command, "alone"], cwd=ROOT, capture_output=True, text=True, timeout=280)
     found = []
-    for run in started:
-        out, err = run.communicate(timeout=280)
-        assert run.returncode == 0, err.decode()[-3000:]
-        found.append({line[0]: line[1:] for line in map(json.loads, out.decode().splitlines())})
+    for run in (alone, warm_python.run([*command, "ours"])):
+        assert run.returncode == 0, run.stderr[-3000:]
+        found.append({line[0]: line[1:] for line in map(json.loads, run.stdout.splitlines())})
     return found
 
 

@@ -72,6 +72,7 @@ def test_a_program_that_runs_the_notebook_gets_no_widget(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_kernels")
 def test_nbconvert_shows_the_compiled_cell() -> None:
     load = nbformat.v4.new_code_cell("import torch\n%load_ext kernel_magics")
     notebook = nbformat.v4.new_notebook(cells=[load, nbformat.v4.new_code_cell(CELL)])

@@ -60,7 +60,7 @@ def run(client: BlockingKernelClient, code: str) -> CellMessages:
 
 
 @pytest.fixture(scope="module")
-def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingKernelClient]:
+def kernel(warm_kernels: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingKernelClient]:
     home = tmp_path_factory.mktemp("home")
     places = {"IPYTHONDIR": str(home), "CUTAWAY_CACHE_DIR": str(home), "PYTHONPATH": str(Path(__file__).parents[2])}
     manager = KernelManager(kernel_name="python3")

@@ -16,6 +16,7 @@ from compiler_core.loops.lower import lower
 from compiler_core.loops.lower.body import literal
 from compiler_core.loops.lower.table import RULES, NotLowered, lowers
 from tests.cases.kernel_programs import RandomProgram, assert_same, check, compiled, trace
+from tests.sampling import pairs
 
 aten = torch.ops.aten
 SPECIAL = (
@@ -140,11 +141,11 @@ def test_integers_are_rounded_to_a_half_type_before_arithmetic() -> None:
         check(lambda n, h: (h == n, n - h, torch.maximum(n, h), h.clamp(n, n + 1), n * h), n, h, tolerances=[0] * 5)
 
 
+INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 FAR = (-0.5, 0.5, -1.0, 255.5, -129.0, 300.0, 65536.0, 2.0**31, -(2.0**31) - 4096, 2.0**33 + 4096, 2.0**63, -1e30)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("to", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+@pytest.mark.parametrize(("to", "dtype"), pairs(INTEGERS, [torch.float32, torch.float64, torch.bfloat16], 2))
 def test_casts_from_float_to_integer_equal_the_processors(dtype: torch.dtype, to: torch.dtype) -> None:
     """Rounding is towards 0, and -0.5 becomes 0; includes numbers out of range and constants."""
 

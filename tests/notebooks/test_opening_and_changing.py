@@ -17,7 +17,7 @@ NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "02_opening_and_changing.ip
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def printed(warm_kernels: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The text that each cell printed, by the cell's id.  Its timings are shorter than in the notebook."""
     copy = tmp_path_factory.mktemp("opening") / NOTEBOOK.name
     copy.write_text(NOTEBOOK.read_text().replace("seconds=0.4", "seconds=0.1"))

@@ -17,7 +17,7 @@ NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01_questions.ipynb"
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def printed(warm_kernels: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The text that each cell printed, by the cell's id."""
     copy = tmp_path_factory.mktemp("questions") / NOTEBOOK.name
     copy.write_bytes(NOTEBOOK.read_bytes())

@@ -28,7 +28,7 @@ print(json.dumps({{name: globals()[name] for name in {REPORTED!r}}}))
 
 
 @pytest.fixture(scope="module")
-def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def cells(warm_kernels: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The cells by their ids, with outputs."""
     notebook = nbformat.read(TOUR, as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(REPORT, id="report"))

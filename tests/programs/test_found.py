@@ -23,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import compiler_core
 from compiler_core.api.testing import Expected, check, difference, same_as_eager
+from tests.sampling import pairs
 
 pytestmark = pytest.mark.slow
 
@@ -895,18 +896,16 @@ OF_TWO = {
     "mean square": F.mse_loss,
     "smooth l1": F.smooth_l1_loss,
 }
+OF_KINDS = [
+    (torch.float16, torch.float32), (torch.float32, torch.float64), (torch.float32, torch.int64), (torch.int64,) * 2,
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("loss", OF_TWO.values(), ids=OF_TWO)
-@pytest.mark.parametrize(
-    "kinds",
-    [(torch.float16, torch.float32), (torch.float32, torch.float64), (torch.float32, torch.int64), (torch.int64,) * 2],
-    ids=str,
-)
+@pytest.mark.parametrize(("loss", "kinds"), pairs(OF_TWO, OF_KINDS, 2), ids=str)
 @pytest.mark.parametrize("grad", [False, True])
 def test_losses_of_two_types_are_refused_as_by_eager(loss, kinds, grad):
     def program(x, y):
-        return loss(x, y) * 2
+        return OF_TWO[loss](x, y) * 2
 
     def inputs():
         return tuple(torch.rand(5).mul(1 if kind.is_floating_point else 2).to(kind) for kind in kinds)

@@ -18,7 +18,7 @@ from compiler_core.records.steps import StepCall, StepCode, Steps
 from kernel_magics.display.messages import check_message
 from tests.sweeps import fuzz_inputs
 
-COUNTS = {"records": 50, "logs": 50, "messages": 1200}
+COUNTS = {"records": 25, "logs": 25, "messages": 1200}
 
 
 @pytest.mark.parametrize("kind", COUNTS)

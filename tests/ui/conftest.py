@@ -11,6 +11,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from tests.sampling import sample
 from tests.ui.drive import Server, jupyter, open_report
 
 OUTPUT = Path(__file__).parent / "output"
@@ -78,7 +79,7 @@ def page(context: BrowserContext) -> Iterator[Page]:
     page.close()
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(params=sample(["light", "dark"], 2))
 def themed_page(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[Page]:
     """The `report` fixture of the test's module, in a new browser context, in the light and in the dark theme."""
     with open_report(browser, report, color_scheme=request.param) as page:

@@ -137,7 +137,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "IPYTHONDIR": "ipython",
     }
     folders_of_jupyter = {name: str(folder / place) for name, place in folders.items()}
-    return os.environ | folders_of_jupyter | warm_python.kernel_spec(folder / "warm")
+    return os.environ | folders_of_jupyter | warm_python.kernel_spec(folder / "warm", KERNEL)
 
 
 def _free_port() -> int:

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, FloatRect, Locator, Page, expect
 
 from compiler_core.api import compile as api
 from kernel_magics.display.report import write_report
+from tests.sampling import sample
 from tests.ui.drive import Explorer
 
 Screenshot = Callable[[Page, str], None]
@@ -56,7 +57,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return report_of(40, "aot_eager", tmp_path_factory.mktemp("graphs") / "large.html")
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(params=sample(["light", "dark"], 2))
 def theme(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

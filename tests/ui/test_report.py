@@ -14,6 +14,7 @@ from compiler_core.api import compile as api
 from kernel_magics.display.assets import asset
 from kernel_magics.display.packing import pack
 from kernel_magics.display.report import write_report
+from tests.sampling import sample
 from tests.ui.drive import Explorer
 
 Screenshot = Callable[[Page, str], None]
@@ -35,7 +36,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(record, tmp_path_factory.mktemp("report") / "report.html")
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(params=sample(["light", "dark"], 2))
 def report_page(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[tuple[Page, list[str]]]:
     """The report's page, and the list of errors on it and requests to the network."""
     context = browser.new_context(viewport={"width": 1600, "height": 900}, color_scheme=request.param)

@@ -26,7 +26,7 @@ class MixOrderLimits:
     """Matrices of fewer elements are read twice at no extra cost."""
     min_concurrent_elements: int = 0
     """The least number of elements that all programs together process at a time; with fewer, memory latency shows."""
-    few_elements: int = 4096 << 20
+    few_elements: int = 1 << 20
     """That latency costs more than a second kernel only if the matrix has more than so many elements."""
 
 
