@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 import compiler_core
 from compiler_core.api.testing import check, difference
+from tests.sampling import pairs
 
 PROGRAMS: dict[str, Callable[[Any], Any]] = {}
 
@@ -28,17 +29,6 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {}
 def program(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     PROGRAMS[function.__name__] = function
     return function
-
-
-@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
-@pytest.mark.parametrize("name", PROGRAMS)  # filled below, before pytest collects the tests
-def test_same_as_eager(name: str, backend: str) -> None:
-    want = outcome(PROGRAMS[name], lambda function: function)
-    got = outcome(PROGRAMS[name], lambda function: compiler_core.compile(function, backend=backend))
-    if isinstance(want, Exception) or isinstance(got, Exception):
-        assert (type(got), str(got)) == (type(want), str(want))
-    else:
-        assert difference(want, got, 1e-5) is None
 
 
 def outcome(function: Callable[[Any], Any], compile_: Callable[[Any], Any]) -> Any:
@@ -783,3 +773,13 @@ def test_nothing_flows_back_through_results_that_the_loss_does_not_use(name: str
                     torch.stack(losses).sum().backward()
                 gradients.append(x.grad)
             assert difference(gradients[0], gradients[1], 1e-6) is None, used
+
+
+@pytest.mark.parametrize(("name", "backend"), pairs(PROGRAMS, ["aot_eager", "cpp"], 2))
+def test_same_as_eager(name: str, backend: str) -> None:
+    want = outcome(PROGRAMS[name], lambda function: function)
+    got = outcome(PROGRAMS[name], lambda function: compiler_core.compile(function, backend=backend))
+    if isinstance(want, Exception) or isinstance(got, Exception):
+        assert (type(got), str(got)) == (type(want), str(want))
+    else:
+        assert difference(want, got, 1e-5) is None

@@ -26,7 +26,7 @@ def test_prod_of_all(row: list[float]) -> None:
     check(lambda x: x.prod(), lambda: (torch.tensor(row),), grad=True, backend="cpp", tolerance=1e-6)
 
 
-@pytest.mark.parametrize(("rows", "dtype"), pairs(PROD_ROWS, [torch.float32, torch.float64, torch.bfloat16], 2))
+@pytest.mark.parametrize(("rows", "dtype"), pairs(PROD_ROWS, [torch.float32, torch.float64, torch.bfloat16], 3))
 def test_prod_along_a_dimension(rows: list[list[float]], dtype: torch.dtype) -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x.prod(1), torch.prod(x, -1, keepdim=True), x.prod(dim=1, dtype=torch.float64), x[:, :1].prod(1)
@@ -34,8 +34,12 @@ def test_prod_along_a_dimension(rows: list[list[float]], dtype: torch.dtype) -> 
     check(program, lambda: (torch.tensor(rows, dtype=dtype),), grad=True, backend="cpp", tolerance=1e-6)
 
 
-@pytest.mark.parametrize("program", [lambda x: x.prod(), lambda x: x.prod(0), lambda x: x.prod(0).prod()])
-@pytest.mark.parametrize("shape", [(), (1,), (7, 1), (5, 19), (0, 3), (3, 0), (2, 3, 4)], ids=str)
+PRODUCTS = [lambda x: x.prod(), lambda x: x.prod(0), lambda x: x.prod(0).prod()]
+
+
+@pytest.mark.parametrize(
+    ("program", "shape"), pairs(PRODUCTS, [(), (1,), (7, 1), (5, 19), (0, 3), (3, 0), (2, 3, 4)], 2), ids=str
+)
 def test_prod_of_shapes(program: Callable[[torch.Tensor], torch.Tensor], shape: tuple[int, ...]) -> None:
     check(program, lambda: (torch.randn(shape),), grad=True, backend="cpp", tolerance=1e-5)
 
@@ -43,8 +47,7 @@ def test_prod_of_shapes(program: Callable[[torch.Tensor], torch.Tensor], shape: 
 PICKS = ["max", "min", "median", "nanmedian"]
 
 
-@pytest.mark.parametrize("name", PICKS)
-@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+@pytest.mark.parametrize(("name", "backend"), pairs(PICKS, ["aot_eager", "cpp"], 2))
 def test_values_picked_from_all_elements(name: str, backend: str) -> None:
     """Ties, values that are NaN, and gradients that are."""
 

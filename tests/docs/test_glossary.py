@@ -59,15 +59,17 @@ def _names(file: Path) -> Iterator[str]:
 
 
 def _prose(file: Path) -> str:
-    """Returns the docstrings and comments of a source file, or the text of a page."""
+    """Returns the docstrings and comments of a source file, with messages if it is of our packages; or a page."""
     if file.suffix == ".md":
         return _read(file)
     if file.suffix != ".py":
         return "\n".join(_COMMENT.findall(_read(file)))
     tokens = tokenize.generate_tokens(io.StringIO(_read(file)).readline)
     comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
-    texts = [node.value for node in ast.walk(ast.parse(_read(file))) if isinstance(node, ast.Expr)]
-    return "\n".join([*comments, *(t.value for t in texts if isinstance(t, ast.Constant) and isinstance(t.value, str))])
+    nodes = list(ast.walk(ast.parse(_read(file))))
+    texts = nodes if file in FILES.values() else [node.value for node in nodes if isinstance(node, ast.Expr)]
+    found = [text.value for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str)]
+    return "\n".join([*comments, *(text for text in found if " " in text)])
 
 
 def parts_of(name: str) -> set[str]:

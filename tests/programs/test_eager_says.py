@@ -67,7 +67,7 @@ WARN = {
 }
 
 
-@pytest.mark.parametrize(("name", "backend"), pairs(WARN, BACKENDS, 2))
+@pytest.mark.parametrize(("name", "backend"), pairs(WARN, BACKENDS, 3))
 def test_each_call_warns(name, backend):
     for grad in {"eager": (False,), "aot_eager": (False, True), "cpp": (True,)}[backend]:
         check(WARN[name], [square, square], grad=grad, backend=backend, tolerance=1e-5)

@@ -379,6 +379,7 @@ def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x @ y
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore")  # PyTorch's own warnings about storage
 def test_autotuning_records_all_choices() -> None:
     with fresh_cache(), compiler_core.record(engine="torch") as record:

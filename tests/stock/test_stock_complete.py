@@ -1,4 +1,7 @@
-"""The record of a run has everything that TORCH_TRACE, TORCH_LOGS and depyf write of it."""
+"""The record of a run has everything that TORCH_TRACE, TORCH_LOGS and depyf write of it.
+
+These run in ``make sweeps``; `test_stock` compares the record of one run with the events of TORCH_TRACE.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,9 @@ from torch._logging._internal import log_registry
 from compiler_core.records import Record
 from compiler_core.stock.hooks.torch_logs import SKIPPED_ARTIFACTS
 from tests.cases.architectures import HAS_TORCHVISION
-from tests.sampling import always
 from tests.stock.stock_programs import PROGRAMS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.sweep, pytest.mark.timeout(600)]
 
 LOGS = ["all", *sorted(set(log_registry.artifact_names) - {*SKIPPED_ARTIFACTS, "custom_format_test_artifact"})]
 MESSAGE = re.compile(r"[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ (\S+):\d+\] ?(?P<id>\[[-!\d/_]+\] )?(?:\[__\w+\])?(.*)")
@@ -82,7 +84,7 @@ def run(name: str, folder: Path, depyf: bool = False) -> Run:
     return Run(Record.load(folder / "record.json"), folder)
 
 
-@pytest.fixture(scope="module", params=always(sorted(PROGRAMS), "walk".__eq__))
+@pytest.fixture(scope="module", params=sorted(PROGRAMS))
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     if request.param == "resnet18" and not HAS_TORCHVISION:
         pytest.skip("torchvision is not here")

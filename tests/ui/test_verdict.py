@@ -89,7 +89,7 @@ def test_an_experiment_is_shown_beside_the_first_run(notebook: Notebook, page: P
     runs.get_by_role("button", name="As it ran").click()
     expect(pane).to_have_count(0)
     explorer.show(1, "costs").get_by_role("button", name="Time them").click()
-    expect(explorer.pane(1)).to_contain_text(re.compile(r"read and write .* in [\d.]+ .s\."))
+    expect(explorer.pane(1)).to_contain_text(re.compile(r"read and write .* in [\d.]+ .s\."), timeout=30_000)
     explorer.show(1, "guards").locator("tbody tr.item").first.click()
     menu.select_option("try|guard")
     expect(runs.get_by_role("button", pressed=True)).to_have_text(re.compile("^Without the guard of "))
