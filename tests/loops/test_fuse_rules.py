@@ -121,7 +121,8 @@ def test_part_of_a_stored_concatenation_is_read_with_one_load(monkeypatch: pytes
     mean, var = torch.rand(4), torch.rand(4)
     found = kernels(shuffled, *inputs)
     for step in found:
-        assert sum(bool(s.within) for s in step.body if isinstance(s, ir.Load)) <= 2, step
+        parts = [s.buffer for s in step.body if isinstance(s, ir.Load) and s.within]
+        assert len([name for name in parts if "constant" not in name]) <= 2, step  # not the mean and the variance
     # a unit has two: a copy of its half, and a concatenation that normalises its part
     assert len(found) == 8
     check(shuffled, *inputs)
