@@ -14,12 +14,14 @@ from compiler_core.records import Compile, Event, Record, View
 from kernel_magics.display import messages, outputs
 from kernel_magics.display.assets import asset
 from kernel_magics.display.messages import MAX_PANES, PANES
-from kernel_magics.display.packing import pack
-from kernel_magics.display.progress import PartialRecord, Progress
+from kernel_magics.display.packing import pack, packed_size
+from kernel_magics.display.progress import MessageRate, PartialRecord, Progress
 from kernel_magics.display.record_view import RecordView
 from kernel_magics.display.reruns import Reruns
 
 MIME = "application/vnd.cutaway.record+json"
+MAX_OUTPUT = 32 * 2**20
+"""The characters of a packed record that an output contains at most: editors load a notebook as a whole."""
 
 
 class Explorer(anywidget.AnyWidget):
@@ -221,11 +223,13 @@ class Explorer(anywidget.AnyWidget):
 
     def follow(self, record: Record) -> Callable[[], None]:
         """Shows each step of `record` as it happens; returns a function that stops this."""
-        progress, partial = Progress(record), PartialRecord(record)
+        progress, partial, rate = Progress(record), PartialRecord(record), MessageRate(record)
         self._followed = record
 
         def on_event(compile_: Compile, event: Event) -> None:
-            self.progress = progress.after(compile_, event)
+            shown = progress.after(compile_, event)
+            if rate.allows_one():
+                self.progress = shown
             # when a step starts, what was before it is complete
             if event.end is None and (packed := partial.if_due(compile_)) is not None:
                 self.partial = packed
@@ -287,13 +291,24 @@ def _close_if_removed(explorer: Explorer, content: dict[str, Any], _: list[Any])
         outputs.close_undisplayed(RecordView.latest.explorer if RecordView.latest else None)
 
 
-def record_bundle(record: Record, packed: dict[str, str] | None = None) -> dict[str, Any]:
+def record_bundle(record: Record, packed: dict[str, Any] | None = None) -> dict[str, Any]:
     """Returns the record as MIME types for every viewer: for ours (`packed`, if it is packed already), as HTML without
-    scripts, as text."""
+    scripts, as text.
+
+    A record that would make the notebook too large is left out, and the others say so.
+    """
     from kernel_magics.display import summary
     from kernel_magics.display.static_html import html
 
-    return {MIME: packed or pack(record), "text/html": html(record), "text/plain": summary.text(record)}
+    packed = packed or pack(record)
+    size = packed_size(packed)
+    if size <= MAX_OUTPUT:
+        return {MIME: packed, "text/html": html(record), "text/plain": summary.text(record)}
+    note = (
+        f"The record has {size / 1e6:,.0f} MB, too many for an output, and is not saved with the notebook: "
+        "%%compile --save FILE.html writes a report, kernel_magics.last_record().save(FILE) the record."
+    )
+    return {"text/html": f"<p>{note}</p>{html(record)}", "text/plain": f"{note}\n{summary.text(record)}"}
 
 
 def _reply_on_requesting_subshell(comm: Any) -> None:

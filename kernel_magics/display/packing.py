@@ -38,6 +38,11 @@ def pack(record: Record) -> dict[str, Any]:
     return {"encoding": ENCODING, "data": compressed(record.to_json())}
 
 
+def packed_size(packed: dict[str, Any]) -> int:
+    """Returns the number of characters of a packed record."""
+    return len(packed["data"]) + sum(map(len, packed.get("details", ())))
+
+
 def _by_compile(record: Record) -> dict[str, Any]:
     plain = to_plain(record)
     details = []

@@ -7,7 +7,7 @@ from typing import Any
 
 from compiler_core.records import Compile, Event, Frame, Record
 from compiler_core.records.problems import find_problems
-from kernel_magics.display.packing import pack
+from kernel_magics.display.packing import pack, packed_size
 from kernel_magics.display.record_view import cell_labels
 
 MAX_STEPS = 14
@@ -24,6 +24,25 @@ PARTIAL_SHARE = 0.05
 """The share of the time that packing the record so far may take."""
 MAX_PARTIAL = 4 * 2**20
 """The characters of a packed record above which the page gets no more of it before the end."""
+
+
+MAX_MESSAGES = 200
+"""The most messages in a second: Jupyter's server drops all output of a kernel that sends more than 1,000."""
+
+
+class MessageRate:
+    """Limits how often the page is told of the progress."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._second = self._count = 0
+
+    def allows_one(self) -> bool:
+        """Counts a message; returns whether it is within the limit."""
+        second = self._record.clock() // 10**9
+        self._count = self._count + 1 if second == self._second else 1
+        self._second = second
+        return self._count <= MAX_MESSAGES
 
 
 class PartialRecord:
@@ -48,7 +67,7 @@ class PartialRecord:
         end = self._record.clock()
         self._due_ns = end + max(int(PARTIAL_PAUSE_S * 1e9), int((end - start) / PARTIAL_SHARE))
         self._texts = texts
-        if len(packed["data"]) > MAX_PARTIAL:
+        if packed_size(packed) > MAX_PARTIAL:
             self._due_ns = 2**63
             return None
         return packed

@@ -159,6 +159,25 @@ def test_a_long_compile_is_shown_as_far_as_it_is(record: Record, monkeypatch: py
     assert explorer.partial == {}
 
 
+def test_fewer_messages_than_jupyter_drops(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Record, "clock", lambda _: 1)
+    explorer, log = Explorer(), list[object]()
+    explorer.observe(lambda change: log.append(change.new), "progress")
+    explorer.follow(record)
+    for _ in range(progress.MAX_MESSAGES):
+        with record.compiles[0].step("capture"):
+            pass
+    assert len(log) == progress.MAX_MESSAGES
+
+
+def test_a_record_that_is_too_large_is_not_in_the_output(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explorers, "MAX_OUTPUT", 10)
+    bundle = explorers.record_bundle(record)
+    assert MIME not in bundle
+    assert all("is not saved with the notebook: %%compile --save FILE.html" in text for text in bundle.values())
+    assert "a cell" in bundle["text/plain"]
+
+
 def test_cancel_reaches_python() -> None:
     explorer, cancelled = Explorer(), []
     explorer.on_cancel(lambda: cancelled.append(True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 from playwright.sync_api import Browser, Page, Route, expect
 
+import kernel_magics
 from compiler_core.api import compile as api
 from kernel_magics.display.assets import asset
 from kernel_magics.display.packing import pack
@@ -95,4 +97,42 @@ def test_texts_have_their_styles_in_a_shadow_root(browser: Browser) -> None:
     page.evaluate(IN_SHADOW_ROOT, [script, css, pack(record)])
     scroller = page.locator(".cutaway .cm-scroller").first
     expect(scroller).to_have_css("display", "flex")  # set by CodeMirror's own styles
+    page.close()
+
+
+# The page of a viewer that knows anywidget and nothing else of ours, such as VS Code or Colab: its model has only the
+# traits that the kernel has sent.
+IN_ANYWIDGET = """async ([script, css, state]) => {
+    document.head.appendChild(document.createElement("style")).textContent = css;
+    const listeners = {};
+    window.sent = [];
+    const model = {
+        get: (name) => state[name],
+        set: (name, value) => { state[name] = value; (listeners[`change:${name}`] ?? []).forEach((each) => each()); },
+        save_changes: () => window.sent.push(structuredClone({ selection: state.selection })),
+        send: (message) => window.sent.push(message),
+        on: (event, listener) => { (listeners[event] ??= []).push(listener); },
+        off: (event, listener) => { listeners[event] = (listeners[event] ?? []).filter((each) => each !== listener); },
+    };
+    const host = document.body.appendChild(document.createElement("div"));
+    const module = await import(URL.createObjectURL(new Blob([script], { type: "text/javascript" })));
+    window.end = await module.default.render({ model, el: host, experimental: {} });
+}"""
+
+
+def test_the_widget_needs_nothing_of_jupyterlab(browser: Browser) -> None:
+    with api.record("a widget") as record:
+        api.compile(lambda x: x.cos(), backend="eager")(torch.ones(3))
+    explorer = kernel_magics.Explorer(record)
+    state = {name: value for name, value in explorer.get_state().items() if not name.startswith("_")}
+    page = browser.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.evaluate(IN_ANYWIDGET, [explorer._esm, explorer._css, json.loads(json.dumps(state, default=str))])
+    shown = Explorer(page.locator(".cutaway"))
+    shown.click_line(0, "x.cos()")
+    assert page.evaluate("window.sent.at(-1).selection.length") == 1
+    page.evaluate("window.end()")
+    expect(shown.root).to_have_count(0)
+    assert errors == []
     page.close()
