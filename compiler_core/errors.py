@@ -11,7 +11,7 @@ CutawayError        the base class of our errors
   BuildError        a tool (C++ compiler, Triton, ptxas) failed
     MissingTool     a tool is missing, or has no folder to work in
     TimedOut        a tool did not end within the time limit
-  GraphPassError    a graph pass of the user raised, or its result is no graph that can take the place of the one before
+  GraphPassError    a graph pass of the user raised, or its result cannot take the place of the graph before
   NotCacheable      a graph cannot be stored on disk, since a part of it has no exact text
 
 CompileWarning      a part of the program is not compiled because something failed (see `hook/failures.py`)
@@ -109,7 +109,7 @@ class ToolWarning(CompileWarning):
 
 
 class RefusalWarning(CompileWarning):
-    """A part of the program is not compiled, since compiled code could differ from eager PyTorch.  This is no bug."""
+    """A part of the program is not compiled, since compiled code could differ from eager PyTorch: not a bug."""
 
 
 class GraphPassWarning(CompileWarning):

@@ -1,7 +1,7 @@
 """Applies the user's rules of lowering and fusion: passes with ``at="lowering"`` or ``at="fusion"``.
 
 Lowering and fusion run once without the rules and once with them, and the record has the difference.  A rule that
-raises, or whose result is no rule's result, is reported and left out; fusions that would be wrong are never made.
+raises, or whose result is not that of a rule, is reported and left out; fusions that would be wrong are never made.
 """
 
 from __future__ import annotations

@@ -214,8 +214,8 @@ class SymbolDefinition:
 class SizeConverter:
     """Converts the symbolic numbers of one graph to `size_expr.Int`.
 
-    An expression that is no polynomial (a quotient rounded down, a maximum) becomes a new symbol, whose name is not in
-    `taken`.
+    An expression that is not a polynomial (a quotient rounded down, a maximum) becomes a new symbol, whose name is
+    not in `taken`.
     """
 
     def __init__(self, placeholders: Iterable[fx.Node], taken: Set[str]) -> None:

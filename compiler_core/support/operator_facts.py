@@ -97,7 +97,7 @@ def is_view(node: fx.Node) -> bool:
 
 
 def view_base(node: fx.Node) -> fx.Node:
-    """Returns the node that owns the memory that `node` is a view of; `node` itself if it is no view."""
+    """Returns the node that owns the memory that `node` is a view of; `node` itself if it is not a view."""
     while is_view(node):
         node = view_source(node)
     return node

@@ -73,7 +73,7 @@ def _overlap(written: torch.Tensor, read: torch.Tensor, may_be_same: bool) -> bo
     """Returns whether two tensors share memory, by the rules of eager's kernels, which only compare tensors without
     gaps.
 
-    `may_be_same`: exactly the same memory in the same order is no overlap.
+    `may_be_same`: exactly the same memory in the same order does not count as an overlap.
     """
     if written is read or storage_id(written) != storage_id(read):
         return written is read and not may_be_same

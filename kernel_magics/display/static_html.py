@@ -55,7 +55,7 @@ def frames_html(report: FrameReport) -> str:
     rows = report.rows()
     cells = [[escape(cell) for cell in row] for row in rows[: limits.FAILURES]]
     tree = f"<details><summary>By caller</summary><pre>{escape(report.tree())}</pre></details>"
-    table = _table(["function", "file", "calls", "what became of it"], cells)
+    table = _table(["function", "file", "calls", "outcome"], cells)
     return f'<div style="font-size:13px">{table}{tree if rows else escape(str(report))}</div>'
 
 

@@ -82,7 +82,7 @@ class _NamespaceState:
 
 
 class _ClassState:
-    """The state of a class: its attributes that are no methods or descriptors."""
+    """The state of a class: its attributes that are neither methods nor descriptors."""
 
     def __init__(self, cls: type) -> None:
         self._cls = cls

@@ -72,7 +72,7 @@ def guards_text(record: Record, compile_: Compile) -> str:
     """Returns the guards of a compile as the text of a Python function, ``guards(L, G)``.
 
     Each guard has a comment: its share of the time of checking all of them, in nanoseconds, if that was measured, and
-    the user's line.  What is no Python expression, such as PyTorch's global state, is a comment, too.
+    the user's line.  A guard that is not a Python expression, such as one on PyTorch's global state, is a comment.
 
     Args:
         record: the record that has the compile, and the texts of its lines.

@@ -28,7 +28,7 @@ def parse_function(text: str) -> tuple[list[ast.stmt], ast.FunctionDef]:
     """Returns the statements before the one function of a graph's text, and the function.
 
     Raises:
-        GraphPassError: it is no Python, or not of this form.
+        GraphPassError: the text is not Python, or not of this form.
     """
     try:
         body = ast.parse(text).body

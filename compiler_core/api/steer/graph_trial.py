@@ -35,7 +35,7 @@ def try_graph(artifact: Artifact, text: str, backend: str | None = None) -> Tria
 
     Raises:
         UsageError: the original cannot run: it has constants that are not in its text.
-        GraphPassError: the text is no graph.
+        GraphPassError: the text is not a graph.
     """
     trial = Trial(artifact.name, change=text_change(artifact.text, text))
     if "self." in artifact.text:

@@ -42,7 +42,7 @@ MAX_BYTES = 1 << 31
 
 @dataclass
 class Trial:
-    """What came of an edited kernel or graph, beside the one that the compiler made."""
+    """The result of trying an edited kernel or graph beside the one that the compiler made."""
 
     name: str
     fault: str = ""

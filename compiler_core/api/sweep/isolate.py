@@ -107,7 +107,7 @@ def _wait(process: subprocess.Popen[bytes], settings: Mapping[str, Any], began: 
 
 
 def resident_bytes(pid: int) -> int:
-    """Returns the memory that a process has now; 0 where the system does not say (it is no Linux)."""
+    """Returns the memory that a process has now; 0 on systems other than Linux."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, IndexError, ValueError):

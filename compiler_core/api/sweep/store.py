@@ -64,7 +64,7 @@ class Store:
     def create(self, settings: Mapping[str, Any], names: Sequence[str]) -> None:
         """Makes the file if needed, and adds the cases that it does not have yet.
 
-        Raises UsageError if the file is no sweep, or one with other settings.
+        Raises UsageError if the file does not hold a sweep, or one with other settings.
         """
         text = json.dumps(dict(settings), sort_keys=True)
         try:

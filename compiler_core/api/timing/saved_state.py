@@ -177,7 +177,7 @@ class SavedState:
         return held
 
     def _save_special(self, value: Any) -> bool:
-        """Saves the state of random generators and arrays, which are no plain Python objects."""
+        """Saves the state of random generators and arrays, which are not plain Python objects."""
         if isinstance(value, io.IOBase):
             if not value.closed and value.writable():
                 self.obstacles.append(f"an open file ({getattr(value, 'name', type(value).__name__)})")

@@ -107,7 +107,7 @@ class SlotState:
 
 
 class ClassState:
-    """The attributes of a class that are no descriptors."""
+    """The attributes of a class, except descriptors."""
 
     def __init__(self, cls: type) -> None:
         self._cls = cls

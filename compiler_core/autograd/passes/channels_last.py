@@ -68,7 +68,7 @@ def _is_2d_convolution(node: fx.Node) -> bool:
 
 
 def _has_few_channels(convolution: fx.Node) -> bool:
-    """Returns whether the image has few channels, such as a colour image.  Such a convolution alone is no reason to
+    """Returns whether the image has few channels, such as a colour image.  Such a convolution alone is not a reason to
     rearrange: cuDNN uses tensor cores for it, at lower precision, only if channels are last."""
     image, _ = IMAGE_ARGUMENTS[convolution.target][-2:]  # type: ignore[index]
     return bool(_value(convolution.args[image]).shape[1] < MIN_CHANNELS)

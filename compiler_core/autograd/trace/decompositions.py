@@ -70,7 +70,7 @@ def _table() -> dict[torch._ops.OpOverload, Decomposition]:
 
 
 def _pytorch_decompositions(names: Sequence[str]) -> dict[torch._ops.OpOverload, Decomposition]:
-    # a name that this PyTorch does not have is no decomposition that it needs
+    # this PyTorch needs no decomposition of a name that it does not have
     packets = [getattr(aten, name) for name in names if hasattr(aten, name)]
     return {op: rule for op, rule in get_decompositions(packets).items() if isinstance(op, torch._ops.OpOverload)}
 

@@ -44,7 +44,7 @@ class ViewReplay:
     (as in ``x.view_as(x)``)."""
     kwargs: dict[str, Any]
     step: ViewCall | None = None
-    """For an operation that is no view of its first argument alone: one of the views that it consists of."""
+    """One of the views that an operation consists of, if it is not a view of its first argument alone."""
 
 
 @dataclass(frozen=True)

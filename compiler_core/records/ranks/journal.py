@@ -148,7 +148,7 @@ def read_journal(path: str | Path) -> Record:
     """Reads a journal.  Lines that are damaged, and a last one that is incomplete, are left out with a note.
 
     Raises:
-        RecordError: the file is no journal, or what is left of it is no record.
+        RecordError: the file is not a journal, or what is left of it is not a record.
     """
     head: dict[str, Any] = {}
     sources: dict[str, Any] = {}

@@ -57,7 +57,7 @@ class FrameReport:
     """Names to show in place of file names (`Record.labels`)."""
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Returns a row for each function and fate: name, place, number of calls, what became of it."""
+        """Returns a row for each function and fate: name, place, number of calls, outcome."""
         found: dict[tuple[str, str, str], int] = {}
         for frame in sorted(self.frames, key=lambda frame: _ORDER.index(frame.fate)):
             key = frame.name, self._place(frame), frame.outcome
@@ -67,7 +67,7 @@ class FrameReport:
     def table(self) -> str:
         """Returns the rows as text."""
         rows = self.rows()
-        shown = [("function", "file", "calls", "what became of it"), *rows[:MAX_LINES]]
+        shown = [("function", "file", "calls", "outcome"), *rows[:MAX_LINES]]
         widths = [max(len(row[i]) for row in shown) for i in range(4)]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in shown]
         return "\n".join([*lines, *_more(len(rows), "functions")])

@@ -40,7 +40,7 @@ class Timing:
     differs: bool = False
     """Whether it was faster than the reference, or slower, in nearly all rounds."""
     compiled_again: int = 0
-    """How many compiles there were while it was timed; a call that always compiles is no fair comparison."""
+    """How many compiles there were while it was timed; a call that always compiles is not a fair comparison."""
     pays_off: int | None = None
     """After how many calls the time of compiling is saved; None if it never is, or nobody knows."""
     problems: int | None = None

@@ -98,7 +98,7 @@ class CompileBuilder:
         self.compile.partition = read_partition([subgraph.graphs for subgraph in self.graphs.subgraphs])
 
     def _symbol(self, data: dict[str, Any], strings: dict[int, str]) -> Symbol:
-        """Makes the symbol of a ``create_symbol`` event; bounds that are no numbers count as none."""
+        """Makes the symbol of a ``create_symbol`` event; bounds that are not numbers are left out."""
         bounds = _RANGE.match(str(data.get("vr")))
         low, high = (_number(bound) for bound in bounds.groups()) if bounds else (None, None)
         stack = data.get("user_stack") or [{}]

@@ -133,7 +133,7 @@ class ModuleValue(ObjectValue):
         return None
 
     def _check_not_set_elsewhere(self, tx: Interpreter, name: str, table: str) -> None:
-        """Checks that the name is no ordinary attribute and in no other table: it would have to be deleted there."""
+        """Checks that no ordinary attribute and no other table has the name: it would have to be deleted there."""
         others = [t for t in MODULE_TABLES if t != table and self._entry(tx, t, name) is not None]
         is_attribute = name in self.stored or name in self._entry_dict
         if others or is_attribute:

@@ -17,7 +17,7 @@ const TABLE_PX = 375;
 /** Width of the whole from which there are four columns: a table needs more than what can just be read. */
 const FOUR_COLUMNS_PX = 1600;
 const READABLE_HEIGHT_PX = 180;
-/** Panes one above the other are no lower: the explorer scrolls if it is too low for them. */
+/** The least height of panes that lie one above the other: the explorer scrolls if it is too low for them. */
 const LEAST_HEIGHT_PX = 140;
 const MIN_COLUMN_PX = 80;
 

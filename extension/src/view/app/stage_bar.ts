@@ -77,7 +77,7 @@ export class StageBar {
     return [...(linkedStages ? [] : [nowhere]), ...(state.compile?.steps.length ? [step] : []), clear];
   }
 
-  /** The menu of the panes that are no main stages. */
+  /** The menu of the panes that are not main stages. */
   private menu(): HTMLElement {
     const kinds = PANES.filter(({ group }) => group !== "Stages");
     const title = { title: "Other panes: answers, guards, sizes, more graphs and code" };

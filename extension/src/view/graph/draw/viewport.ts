@@ -32,7 +32,7 @@ export class Viewport {
   private isFollowing = false;
   private size = { width: 0, height: 0 };
   private animation = 0;
-  /** Whether the pointer drags the drawing, so that releasing it is no click. */
+  /** Whether the pointer drags the drawing, so that releasing it is not a click. */
   isDragging = false;
 
   constructor(

@@ -56,7 +56,7 @@ function modules(graph: IndexedGraph): (string | null)[] {
   });
 }
 
-/** Groups by module path: `L['self'].layers.0.mlp` is in `layers.0` and `layers.0.mlp`; `layers` itself is no group. */
+/** Groups by module path: `L['self'].layers.0.mlp` is in `layers.0` and `layers.0.mlp`; `layers` itself is not a group. */
 function byModule(graph: IndexedGraph): Groups {
   return modules(graph).map((module) => {
     const words = pathWords(module);

@@ -117,7 +117,7 @@ export function moduleCosts(kernels: KernelCost[], links: Links): ModuleCost[] {
     for (const node of kernel.nodes) {
       const words = pathOf(node);
       words.forEach((word, depth) => {
-        // a list of modules is no level by itself
+        // a list of modules is not a level by itself
         if (depth + 1 < words.length && /^\d+$/.test(words[depth + 1])) return;
         const own = words.slice(0, depth + 1);
         const pattern = own.map((each, i) =>

@@ -57,7 +57,7 @@ const problem: Problem = {
   line: "src:0#11",
 };
 
-test("each problem with a line is one mark, in their order; one that needs no change is no warning", () => {
+test("each problem with a line is one mark, in their order; one that needs no change is not a warning", () => {
   const record = recordOf(["10", "11"], [compileOf("0/0", [])]);
   record.problems.push(
     { ...problem, kind: "failure", title: "failed in lower", cost: "" },

@@ -37,7 +37,7 @@ export class FramesTable extends LinkedContent {
     const rows = order.slice(0, MAX_ROWS).map((i) => this.row(seen[i], depths[i]));
     this.element.append(
       h("p", { class: "lead" }, this.lead()),
-      this.table(["Function", "Calls", "What became of it"], rows),
+      this.table(["Function", "Calls", "Outcome"], rows),
     );
     if (order.length > MAX_ROWS) {
       this.element.append(
