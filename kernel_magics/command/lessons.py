@@ -23,6 +23,8 @@ def copy_lessons(folder: Path) -> tuple[list[Path], list[Path]]:
         return target if is_there else str(shutil.copy(source, target))
 
     source = PACKAGED if PACKAGED.exists() else CLONED
+    if folder.is_file():
+        raise OSError(f"{folder} is a file; name a folder")
     try:
         shutil.copytree(source, folder, ignore=LEFT_OUT, copy_function=copy, dirs_exist_ok=True)
     except shutil.Error as errors:  # a list of what could not be copied

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from compiler_core.errors import CutawayError
@@ -13,7 +14,7 @@ from compiler_core.records.counts.counts import Counts, count
 from kernel_magics.command import sweep_command
 from kernel_magics.command.text import choices_of, counts_text, print_json, print_message, print_text
 
-DIFFERENT, TROUBLE, CHECK_FAILED = 1, 2, 3
+DIFFERENT, TROUBLE, CHECK_FAILED, INTERRUPTED = 1, 2, 3, 130
 CHECKS = ("breaks", "recompiles", "failures")
 """What ``--fail-on`` can name."""
 
@@ -22,6 +23,7 @@ _EXIT_CODES = """exit codes:
   1  cutaway diff: the two differ; cutaway doctor: there is a problem
   2  wrong arguments, or something that cannot be read; the last line says what
   3  a check that was asked for (--fail-on) found something
+  130  Ctrl-C
 """
 
 
@@ -33,6 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (RecordError, CutawayError, OSError) as error:
         print_message(f"cutaway {parsed.command}: {error}")
         return TROUBLE
+    except KeyboardInterrupt:
+        if parsed.command == "run":  # as under Python
+            raise
+        more = "; the same command goes on where it stopped" if parsed.command == "sweep" else ""
+        print_message(f"cutaway {parsed.command}: interrupted{more}")
+        return INTERRUPTED
     return code
 
 
@@ -189,8 +197,6 @@ def _add_logs(commands: Any) -> None:
 
 
 def _logs(options: argparse.Namespace) -> int:
-    from pathlib import Path
-
     from kernel_magics.command.read import read_records
 
     records = read_records(options.path)
@@ -233,6 +239,10 @@ def _diff(options: argparse.Namespace) -> int:
     from kernel_magics.command.read import read_one
 
     if options.after is None:
+        folder = Path(options.before)
+        if not folder.is_dir():
+            what = "a file: name the second one, too" if folder.exists() else "no file or folder"
+            raise RecordError(f"{options.before} is {what}")
         return _diff_ranks(options)
     comparison = compare(read_one(options.before), read_one(options.after))
     if options.json:

@@ -32,6 +32,8 @@ def read_records(path: str) -> list[Record]:
         from compiler_core.records.ranks.journal import read_journal
 
         return [read_journal(target)]
+    if target.is_dir() and not any([*target.glob("*.log"), *target.glob("*.log.gz")]):
+        raise RecordError(f"{path}: there is no log (*.log, *.log.gz); TORCH_TRACE={path} has PyTorch write some")
     from compiler_core.stock.trace_logs import read_logs
 
     progress = Progress("reading", 1e6, " MB")

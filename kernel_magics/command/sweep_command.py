@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import json
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
     )
     add("--workers", type=int, help="how many models are compiled at a time (half of the CPUs)")
     add("--timeout", type=float, default=600.0, metavar="SECONDS", help="the most that a model may take (600)")
-    add("--memory", type=float, metavar="MIB", help="the most memory that the process of a model may take")
+    add(
+        "--memory",
+        type=float,
+        metavar="MIB",
+        help="the most memory that the process of a model may take; on Linux only",
+    )
     add("--retries", type=int, default=1, help="how often a model is run again that raised or crashed (1)")
     add("--seconds", type=float, default=1.0, help="for how long a model is timed; 0: not (1)")
     add("--calls", type=int, default=2, help="how often a model is called (2)")
@@ -82,6 +88,8 @@ def run(options: argparse.Namespace) -> list[str]:
     from compiler_core.api.sweep.results import Sweep, compare_sweeps
 
     cases = _cases(options)
+    if not cases and not Path(options.file).exists():
+        raise UsageError(f"{options.file}: there is no such file; --models, --cases or --graphs name models to compile")
     result = _sweep(cases, options) if cases else Sweep(options.file)
     before = Sweep(options.compare) if options.compare else None
     changes = compare_sweeps(before, result) if before else []
@@ -154,6 +162,8 @@ def _cases(options: argparse.Namespace) -> list[Case]:
 
 def _own_cases(text: str) -> list[Case]:
     where, _, function = text.rpartition(":")
+    if not where:
+        raise UsageError(f"--cases {text}: name a file or module and its function, such as my_models.py:cases")
     if where.endswith(".py"):
         file = Path(where).resolve()
         if not file.is_file():
@@ -162,5 +172,7 @@ def _own_cases(text: str) -> list[Case]:
         where = file.stem
     try:
         return list(getattr(importlib.import_module(where), function)())
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"--cases {text}: {error}") from None
+    except (Exception, SystemExit) as error:  # of the user's file
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = "" if last.filename == __file__ else f" ({last.filename}:{last.lineno}: {last.line})"
+        raise UsageError(f"--cases {text}: {type(error).__name__}: {error}{place}") from None

@@ -39,6 +39,7 @@ c.JupyterHub.bind_url = "{hub}"
 c.JupyterHub.authenticator_class = "dummy"
 c.Authenticator.allow_all = True
 c.JupyterHub.spawner_class = "simple"
+c.SimpleLocalProcessSpawner.home_dir_template = "{folder}/{{username}}"
 c.JupyterHub.services = [{{"name": "bench", "api_token": "{token}"}}]
 scopes = ["admin:users", "admin:servers", "access:servers", "tokens"]
 c.JupyterHub.load_roles = [{{"name": "bench", "services": ["bench"], "scopes": scopes}}]
@@ -61,13 +62,16 @@ class Person:
 class Hub:
     """A JupyterHub in a folder, until `close`."""
 
-    def __init__(self, folder: Path, threads: int | None) -> None:
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.last_error = ""
         self.token = secrets.token_hex(16)
         installed = ROOT / ".venv"  # where `make` puts the extension, if this is another environment
-        environment = {"JUPYTER_PATH": f"{installed}/share/jupyter", "JUPYTER_CONFIG_PATH": f"{installed}/etc/jupyter"}
-        environment |= {"OMP_NUM_THREADS": str(threads)} if threads else {}
-        config = CONFIG.format(hub=HUB, token=self.token, environment=environment)
+        environment = {
+            "JUPYTER_PATH": f"{installed}/share/jupyter",
+            "JUPYTER_CONFIG_PATH": f"{installed}/etc/jupyter",
+            **environment,
+        }
+        config = CONFIG.format(hub=HUB, token=self.token, environment=environment, folder=folder)
         (folder / "jupyterhub_config.py").write_text(config)
         with (folder / "hub.log").open("w") as log:
             command = [sys.executable, "-m", "jupyterhub", "-f", "jupyterhub_config.py"]
@@ -179,27 +183,38 @@ def memory(process: int) -> dict[str, list[float]]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--users", type=int, default=10)
-    parser.add_argument("--lesson", default="03_guards", help="a notebook of notebooks/workshop")
-    parser.add_argument("--threads", type=int, help="OMP_NUM_THREADS of the kernels")
-    options = parser.parse_args()
-    notebook = nbformat.read(ROOT / "notebooks" / "workshop" / f"{options.lesson}.ipynb", as_version=4)
-    cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-    people = [Person(f"person-{number}") for number in range(options.users)]
+def take_lessons(people: list[Person], cells: list[str], environment: dict[str, str]) -> dict[str, list[float]]:
+    """Has all people take the lesson at once, on a new hub; returns the memory at the end."""
     with tempfile.TemporaryDirectory() as folder:
-        hub = Hub(Path(folder), options.threads)
+        hub = Hub(Path(folder), environment)
         try:
-            barrier = threading.Barrier(options.users)
+            barrier = threading.Barrier(len(people))
             threads = [threading.Thread(target=take_lesson, args=(hub, each, cells, barrier)) for each in people]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
-            found = memory(hub.process.pid)
+            return memory(hub.process.pid)
         finally:
             hub.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--users", type=int, default=10)
+    parser.add_argument("--lesson", default="03_guards", help="a notebook of notebooks/workshop")
+    parser.add_argument("--threads", type=int, help="OMP_NUM_THREADS of the kernels")
+    parser.add_argument("--shared-cache", action="store_true", help="read the kernels that a first person built")
+    options = parser.parse_args()
+    notebook = nbformat.read(ROOT / "notebooks" / "workshop" / f"{options.lesson}.ipynb", as_version=4)
+    cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    people = [Person(f"person-{number}") for number in range(options.users)]
+    environment = {"OMP_NUM_THREADS": str(options.threads)} if options.threads else {}
+    with tempfile.TemporaryDirectory() as cache:
+        if options.shared_cache:
+            take_lessons([Person("teacher")], cells, environment | {"CUTAWAY_CACHE_DIR": cache})
+            environment["CUTAWAY_CACHE_READ_FROM"] = cache
+        found = take_lessons(people, cells, environment)
     for each in people:
         if each.error:
             print(f"{each.name}: {each.error}")

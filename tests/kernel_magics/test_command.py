@@ -23,7 +23,9 @@ COMMANDS = ("run", "logs", "diff", "sweep", "open", "doctor", "lessons")
 CUTAWAY = ("-m", "kernel_magics.command", "run")
 PROGRAM = """
 import atexit, sys, threading, time
+is_ending = threading.Event()
 def later():
+    is_ending.wait()
     time.sleep(0.05)
     print("thread ends", sys.modules["__main__"].__dict__ is globals())
 threading.Thread(target=later).start()
@@ -32,6 +34,7 @@ print(sys.argv, sys.path[0], __file__, __spec__, __package__, __doc__, sorted(gl
 print([name for name in sys.modules if name.startswith(("torch", "numpy"))])
 def end(how):
     {ending}
+is_ending.set()
 end(sys.argv[-1])
 """
 ENDINGS = [
@@ -132,6 +135,47 @@ def test_logs_counts_each_rank_and_checks(tmp_path: Path, capsys: pytest.Capture
     assert main(["logs", str(tmp_path), "--json", "--fail-on", "failures,breaks", "--save", str(save)]) == 0
     assert [each["title"] for each in json.loads(capsys.readouterr().out)] == ["rank 0", "rank 1"]
     assert [Record.load(file).title for file in sorted(save.iterdir())] == ["rank 0", "rank 1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("run nofile.py", "can't open file 'nofile.py': there is no such file"),
+        ("run --save out.pdf raises.py", "the path must end in .html"),
+        ("logs none", "none: there is no such file or folder"),
+        ("logs empty", "there is no log (*.log, *.log.gz); TORCH_TRACE=empty has PyTorch write some"),
+        ("open raises.py", "does not begin as the entries of PyTorch's logs do"),
+        ("diff none", "none is no file or folder"),
+        ("diff raises.py", "raises.py is a file: name the second one, too"),
+        ("diff empty", "there is no file of a rank"),
+        ("sweep", "sweep.sqlite: there is no such file; --models, --cases or --graphs name models to compile"),
+        ("sweep --cases cases", "name a file or module and its function, such as my_models.py:cases"),
+        ("sweep --cases none.py:cases", "there is no file none.py"),
+        ("sweep --cases raises.py:cases", "ZeroDivisionError: division by zero ("),
+        ("sweep --models all", "choose from torchvision, timm, transformers, operators"),
+        ("lessons raises.py", "raises.py is a file; name a folder"),
+    ],
+)
+def test_wrong_input_is_named_with_what_to_do(
+    arguments: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "raises.py").write_text("1 / 0\n")
+    assert main(arguments.split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"cutaway {arguments.split()[0]}: ")
+    assert message in line
+
+
+def test_an_interrupted_command_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(path: str) -> list[Record]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kernel_magics.command.read.read_records", interrupted)
+    assert main(["logs", "x"]) == 130
+    assert capsys.readouterr().err == "cutaway logs: interrupted\n"
 
 
 def get(server: PageServer, path: str, method: str = "GET", **headers: str) -> tuple[int, str, Any]:

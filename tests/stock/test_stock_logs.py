@@ -155,7 +155,7 @@ def entry(about: dict[str, object], payload: str = "") -> str:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (gzip.compress(b"V1121 " * 1000)[:40], "log:1: .* does not begin as PyTorch's entries do"),
+        (gzip.compress(b"V1121 " * 1000)[:40], "log:1: .* does not begin as the entries of PyTorch's logs do"),
         (bytes(range(256)) * 100, "log:1: .* does not begin"),
         (entry({"str": ["a", 1]}).encode("utf-16"), "log:1: .* does not begin"),
         (b"\n" * 100, "log:1: .* does not begin"),

@@ -71,7 +71,7 @@ def sweep(
         engine: ``torch``, stock `torch.compile`, or ``core``, our compiler.
         options: keyword arguments of `torch.compile` or `compiler_core.compile`: plain values only.
         timeout: seconds after which a case is ended; None: never.
-        memory: bytes that the process of a case may take (on Linux); None: any number.
+        memory: bytes that the process of a case may take; None: any number.  The workers must run Linux.
         retries: how often a case is run again whose process crashed, that raised, or whose worker was lost.
         seconds: for how long a case is timed beside plain PyTorch; 0: not at all.
         calls: how often a case is called with its arguments; the first call compiles.
@@ -97,6 +97,10 @@ def sweep(
         raise UsageError(f"each case needs another name: {', '.join(map(repr, repeated[:5]))}")
     if engine not in ("torch", "core"):
         raise UsageError(f"unknown engine {engine!r}; choose from torch and core")
+    if memory is not None and executor is None and not isolate.resident_bytes(os.getpid()):
+        raise UsageError(
+            "a limit of memory needs Linux's /proc, which this system lacks; leave `memory` (--memory) out"
+        )
     specs = {case.name: case.spec() for case in listed}
     store = Store(Path(path).absolute())
     settings = asdict(Settings(engine, dict(options or {}), timeout, memory, seconds, calls))
