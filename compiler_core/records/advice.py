@@ -72,7 +72,14 @@ def what_changed(cause: Recompile) -> str:
     if cause.kind == "TENSOR_MATCH":
         field = re.match(r"(type|dtype|device|requires_grad|shape|stride|rank|size)\b(?!=)", cause.expected)
         return f"the {field[1]} of {name}" if field else name
+    if cause.kind == "CONDITION" and name != readable(cause.source):
+        return f"the size of {name}"
     return _CHANGED.get(cause.kind, "{}").format(name)
+
+
+def may_be_symbolic(cause: Recompile) -> bool:
+    """Whether what changed is a size, a stride or a number, for which a compile can have a symbol; not a dtype."""
+    return cause.kind != "TENSOR_MATCH" or cause.expected.partition(" ")[0] in ("shape", "size", "stride")
 
 
 def recompile_advice(cause: Recompile, is_symbolic: bool = False) -> str:
@@ -115,7 +122,7 @@ def _tensor_advice(cause: Recompile, name: str) -> str:
 
 
 def _condition_advice(cause: Recompile, name: str) -> str:
-    if re.search(r" is [01]$", cause.got) and re.search(r">= 2$|!= [01]$", cause.expected):
+    if re.search(r" is (0 or 1|[01])$", cause.got) and re.search(r">= 2$|!= [01]$", cause.expected):
         return "Sizes 0 and 1 are compiled separately, since they broadcast; there is one more compile for each."
     return (
         f"The program, or an operation, treats sizes with and without `{readable(cause.expected)}` differently, and "

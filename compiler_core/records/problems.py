@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from compiler_core.records.advice import base, readable, recompile_advice, what_changed
+from compiler_core.records.advice import base, may_be_symbolic, readable, recompile_advice, what_changed
 from compiler_core.records.artifacts import Failure, ItemId
 from compiler_core.records.capture import GraphBreak, Recompile
 
@@ -174,7 +174,9 @@ def _graph_break(record: Record, compile_: Compile, break_: GraphBreak, charged:
 
 def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile) -> Problem:
     source = base(cause.source)
-    is_symbolic = any(base(s.source) == source and s.became is None for s in compile_.symbols)
+    is_symbolic = may_be_symbolic(cause) and any(
+        base(s.source) == source and s.became is None for s in compile_.symbols
+    )
     grade: Grade = "expected" if is_symbolic else "costly"
     if frame.limit_reached:
         grade = "blocking"
@@ -184,6 +186,8 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         known = next((a.name for a in record.sources if a.id == filename), "")
         place = {"filename": known, "lineno": int(key) if key.isdigit() else 0, "line": cause.line}
     text = f"{readable(cause.source)} was expected to be {cause.expected} and is {cause.got}."
+    if cause.kind == "CONDITION":
+        text = f"The condition {readable(cause.expected)} failed: {readable(cause.got)}."
     if frame.limit_reached:
         text += f"  The limit of {len(frame.compiles)} compiles is reached: calls that none covers run as plain Python."
     return Problem("recompile", grade, f"recompiled: {what_changed(cause)} changed", text,

@@ -106,6 +106,18 @@ def test_the_advice_fits_the_guard(fn: Any, calls: Sequence[Any], grade: str, ad
     assert problem.cost.startswith("Compiled again once, in ")
 
 
+def test_a_symbol_for_the_size_is_none_for_the_dtype() -> None:
+    calls = [lambda c, t=t: c(t, 3) for t in (x, torch.ones(5, 3), torch.ones(1, 3), torch.ones(5, 3).double())]
+    by_title = {problem.title: problem for problem in recorded(scaled, calls).problems}
+    assert by_title["recompiled: the shape of x changed"].grade == "expected"
+    dtype = by_title["recompiled: the dtype of x changed"]
+    assert dtype.grade == "costly"
+    assert "This compile has a symbol" not in dtype.advice
+    size = by_title["recompiled: the size of x changed"]
+    assert size.cause == "The condition x.size()[0] >= 2 failed: x.size()[0] is 1."
+    assert size.advice.startswith("Sizes 0 and 1 are compiled separately")
+
+
 def test_the_advice_on_a_counter_helps() -> None:
     assert not recorded(CounterTensor(), [lambda c: c(x)] * 3).problems
 

@@ -81,7 +81,11 @@ def test_edges_of_the_joint_graph_are_those_of_the_graph_itself() -> None:
          "dtype torch.float64"),
         ("tensor 'x' requires_grad mismatch. expected requires_grad=0", "TENSOR_MATCH", "x", "requires_grad False",
          "requires_grad True"),
-        ("2 <= x.size()[0]", "CONDITION", "x.size()[0]", "2 <= x.size()[0]", "another size"),
+        ("2 <= x.size()[0]", "CONDITION", "x.size()[0]", "x.size()[0] >= 2", "x.size()[0] is 0 or 1"),
+        ("x.size()[0] <= 8", "CONDITION", "x.size()[0]", "x.size()[0] <= 8", "another size"),
+        ("KeyError on kw['s']", "DICT_HAS", "kw", "with 's'", "without it"),
+        ('Duplicate tensors found: ["a", "b"]', "ALL_DIFFERENT", "the pair a, b", "different tensors", "one tensor"),
+        ("flag == True", "EQUALS_MATCH", "flag", "True", "False"),
         ("some thing that is new", "", "a condition", "some thing that is new", "false"),
     ],
 )  # fmt: skip

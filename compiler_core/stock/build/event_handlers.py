@@ -144,6 +144,10 @@ def _write_guards(record: PartialRecord, event: TraceEvent) -> None:
     estimate_guard_costs(parsed.guards, parsed.cost_ns)
 
 
+_OWN_SOURCE = ("DICT_KEYS", "DICT_HAS", "ALL_DIFFERENT")
+"""Kinds of reasons whose guard has another source: a key of the dict, or one of two tensors."""
+
+
 @_handles("recompile_reasons")
 def _write_recompile_reasons(record: PartialRecord, event: TraceEvent) -> None:
     compile_ = record.compile_of(event).compile
@@ -153,7 +157,7 @@ def _write_recompile_reasons(record: PartialRecord, event: TraceEvent) -> None:
         guard = previous.guard_for_reason(cause.guard) if previous else None
         if guard is not None:
             cause.guard, cause.line = guard.code, guard.line
-            if cause.kind != "DICT_KEYS":  # the guard's source is the key, not the dict
+            if cause.kind not in _OWN_SOURCE:
                 cause.source = guard.source or cause.source
         compile_.cause = cause
     _write_text(record, event)

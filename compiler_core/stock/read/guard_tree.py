@@ -14,6 +14,7 @@ _BRANCH = re.compile(
 _IDENTITY = re.compile(r"_*check_(type|obj)_id\(.+, \d+\)(?:, type=(.+))?$")
 _KEY = re.compile(r"(not )?_*dict_contains\((.+?), .+\)$")
 _GLOBAL_KINDS = ("GLOBAL_STATE", "TORCH_FUNCTION_MODE_STACK", "DEFAULT_DEVICE", "LAMBDA_GUARD")
+_SIZE = re.compile(r"[LG]\[[^ ]{1,200}?\.(?:size|stride|storage_offset)\(\)(?:\[\d{1,6}\])?")
 _LATENCY = re.compile(r"Guard latency = (\d{1,12}(?:\.\d{1,12})?) us")
 _LOCATION = re.compile(r"# (\S+):(\d+) in (\S+)(?: \(HINT: [^)]*\))?$")
 
@@ -48,11 +49,12 @@ def read_guards(text: str) -> ParsedGuards:
 
 
 def _add_guard(parsed: ParsedGuards, number: int, kind: str, source: str, text: str) -> None:
-    if not source and kind in _GLOBAL_KINDS:
-        source = "torch's global state"
     key = f"g{len(parsed.guards)}"
     code, _, comment = text.partition("  # ")
     code = code.rstrip()
+    if not source and kind in _GLOBAL_KINDS:
+        size = _SIZE.search(code)  # a condition on sizes is a guard of no one source
+        source = size[0] if size else "torch's global state"
     parsed.guards.append(Guard(key, kind, source, code or kind, expected_value(code) or kind))
     parsed.spans.append(Span(key, number, number))
     if location := _LOCATION.search("# " + comment):

@@ -69,12 +69,21 @@ def _class_name(text: str) -> str:
 
 
 def _value_facts(found: re.Match[str]) -> _Facts:
-    return "EQUALS_MATCH", found[1], found[2], "another value"
+    other = {"True": "False", "False": "True"}.get(found[2], "another value")
+    return "EQUALS_MATCH", found[1], found[2], other
+
+
+def _duplicate_facts(found: re.Match[str]) -> _Facts:
+    names = ", ".join(re.findall(r"[\w.\[\]']+", found[1]))
+    return "ALL_DIFFERENT", f"the pair {names}", "different tensors", "one tensor"
 
 
 def _condition_facts(found: re.Match[str]) -> _Facts:
     source = re.search(r"[\w.\[\]']+?\.(?:size|stride|storage_offset)\(\)(?:\[\d+\])?", found[0])
-    return "CONDITION", source[0] if source else found[0], found[0], "another size"
+    name = source[0] if source else found[0]
+    if found[0] == f"2 <= {name}":  # sizes 0 and 1 are compiled separately
+        return "CONDITION", name, f"{name} >= 2", f"{name} is 0 or 1"
+    return "CONDITION", name, found[0], "another size"
 
 
 _REASONS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], _Facts]]] = [
@@ -104,6 +113,8 @@ _REASONS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], _Facts]]] = [
             r"hasattr\((.+), '(\w+)'\) == (True|False)$",
             lambda f: ("NO_ATTRIBUTE", f[1], f"{'with' if f[3] == 'True' else 'without'} {f[2]}", "otherwise"),
         ),
+        (r"KeyError on (.+)\[(.+?)\]$", lambda f: ("DICT_HAS", f[1], f"with {f[2]}", "without it")),
+        (r"Duplicate tensors? found: \[(.+)\]$", _duplicate_facts),
         (r"not ([\w.\[\]']+)$", lambda f: ("LENGTH", f[1], "empty", "not empty")),
         (r".*\.(size|stride|storage_offset)\(\).*", _condition_facts),
         (r"([\w.\[\]'\"]+) (?:==|is) (.+)$", _value_facts),
