@@ -22,9 +22,10 @@ KINDS: dict[str, BreakKind] = {
         "Use torch.where to keep both sides in the graph, or move the test out of the compiled function.",
     ),
     "tensor value read": BreakKind(
-        "Python needs the value of a tensor here (item, tolist, float, bool, numpy ...).",
-        "Keep the value a tensor (torch.sqrt(x) in place of np.sqrt(x.numpy())), or read it after the compiled "
-        "function has returned.",
+        "Python needs the value of a tensor here (item, tolist, float, bool, numpy ...; for x[mask] or nonzero, the "
+        "size).",
+        "Keep the value a tensor (torch.sqrt(x) in place of np.sqrt(x.numpy()), torch.where(mask, x, 0) in place of "
+        "x[mask]), or read it after the compiled function has returned.",
     ),
     "NumPy": BreakKind(
         "NumPy computes this, outside of the graph; what follows is another graph.",

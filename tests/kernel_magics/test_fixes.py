@@ -39,6 +39,7 @@ MODULES = Modules("torch", "np", "math")
         ("print(x)\nx = x * 2\nreturn x", None),  # it would print another x
         ("print(x)\nreturn x", None),
         ("y = x.sum().item(); z = y", None),
+        ('log.warning("%s", x.sum().item())', None),  # it would log a tensor
     ],
 )  # fmt: skip
 def test_a_statement_is_rewritten(code: str, new: str | None) -> None:
@@ -56,7 +57,7 @@ def test_gradients_do_not_flow_through_what_was_a_number() -> None:
 
 
 FUNCTIONS = """
-import gc, math
+import gc, math, sys
 x = torch.linspace(-1, 1, 12).view(4, 3)
 def branch(x):
     y = x.cos()
@@ -70,6 +71,10 @@ def lopsided(x):
     return y.sum()
 def reader(x):
     return {"scale": x.abs().max().item()}
+def logged(x):
+    scale = x.abs().max().item()
+    print("scale", scale, file=sys.stderr)
+    return x / scale
 def noisy(x):
     y = x.sin()
     print("shape", y.shape)
@@ -134,6 +139,8 @@ def test_a_change_that_is_wrong_or_does_not_help_is_refused(magics: InteractiveS
         tried(changes(magics, "out = lopsided(x)"))
     with pytest.raises(ChangeRefused, match="the value of the cell differs"):
         tried(changes(magics, "reader(x)"))
+    with pytest.raises(ChangeRefused, match="it prints something else"):
+        tried(changes(magics, "out = logged(x)"))
     with pytest.raises(UsageError, match="there is no change number 7"):
         tried(changes(magics, "out = branch(x)"), 7)
     assert changes(magics, "out = x.sin()").experiments.changes() == []  # type: ignore[union-attr]

@@ -505,3 +505,20 @@ def test_steps_change_nothing_and_are_all_there() -> None:
     stored = next(s for s in states if "STORE_FAST both" in s.calls[-1].instruction)
     assert stored.calls[-1].locals["both"] == "List"
     assert Record.from_json(created[1].to_json()) == created[1]
+
+
+def masked(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    return y[y > 0].mean()
+
+
+def of_masked(x: torch.Tensor) -> torch.Tensor:
+    return masked(x) * 2
+
+
+def test_the_stack_of_a_break_begins_with_the_compiled_function() -> None:
+    with compiler_core.record("masked", engine="torch") as record:
+        torch.compile(of_masked, backend="eager")(torch.ones(3))
+    stacks = [[line.function for line in each.stack] for compile_ in record.compiles for each in compile_.breaks]
+    assert ["of_masked", "masked"] in stacks
+    assert all(stack[0] in ("of_masked", "masked") for stack in stacks)

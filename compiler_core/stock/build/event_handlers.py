@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Literal
 
-from compiler_core.records import Compile, CudaGraph, GraphBreak, limits
+from compiler_core.records import Compile, CudaGraph, Frame, GraphBreak, StackLine, limits
 from compiler_core.records.plain import MAX_SAFE_INT, RecordError, short_repr
 from compiler_core.stock.build.bytecode import record_bytecode
 from compiler_core.stock.build.graphs import GRAPHS
@@ -120,7 +120,8 @@ def _write_version(record: PartialRecord, event: TraceEvent) -> None:
 @_handles("dynamo_graph_break_reason")
 def _write_break(record: PartialRecord, event: TraceEvent) -> None:
     builder, parsed = record.compile_of(event), read_break(event.payload)
-    stack = [record.lines.link_stack_line(line) for line in parsed.stack]
+    own = _from_frame(parsed.stack, record.frame_of(event))
+    stack = [record.lines.link_stack_line(line) for line in own]
     hints = [*parsed.hints, f"More about it: {parsed.link}"] if parsed.link else parsed.hints
     key = f"b{len(builder.compile.breaks)}"
     break_ = GraphBreak(key, parsed.kind, "\n".join(parsed.explanation), "\n".join(hints), stack)
@@ -129,6 +130,13 @@ def _write_break(record: PartialRecord, event: TraceEvent) -> None:
         builder.break_keys.add(identity)
         builder.compile.breaks.append(break_)
     _write_text(record, event)
+
+
+def _from_frame(stack: list[StackLine], frame: Frame) -> list[StackLine]:
+    """Returns a stack without what called the frame: some messages have the whole thread's."""
+    name = frame.name.rpartition(".")[2]
+    start = next((i for i, at in enumerate(stack) if (at.filename, at.function) == (frame.filename, name)), 0)
+    return stack[start:]
 
 
 @_handles("dynamo_cpp_guards_str")

@@ -198,7 +198,8 @@ class _Replaced(ast.NodeTransformer):
 def _kept_tensor(place: _Place) -> _Made | None:
     """``s = x.sum().item()`` becomes ``s = x.sum()``; in the whole block, if NumPy computes in several statements."""
     made = {each: kept_tensors(each, place.modules) for each in place.block if isinstance(each, _SIMPLE)}
-    changed = [each for each, (_, title) in made.items() if title and not _is_print(each)]
+    # of a call whose result is not used, such as one that logs, only what it does is known to matter
+    changed = [each for each, (_, title) in made.items() if title and not isinstance(each, ast.Expr)]
     if place.statement not in changed:
         return None
     first, last = changed[0], changed[-1]

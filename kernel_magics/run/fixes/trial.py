@@ -230,13 +230,14 @@ class _Outcome:
 
     def __init__(self, fixes: Fixes, program: Program, printed: Any) -> None:
         self._fixes, self._program, self._printed = fixes, program, printed
-        self._start = len(printed.stdout)
+        self._start = len(printed.stdout), len(printed.stderr)
         self.values: dict[str, object] = {}
         self.output = ""
 
     def keep(self, value: object) -> None:
         self.values = plain_values(self._fixes._shell.user_ns, [self._program.skeleton, *self._program.units], value)
-        self.output = self._printed.stdout[self._start :]
+        out, errors = self._start
+        self.output = self._printed.stdout[out:] + self._printed.stderr[errors:]
 
     def refuse_difference(self, expected: _Outcome, when: str) -> None:
         """Raises ChangeRefused if this run differs from the one that it must be like."""
