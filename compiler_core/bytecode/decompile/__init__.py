@@ -10,8 +10,8 @@ from __future__ import annotations
 from types import CodeType
 from typing import Any
 
-from compiler_core.bytecode import disassemble
 from compiler_core.bytecode.decompile.decompiler import Decompiler
+from compiler_core.bytecode.decompile.structured import StructuredDecompiler
 from compiler_core.records import Span
 
 __all__ = ["decompile", "runnable_text", "statements"]
@@ -29,23 +29,15 @@ def runnable_text(code: CodeType) -> tuple[str, dict[str, Any]]:
     over, are variables of the function around it.
 
     Raises:
-        ValueError: an instruction, or an exception handler, has no Python text.
+        ValueError: an instruction, an exception handler, or the way that the paths run has no Python text.
     """
     names: dict[str, Any] = {}
-    decompiler = Decompiler(code, names)
-    decompiler.run()
-    if decompiler.unprinted:
-        raise ValueError(f"{code.co_name} cannot be decompiled: {decompiler.unprinted[0]} has no Python text")
-    written: dict[str, list[str]] = {}
-    for each in disassemble(code):
-        written.setdefault(each.opname, []).append(str(each.argval))
-    outside = {
-        "global": {*written.get("STORE_GLOBAL", ()), *written.get("DELETE_GLOBAL", ())},
-        "nonlocal": {*written.get("STORE_DEREF", ()), *written.get("DELETE_DEREF", ())}.intersection(code.co_freevars),
-    }
-    declared = [f"    {word} {', '.join(sorted(found))}" for word, found in outside.items() if found]
-    head, *body = decompiler.lines
-    return "\n".join([head, *declared, *body]) + "\n", names
+    decompiler = StructuredDecompiler(code, names)
+    try:
+        decompiler.run()
+    except ValueError as error:
+        raise ValueError(f"{code.co_name} cannot be decompiled: {error}") from None
+    return "\n".join(decompiler.lines) + "\n", names
 
 
 def decompile(code: CodeType) -> tuple[str, list[Span]]:

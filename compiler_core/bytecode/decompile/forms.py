@@ -69,6 +69,12 @@ def _map(instruction: Instruction, values: Sequence[StackText]) -> str:
     return f"{{{', '.join(f'{key.text}: {value.text}' for key, value in zip(values[::2], values[1::2], strict=True))}}}"
 
 
+def _constant_keys(instruction: Instruction, values: Sequence[StackText]) -> str:
+    keys = values[-1].constant
+    texts = [constant_text(key) for key in keys] if isinstance(keys, tuple) else []
+    return f"{{{', '.join(f'{key}: {value.text}' for key, value in zip(texts, values, strict=False))}}}"
+
+
 def _raise(instruction: Instruction, values: Sequence[StackText]) -> str:
     return " from ".join(["raise " + values[0].text, *(cause.text for cause in values[1:])]) if values else "raise"
 
@@ -81,6 +87,17 @@ def _in(instruction: Instruction, values: Sequence[StackText]) -> str:
     return f"{values[0].inner} {'not in' if instruction.arg else 'in'} {values[1].inner}"
 
 
+def _formatted(instruction: Instruction, values: Sequence[StackText]) -> str:
+    """A part of an f-string, up to CPython 3.12."""
+    spec = ":{1}" if len(values) > 1 else ""
+    return "'{0" + _CONVERSIONS[(instruction.arg or 0) & 3] + spec + "}'" + f".format({joined_texts(values)})"
+
+
+def _converted(instruction: Instruction, values: Sequence[StackText]) -> str:
+    return "'{" + _CONVERSIONS[instruction.arg or 0] + "}'" + f".format({values[0].text})"
+
+
+_CONVERSIONS = ("", "!s", "!r", "!a")
 FORMS = {
     "BINARY_OP": _form(2, "{0.inner} {argval} {1.inner}", atom=False),
     "COMPARE_OP": _form(2, "{0.inner} {argval} {1.inner}", atom=False),
@@ -96,7 +113,14 @@ FORMS = {
     "BUILD_TUPLE": _form(_count, _tuple),
     "BUILD_LIST": _form(_count, lambda _, values: f"[{joined_texts(values)}]"),
     "BUILD_SET": _form(_count, _set),
+    "BUILD_CONST_KEY_MAP": _form(lambda operand: operand + 1, _constant_keys),
     "BUILD_MAP": _form(lambda operand: 2 * operand, _map),
+    "FORMAT_VALUE": _form(lambda operand: 2 if operand & 4 else 1, _formatted),
+    "CONVERT_VALUE": _form(1, _converted),
+    "FORMAT_SIMPLE": _form(1, "'{{}}'.format({0.text})"),
+    "FORMAT_WITH_SPEC": _form(2, "'{{0:{{1}}}}'.format({0.text}, {1.text})"),
+    "BUILD_STRING": _form(_count, lambda _, values: f"''.join(({joined_texts(values)},))"),
+    "LOAD_ASSERTION_ERROR": _form(0, "AssertionError"),
     "LIST_TO_TUPLE": _form(1, "tuple({0.text})"),
     "INTRINSIC_LIST_TO_TUPLE": _form(1, "tuple({0.text})"),
     "RETURN_GENERATOR": _form(0, "(yield)"),

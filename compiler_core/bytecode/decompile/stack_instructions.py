@@ -56,7 +56,7 @@ class StackInstructions(StatementWriter):
         known = next((text for text, held in self._names.items() if held is value), None)
         if known is None:
             base = name if name.isidentifier() else f"constant_{type(value).__name__}"
-            known = base if base not in self._names else f"{base}_{len(self._names)}"
+            known = base if base not in self._taken.union(self._names) else f"{base}_{len(self._names)}"
             self._names[known] = value
         return known
 

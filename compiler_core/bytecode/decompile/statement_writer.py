@@ -21,6 +21,8 @@ class StatementWriter:
         """Names that may be on the stack."""
         self._indent = 1
         self._temporaries = 0
+        self._taken: set[str] = set()
+        """Names that the function itself uses."""
         self._dropped: list[str] = []
 
     def _pop(self) -> StackText:
@@ -33,8 +35,10 @@ class StatementWriter:
         return [self._pop() for _ in range(count)][::-1]
 
     def _new_temporary(self) -> str:
-        self._temporaries += 1
-        return f"t{self._temporaries - 1}"
+        while True:
+            self._temporaries += 1
+            if (name := f"t{self._temporaries - 1}") not in self._taken:
+                return name
 
     def _stable_copy(self, depth: int) -> StackText:
         """Returns the value at `depth`, stored in a temporary first if printing it twice would compute it twice."""
