@@ -34,6 +34,7 @@
     compare_ranks     compares all ranks of a job: groups equal ones, and finds the first difference of the others
     compare       compares two records or two compiles, line by line
     why_kept, why_static, added_by_autograd    queries on a record
+    partition_plans   returns the ways to divide a joint graph: what each saves, with a drawing for Graphviz
 
 PyTorch is imported when one of these is first used.  `CONTRIBUTING.md` describes the folders; start at
 `pipeline/frame.py`.
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from compiler_core.api.roofline import roofline
     from compiler_core.api.steer.compiled_before import already_compiled, decompiled, guards_text
     from compiler_core.api.steer.editing import edit, editable_text, revert, try_edit
+    from compiler_core.api.steer.partition_plans import partition_plans
     from compiler_core.api.steer.reproducer import reproducer
     from compiler_core.api.steer.what_if import what_if
     from compiler_core.api.sweep.sweeping import sweep
@@ -85,6 +87,7 @@ _EXPORTS = {
     "api.ranks.reading": ("compare_ranks",),
     "api.recording": ("record_ranks",),
     "api.roofline": ("roofline",),
+    "api.steer.partition_plans": ("partition_plans",),
     "api.steer.reproducer": ("reproducer",),
     "api.steer.what_if": ("what_if",),
     "api.steer.editing": ("edit", "editable_text", "revert", "try_edit"),
@@ -111,7 +114,7 @@ __all__ = [
     "CompileWarning", "Dispatcher", "Explanation", "GraphPass", "GraphPassWarning", "RefusalWarning", "ToolWarning",
     "added_by_autograd", "already_compiled", "assert_compiles", "capture_methods", "check_accuracy", "compare",
     "compare_ranks", "compile", "decompiled", "disable", "edit", "editable_text", "explain", "export", "frames",
-    "graph_break", "guards_text", "mark_dynamic", "mark_static", "measure", "pin", "read_logs", "record",
-    "record_ranks", "reproducer", "reset", "revert", "roofline", "save_trace", "sweep", "time", "try_edit", "what_if",
-    "why_kept", "why_static",
+    "graph_break", "guards_text", "mark_dynamic", "mark_static", "measure", "partition_plans", "pin", "read_logs",
+    "record", "record_ranks", "reproducer", "reset", "revert", "roofline", "save_trace", "sweep", "time", "try_edit",
+    "what_if", "why_kept", "why_static",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ For the cell that was compiled last:
 For any record:
 
     Explorer            the widget that shows it
+    draw_partitions     show its joint graph under each way to divide it into forward and backward
     save                write it as a report, as JSON or as plain files
     write_report        write it as one HTML file
     write_ranks_page    write the page of a job's ranks (`compiler_core.compare_ranks`)
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
     from kernel_magics.display.offline.sweep_page import write_sweep_page
     from kernel_magics.display.record_view import EngineComparison
     from kernel_magics.display.report import write_report
+    from kernel_magics.display.static_html import draw_partitions
 
 
-_MODULES = {"Explorer": "explorer", "save": "export", "write_report": "report",
+_MODULES = {"Explorer": "explorer", "save": "export", "draw_partitions": "static_html", "write_report": "report",
             "write_ranks_page": "offline.ranks_page", "write_sweep_page": "offline.sweep_page"}  # fmt: skip
 
 
@@ -138,6 +140,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Explorer",
+    "draw_partitions",
     "last",
     "last_comparison",
     "last_record",

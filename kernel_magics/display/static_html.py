@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterable
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from IPython.display import display
+
+from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Record, limits
 from compiler_core.records.timings.timings import bytes_text, plural
 from kernel_magics.display import summary
 
 if TYPE_CHECKING:
     from compiler_core.api.capture_methods import CaptureComparison, CaptureResult
+    from compiler_core.api.steer.partition_plans import PartitionPlan
     from compiler_core.records.seen.seen_frames import FrameReport
 
 _COLOURS = {"blocking": "#b3261e", "costly": "#a23b00", "expected": "#575d68"}
@@ -19,6 +24,9 @@ _VERDICT_COLOURS = {"right": "#1b6e3c", "error": "#a23b00", "silently wrong": "#
 _CELL = "text-align:left;vertical-align:top;padding:2px 10px 2px 0"
 _BAR_PX = 120
 """The width of the longest bar."""
+MAX_NODES = 200
+"""Larger joint graphs are not drawn."""
+NO_DOT = "The pictures need Graphviz: install its command `dot` (on Debian: apt-get install graphviz)."
 
 
 def html(record: Record) -> str:
@@ -57,6 +65,39 @@ def frames_html(report: FrameReport) -> str:
     tree = f"<details><summary>By caller</summary><pre>{escape(report.tree())}</pre></details>"
     table = _table(["function", "file", "calls", "outcome"], cells)
     return f'<div style="font-size:13px">{table}{tree if rows else escape(str(report))}</div>'
+
+
+def draw_partitions(record: Record) -> None:
+    """Shows the joint graph under each way to divide it into forward and backward, with the bytes that it saves.
+
+    Without the command ``dot`` of Graphviz, the text alone is shown.
+
+    Args:
+        record: a record of the core engine; with ``memory_curve=True`` it has other memory budgets, too.
+
+    Raises:
+        UsageError: the record has no joint graph that was divided.
+    """
+    from compiler_core.api.steer.partition_plans import partition_plans
+
+    plans = partition_plans(record)
+    if not plans:
+        raise UsageError("nothing was divided: no compile has both a forward and a backward")
+    text = "\n".join(map(str, plans))
+    try:
+        figures = "".join(map(_figure, plans)) if len(plans[0].graph.nodes) <= MAX_NODES else ""
+    except FileNotFoundError:
+        figures, text = "", f"{text}\n{NO_DOT}"
+    shown: dict[str, Any] = {"text/plain": text}
+    if figures:
+        shown["text/html"] = f'<div style="display:flex;flex-wrap:wrap;gap:16px;align-items:flex-start">{figures}</div>'
+    display(shown, raw=True)
+
+
+def _figure(plan: PartitionPlan) -> str:
+    done = subprocess.run(["dot", "-Tsvg"], input=plan.dot(), capture_output=True, text=True, check=True)
+    svg = done.stdout[done.stdout.index("<svg") :]
+    return f'<figure style="margin:0"><figcaption>{escape(str(plan))}</figcaption>{svg}</figure>'
 
 
 def _graphs(row: CaptureResult) -> str:
