@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 import operator
 import types
 from collections.abc import Iterator
@@ -11,8 +12,13 @@ from typing import Any
 import torch
 from torch.nn.modules import module
 
-from compiler_core.api.compiled_function import compile_function, region_of, torchscript_caller
+from compiler_core.api.compiled_function import compile_function, region_of, torchscript_caller, with_code
+from compiler_core.capture.values.user.modules import is_graph_call
 from compiler_core.config import Options
+from compiler_core.hook.skip_rules import add_user_graph
+
+GENERATED = "<eval_with_key>"
+"""How the names of the files of generated graph code begin."""
 
 _CALL = torch.nn.Module.__call__
 _HOOKS_OF_ALL: tuple[Any, ...] = (
@@ -35,17 +41,23 @@ class CompiledModule(torch.nn.Module):
 
     def __init__(self, original: torch.nn.Module, options: Options) -> None:
         super().__init__()
-        compiled = compile_function(_forward_function(original), options)
         # object.__setattr__, since our own __setattr__ sets attributes of the original
         object.__setattr__(self, "_options", options)
+        self._modules["_orig_mod"] = original
+        self._compile_forward()
+
+    def _compile_forward(self) -> None:
+        original = self._orig_mod
+        compiled = compile_function(_forward_function(original), self._options)
         object.__setattr__(self, "_compiled_forward", compiled)
         object.__setattr__(self, "_compiled_call", region_of(compiled).hook.wrap(operator.call))
         is_scripted = isinstance(original, torch.jit.ScriptModule)
         object.__setattr__(self, "_compiled_method", None if is_scripted else type(original).forward)
-        self._modules["_orig_mod"] = original
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         original = self._modules["_orig_mod"]
+        if type(original).forward is not self._compiled_method and isinstance(original, torch.fx.GraphModule):
+            self._compile_forward()  # the graph was changed
         if self._runs_only_forward(original):
             return self._compiled_forward(original, *args, **kwargs)
         # The original's __call__ runs as Python and calls the hooks; the frames below it are compiled one by one.
@@ -60,7 +72,7 @@ class CompiledModule(torch.nn.Module):
         kind, method = type(original), self._compiled_method
         return (
             (method is None or kind.forward is method)
-            and kind.__call__ is _CALL
+            and (kind.__call__ is _CALL or is_graph_call(kind.__call__))
             and "forward" not in original.__dict__
             and not (_has_hooks(original) or any(_HOOKS_OF_ALL))
         )
@@ -129,7 +141,19 @@ def _has_hooks(m: Any) -> bool:
 def _forward_function(original: torch.nn.Module) -> types.FunctionType:
     """Returns the function that a call of the module runs between its hooks; a scripted module needs a new one."""
     forward = inspect.getattr_static(type(original), "forward")
+    if isinstance(original, torch.fx.GraphModule) and forward.__code__.co_filename.startswith(GENERATED):
+        return _with_own_file(forward)
     return forward if isinstance(forward, types.FunctionType) else torchscript_caller(_call_forward)
+
+
+def _with_own_file(forward: types.FunctionType) -> types.FunctionType:
+    """Returns the function of a user's graph with a file name that graphs of the compiler do not have."""
+    filename = forward.__code__.co_filename
+    add_user_graph(forward.__code__)  # runs where hooks are called around it
+    lines = linecache.getlines(filename, forward.__globals__)
+    own = f"<graph module {filename.removeprefix(GENERATED)}>"
+    linecache.cache[own] = (sum(map(len, lines)), None, lines, own)
+    return with_code(forward, forward.__code__.replace(co_filename=own))
 
 
 def _call_forward(original: Any, *args: Any, **kwargs: Any) -> Any:

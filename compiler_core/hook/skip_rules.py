@@ -84,9 +84,19 @@ def _file_skip_reason(filename: str) -> str:
     return ""
 
 
+_user_graphs: set[str] = set()
+"""The names of the files of graphs that the user compiled; each graph has its own."""
+
+
+def add_user_graph(code: types.CodeType) -> None:
+    """Notes that this code is that of a graph module of the user, which is captured as other code is."""
+    _user_graphs.add(code.co_filename)
+
+
 def is_runtime(code: types.CodeType) -> bool:
     """Whether this code runs compiled graphs: neither it nor anything that it calls is captured."""
-    return code.co_filename.startswith((_HERE, "<eval_with_key>", "<cutaway"))
+    is_generated = code.co_filename.startswith((_HERE, "<eval_with_key>", "<cutaway"))
+    return is_generated and code.co_filename not in _user_graphs
 
 
 _HELPER_FILES = ("<cutaway direct call>", "<cutaway conditions>")

@@ -561,3 +561,31 @@ def test_record_is_there_before_anything_else_was_imported():
     program = "import compiler_core\nwith compiler_core.record() as made: pass\nprint(type(made).__name__)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "Record"
+
+
+# ---------------------------------------------------------------- graph modules
+
+
+def test_graph_modules_are_captured_like_other_modules():
+    linear = nn.Sequential(nn.Linear(4, 5), nn.ReLU())
+    traced, x = torch.fx.symbolic_trace(linear), torch.randn(3, 4)
+    compiled, called = cc.compile(traced, backend="eager"), cc.compile(lambda x: traced(x) * 2, backend="eager")
+    exported = cc.compile(torch.export.export(linear, (x,)).module(), backend="eager")
+    with cc.record() as record:
+        assert torch.equal(compiled(x), linear(x))
+        assert torch.equal(called(x), linear(x) * 2)
+    assert not [b for c in record.compiles for b in c.breaks]
+    with cc.record() as of_export:
+        assert torch.equal(exported(x), linear(x))
+    graphs = [a.graph for a in (*record.artifacts, *of_export.artifacts) if a.pane == "captured"]
+    assert [any("relu" in node.target for node in graph.nodes) for graph in graphs] == [True] * 3
+    assert any(s.name.startswith("<graph module") and "def forward(self, input" in str(s) for s in record.sources)
+
+    traced.graph.find_nodes(op="call_module", target="1")[0].args = (next(iter(traced.graph.nodes)),)
+    traced.recompile()  # leaves the linear layer out
+    for _ in range(2):
+        assert torch.equal(compiled(x), x.relu())
+        assert torch.equal(called(x), x.relu() * 2)
+    traced.get_submodule("1").register_forward_hook(lambda module, inputs, output: output + 1)
+    assert torch.equal(compiled(x), x.relu() + 1)
+    assert torch.equal(called(x), (x.relu() + 1) * 2)

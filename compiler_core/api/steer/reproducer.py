@@ -181,7 +181,7 @@ _TESTS: dict[str, Callable[[Engine, str | None], Fails]] = {"failure": _is_wrong
 
 
 def _compiled(gm: fx.GraphModule, engine: Engine, backend: str | None) -> Any:
-    """Compiles the function that a graph's text defines; graph modules themselves are never captured."""
+    """Compiles the function that a graph's text defines."""
     text, _ = graph_text(gm.graph, "graph")
     function: Any = graph_function(text)
     if "self" in inspect.signature(function).parameters:  # the graph has large constants

@@ -173,7 +173,9 @@ class ModuleValue(ObjectValue):
     def _has_torch_call(self, tx: Interpreter) -> bool:
         """Whether a call of the module runs PyTorch's ``nn.Module.__call__``."""
         tx.capture.guard_class_names(self.cls, *CALL_METHODS)
-        return all(lookup_in_mro(self.cls, name) is function for name, function in CALL_METHODS.items())
+        is_own = issubclass(self.cls, torch.fx.GraphModule) and is_graph_call(lookup_in_mro(self.cls, "__call__"))
+        known = {name: function for name, function in CALL_METHODS.items() if name != "__call__" or not is_own}
+        return all(lookup_in_mro(self.cls, name) is function for name, function in known.items())
 
     def forwarded_call(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
@@ -202,6 +204,12 @@ class ModuleValue(ObjectValue):
         if not hasattr(self.cls, "__bool__") and hasattr(self.cls, "__len__"):
             return self.length(tx) > 0
         return super().truth(tx)
+
+
+def is_graph_call(function: Any) -> bool:
+    """Whether it is the ``__call__`` of a graph module, which runs that of nn.Module and explains its errors."""
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_qualname == "GraphModule.recompile.<locals>.call_wrapped"
 
 
 def _uses_module_getattr(cls: type) -> bool:
