@@ -55,7 +55,7 @@ class CompiledModule(torch.nn.Module):
         object.__setattr__(self, "_compiled_method", None if is_scripted else type(original).forward)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        original = self._modules["_orig_mod"]
+        original: Any = self._modules["_orig_mod"]
         if type(original).forward is not self._compiled_method and isinstance(original, torch.fx.GraphModule):
             self._compile_forward()  # the graph was changed
         if self._runs_only_forward(original):

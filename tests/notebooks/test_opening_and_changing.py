@@ -102,6 +102,8 @@ def test_naive_and_planned(printed: dict[str, str]) -> None:
     assert "save everything  2 tensors  1,000 bytes" in text
     assert "minimum cut      1 tensor     500 bytes" in text
     assert "class Compiled(torch.autograd.Function):" in text
+    plans = printed["graphs-plans"].splitlines()
+    assert [line.partition(":")[0] for line in plans[:3]] == ["save everything", "default", "minimum cut"]
 
 
 def test_why_there_is_no_cuda_graph(printed: dict[str, str]) -> None:
@@ -150,4 +152,13 @@ def test_an_edited_kernel_is_tried(printed: dict[str, str]) -> None:
 def test_what_if(printed: dict[str, str]) -> None:
     assert re.search(r"kernels +1 +2", printed["what-if-apart"])
     assert "values: the same" in printed["what-if-apart"]
+    assert "kernel microseconds" in printed["what-if-split"]
     assert "float32[s" in printed["what-if-dynamic"]
+
+
+def test_a_graph_break_becomes_a_file(printed: dict[str, str]) -> None:
+    core, stock = printed["reproduce-break"].split('"""A graph break of torch.compile')
+    for text in (core, stock):
+        assert "if x.sum() > 0:" in text
+        assert "x.sin()" not in text
+        assert "random_tensor((1, 1)" in text

@@ -63,7 +63,7 @@ def test_capture_methods(printed: dict[str, str]) -> None:
 
 def test_passes(printed: dict[str, str]) -> None:
     text = printed["passes-check"]
-    assert "['pass.drop_dropout', 'before.tanh_for_erf', 'pass.tanh_for_erf']" in text
+    assert "['pass.drop_dropout', 'before.tanh_for_erf', 'pass.tanh_for_erf', 'pass.apart.forward']" in text
     assert "['Graph pass no_sines: it changed nothing in any joint graph.']" in text
     (error,) = re.findall(r"error function: ([\d.]+) from the exact", text)
     assert 0 < float(error) < 0.05
@@ -73,6 +73,7 @@ def test_backends(printed: dict[str, str]) -> None:
     assert printed["backends-own"].splitlines() == [
         "eager      ['captured']",
         "aot_eager  ['captured', 'joint', 'forward']",
+        "inductor   ['captured']",
         "cpp        ['captured', 'joint', 'forward', 'forward.cpp', 'backward.cpp']",
         "4 operations",
         "counting   ['captured']",
@@ -81,5 +82,7 @@ def test_backends(printed: dict[str, str]) -> None:
 
 def test_breaks(printed: dict[str, str]) -> None:
     assert "if b.sum() < 0:" in printed["breaks-explain"]
+    assert re.search(r"^break in \d+/0 at ", printed["breaks-explain-stock"], re.MULTILINE)
+    assert "if b.sum() < 0:" in printed["breaks-explain-stock"]
     assert printed["breaks-forbid"].count("the graph must break: data-dependent branch") == 2
     assert re.search(r"get_attr +self_0_weight", printed["breaks-export"])
