@@ -141,6 +141,8 @@ def test_a_change_that_is_wrong_or_does_not_help_is_refused(magics: InteractiveS
         tried(changes(magics, "reader(x)"))
     with pytest.raises(ChangeRefused, match="it prints something else"):
         tried(changes(magics, "out = logged(x)"))
+    with pytest.raises(ChangeRefused, match="operations 1 would be compiled"):
+        tried(changes(magics, "out = collected(torch.ones(2))"))
     with pytest.raises(UsageError, match="there is no change number 7"):
         tried(changes(magics, "out = branch(x)"), 7)
     assert changes(magics, "out = x.sin()").experiments.changes() == []  # type: ignore[union-attr]

@@ -135,8 +135,8 @@ def _write_break(record: PartialRecord, event: TraceEvent) -> None:
 def _from_frame(stack: list[StackLine], frame: Frame) -> list[StackLine]:
     """Returns a stack without what called the frame: some messages have the whole thread's."""
     name = frame.name.rpartition(".")[2]
-    start = next((i for i, at in enumerate(stack) if (at.filename, at.function) == (frame.filename, name)), 0)
-    return stack[start:]
+    starts = [i for i, at in enumerate(stack) if (at.filename, at.function) == (frame.filename, name)]
+    return stack[starts[-1] :] if starts else stack
 
 
 @_handles("dynamo_cpp_guards_str")

@@ -148,6 +148,8 @@ class Fixes:
         made.refuse_difference(expected, "")
         comparison = self._compared(record, fix)
         self._refuse_useless(comparison)
+        if fix.disables:
+            self._refuse_idle(comparison)
         return Run(record, f"Line {fix.edit.first}: {fix.edit.title}", "engines")
 
     def _outcome_with(self, edit: SourceEdit, state: Any, printed: Any) -> _Outcome:
@@ -223,6 +225,13 @@ class Fixes:
         if any(new > old for old, new in stops) or not is_fewer or (before and not after):
             numbers = [f"{old} {name} became {new}" for name, (old, new) in totals.items() if name in _COUNTED]
             raise ChangeRefused(f"The change was tried and does not help: {', '.join(numbers)}.")
+
+    def _refuse_idle(self, comparison: Comparison) -> None:
+        """Raises ChangeRefused if most of what was compiled is left to Python."""
+        for total in comparison.totals:
+            if total.name == "captured operations" and 2 * (total.after or 0) < (total.before or 0):
+                text = f"of {total.before:.0f} operations {total.after or 0:.0f} would be compiled"
+                raise ChangeRefused(f"The change was tried and does not help: {text}.")
 
 
 class _Outcome:
