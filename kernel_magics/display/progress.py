@@ -31,7 +31,7 @@ MAX_MESSAGES = 200
 
 
 class MessageRate:
-    """Limits how often the page is told of the progress."""
+    """Limits how often progress is sent to the page."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
