@@ -208,6 +208,7 @@ def _assemble(
         inputs = gm.graph.find_nodes(op="placeholder")[:primal_count]
         run.memory = ownership.after_accumulation(run.memory, inputs, output_nodes(gm.graph)[count:])
     simplify.inline_constants(gm)
+    simplify.conjugate_numbers(gm.graph)
     simplify.drop_aliases(gm.graph)
     if change:
         simplify.eliminate_dead_code(gm.graph)

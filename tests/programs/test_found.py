@@ -12,6 +12,7 @@ import enum
 import functools
 import itertools
 import math
+import re
 import types
 
 import pytest
@@ -1159,3 +1160,43 @@ def test_conjugate_and_negative_bits_of_arguments(dynamic):
         made_in_inference = (z[:3] * 2).conj()
     for x in (z[:3].conj(), z.conj(), z.conj().imag, z, made_in_inference):
         assert difference(program(x), compiled(x), 1e-6) is None
+
+
+HALF, MASK = torch.ones(3, dtype=torch.float16), torch.tensor([True, False, True])
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize(
+    ("fn", "args"),
+    [
+        (torch.sub, (torch.ones(3), MASK)),
+        (torch.rsub, (MASK, 1)),
+        (torch.clamp, (MASK, False, True)),
+        (torch.heaviside, (torch.ones(3), HALF)),
+        (torch.addcdiv, (torch.ones(3), MASK, MASK)),
+        (F.layer_norm, (torch.ones(2, 3), (3,), HALF)),
+        (F.group_norm, (torch.ones(2, 3), 1, torch.ones(3).double())),
+    ],
+)
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_types_that_kernels_refuse(fn, args, dynamic):
+    with pytest.raises(RuntimeError) as raised:
+        fn(*args)
+    with pytest.raises(RuntimeError, match=re.escape(str(raised.value))):
+        compiler_core.compile(lambda *args: fn(*args), backend="cpp", dynamic=dynamic, strict=True)(*args)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+def test_gradients_of_products_with_complex_numbers(backend):
+    program = lambda x: torch.view_as_real(torch.complex(x, x + 1) * 2j / (1 + 3j) - 1j)
+    check(program, lambda: (torch.randn(4),), Expected(graphs=1, breaks=[]), grad=True, backend=backend, tolerance=1e-5)
+
+
+@same_as_eager()
+def test_a_function_that_chooses_by_type(x):
+    @functools.singledispatch
+    def kind(value):
+        return "another"
+
+    kind.register(int, lambda value: "int")
+    return x + 1, kind(1), kind("a"), hasattr(Plain, "__abstractmethods__")

@@ -2,6 +2,7 @@
 
     copy_graph                       into a new graph: placeholders named and first, only our own metadata
     inline_constants                 tensors of one element that tracing left as attributes become aten.full
+    conjugate_numbers                the conjugate of a number, which is no tensor in the graph, becomes a number
     drop_aliases                     removes detach and the like, which mean nothing in a functional graph
     cancel_transposes                the transpose of a transpose is the matrix itself
     narrow_masks                     random zeros and ones pass through bool, the smallest dtype to save them in
@@ -15,6 +16,7 @@ Each rewrite changes the graph that it is given.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -82,6 +84,25 @@ def _item(tensor: torch.Tensor) -> Any:
 
     with _disable_current_modes():
         return tensor.item()
+
+
+def conjugate_numbers(graph: fx.Graph) -> None:
+    """Replaces the conjugate of a number in a gradient, which is no tensor in the graph::
+
+    c = aten._conj(2j);  y = aten.mul(g, c)      y = aten.mul(g, -2j)
+    """
+    for node in list(graph.nodes):
+        if node.target is aten._conj.default and not isinstance(node.args[0], fx.Node):
+            number: Any = node.args[0]
+            replaced = functools.partial(_or_else, {node: number.conjugate()})
+            for user in list(node.users):
+                user.args = fx.map_arg(user.args, replaced)
+                user.kwargs = fx.map_arg(user.kwargs, replaced)
+            graph.erase_node(node)
+
+
+def _or_else(values: dict[fx.Node, Any], node: fx.Node) -> Any:
+    return values.get(node, node)
 
 
 def drop_aliases(graph: fx.Graph) -> None:

@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
+from compiler_core.capture.tensors.refused_types import check_types
 from compiler_core.errors import Unsupported
 from compiler_core.support import overlaps
 from compiler_core.support.eager_warnings import WarningCollector
@@ -78,6 +79,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         overlaps.check_write(func, args, kwargs or {})
         if self.warnings is not None and not self._in_operator:
             self.warnings.note_kernel(func, args, kwargs or {})
+        if not self._in_operator:
+            check_types(func, args, kwargs or {})
         outs = [(t, t.shape, _is_empty(t)) for t in overlaps.out_arguments(func, kwargs)] if kwargs else []
         inside, self._in_operator = self._in_operator, True
         try:

@@ -149,7 +149,12 @@ class StaticValue(Value):
         ):  # it may run code of the user's
             raise Unsupported("unsupported attribute", f"{self}.{name}")
         guard_class_attribute(tx, cls, name, on_class)
-        return tx.capture.wrap_attribute(getattr(cls, name), AttrSource(base, name))
+        try:
+            found = getattr(cls, name)
+        except AttributeError as error:  # `type` describes __abstractmethods__, and most classes have none
+            tx.capture.guard("NO_ATTRIBUTE", base, name)
+            raise observed_exception(AttributeError, str(error)) from None
+        return tx.capture.wrap_attribute(found, AttrSource(base, name))
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         self._guard_callee(tx)
