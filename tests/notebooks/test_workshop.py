@@ -35,6 +35,9 @@ ANSWERS: dict[str, list[list[Any]]] = {
     "11_stock": [[2], [3], [1]],
 }
 
+QUESTIONS = ("workshop.number(", "workshop.choice(", "workshop.choices(")
+"""How cells begin that only ask: their code, which has the answer, is folded away."""
+
 SMALLER = {
     "big, bounds = torch.randn(1000, 1000), {}": "big, bounds = torch.randn(100, 1000), {}",
     "seconds=0.5": "seconds=0.1",
@@ -92,3 +95,11 @@ def test_a_lesson_runs_and_its_questions_have_these_answers(kernel: BlockingKern
 def test_the_committed_lessons_have_no_outputs(lesson: Path) -> None:
     cells = [c for c in nbformat.read(lesson, as_version=4).cells if c.cell_type == "code"]
     assert not any(c.outputs or c.execution_count for c in cells)
+
+
+def test_the_code_of_questions_is_folded_away() -> None:
+    cells = [cell for lesson in LESSONS for cell in nbformat.read(lesson, as_version=4).cells]
+    questions = [cell for cell in cells if cell.source.startswith(QUESTIONS)]
+    assert len(questions) > 10
+    shown = [cell.source for cell in questions if not cell.metadata.get("jupyter", {}).get("source_hidden")]
+    assert shown == []
