@@ -1192,6 +1192,13 @@ def test_gradients_of_products_with_complex_numbers(backend):
     check(program, lambda: (torch.randn(4),), Expected(graphs=1, breaks=[]), grad=True, backend=backend, tolerance=1e-5)
 
 
+@pytest.mark.cpu
+def test_a_kernel_that_only_stores_a_half_constant():
+    program = lambda x, h: torch.ones_like(h) * x
+    inputs = lambda: (torch.randn(()), torch.randn((), dtype=torch.float16))
+    check(program, inputs, Expected(graphs=1, breaks=[]), grad=True, backend="cpp", tolerance=1e-3)
+
+
 @same_as_eager()
 def test_a_function_that_chooses_by_type(x):
     @functools.singledispatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -118,7 +118,7 @@ template <class I, class F> static inline I whole(F x) {  // rounds towards 0; o
 """
 
 
-def prelude(kernels: Sequence[ir.Loops], simd_math: Sequence[str]) -> str:
+def prelude(kernels: Sequence[ir.Loops], buffers: Mapping[str, ir.Buffer], simd_math: Sequence[str]) -> str:
     """Returns the source before the kernels: types, declarations of libm functions, helper functions.
 
     Functions in `simd_math` have vector versions (glibc's libmvec); the attributes let the
@@ -137,7 +137,8 @@ def prelude(kernels: Sequence[ir.Loops], simd_math: Sequence[str]) -> str:
     own = {s.op for s in statements if isinstance(s, ir.Compute) and _has_own_function(s.op, s.dtype)}
     helpers = [FMA] if own else []
     helpers += [text for op, text in OWN_FUNCTIONS.items() if op in own]
-    helpers.append(conversions({s.dtype for s in statements if not isinstance(s, ir.Store)}))
+    stored = {buffers[s.buffer].dtype for s in statements if isinstance(s, ir.Store)}
+    helpers.append(conversions(stored | {s.dtype for s in statements if not isinstance(s, ir.Store)}))
     if any(helpers):
         helpers.insert(0, BITS)
     if any(_converts_to_integer(k) for k in kernels):

@@ -47,7 +47,7 @@ def generate(program: ir.Program, simd_math: Sequence[str] = ()) -> KernelSource
         TOTAL_SOURCE if rows else "",
         RUNNING_SUMS if sums else "",
     ]
-    text = SourceWriter((prelude(kernels, simd_math) + "".join(helpers)).splitlines())
+    text = SourceWriter((prelude(kernels, program.buffers, simd_math) + "".join(helpers)).splitlines())
     printed: dict[Hashable, str] = {}
     for loops in kernels:
         safe_point()
