@@ -56,7 +56,7 @@ class CompiledModule(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         original: Any = self._modules["_orig_mod"]
-        if type(original).forward is not self._compiled_method and isinstance(original, torch.fx.GraphModule):
+        if isinstance(original, torch.fx.GraphModule) and type(original).forward is not self._compiled_method:
             self._compile_forward()  # the graph was changed
         if self._runs_only_forward(original):
             return self._compiled_forward(original, *args, **kwargs)
