@@ -118,6 +118,7 @@ def shell(_ipython: InteractiveShell) -> Iterator[InteractiveShell]:
     """A real IPython as good as new: no names, no extension, cell number 1."""
     yield _ipython
     if _ipython.extension_manager and "kernel_magics" in _ipython.extension_manager.loaded:
+        _ipython.run_line_magic("graph_pass", "--remove-all")
         _ipython.run_line_magic("unload_ext", "kernel_magics")
     _ipython.set_custom_exc((), None)
     _ipython.compile.reset_compiler_flags()
