@@ -214,7 +214,7 @@ FORMS = {
         <x>[..., 0] += <c>
         <x>[<b>] = <c>
         <x>[<i>.long() % <x>.shape[0]] = <c>
-        <x>[:, 1:].mul_(<x>[:, :-1])
+        <x>[:, 1:].mul_(<x>[:, :-1].clone())
         <x>.transpose(0, 1).add_(<x>)
         <x>.diagonal().fill_(<c>)
         <x>.select(<d>, 0).copy_(<x>.select(<d>, -1))
