@@ -71,9 +71,17 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     context.close()
 
 
+FIRST_VISIT = """if (!sessionStorage.getItem("visited")) {
+    sessionStorage.setItem("visited", "yes");
+    for (const key of Object.keys(localStorage)) if (key.startsWith("cutaway.")) localStorage.removeItem(key);
+}"""
+"""Forgets, at the first visit of a page, which panes the pages of other modules have shown."""
+
+
 @pytest.fixture(scope="module")
 def page(context: BrowserContext) -> Iterator[Page]:
     page = context.new_page()
+    page.add_init_script(FIRST_VISIT)
     page.set_default_timeout(ACTION_MS)
     yield page
     page.close()
