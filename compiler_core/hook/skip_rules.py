@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import gc
 import inspect
 import os
 import sysconfig
@@ -167,6 +168,8 @@ def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
         return "a generator or coroutine"
     if not inlining and code.co_name == "__init__":
         return "a constructor"
+    if not inlining and any(getattr(callback, "__code__", None) is code for callback in gc.callbacks):
+        return "a callback of the garbage collector, which may run at any time"
     if not inlining and code.co_filename == "<string>":
         return "generated from a string by a library (a namedtuple, a dataclass)"
     # the parts of a notebook cell are compiled as functions, whatever their name

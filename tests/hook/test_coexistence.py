@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import cProfile
+import gc
 import json
 import os
 import pickle
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -79,6 +81,27 @@ def test_frames_are_decided_on_once_also_in_a_thread(monkeypatch):
     cc.reset()
     compiled(x)
     assert len(asked) > found[2][1]
+
+
+def test_callbacks_of_the_garbage_collector_are_not_compiled():
+    def callback(phase, info):
+        calls.append(time.perf_counter())
+
+    def program(x):
+        y = x + 1
+        gc.collect()
+        return y * 2
+
+    calls = []
+    gc.callbacks.append(callback)
+    try:
+        with cc.record() as record:
+            assert torch.equal(cc.compile(program, backend="eager")(torch.ones(2)), torch.full((2,), 4.0))
+    finally:
+        gc.callbacks.remove(callback)
+    assert calls
+    assert [frame.name for frame in record.frames if frame.compiles] == ["program", record.frames[-1].name]
+    assert sum(len(compile_.breaks) for frame in record.frames for compile_ in frame.compiles) == 1
 
 
 def helper(x):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from textwrap import dedent
 
 import pytest
@@ -125,7 +124,6 @@ def test_changes_of_functions_methods_and_options_remove_problems(magics: Intera
     method = tried(changes(magics, "model(x).sum().backward()"))
     assert totals(method)["graph breaks"] == (2, 1)
     assert totals(tried(changes(magics, "out = noisy(x)")))["graphs"] == (2, 1)
-    gc.collect()  # finalizers of what other tests left would run in the cell, and break there
     often = tried(changes(magics, "out = calls_collected(x)"))
     assert totals(often)["graph breaks"] == (2, 1)
     sizes = tried(changes(magics, "def g(t):\n    return t.sin()\nfor t in (x, x[:3]):\n    z = g(t)"))
