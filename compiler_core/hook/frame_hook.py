@@ -160,8 +160,9 @@ class FrameHook:
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> ConvertFrameReturn:
         raise_guard_error()
-        if id(frame.f_code) in self._decisions:
-            return self._decisions[id(frame.f_code)][1]
+        known = self._decisions.get(id(frame.f_code))
+        if known is not None:
+            return known[1]
         was_isolated = self._is_isolated()
         try:
             decision = self._compile_frame(FrameInfo.of(frame))
