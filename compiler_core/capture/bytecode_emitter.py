@@ -171,6 +171,8 @@ class Emitter(InstructionWriter):
         self._unfilled: list[CellValue] = []
         self._paths: dict[Source, str | None] = {}
         """The sources that several paths go through, each with the temporary that holds its object."""
+        self.held_tensors: dict[Source, tuple[list[Any], int]] = {}
+        """The tensors that are loaded from lists, each with its list and the index (`GuardTree.held_tensors`)."""
 
     def drop_except(self, needed: Sequence[Value]) -> None:
         """Deletes the temporaries of all values that are not in `needed`."""
@@ -188,6 +190,11 @@ class Emitter(InstructionWriter):
 
     def source(self, source: Source) -> None:
         """Pushes the object at `source`; keeps it in a temporary if several paths go through it."""
+        if source in self.held_tensors:
+            for part in self.held_tensors[source]:
+                self.constant(part)
+            self.subscript()
+            return
         if (name := self._paths.get(source)) is None:
             source.load(self)
             if source not in self._paths:
@@ -316,7 +323,7 @@ class Emitter(InstructionWriter):
         """Calls the compiled graph on its inputs and stores the tuple of its outputs."""
         inputs = self.capture.inputs
         self.add(*make.load_callable([make.load_const(compiled)]))
-        with self.shared_paths(inputs):
+        with self.shared_paths([tensor for tensor in inputs if tensor.source not in self.held_tensors]):
             for tensor in inputs:
                 self.value(tensor)
         self.add(*make.call(len(inputs)), make.store_fast(GRAPH_RESULT))

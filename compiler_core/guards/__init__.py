@@ -13,9 +13,10 @@ from compiler_core.guards.kinds import KINDS, GuardSpec, guarded_value
 from compiler_core.guards.library import LibraryLookups
 from compiler_core.guards.listing import apply_guard_filter, first_failure, guards_text
 from compiler_core.guards.state_guards import current_gpu_guard, no_dispatch_mode_guard, state_guard
-from compiler_core.guards.tree import GuardTree
+from compiler_core.guards.tree import GuardTree, HeldTensors
 
 __all__ = [
-    "KINDS", "GuardSpec", "GuardTree", "LibraryLookups", "apply_guard_filter", "current_gpu_guard", "first_failure",
-    "guard_costs", "guarded_value", "guards_text", "no_dispatch_mode_guard", "state_guard", "tree_cost",
+    "KINDS", "GuardSpec", "GuardTree", "HeldTensors", "LibraryLookups", "apply_guard_filter", "current_gpu_guard",
+    "first_failure", "guard_costs", "guarded_value", "guards_text", "no_dispatch_mode_guard", "state_guard",
+    "tree_cost",
 ]  # fmt: skip

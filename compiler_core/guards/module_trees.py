@@ -9,6 +9,9 @@ Checked at each call are the types of the modules and that the dicts of hooks ar
 tree keeps the modules alive, so no path leads to them; that they are still in place is checked on the tables of
 submodules, by version too.  Such a tree holds for one root object.  For other objects the guards are installed one by
 one (`GuardTree.build`).
+
+Parameters and buffers are kept in a list, so that guards and compiled code need no path to them either.  When the table
+of a module has changed, what is in it is compared again, and a tensor that fits takes the place of the one before it.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,6 +36,7 @@ MIN_SUBMODULES = 4
 GROUP_SIZE = 128
 """The most items of one manager of the C++ tree that the compiler makes up."""
 _TABLE = "_modules"
+_TENSOR_TABLES = ("_parameters", "_buffers")
 _MISSING = object()
 
 DictCheck = Callable[[dict[str, Any]], bool]
@@ -46,6 +51,8 @@ class ModuleChecks:
     dict_checks: list[DictCheck] = field(default_factory=list)
     table_checks: list[DictCheck] = field(default_factory=list)
     first_child: str | None = None
+    tensor_checks: dict[str, list[DictCheck]] = field(default_factory=dict)
+    """The checks on the tables of parameters and buffers, by the name of the table."""
 
     def dict_holds(self, _: Any) -> bool:
         module = self.module()
@@ -54,6 +61,10 @@ class ModuleChecks:
     def table_holds(self, _: Any) -> bool:
         module = self.module()
         return module is not None and all(check(module.__dict__[_TABLE]) for check in self.table_checks)
+
+    def tensors_hold(self, name: str, _: Any) -> bool:
+        module = self.module()
+        return module is not None and all(check(module.__dict__[name]) for check in self.tensor_checks[name])
 
 
 class ModuleTree:
@@ -69,13 +80,16 @@ class ModuleTree:
         """The same in lists of a few, which the C++ tree keeps alive (see `ItemGroup`)."""
         self.empty_dicts: list[Any] = []
         """Dicts that must stay empty."""
+        self.tensors: list[list[torch.Tensor]] = []
+        """The parameters and buffers, in lists of a few."""
+        self.tensor_guards: list[GuardSpec] = []
 
     def add_module(self, source: Source) -> None:
         module, submodules = self.tree.value(source), self.submodules
         if source is self.root:
-            parts, empty_dicts = self.parts, self.empty_dicts
+            parts, empty_dicts, tensors = self.parts, self.empty_dicts, self.tensors
             # the references are dropped when the root dies
-            on_death = weakref.ref(module, lambda _: _clear(submodules, empty_dicts, *parts))
+            on_death = weakref.ref(module, lambda _: _clear(submodules, empty_dicts, *parts, *tensors))
             self.modules[source] = ModuleChecks(on_death, source)
             return
         submodules.append(module)
@@ -107,6 +121,25 @@ class ModuleTree:
             return False
         return True
 
+    def add_tensor(self, guard: GuardSpec, owner: Source, name: str, table: str) -> None:
+        """Adds the guard on the tensor ``owner.<table>[name]``."""
+        if len(self.tensor_guards) % GROUP_SIZE == 0:
+            self.tensors.append([])
+        self.tensor_guards.append(guard)
+        tensors, difference = self.tensors[-1], KINDS[guard.kind].difference
+        index = len(tensors)
+        tensors.append(self.tree.value(guard.source))
+
+        def holds(entries: dict[str, Any]) -> bool:
+            found = entries.get(name)
+            if index < len(tensors) and found is not tensors[index]:
+                if type(found) is not type(tensors[index]) or difference(found, guard.value) is not None:
+                    return False
+                tensors[index] = found
+            return index < len(tensors)
+
+        self.modules[owner].tensor_checks.setdefault(table, []).append(holds)
+
     def _add_empty_dict(self, checks: ModuleChecks, name: str) -> None:
         """Checks by version that the attribute is the same dict; `install` adds that it is empty."""
         index, empty_dicts = len(self.empty_dicts), self.empty_dicts
@@ -130,6 +163,7 @@ class ModuleTree:
                 tree.set_manager(source, manager)
         for checks in self.modules.values():
             self._install_version_checks(checks)
+        self._install_tensor_guards()
         if empty_dicts:
             root.add_lambda_guard(guard_function(lambda _: not any(empty_dicts)), ["no hooks"], None)
 
@@ -144,10 +178,33 @@ class ModuleTree:
             table = attributes.dict_getitem_manager(_TABLE, f"submodules of {text}", children, manager_type)
             item = table.dict_getitem_manager(checks.first_child, "version check", IMMUTABLE_EXAMPLE, manager_type)
             item.add_lambda_guard(guard_function(checks.table_holds), [f"the submodules of {text}"], None)
+        for name in checks.tensor_checks:
+            entries = vars(module)[name]
+            table = attributes.dict_getitem_manager(name, f"{name} of {text}", entries, manager_type)
+            first = next(iter(entries))
+            item = table.dict_getitem_manager(first, "version check", IMMUTABLE_EXAMPLE, manager_type)
+            holds = guard_function(partial(checks.tensors_hold, name))
+            item.add_lambda_guard(holds, [f"{name} of {text}"], None)
+
+    def _install_tensor_guards(self) -> None:
+        """Installs the guards on tensors as items of lists, and tells the tree where its code finds them."""
+        tree = self.tree
+        for number, tensors in enumerate(self.tensors):
+            items = tree.list_manager(tensors, f"tensors of {self.root.text}")
+            for index, guard in enumerate(self.tensor_guards[number * GROUP_SIZE :][: len(tensors)]):
+                item = items.list_getitem_manager(index, guard.source.text, tensors[index], tree.manager_type)
+                tree.set_manager(guard.source, item)
+                KINDS[guard.kind].install(tree, guard, [guard.text])
+                tree.held_tensors[guard.source] = tensors, index
 
     @property
     def holds(self) -> bool:
-        return all(checks.dict_holds(None) and checks.table_holds(None) for checks in self.modules.values())
+        return all(
+            checks.dict_holds(None)
+            and checks.table_holds(None)
+            and all(checks.tensors_hold(name, None) for name in checks.tensor_checks)
+            for checks in self.modules.values()
+        )
 
 
 def _python_check(guard: GuardSpec) -> Callable[[Any], bool]:
@@ -188,7 +245,8 @@ def _place_in_table(source: Source) -> tuple[Source | None, str]:
 def install_version_checks(tree: GuardTree, guards: Sequence[GuardSpec]) -> list[GuardSpec]:
     """Installs the guards that can be checked by the versions of modules' dicts; returns the other guards."""
     trees = {} if VERSIONS_ARE_STALE else _module_trees(tree, guards)
-    remaining = [guard for guard in guards if not _add_guard(trees, guard)]
+    unshared = _tensors_without_other_guards(guards) if trees else set()
+    remaining = [guard for guard in guards if not _add_guard(trees, guard, unshared)]
     distinct = list({id(module_tree): module_tree for module_tree in trees.values()}.values())
     if not all(module_tree.holds for module_tree in distinct):
         return list(guards)  # the modules changed since capture
@@ -197,8 +255,33 @@ def install_version_checks(tree: GuardTree, guards: Sequence[GuardSpec]) -> list
     return remaining
 
 
-def _add_guard(trees: dict[Source, ModuleTree], guard: GuardSpec) -> bool:
-    name, owner = _instance_dict_entry(guard.source)
+def _tensors_without_other_guards(guards: Sequence[GuardSpec]) -> set[Source]:
+    """Returns the sources of the tensors that only one guard refers to."""
+    matched: set[Source] = set()
+    others: set[Source] = set()
+    for guard in guards:
+        values = guard.value if isinstance(guard.value, tuple) else (guard.value,)
+        work: list[Source | None] = [value for value in values if isinstance(value, Source)]
+        is_match = guard.kind == "TENSOR_MATCH" and guard.source not in matched
+        work.append(getattr(guard.source, "base", None) if is_match else guard.source)
+        if is_match:
+            matched.add(guard.source)
+        while work:
+            source = work.pop()
+            if source is not None and source not in others:
+                others.add(source)
+                work.append(getattr(source, "base", None))
+    return matched - others
+
+
+def _add_guard(trees: dict[Source, ModuleTree], guard: GuardSpec, unshared: set[Source]) -> bool:
+    source = guard.source
+    if source in unshared and isinstance(source, AttrSource) and source.table in _TENSOR_TABLES:
+        found = trees.get(source.base)
+        if found is not None:
+            found.add_tensor(guard, source.base, source.name, source.table)
+        return found is not None
+    name, owner = _instance_dict_entry(source)
     return owner in trees and trees[owner].add_guard(guard, owner, name)
 
 

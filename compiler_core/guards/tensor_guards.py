@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,20 +27,16 @@ _FIELD = {name: i for i, (name, _) in enumerate(TENSOR_FIELDS)}
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """What a TENSOR_MATCH compares a tensor with: one value for each of `TENSOR_FIELDS`, and not the tensor itself.
-
-    `example` is a weak reference to the tensor.
-    """
+    """What a TENSOR_MATCH compares a tensor with: one value for each of `TENSOR_FIELDS`, and not the tensor itself."""
 
     fields: tuple[Any, ...]
-    example: weakref.ref[torch.Tensor]
 
     @classmethod
     def of(cls, tensor: torch.Tensor, fake: torch.Tensor) -> TensorFacts:
         """Sizes and strides that are symbolic in `fake` become None: separate conditions limit them."""
         fields = {name: read(tensor) for name, read in TENSOR_FIELDS}
         fields["shape"], fields["stride"] = _static_extents(fake.shape), _static_extents(fake.stride())
-        return cls(tuple(fields.values()), weakref.ref(tensor))
+        return cls(tuple(fields.values()))
 
     @property
     def sizes(self) -> tuple[int | None, ...]:

@@ -28,6 +28,9 @@ from compiler_core.guards.sources import (
     Source,
 )
 
+HeldTensors = dict[Source, tuple[list[torch.Tensor], int]]
+"""Tensors that are in lists while all guards hold, each with its list and the index (`module_trees.py`)."""
+
 _NOT_A_CONSTANT = object()
 _UNGROUPED_ITEMS = 512
 """The most guarded items of a container that are attached to its manager directly; more are put into `ItemGroup`s."""
@@ -50,6 +53,7 @@ class GuardTree:
         self._held: dict[str, Any] = {}
         self._held_manager: Any = None
         self.item_groups: dict[Source, ItemGroup] = {}
+        self.held_tensors: HeldTensors = {}
         self._globals: Any = None
 
     def value(self, source: Source) -> Any:

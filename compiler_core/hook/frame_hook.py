@@ -195,10 +195,9 @@ class FrameHook:
         self._latest[0] = _NO_CODE
         self._decisions.clear()
 
-    def forget(self, code: types.CodeType) -> None:
-        """Ends direct calls of this code of the root function."""
-        fn = self._latest[0][1]
-        if fn is not None and fn.__code__ is code:
+    def forget(self, guard_manager: Any) -> None:
+        """Ends direct calls of the code of the root function that has these guards."""
+        if self._latest[0][0] == guard_manager.root.check:
             self._latest[0] = _NO_CODE
 
     def close(self) -> None:

@@ -317,7 +317,7 @@ def _drop_compile(state: CodeState, compile_id: str, hook: frame_hook.FrameHook 
     for entry in dropped:
         cache_entries.invalidate(entry.code, entry.manager)
         if hook is not None:
-            hook.forget(entry.replacement)
+            hook.forget(entry.manager)
 
 
 def _before_fork() -> None:

@@ -19,6 +19,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,7 +35,15 @@ from compiler_core.capture.step_recorder import RecordingCapture, RecordingInter
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.user.cells import CellValue
 from compiler_core.errors import CompilerBug, FullGraphError, Unsupported, UsageError, set_error_location
-from compiler_core.guards import GuardSpec, GuardTree, apply_guard_filter, guard_costs, guards_text, tree_cost
+from compiler_core.guards import (
+    GuardSpec,
+    GuardTree,
+    HeldTensors,
+    apply_guard_filter,
+    guard_costs,
+    guards_text,
+    tree_cost,
+)
 from compiler_core.guards.lifetimes import on_death
 from compiler_core.guards.sources import FreeCellSource, LocalSource, Scope
 from compiler_core.hook import frame_hook
@@ -113,15 +122,24 @@ class FrameCompile:
             return self._skip_frame(captured)
         if captured.break_ is None and captured.is_empty:
             self.compile.reason = "no tensor operations: it runs as it is while its guards hold"
-            return self._install(self.info.code, capture)
-        code = FrameCode(capture, captured.tx, captured.stopped, self._resume_code, self._single_instruction_code)
+            return self._install(self.info.code, capture, lambda held: self.info.code)
+        make_code = partial(
+            FrameCode, capture, captured.tx, captured.stopped, self._resume_code, self._single_instruction_code
+        )
+        code = make_code()
         outputs = graph_outputs(code.live())
         compiled = None if capture.is_empty else self._compile_graph(capture, outputs)
         with self.compile.step("bytecode"):
             new = code.generate(compiled, outputs)
             verify(new)
             self._record_generated(new)
-        return self._install(new, capture)
+
+        def with_held_tensors(held: HeldTensors) -> types.CodeType:
+            code = make_code()
+            code.emit.held_tensors = held
+            return code.generate(compiled, outputs)
+
+        return self._install(new, capture, with_held_tensors)
 
     # ------------------------------------------------------------ 2 capture
 
@@ -241,10 +259,17 @@ class FrameCompile:
 
     # ------------------------------------------------------------ 6, 7 guards and installation
 
-    def _install(self, code: types.CodeType, capture: Capture) -> Any:
+    def _install(
+        self, code: types.CodeType, capture: Capture, with_held_tensors: Callable[[HeldTensors], types.CodeType]
+    ) -> Any:
+        """Installs `code` under its guards.
+
+        `with_held_tensors` makes the same code with tensors that are loaded from lists.
+        """
         guards = self._record_guards(capture)  # only now, because compiling the graph adds guards on sizes
         with self.compile.step("guards", "build the guard tree"):
-            manager = GuardTree(self.scope, self.info.code).build(guards)
+            tree = GuardTree(self.scope, self.info.code)
+            manager = tree.build(guards)
             if not manager.root.check(self.info.f_locals):
                 failing = manager.root.check_verbose(self.info.f_locals).verbose_code_parts
                 raise CompilerBug(f"a guard does not hold for the frame it was made from: {failing}")
@@ -255,7 +280,8 @@ class FrameCompile:
         )
         self.compile.outcome = "compiled"
         if self.info.code is self.region.root and not self.compile.breaks:
-            self.region.hook.set_direct_call(code, self.info.f_globals, manager)
+            direct = with_held_tensors(tree.held_tensors) if tree.held_tensors else code
+            self.region.hook.set_direct_call(direct, self.info.f_globals, manager)
         return frame_hook.run_code(code, manager, self.compile.id)
 
     def _skip_frame(self, captured: CapturedFrame) -> Any:

@@ -160,6 +160,52 @@ def parameter_of_another_shape(net):
     net.blocks[3].scale = nn.Parameter(torch.ones(1))
 
 
+def parameter_of_another_class(net):
+    class Scale(nn.Parameter):
+        pass
+
+    net.blocks[3].scale = Scale(torch.full((3,), 7.0))
+
+
+def parameter_replaced_and_another_reshaped(net):
+    net.blocks[3].scale = nn.Parameter(torch.full((3,), 7.0))
+    net.blocks[3].shift = torch.full((1,), 8.0)
+
+
+def parameter_without_gradients(net):
+    net.blocks[3].scale = nn.Parameter(torch.full((3,), 7.0), requires_grad=False)
+
+
+def parameters_swapped(net):
+    torch.utils.swap_tensors(net.blocks[3].scale, net.blocks[4].scale)
+
+
+def parameters_exchanged(net):
+    tables = [block._parameters for block in net.blocks]
+    tables[1]["scale"], tables[2]["scale"] = tables[2]["scale"], tables[1]["scale"]
+
+
+def parameter_shared(net):
+    net.blocks[1].scale = net.blocks[2].scale
+
+
+def table_of_parameters_replaced(net):
+    net.blocks[3].__dict__["_parameters"] = {"scale": nn.Parameter(torch.full((3,), 7.0))}
+
+
+def parameters_assigned(net):
+    net.load_state_dict({k: v + 1 for k, v in net.state_dict().items()}, assign=True)
+
+
+def parameters_functional(net):
+    changed = {k: v.detach() + 1 for k, v in net.named_parameters()}
+    torch.func.functional_call(net, changed, (torch.ones(3),))
+
+
+def buffer_added_in_front(net):
+    net.blocks[3]._buffers = {"other": torch.ones(1), **net.blocks[3]._buffers}
+
+
 def parameter_changed_in_place(net):
     with torch.no_grad():
         net.blocks[3].scale.mul_(5)
@@ -271,6 +317,9 @@ WITHOUT_COMPILE = {
     unrelated_attribute,
     hook_added_and_removed,
     parameter_changed_in_place,
+    parameter_replaced,
+    parameters_exchanged,
+    parameters_assigned,
     state_loaded,
     to_double_and_back,
 }
@@ -383,3 +432,17 @@ def test_models_die():
         del net
         gc.collect()
         assert [w() for w in watched] == [None] * 3
+
+
+def test_a_replaced_parameter_is_freed_at_the_next_call():
+    import weakref
+
+    net = Net()
+    compiled = cc.compile(net, backend="eager", strict=True)
+    agrees(net, compiled, net)
+    replaced = weakref.ref(net.blocks[3].scale)
+    parameter_replaced(net)
+    agrees(net, compiled, net)
+    gc.collect()
+    assert replaced() is None
+    assert len(record_of(compiled).compiles) == 1
