@@ -11,8 +11,9 @@
     graph_break   breaks the graph
     mark_dynamic  makes a dimension of a tensor symbolic from the first compile on
     mark_static   makes a dimension never symbolic
-    edit          swaps a kernel or graph that you edited into a compiled function; try_edit only tries it,
-                  editable_text returns its text, revert takes it out
+    edit          swaps a text that you edited (a kernel, loops, a wrapper, a graph) into a compiled function;
+                  try_edit only tries it, editable_text returns the text, revert takes it out
+    stock_edited  a context manager in which stock torch.compile gets edits that were tried
     pin           returns a function that runs one compile without checking guards
     Dispatcher    runs one of a function's compiles, which you choose; says whether its guards hold
     reset         frees everything that was compiled
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from compiler_core.api.recording import record_ranks
     from compiler_core.api.roofline import roofline
     from compiler_core.api.steer.compiled_before import already_compiled, decompiled, guards_text
-    from compiler_core.api.steer.editing import edit, editable_text, revert, try_edit
+    from compiler_core.api.steer.editing import edit, editable_text, revert, stock_edited, try_edit
     from compiler_core.api.steer.partition_plans import partition_plans
     from compiler_core.api.steer.reproducer import reproducer
     from compiler_core.api.steer.what_if import what_if
@@ -90,7 +91,7 @@ _EXPORTS = {
     "api.steer.partition_plans": ("partition_plans",),
     "api.steer.reproducer": ("reproducer",),
     "api.steer.what_if": ("what_if",),
-    "api.steer.editing": ("edit", "editable_text", "revert", "try_edit"),
+    "api.steer.editing": ("edit", "editable_text", "revert", "stock_edited", "try_edit"),
     "api.sweep.sweeping": ("sweep",),
     "api.timing.call": ("time",),
     "api.timing.chrome_trace": ("save_trace",),
@@ -115,6 +116,6 @@ __all__ = [
     "added_by_autograd", "already_compiled", "assert_compiles", "capture_methods", "check_accuracy", "compare",
     "compare_ranks", "compile", "decompiled", "disable", "edit", "editable_text", "explain", "export", "frames",
     "graph_break", "guards_text", "mark_dynamic", "mark_static", "measure", "partition_plans", "pin", "read_logs",
-    "record", "record_ranks", "reproducer", "reset", "revert", "roofline", "save_trace", "sweep", "time", "try_edit",
-    "what_if", "why_kept", "why_static",
+    "record", "record_ranks", "reproducer", "reset", "revert", "roofline", "save_trace", "stock_edited",
+    "sweep", "time", "try_edit", "what_if", "why_kept", "why_static",
 ]  # fmt: skip

@@ -78,18 +78,22 @@ class GraphPass:
 
 
 @dataclass(frozen=True)
-class KernelEdit:
-    """A kernel written by hand, in the place of each generated one whose whole text is `original`.
+class CodeEdit:
+    """Code written by hand, in the place of each generated one whose whole text is `original`.
 
     Args:
-        name: the name of the kernel, which `text` defines with the same parameters.
+        name: the name of what is edited, as in ids: ``forward_0``, ``forward_0.loops``, ``forward.wrapper``.
         original: the generated text.
-        text: C++ or Triton source; lines ``LAUNCHES["name"] = {...}`` set the grid and the warps of a Triton kernel.
+        text: a kernel in C++ or Triton with the same parameters (lines ``LAUNCHES["name"] = {...}`` set the grid and
+            the warps of a Triton kernel), a loop nest as `loops.ir` prints it, or the Python text of a wrapper, for
+            stock `torch.compile` Inductor's whole output code.
+        kind: which of these it is.
     """
 
     name: str
     original: str
     text: str
+    kind: Literal["kernel", "loops", "wrapper"] = "kernel"
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ class Options:
         force_fuse: pairs that must become one kernel where that is possible.
         tune: time several block sizes of each Triton kernel on the GPU of this machine, and use the fastest.
         passes: the user's graph passes (`GraphPass`), in the order in which they run.
-        edits: kernels that the user wrote by hand (`KernelEdit`).
+        edits: kernels, loops and wrappers that the user wrote by hand (`CodeEdit`).
 
     Raises:
         UsageError: an option has a wrong type or value.
@@ -134,7 +138,7 @@ class Options:
     force_fuse: Pairs = ()
     tune: bool = False
     passes: tuple[GraphPass, ...] = ()
-    edits: tuple[KernelEdit, ...] = ()
+    edits: tuple[CodeEdit, ...] = ()
 
     def __post_init__(self) -> None:
         if self.dynamic is not None and not isinstance(self.dynamic, bool):

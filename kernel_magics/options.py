@@ -145,7 +145,7 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         check=arguments.check,
         tune=arguments.tune,
         passes=(*graph_passes.registered(), *edits.graph_edits()),
-        edits=edits.kernel_edits(),
+        edits=edits.code_edits(),
         time=_timed_forms(arguments.time),
         cover=_covered_panes(arguments.cover),
     )

@@ -28,7 +28,7 @@ from compiler_core.api.pin import pin
 from compiler_core.api.recording import new_record, record
 from compiler_core.backends import registry as backends
 from compiler_core.codegen.machine_code.compiled_forms import check_target
-from compiler_core.config import GraphPass, KernelEdit, Options
+from compiler_core.config import CodeEdit, GraphPass, Options
 from compiler_core.errors import UsageError
 from compiler_core.hook import frame_hook
 from compiler_core.hook.skip_rules import disable_capture
@@ -53,7 +53,7 @@ def compile(
     force_fuse: Sequence[tuple[str, str]] = (),
     tune: bool = False,
     passes: Sequence[GraphPass] = (),
-    edits: Sequence[KernelEdit] = (),
+    edits: Sequence[CodeEdit] = (),
 ) -> Any:
     """Compiles a function, method, callable object or ``nn.Module``; also a decorator, with or without arguments.
 
@@ -84,7 +84,7 @@ def compile(
             disk (`Compile.tunings`).
         passes: your own graph passes (`GraphPass`), in the order in which they run.  The record has the graph after
             each that changed it.  What is compiled with passes is not kept on disk.
-        edits: kernels written by hand, in the place of generated ones (`KernelEdit`; see `edit`).
+        edits: kernels, loops and wrappers written by hand, in the place of generated ones (`CodeEdit`; see `edit`).
 
     Returns:
         A function, method, partial or module like `fn`; a decorator if `fn` is None.

@@ -153,17 +153,23 @@ def _load_inductor(wrapper: Artifact, tree: ast.Module, namespace: dict[str, Any
     """Loads Inductor's output code; its benchmark function makes the inputs."""
     exec(compile(tree, f"<cutaway {wrapper.id}>", "exec"), namespace)
     run = namespace["call"]
+    return LoadedProgram(inductor_inputs(namespace), run, namespace)
+
+
+def inductor_inputs(namespace: dict[str, Any]) -> list[Any]:
+    """Returns random inputs of Inductor's output code, which was executed in `namespace`."""
     if "get_args" in namespace:
-        return LoadedProgram(namespace["get_args"](), run, namespace)
+        return list(namespace["get_args"]())
     inputs: list[Any] = []
 
     def keep_inputs(given: list[Any]) -> None:
         inputs.extend(given or inputs)
         given.clear()
 
-    namespace["call"] = keep_inputs
+    run, namespace["call"] = namespace["call"], keep_inputs
     namespace["benchmark_compiled_module"](times=1, repeat=1)
-    return LoadedProgram(inputs, run, namespace)
+    namespace["call"] = run
+    return inputs
 
 
 def instrument(text: str, parts: Mapping[int, object], pass_locals: bool) -> ast.Module:

@@ -38,9 +38,9 @@ from compiler_core.autograd.joint import output_nodes, trace_joint
 from compiler_core.autograd.partition import Partitioned, partition
 from compiler_core.backends import registry
 from compiler_core.backends.autotune import tune
+from compiler_core.backends.code_edits import apply_edits, with_edited_loops, with_edited_wrapper
 from compiler_core.backends.cuda_graphs import with_replay
 from compiler_core.backends.graph_cache import CacheSlot
-from compiler_core.backends.kernel_edits import apply_edits
 from compiler_core.backends.kernel_recorder import KernelRecorder, Which, step_counts
 from compiler_core.backends.printers import generate
 from compiler_core.backends.registry import Call
@@ -196,7 +196,7 @@ def compile_kernels(
         fused = rules.fuse(functools.partial(fuse_loops, program, compile_=compile_))
         event.detail = step_counts(fused.program)
     with compile_.step("codegen", which):
-        program = schedule_loops(fused.program)
+        program = with_edited_loops(schedule_loops(fused.program), options.edits)
         block_sizes = tune(program, which, compile_) if options.tune else triton.NO_TUNED_BLOCKS
         codes = [generate(program.in_language(each), each, block_sizes) for each in program.used_languages]
         codes = [apply_edits(code, options.edits) for code in codes]
@@ -204,7 +204,7 @@ def compile_kernels(
             if options.strict and code.language == "triton":
                 triton_check.check_names(code.text)
         plan = memory_plan.plan(program)
-        wrapper = print_wrapper(program, codes, plan)
+        wrapper = with_edited_wrapper(print_wrapper(program, codes, plan), options.edits)
         recorder = KernelRecorder(compile_, which, program)
         recorder.record_unknown_requests(FusionRequests(options.keep_apart, options.force_fuse))
         recorder.record_memory_plan(plan)

@@ -42,7 +42,8 @@ def _finish_record(record: Record, request: Request, view: RecordView, timer: Ce
     record.covered = list(request.cover)
     record.notes += _unknown_node_notes(record)
     if request.engine == "core":
-        record.notes += graph_passes.notes(record, request.passes) + edits.notes(record, request.edits)
+        record.notes += graph_passes.notes(record, request.passes)
+    record.notes += edits.notes(record, request.edits)
     with warn_on_error("--measure"):
         if request.measure:
             from compiler_core.api.measure import measure

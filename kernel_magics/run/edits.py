@@ -1,4 +1,4 @@
-"""Kernels and graphs that the user edited: ``%%kernel`` and ``%%graph`` try them, and ``%%compile`` then uses them."""
+"""Texts that the user edited: ``%%kernel`` and ``%%graph`` try them, and ``%%compile`` then uses them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
-from compiler_core.config import GraphPass, KernelEdit
+from compiler_core.config import CodeEdit, GraphPass
 from compiler_core.errors import UsageError as WrongUse
 from compiler_core.records import Record
 from kernel_magics.display.record_view import RecordView
@@ -16,16 +16,18 @@ from kernel_magics.display.record_view import RecordView
 if TYPE_CHECKING:
     from compiler_core.api.steer.editing import Edit
 
+_EDITED = {"kernel": "an edited kernel", "loops": "edited loops", "wrapper": "an edited wrapper"}
 MAX_LENGTH = 160
 """The most letters that are shown of how a value differs."""
-_kernels: tuple[KernelEdit, ...] = ()
+_codes: tuple[CodeEdit, ...] = ()
+"""The edited kernels, loops and wrappers."""
 _graphs: dict[str, GraphPass] = {}
 """The edited graphs, by their id."""
 
 
-def kernel_edits() -> tuple[KernelEdit, ...]:
-    """Returns the edited kernels that are in use."""
-    return _kernels
+def code_edits() -> tuple[CodeEdit, ...]:
+    """Returns the edited kernels, loops and wrappers that are in use."""
+    return _codes
 
 
 def graph_edits() -> tuple[GraphPass, ...]:
@@ -34,7 +36,7 @@ def graph_edits() -> tuple[GraphPass, ...]:
 
 
 def text(id: str) -> str:
-    """Returns the text of a kernel or graph of the last cell; UsageError if there is none."""
+    """Returns the text of that id in the last cell; UsageError if there is none."""
     from compiler_core.api.steer.editing import editable_text
 
     with wrong_use_shown():
@@ -47,20 +49,20 @@ def try_and_use(id: str, text: str, force: bool) -> str:
     Returns what to tell the user.
 
     Raises:
-        UsageError: the last cell has no such kernel or graph, or the text is not one that can take its place.
+        UsageError: the last cell has nothing of that id, or the text is not one that can take its place.
     """
     from compiler_core.api.steer.editing import try_edit
 
     view = _view()
     with wrong_use_shown():
-        edit = try_edit(view.record, id, text, _kernels)
+        edit = try_edit(view.record, id, text, _codes)
     lines = [str(edit.trial)]
     if edit.trial.fault or not (edit.trial.is_right or force):
         lines.append("It is not used." + ("" if edit.trial.fault else "  --force uses it all the same."))
         return "\n".join(lines)
     _use(edit)
     name = edit.id.rpartition(":")[2]
-    magic = "kernel" if edit.kernel else "graph"
+    magic = "kernel" if edit.code else "graph"
     lines += [_in_the_cell(view), f"%%compile uses it from now on; %{magic} --revert {name} ends that."]
     return "\n".join(lines)
 
@@ -72,11 +74,11 @@ def _view() -> Any:
 
 
 def _use(edit: Edit) -> None:
-    global _kernels
+    global _codes
     from compiler_core.api.steer.editing import merged
 
-    if edit.kernel is not None:
-        _kernels = merged(_kernels, edit.kernel)
+    if edit.code is not None:
+        _codes = merged(_codes, edit.code)
     elif edit.graph is not None:
         _graphs[edit.id] = edit.graph
 
@@ -89,7 +91,7 @@ def _in_the_cell(view: RecordView) -> str:
 
     passes = (*graph_passes.registered(), *graph_edits())
     try:
-        run = view.experiments.run_changed("Edited", lambda text, share: None, passes=passes, edits=_kernels)
+        run = view.experiments.run_changed("Edited", lambda text, share: None, passes=passes, edits=_codes)
     except WrongUse as error:
         return f"The cell was not run again: {error}."
     view.show_run(run)
@@ -106,12 +108,12 @@ def _short(text: str) -> str:
 
 def revert(id: str | None) -> str:
     """Takes an edit out, or all if `id` is None; returns the table of those that are left."""
-    global _kernels
+    global _codes
     name = None if id is None else id.rpartition(":")[2]
-    names = [each.name for each in _kernels] + [key.rpartition(":")[2] for key in _graphs]
+    names = [each.name for each in _codes] + [key.rpartition(":")[2] for key in _graphs]
     if name is not None and name not in names:
         raise UsageError(f"{name} is not edited; edited are: {', '.join(names) or 'none'}")
-    _kernels = tuple(each for each in _kernels if name is not None and each.name != name)
+    _codes = tuple(each for each in _codes if name is not None and each.name != name)
     for key in list(_graphs):
         if name is None or key.rpartition(":")[2] == name:
             del _graphs[key]
@@ -120,18 +122,22 @@ def revert(id: str | None) -> str:
 
 def table() -> str:
     """Returns a line for each edit."""
-    lines = [f"{each.name}: an edited kernel" for each in _kernels] + [f"{key}: an edited graph" for key in _graphs]
+    lines = [f"{each.name}: {_EDITED[each.kind]}" for each in _codes] + [f"{key}: an edited graph" for key in _graphs]
     return "\n".join(lines) or "Nothing is edited.  %kernel ID or %graph ID makes a cell with a text to edit."
 
 
-def notes(record: Record, used: tuple[KernelEdit, ...]) -> list[str]:
-    """Returns a note for each edited kernel of a record, and for each edit whose kernel was not there."""
+def notes(record: Record, used: tuple[CodeEdit, ...]) -> list[str]:
+    """Returns a note for each edit of a record, and for each whose original was not there."""
     texts = [artifact.text for compile_ in record.compiles for artifact in compile_.artifacts]
     found = []
     for each in used if record.compiles else ():
-        is_there = any(f" {each.name}(" in text and each.text.splitlines()[0] in text for text in texts)
-        how = "it was edited by hand" if is_there else "the edit was not used, as no kernel had the text that it is for"
-        found.append(f"Kernel {each.name}: {how}.")
+        is_there = any(each.text.strip() in text for text in texts)
+        how = (
+            "was edited by hand"
+            if is_there
+            else "has an edit that was not used, as nothing had the text that it is for"
+        )
+        found.append(f"{each.name} {how}.")
     return found
 
 

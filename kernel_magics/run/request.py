@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from compiler_core.config import GraphPass, KernelEdit
+from compiler_core.config import CodeEdit, GraphPass
 from compiler_core.records import Guard, Record
 from kernel_magics.cell.parse import Unit
 from kernel_magics.display.record_view import warn
@@ -40,7 +40,7 @@ class Request:
     check: bool = False
     tune: bool = False
     passes: tuple[GraphPass, ...] = ()
-    edits: tuple[KernelEdit, ...] = ()
+    edits: tuple[CodeEdit, ...] = ()
     time: tuple[str, ...] | None = None
     """The forms to time besides plain PyTorch and that of the cell; None: nothing is timed."""
     cover: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ def unit_compiler(request: Request, record: Record) -> Callable[[types.FunctionT
         return _core_compiler(request, record)
     chosen = {"backend": request.backend, "mode": request.mode, "options": request.options}
     dynamic = request.dynamic or None
-    return stock.unit_compiler(request.passes, fullgraph=request.fullgraph, dynamic=dynamic, **chosen)
+    return stock.unit_compiler(request.passes, request.edits, fullgraph=request.fullgraph, dynamic=dynamic, **chosen)
 
 
 def _core_compiler(request: Request, record: Record) -> Callable[[types.FunctionType], Unit]:

@@ -7,17 +7,20 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler_core.config import GraphPass
+from compiler_core.config import CodeEdit, GraphPass
 from kernel_magics.cell.parse import Unit
 
 _UNBOUND = object()
 
 
-def unit_compiler(passes: Sequence[GraphPass] = (), **options: Any) -> Callable[[types.FunctionType], Unit]:
-    """Returns a function that compiles a unit by stock `torch.compile` with the user's graph passes; options that are
-    None are not passed on."""
+def unit_compiler(
+    passes: Sequence[GraphPass] = (), edits: Sequence[CodeEdit] = (), **options: Any
+) -> Callable[[types.FunctionType], Unit]:
+    """Returns a function that compiles a unit by stock `torch.compile` with the user's graph passes and edits; options
+    that are None are not passed on."""
     import torch
 
+    from compiler_core.api.steer.stock_edits import with_output_code
     from compiler_core.pipeline.stock_graph_passes import stock_passes
 
     given = {name: value for name, value in options.items() if value is not None}
@@ -26,10 +29,10 @@ def unit_compiler(passes: Sequence[GraphPass] = (), **options: Any) -> Callable[
         run = _with_globals_bound(torch.compile(unit, **given), unit)
 
         def run_with_passes() -> object:
-            with stock_passes(passes):
+            with stock_passes(passes), with_output_code(edits):
                 return run()
 
-        return run_with_passes if passes else run
+        return run_with_passes if passes or edits else run
 
     return compile_unit
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ from compiler_core.api.compile import compile as compile_
 from compiler_core.api.compile import record_of
 from compiler_core.api.steer.graph_from_text import graph_from_text, printed
 from compiler_core.api.steer.kernel_trial import Trial
-from compiler_core.backends.kernel_edits import apply_edits, function_text, without_edits
+from compiler_core.backends.code_edits import apply_edits, function_text, without_edits
 from compiler_core.codegen.source import KernelSource, LineOrigin
-from compiler_core.config import KernelEdit
+from compiler_core.config import CodeEdit
 from compiler_core.errors import GraphPassError, UsageError
 from compiler_core.records import Record
 from compiler_core.support.fx_graphs import graph_module
@@ -84,12 +85,13 @@ def test_a_text_that_is_no_such_kernel_is_refused(record: Record, old: str, new:
 
 
 def test_what_can_be_edited_is_named(record: Record) -> None:
-    with pytest.raises(UsageError, match="there are 0/0:forward_0, 0/0:backward_0, 0/0:captured"):
+    with pytest.raises(UsageError, match=r"there are 0/0:forward_0, 0/0:backward_0, 0/0:forward_0\.loops, ") as refused:
         compiler_core.editable_text(record, "0/0:nothing")
+    assert "0/0:forward.wrapper, 0/0:backward.wrapper, 0/0:captured" in str(refused.value)
     with pytest.raises(UsageError, match="by a pass"):
         compiler_core.editable_text(record, "joint")
-    with pytest.raises(UsageError, match=r"of stock torch\.compile cannot be edited"):
-        compiler_core.editable_text(Record(engine="torch"), "0/0:forward_0")
+    with pytest.raises(UsageError, match="stock_edited"):
+        compiler_core.edit(scaled, "0/0:captured", "", record=Record(engine="torch"))
     with pytest.raises(UsageError, match="read from a file"):
         compiler_core.try_edit(Record(), "0/0:forward_0", "")
 
@@ -97,6 +99,101 @@ def test_what_can_be_edited_is_named(record: Record) -> None:
 def test_a_kernel_of_the_backward_gets_what_the_forward_saved(record: Record) -> None:
     text = compiler_core.editable_text(record, "backward_0")
     assert compiler_core.try_edit(record, "backward_0", text).trial.is_right
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("tanh(mul)", "sin(mul)", "out_add .*more than rounding"),
+        ("store add[i0]", "store add[i0 + 9]", "out of range: it stores 36 bytes outside of out_add"),
+    ],
+)
+def test_edited_loops_that_are_wrong_are_caught(record: Record, old: str, new: str, message: str) -> None:
+    trial = tried(record, old, new, "0/0:forward_0.loops")
+    assert not trial.is_right
+    assert re.search(message, str(trial))
+    assert old in trial.change
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("tanh(mul)", "tanh(nothing)", "line 5: nothing is not defined above this line"),
+        ("tanh(mul)", "tanh(mul, mul)", "tanh takes 1 arguments"),
+        ("i0 < 64", "i1 < 64", "line 1: expected `i0 < size`"),
+        ("[i0]", "[i0 * i0]", "line 2: an index expression adds multiples"),
+        ("add: f32", "add = f32", "line 6: this is no statement"),
+        ("primals_2[", "more[", "line 3: there is no buffer more; there are primals_1, primals_2"),
+        ("store add[i0] = add", "store primals_1[i0] = add", "primals_1 is both read and written"),
+        ("primals_2[", "primals_1[", "the reads of the loops must stay primals_1, primals_2"),
+    ],
+)
+def test_a_text_that_is_no_loop_nest_is_refused(record: Record, old: str, new: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        tried(record, old, new, "0/0:forward_0.loops")
+
+
+def test_loops_and_wrappers_are_swapped_in_and_taken_out() -> None:
+    torch._dynamo.reset()
+    x, w = torch.randn(64), torch.randn(64)
+    compiled = compile_(scaled)
+    right = compiled(x, w)
+    record = record_of(compiled)
+    loops = compiler_core.editable_text(record, "forward_0.loops")
+    assert compiler_core.edit(compiled, "forward_0.loops", loops.replace("1.0)", "2.0)"), force=True).wrong == [
+        "out_add"
+    ]
+    with compiler_core.record() as edited:
+        assert torch.allclose(compiled(x, w), right + 1)
+    assert "add(tanh, 2.0)" in edited.compiles[0].find("forward.loops").text
+    assert all(edited.linked(f"0/0:forward.loops#forward_0.{n}") for n in range(5)), "edited lines are linked as before"
+    again = compiler_core.edit(compiled, "forward_0.loops", loops, record=edited)
+    assert again.is_right, "edited loops are compared with the generated ones"
+    wrapper = compiler_core.editable_text(record, "forward.wrapper")
+    called = wrapper.replace(
+        "    forward_0(", "    global calls\n    calls = globals().get('calls', 0) + 1\n    forward_0("
+    )
+    trial = compiler_core.edit(compiled, "forward.wrapper", called, record=record)
+    assert trial.is_right, trial
+    with compiler_core.record() as edited:
+        assert torch.equal(compiled(x, w), right)
+    assert "global calls" in edited.compiles[0].find("forward.wrapper").text
+    compiler_core.revert(compiled, "forward.wrapper")
+    compiler_core.revert(compiled)
+    with compiler_core.record() as reverted:
+        assert torch.equal(compiled(x, w), right)
+    assert reverted.compiles[0].find("forward.wrapper").text == wrapper
+
+
+def test_an_edited_wrapper_that_is_wrong_is_caught(record: Record) -> None:
+    trial = tried(record, "empty((64,)", "empty((32,)", "0/0:forward.wrapper")
+    assert re.search(r"out of range: it stores \d+ bytes outside of a buffer of size \(32,\)", trial.fault)
+    assert "line 6: " in tried(record, "    return [add", "    return [[add", "0/0:forward.wrapper").fault
+
+
+def test_kernels_and_graphs_of_stock_are_edited() -> None:
+    torch._dynamo.reset()
+    x, w = torch.randn(64), torch.randn(64)
+    with compiler_core.record(engine="torch") as record:
+        right = torch.compile(scaled)(x, w)
+    (name,) = (kernel.name for kernel in record.compiles[0].kernels if kernel.language == "cpp")
+    text = compiler_core.editable_text(record, name)
+    assert text in compiler_core.editable_text(record, "forward.wrapper")
+    wrong = compiler_core.try_edit(record, name, text.replace("tmp3 + tmp5", "tmp3 + tmp5 + tmp5"))
+    assert wrong.trial.wrong == ["buf0"]
+    graph = compiler_core.editable_text(record, "captured")
+    assert graph.startswith("def forward(l_x_")
+    by_hand = compiler_core.try_edit(record, "captured", graph.replace("torch.tanh(mul)", "mul.sin()"))
+    assert by_hand.trial.wrong == ["add"]
+    torch._dynamo.reset()
+    with compiler_core.stock_edited([wrong, by_hand]), compiler_core.record(engine="torch") as edited:
+        assert torch.allclose(torch.compile(scaled)(x, w), (x * w).sin() + 1, atol=1e-6)
+    assert "sin" in edited.compiles[0].find("forward.wrapper").text
+    torch._dynamo.reset()
+    with compiler_core.stock_edited([wrong]):
+        assert torch.allclose(torch.compile(scaled)(x, w), right + 1)
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(scaled)(x, w), right), "Inductor's caches have no edited code"
 
 
 def test_edits_are_swapped_in_and_taken_out() -> None:
@@ -210,7 +307,7 @@ def test_a_kernel_of_a_module_is_replaced_with_its_launch_and_put_back() -> None
     assert original is not None
     assert original.startswith("@triton.jit\ndef first(")
     assert original.endswith("b = 2\n")
-    edit = KernelEdit("first", original, original.replace("1", "3") + '\nLAUNCHES["first"] = {"grid": 1}\n')
+    edit = CodeEdit("first", original, original.replace("1", "3") + '\nLAUNCHES["first"] = {"grid": 1}\n')
     origins = (LineOrigin(12, "first", (0,)), LineOrigin(14, "first", (1,)))
     edited = apply_edits(KernelSource("triton", TRITON, origins), [edit])
     assert "a = 3" in edited.text

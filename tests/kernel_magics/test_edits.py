@@ -53,15 +53,27 @@ def test_an_edited_kernel_is_used_until_it_is_reverted(shell: InteractiveShell) 
     assert "In the cell: the values of plain PyTorch" in printed
     assert shell.user_ns["y"] is y, "the cell ran again on saved state"
     run(shell, CELL)
-    assert "Kernel forward_0: it was edited by hand." in kernel_magics.last_record().notes
+    assert "forward_0 was edited by hand." in kernel_magics.last_record().notes
     assert kernel_magics.last_record().options["edits"] == "forward_0"
     assert "- -1.0f" in text("forward_0")
     run(shell, "%%compile\nz = x.cos()")
-    assert "the edit was not used" in kernel_magics.last_record().notes[-1]
+    assert "an edit that was not used" in kernel_magics.last_record().notes[-1]
     assert "forward_0: an edited kernel" in run(shell, "%kernel")
     assert "Nothing is edited" in run(shell, "%kernel forward_0 --revert")
     run(shell, CELL)
     assert "- -1.0f" not in text("forward_0")
+
+
+def test_edited_loops_are_used_until_they_are_reverted(shell: InteractiveShell) -> None:
+    run(shell, "%kernel forward_0.loops")
+    assert shell.rl_next_input == "%%kernel forward_0.loops\n" + text("forward_0.loops")
+    sums = text("forward_0.loops").replace("add(tanh, 1.0)", "sub(tanh, -1.0)")
+    assert "In the cell: the values of plain PyTorch" in run(shell, "%%kernel forward_0.loops\n" + sums)
+    run(shell, CELL)
+    assert "sub(tanh, -1.0)" in text("forward_0.loops")
+    assert "forward_0.loops was edited by hand." in kernel_magics.last_record().notes
+    assert "forward_0.loops: edited loops" in run(shell, "%kernel")
+    assert "Nothing is edited" in run(shell, "%kernel forward_0.loops --revert")
 
 
 def test_a_wrong_edit_is_not_used_unless_it_is_forced(shell: InteractiveShell) -> None:
@@ -86,7 +98,7 @@ def test_an_edited_graph_is_used(shell: InteractiveShell) -> None:
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ("%kernel nothing", "there is no kernel or graph 'nothing' to edit; there are 0/0:forward_0, 0/0:captured"),
+        ("%kernel nothing", "there is nothing 'nothing' to edit; there are 0/0:forward_0, 0/0:forward_0.loops, "),
         ("%kernel forward_0 --revert", "forward_0 is not edited; edited are: none"),
         ("%%kernel forward_0\nint x;", "the text must define the kernel with the parameters that it has"),
         ("%%graph captured\nx = 1", "defines one function"),

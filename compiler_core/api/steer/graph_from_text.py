@@ -63,6 +63,7 @@ class _Reader:
             raise GraphPassError(f"{type(error).__name__}: {error}") from None
         self._before = copy_graph(before)
         self._old = {_canonical(node_text(n)): n for n in self._before.graph.nodes if n.op.startswith(("call", "get"))}
+        self._by_name = {n.name: n for n in self._before.graph.nodes}
         self._graph = fx.Graph()
         self._nodes: dict[str, fx.Node] = {}
 
@@ -105,6 +106,9 @@ class _Reader:
             raise GraphPassError(f"{name} is no tensor operation")
         if made not in self._nodes.values():
             made._rename(name)
+            same = self._by_name.get(name)
+            if same is not None and _call_text(same) == _call_text(made):  # written in another way
+                made.meta = dict(same.meta)
         self._nodes[name] = made
 
     def _value(self, expression: ast.expr) -> Any:
@@ -183,6 +187,10 @@ def _attribute(held: Any, name: str) -> Any:
         return getattr(held, name)
     except AttributeError as error:
         raise GraphPassError(str(error)) from None
+
+
+def _call_text(node: fx.Node) -> str:
+    return f"{node.op} {node.target} {node.args} {node.kwargs}"
 
 
 def _is_node(value: Any) -> bool:

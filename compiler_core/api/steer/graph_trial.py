@@ -16,7 +16,6 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from compiler_core.api.accuracy import relative_error
-from compiler_core.api.compile import compile as compile_
 from compiler_core.api.measure import preserved_state
 from compiler_core.api.recording import record
 from compiler_core.api.steer import guarded_run
@@ -26,12 +25,13 @@ from compiler_core.codegen.wrapper.example_inputs import random_tensor
 from compiler_core.errors import UsageError
 from compiler_core.records import Artifact
 
+Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 SYMBOL = 6
 """The value of symbolic sizes."""
 
 
-def try_graph(artifact: Artifact, text: str, backend: str | None = None) -> Trial:
-    """Runs the edited text of a graph beside the original; `backend` compiles both, to be timed.
+def try_graph(artifact: Artifact, text: str, compiler: Compiler) -> Trial:
+    """Runs the edited text of a graph beside the original; `compiler` compiles both, to be timed.
 
     Raises:
         UsageError: the original cannot run: it has constants that are not in its text.
@@ -65,9 +65,9 @@ def try_graph(artifact: Artifact, text: str, backend: str | None = None) -> Tria
             trial.errors[name] = off = relative_error(other, one)
             if off is None or off > tolerance(one.dtype):
                 trial.wrong.append(name)
-    if not trial.fault:
+    if trial.is_right:
         with preserved_state(), torch.no_grad():
-            trial.seconds = _times(graph_function(artifact.text), edited, inputs, backend)
+            trial.seconds = _times(graph_function(artifact.text), edited, inputs, compiler)
     return trial
 
 
@@ -113,13 +113,13 @@ def _results(function: Callable[..., Any], inputs: list[Any]) -> list[Any]:
 
 
 def _times(
-    original: types.FunctionType, edited: types.FunctionType, inputs: list[Any], backend: str | None
+    original: types.FunctionType, edited: types.FunctionType, inputs: list[Any], compiler: Compiler
 ) -> tuple[float, float]:
     """Returns the median seconds of both graphs, compiled."""
     calls: list[Callable[[], Any]] = []
     with record():
         for function in (original, edited):
-            compiled = compile_(function, backend=backend)
+            compiled = compiler(function)
             compiled(*inputs)
             calls.append(functools.partial(compiled, *inputs))
         on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in inputs)

@@ -26,12 +26,14 @@ from compiler_core.api import replay
 from compiler_core.api.accuracy import relative_error
 from compiler_core.api.measure import preserved_state
 from compiler_core.api.steer import guarded_run
-from compiler_core.backends.kernel_edits import apply_edits
+from compiler_core.backends.code_edits import apply_edits, edited_loops, function_text
+from compiler_core.backends.printers import generate
 from compiler_core.codegen.build import compilers
 from compiler_core.codegen.cpp import launch
 from compiler_core.codegen.source import KernelSource
-from compiler_core.config import KernelEdit
+from compiler_core.config import CodeEdit
 from compiler_core.errors import UsageError
+from compiler_core.loops import ir
 from compiler_core.records import Compile, Kernel
 
 SECONDS = 30
@@ -84,16 +86,53 @@ def tolerance(dtype: torch.dtype) -> float:
     return float(torch.finfo(dtype).eps ** 0.75) if dtype.is_floating_point else 0.0
 
 
-def try_kernel(compile_: Compile, kernel: Kernel, source: str, edit: KernelEdit) -> Trial:
+def try_kernel(compile_: Compile, kernel: Kernel, source: str, edit: CodeEdit) -> Trial:
     """Runs the edited kernel beside the original, which is in the generated text `source`.
 
     Raises:
         UsageError: it cannot be tried: its program cannot run here, or its arguments are too large.
         BuildError: it cannot be built; the message has what the compiler says.
     """
-    trial = Trial(kernel.name)
     language: Any = kernel.language
     edited = apply_edits(KernelSource(language, source, ()), [edit]).text
+    return _try_sources(kernel, source, edited, edit.original, first_launch(compile_, kernel))
+
+
+def try_loops(compile_: Compile, kernel: Kernel, original: str, text: str) -> tuple[ir.Loops, Trial]:
+    """Runs the kernel of an edited loop nest beside that of the original; returns the nest, and what was found.
+
+    Raises:
+        UsageError: the text is no loop nest that can take the place of the original, or it cannot be tried.
+        BuildError: as for `try_kernel`.
+    """
+    arguments = first_launch(compile_, kernel)
+    names = [*dict.fromkeys(re.findall(r" = load (\w+)\[", original)), *dict.fromkeys(_STORED.findall(original))]
+    tensors = {name: each for name, each in zip(names, arguments, strict=False) if isinstance(each, torch.Tensor)}
+    dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
+    before = ir.parse(original, ir.Known(dtypes, scalars=_scalars(original)))
+    edited = edited_loops(before, text, dtypes)
+    buffers = {n: ir.Buffer(n, t.dtype, tuple(t.shape), t.stride(), t.device, "input") for n, t in tensors.items()}
+    language: Any = kernel.language
+    sources = [
+        generate(ir.Program(kernel.graph, buffers, (), (loops,), ()), language).text for loops in (before, edited)
+    ]
+    head = function_text(sources[0], kernel.name) or ""
+    return edited, _try_sources(kernel, sources[0], sources[1], head, arguments)
+
+
+_STORED = re.compile(r"^ +store (\w+)\[", re.MULTILINE)
+_BARE_NAME = re.compile(r"^ +\w+: (?:f64|i64) = ([A-Za-z_]\w*)$", re.MULTILINE)
+
+
+def _scalars(text: str) -> set[str]:
+    """Returns the names of the numbers that are arguments of a loop nest: its text has them nowhere else."""
+    return {name for name in _BARE_NAME.findall(text) if len(re.findall(rf"\b{name}\b", text)) == 1}
+
+
+def _try_sources(kernel: Kernel, source: str, edited: str, head: str, launched: tuple[Any, ...]) -> Trial:
+    """Runs the kernel of two sources on the arguments of a launch; `head` begins with its parameters."""
+    trial = Trial(kernel.name)
+    language: Any = kernel.language
     with tempfile.TemporaryDirectory() as name, preserved_state():
         folder = Path(name)
         job: dict[str, Any] = {"language": language, "name": kernel.name, "returns": None}
@@ -106,7 +145,7 @@ def try_kernel(compile_: Compile, kernel: Kernel, source: str, edit: KernelEdit)
         else:
             (folder / "kernel0.py").write_text(source)
             (folder / "kernel1.py").write_text(edited)
-        arguments = _Arguments(_first_launch(compile_, kernel), folder, edit.original)
+        arguments = _Arguments(launched, folder, head)
         (folder / "job.json").write_text(json.dumps(job | arguments.job))
         lines = _run(language, folder, trial, arguments)
         if len(lines) > 1:
@@ -117,7 +156,7 @@ def try_kernel(compile_: Compile, kernel: Kernel, source: str, edit: KernelEdit)
     return trial
 
 
-def _first_launch(compile_: Compile, kernel: Kernel) -> tuple[Any, ...]:
+def first_launch(compile_: Compile, kernel: Kernel) -> tuple[Any, ...]:
     """Returns the arguments of the first launch of a kernel; the tensors are copies from before it."""
     saved: dict[str, Any] = {}
     found: list[tuple[Any, ...]] = []

@@ -1,8 +1,8 @@
 """The loop IR: loop nests over buffers, between a graph of aten operators and C++ or Triton source.
 
 Files, bottom up: `address` (affine index expressions), `ops` (tables of operations and types), `statements`, `loops`
-(one kernel), `program` (a whole graph), `sweeps` (a body divided at its reductions), `check` (the verifier), `affine`
-(changes of the iteration domain), `philox` (the random numbers of dropout).
+(one kernel), `program` (a whole graph), `sweeps` (a body divided at its reductions), `check` (the verifier), `parse`
+(reads the text of a kernel back), `affine` (changes of the iteration domain), `philox` (the random numbers of dropout).
 
 Grammar (`check` verifies it)::
 
@@ -90,6 +90,7 @@ from compiler_core.loops.ir.address import Address, Range
 from compiler_core.loops.ir.check import check, check_devices
 from compiler_core.loops.ir.loops import Loops, has_contiguous_outer
 from compiler_core.loops.ir.ops import COMPARISONS, OPS, REDUCTIONS, SCANS, SHORT, Op
+from compiler_core.loops.ir.parse import Known, parse, symbols_of, with_origins
 from compiler_core.loops.ir.program import (
     LANGUAGES,
     Buffer,
@@ -124,8 +125,8 @@ from compiler_core.loops.ir.sweeps import Sweep, sweeps
 
 __all__ = [
     "COMPARISONS", "LANGUAGES", "OPS", "REDUCTIONS", "SCANS", "SHORT", "Address", "Argument", "Buffer", "Call",
-    "Compute", "Index", "Language", "Languages", "Literal", "Load", "Loops", "Op", "Position", "Program", "Range",
-    "Reduce", "Result", "Scalar", "Scan", "Statement", "Step", "Store", "Sweep", "TensorView", "ValueStatement",
-    "addresses", "check", "check_devices", "dependencies", "draw_bernoulli", "eliminate_dead_code",
-    "has_contiguous_outer", "map_addresses", "sweeps",
+    "Compute", "Index", "Known", "Language", "Languages", "Literal", "Load", "Loops", "Op", "Position", "Program",
+    "Range", "Reduce", "Result", "Scalar", "Scan", "Statement", "Step", "Store", "Sweep", "TensorView",
+    "ValueStatement", "addresses", "check", "check_devices", "dependencies", "draw_bernoulli", "eliminate_dead_code",
+    "has_contiguous_outer", "map_addresses", "parse", "sweeps", "symbols_of", "with_origins",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Literal as OneOf
 import torch
 
 from compiler_core.loops.ir.address import Address, Range
-from compiler_core.loops.ir.ops import SHORT
+from compiler_core.loops.ir.ops import COMPARISONS, SHORT
 from compiler_core.records import ItemId
 from compiler_core.support.size_expr import Int, Real
 
@@ -193,7 +193,15 @@ def statement_text(statement: Statement, index_names: Sequence[str]) -> str:
         return f"{left} = {statement.op} over j of {statement.value}"
     if isinstance(statement, Scan):
         return f"{left} = {statement.op} up to j of {statement.value}"
-    return f"{left} = {statement.op}({', '.join(map(str, statement.arguments))})"
+    return f"{left} = {statement.op}({', '.join(_argument_texts(statement))})"
+
+
+def _argument_texts(statement: Compute) -> list[str]:
+    """Returns the arguments; literals whose type does not follow from the others have it: ``bf16(0.0)``."""
+    literals = [each for each in statement.arguments if isinstance(each, Literal)]
+    if len(literals) == len(statement.arguments) and (statement.op == "cast" or statement.op in COMPARISONS):
+        return [f"{SHORT[each.dtype]}({each})" for each in literals]
+    return list(map(str, statement.arguments))
 
 
 def eliminate_dead_code(

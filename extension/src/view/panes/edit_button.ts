@@ -5,14 +5,16 @@ import type { Artifact } from "../model/record/record";
 import type { State } from "../model/state";
 import { type CellRequest, experimentsOf, NEW_CELL_EVENT } from "../model/widget_model";
 
-const GRAPHS = ["captured", "forward", "backward"];
+const GRAPHS: Record<string, string[]> = {
+  core: ["captured", "forward", "backward"],
+  torch: ["captured", "forward.post_grad", "backward.post_grad"],
+};
 
 /** Creates the button for what a pane shows; null if its text cannot be edited, or there is no kernel to run it. */
 export function editButton(state: State, artifact?: Artifact): HTMLElement | null {
-  const { compile, record, model } = state;
-  const isEditable = artifact && (GRAPHS.includes(artifact.name) || kernelsIn(state, artifact).length > 0);
-  if (!isEditable || !compile || record.engine !== "core" || !experimentsOf(model)) return null;
-  const what = artifact.pane === "kernel" ? "the pinned kernel, or the first" : "this graph";
+  const { compile, model } = state;
+  const what = artifact && editable(state, artifact);
+  if (!what || !compile || !experimentsOf(model)) return null;
   const title = `Open ${what} as a cell: running it tries the changed text beside the original, and uses it if it is right`;
   const note = h("span", { role: "status" });
   const button = h("button", { title }, "Edit");
@@ -30,17 +32,43 @@ export function editButton(state: State, artifact?: Artifact): HTMLElement | nul
   return h("span", { class: "edit" }, button, note);
 }
 
+/** Returns what of an artifact can be edited, in words; "" if nothing can. */
+function editable(state: State, artifact: Artifact): string {
+  if (GRAPHS[state.record.engine]?.includes(artifact.name)) return "this graph";
+  if (isWrapper(artifact)) return "this text";
+  const kind = artifact.name.endsWith(".loops") ? "loop nest" : "kernel";
+  return kernelsIn(state, artifact).length ? `the pinned ${kind}, or the first` : "";
+}
+
+function isWrapper({ name, language }: Artifact): boolean {
+  return name.endsWith(".wrapper") && language === "python";
+}
+
 /** Returns the cell for an artifact: the magic with the id, and the text. */
 export function cellText(state: State, artifact: Artifact): string {
   const id = state.compile?.id;
-  if (artifact.pane !== "kernel") return `%%graph ${id}:${artifact.name}\n${artifact.text}`;
+  const { record } = state;
+  // the text of stock's graphs is made simpler by the kernel: the line makes a second cell
+  if (GRAPHS.torch.includes(artifact.name) && record.engine === "torch") return `%graph ${id}:${artifact.name}`;
+  if (GRAPHS.core.includes(artifact.name)) return `%%graph ${id}:${artifact.name}\n${artifact.text}`;
+  if (isWrapper(artifact)) return `%%kernel ${id}:${artifact.name}\n${artifact.text}`;
   const kernels = kernelsIn(state, artifact);
-  const span = kernels.find(({ key }) => state.pinLinked.has(`${artifact.id}#${key}`)) ?? kernels[0];
-  const lines = artifact.text.split("\n").slice(span.first - 1, span.last);
-  return `%%kernel ${id}:${span.key}\n${lines.join("\n")}`;
+  const chosen = kernels.find(({ item }) => state.pinLinked.has(item)) ?? kernels[0];
+  const lines = artifact.text.split("\n").slice(chosen.first - 1, chosen.last);
+  const loops = artifact.name.endsWith(".loops") ? ".loops" : "";
+  return `%%kernel ${id}:${chosen.name}${loops}\n${lines.join("\n")}`;
 }
 
-function kernelsIn({ compile }: State, artifact: Artifact) {
-  const names = compile?.kernels.filter(({ language }) => language === artifact.language).map(({ name }) => name);
-  return artifact.spans.filter(({ key }) => names?.includes(key)).sort((a, b) => a.first - b.first);
+/** Returns the kernels whose code or loops an artifact has, in order: name, item and lines of each. */
+function kernelsIn({ compile, record }: State, artifact: Artifact) {
+  const own = compile?.kernels.filter(({ language }) => ["cpp", "triton"].includes(language)) ?? [];
+  if (record.engine === "torch")
+    return own
+      .filter(({ item }) => item?.startsWith(`${artifact.id}#`))
+      .map(({ name, item }) => ({ name, item: item ?? "", first: 1, last: Number.POSITIVE_INFINITY }));
+  const names = own.map(({ name }) => name);
+  return artifact.spans
+    .filter(({ key }) => names.includes(key))
+    .map(({ key, first, last }) => ({ name: key, item: `${artifact.id}#${key}`, first, last }))
+    .sort((a, b) => a.first - b.first);
 }

@@ -1,0 +1,95 @@
+"""Tries an edited wrapper beside the original, on random inputs like the recorded ones.
+
+Both run in a separate process (`wrapper_run`).  The wrapper is ours, or Inductor's output code, which has its kernels
+in its text.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from compiler_core.api import replay
+from compiler_core.api.steer import wrapper_run
+from compiler_core.api.steer.kernel_trial import SECONDS, Trial, text_change, tolerance
+from compiler_core.records import Artifact, Compile
+
+BUILD_SECONDS = 120
+"""How long Inductor's kernels may be built, besides."""
+
+
+def is_inductor(text: str) -> bool:
+    """Whether a wrapper is Inductor's output code."""
+    return "async_compile" in text
+
+
+def try_wrapper(compile_: Compile, wrapper: Artifact, original: str, text: str) -> Trial:
+    """Runs the edited `text` of a wrapper beside `original`.
+
+    Raises:
+        UsageError: the record has no text of the kernels that it calls.
+    """
+    trial = Trial(wrapper.name, change=text_change(original, text))
+    direction = wrapper.name.partition(".")[0]
+    try:
+        compile(text, "<wrapper>", "exec")
+    except SyntaxError as error:
+        trial.fault = f"it is not Python: line {error.lineno}: {error.msg}"
+        return trial
+    ours = not is_inductor(original)
+    returned = re.findall(r"^ +return [\[(](.*?),?\s*[\])]$", original.partition("def get_args")[0], re.MULTILINE)
+    job = {
+        "texts": [original, text],
+        "kernels": replay.sources(compile_, direction) if ours else None,
+        "function": f"run_{direction}" if ours else "call",
+        "names": [each.strip() for each in returned[-1].split(",")] if returned else [],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "job.json").write_text(json.dumps(job))
+        for line in _run(folder, trial, SECONDS if ours else SECONDS + BUILD_SECONDS):
+            _note(trial, line)
+    return trial
+
+
+def _note(trial: Trial, line: dict[str, Any]) -> None:
+    if "seconds" in line:
+        trial.seconds = (line["seconds"][0], line["seconds"][1])
+    if "fault" in line:
+        trial.fault = line["fault"] if line.get("which", 1) else f"the original cannot be run alone: {line['fault']}"
+    for name, error in line.get("errors", {}).items():
+        trial.errors[name] = error
+        if error is None or error > tolerance(getattr(torch, line["dtypes"][name])):
+            trial.wrong.append(name)
+
+
+def _run(folder: str, trial: Trial, seconds: float) -> list[dict[str, Any]]:
+    """Runs both texts in a separate process, and returns what it printed."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "OMP_NUM_THREADS": str(torch.get_num_threads()),
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", wrapper_run.__name__, folder],
+            capture_output=True, text=True, timeout=seconds, env=environment, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        trial.fault = f"it did not end within {seconds:g} s"
+        return []
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode < 0:
+        name = signal.Signals(-done.returncode).name
+        trial.fault = f"it crashed ({name}): a kernel accesses memory far outside of its buffers"
+    elif done.returncode:
+        trial.fault = f"it failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
+    return lines
