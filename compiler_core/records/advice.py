@@ -90,13 +90,16 @@ def recompile_advice(cause: Recompile, is_symbolic: bool = False) -> str:
     name = readable(base(cause.source))
     if not name.startswith("an intermediate value"):
         name = f"`{name}`"
-    once = "This compile has a symbol for it, so further values need no other compile.  " if is_symbolic else ""
+    nothing = (
+        "Nothing: this compile has a symbol for it, so further values need no other compile.  To avoid this one, too: "
+    )
+    start = nothing if is_symbolic else ""
     if cause.kind == "TENSOR_MATCH":
-        return once + _tensor_advice(cause, name)
+        return start + _tensor_advice(cause, name)
     if cause.kind == "CONDITION":
         return _condition_advice(cause, name)
     if cause.kind == "EQUALS_MATCH":
-        return once + _value_advice(cause, name)
+        return start + _value_advice(cause, name)
     return _BY_KIND.get(cause.kind, "").format(name=name)
 
 

@@ -23,9 +23,12 @@ Grade = Literal["expected", "costly", "blocking"]
 GRADES: tuple[Grade, ...] = ("blocking", "costly", "expected")
 """From the worst to the mildest."""
 
+_RAISED = re.compile(r"exception|Observed exception.*")
+"""Kinds of breaks where the program raises an exception."""
 _EXPECTED_BREAKS = re.compile(
-    r"backward|optimizer|exception|asked for|stock-compiled function|Unsupported Tensor\.backward\(\) call"
-    r"|Observed exception.*|Call to `torch\._dynamo\.(graph_break|skip_frame)\(\)`"
+    rf"{_RAISED.pattern}"
+    r"|backward|optimizer|asked for|stock-compiled function|Unsupported Tensor\.backward\(\) call"
+    r"|Call to `torch\._dynamo\.(graph_break|skip_frame)\(\)`"
     r"|Skip (calling|inlining) `torch\.compiler\.disable\(\)`d.*"
 )
 """Kinds of breaks, of our engine and of stock's, that the program asks for or that need no change."""
@@ -63,8 +66,17 @@ class Problem:
 def find_problems(record: Record) -> list[Problem]:
     """Returns the problems of a record, the worst grade first and in the order in which they occurred."""
     charged: set[int] = set()
-    found = [p for frame in record.frames for p in _of_frame(record, frame, charged)]
-    return sorted(_merged(found), key=lambda p: GRADES.index(p.grade))
+    found = list(_merged(p for frame in record.frames for p in _of_frame(record, frame, charged)))
+    compiles = {compile_.id: compile_ for compile_ in record.compiles}
+    for problem in found:
+        if problem.kind == "graph break":
+            problem.compiles.sort(key=lambda id_: not _is_in_own_code(problem, compiles[id_]))
+    return sorted(found, key=lambda p: GRADES.index(p.grade))
+
+
+def _is_in_own_code(problem: Problem, compile_: Compile) -> bool:
+    """Whether the line of a break is in the function that was compiled, and not in one that it calls."""
+    return any(len(b.stack) == 1 and b.place and b.place.lineno == problem.lineno for b in compile_.breaks)
 
 
 def needing_action(problems: Iterable[Problem]) -> list[Problem]:
@@ -109,6 +121,8 @@ def _cost(problem: Problem) -> str:
         return f"Compiled again {times}, in {took}." if took else f"Compiled again {times}."
     if problem.kind == "graph break":
         return f"What follows is compiled separately, in {took}." if took else ""
+    if problem.kind == "no CUDA graph":
+        return "Its kernels are launched one by one, as in the default mode."
     return f"{took} of compiling were spent in vain." if took and problem.grade == "blocking" else ""
 
 
@@ -121,7 +135,8 @@ def _of_frame(record: Record, frame: Frame, charged: set[int]) -> Iterator[Probl
     `charged`: frames of resume functions whose time was charged to a break already.
     """
     if frame.skipped and (frame.calls or frame.compiles):
-        yield Problem("plain Python", "costly", f"{frame.name} runs as plain Python", frame.skipped, "", "",
+        title, ids = f"{frame.name} runs as plain Python", [compile_.id for compile_ in frame.compiles]
+        yield Problem("plain Python", _grade_of_skip(frame), title, frame.skipped, "", "", compiles=ids[-1:],
                       **_frame_place(record, frame))  # fmt: skip
     for compile_ in frame.compiles:
         yield from (_failure(compile_, failure) for failure in compile_.failures)
@@ -133,6 +148,12 @@ def _of_frame(record: Record, frame: Frame, charged: set[int]) -> Iterator[Probl
                 title = f"no CUDA graph of the {graph.graph}"
                 yield Problem("no CUDA graph", "costly", title, graph.reason, "", "", compiles=[compile_.id],
                               **_frame_place(record, frame))  # fmt: skip
+
+
+def _grade_of_skip(frame: Frame) -> Grade:
+    """The grade of a frame that runs as plain Python: nothing needs to change if its program raised an exception."""
+    breaks = [each for compile_ in frame.compiles for each in compile_.breaks]
+    return "expected" if breaks and all(_RAISED.fullmatch(each.kind) for each in breaks) else "costly"
 
 
 def _failure(compile_: Compile, failure: Failure) -> Problem:

@@ -240,6 +240,8 @@ class Record:
     """The times of the call as plain PyTorch and compiled, if it was timed."""
     notes: list[str] = field(default_factory=list)
     """Messages for the user that belong to no compile (no C++ compiler, recompile limit)."""
+    raised: str = ""
+    """The type of the exception that the cell raised; empty if it raised none."""
     devices: list[Device] = field(default_factory=list)
     """The devices that kernels were timed on."""
     seen: list[SeenFrame] = field(default_factory=list)

@@ -179,16 +179,24 @@ def _observe_autotuning(observer: _Observer, stack: ExitStack) -> None:
 
 
 def _observe_cudagraphs(observer: _Observer, stack: ExitStack) -> None:
-    """CUDA graphs may be given up long after the compile, in a later call."""
-    logger = torch_internals.cudagraphs_log()
-    if logger is None:
+    """CUDA graphs may be given up long after the compile, in a later call.  For graphs without a GPU, PyTorch logs
+    nothing."""
+    logger, cls = torch_internals.cudagraphs_log(), torch_internals.compiled_graph_class()
+    if logger is None or cls is None:
         observer.note_missing("skipped CUDA graphs")
         return
 
     def on_message(record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
-            observer.emit("cutaway.cudagraphs", record.getMessage())
+            observer.emit("cutaway.cudagraphs", (record.getMessage(), "forward"))
 
+    def on_compiled(graph: Any, _: Any, __: Any, options: Any) -> None:
+        if torch_internals.cuda_graphs_wanted() and "cuda" not in graph.device_types:
+            devices = ", ".join(sorted(graph.device_types)) or "no device"
+            which = "backward" if options.get("is_backward") else "forward"
+            observer.emit("cutaway.cudagraphs", (f"CUDA graphs need CUDA tensors, and some are on {devices}", which))
+
+    _call_before(stack, cls, "post_compile", observer.guard(on_compiled))
     handler = torch_logs.CallbackHandler(observer.guard(on_message))
     stack.callback(logger.removeHandler, handler)
     logger.addHandler(handler)

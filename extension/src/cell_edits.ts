@@ -1,4 +1,4 @@
-/** Writes a change that was tried into the notebook's cell, and makes new cells. */
+/** Writes a change that was tried into the notebook's cell and runs it, and makes new cells. */
 
 import type { CellRequest, EditRequest } from "./view/model/widget_model";
 
@@ -7,6 +7,7 @@ export interface EditableCells {
   widgets: readonly EditableCell[];
   activeCell: object | null;
   activeCellIndex: number;
+  deselectAll(): void;
   model: { sharedModel: { insertCell(index: number, cell: { cell_type: "code"; source: string }): void } } | null;
 }
 
@@ -19,10 +20,15 @@ interface EditableCell {
 }
 
 /**
- * Replaces the lines of a change in the one cell that has them. The explorer's own cell is the one whose output has the
- * explorer, or, in the panel, the active one.
+ * Replaces the lines of a change in the one cell that has them, and runs that cell with `runActive`, then the explorer's
+ * own. That is the one whose output has the explorer, or, in the panel, the active one.
  */
-export function editCell({ widgets, activeCell }: EditableCells, event: CustomEvent<EditRequest>): void {
+export async function applyChange(
+  notebook: EditableCells,
+  event: CustomEvent<EditRequest>,
+  runActive: () => Promise<unknown>,
+): Promise<void> {
+  const { widgets, activeCell } = notebook;
   const { edit, answer } = event.detail;
   const { removed, added, first, in_cell } = edit;
   const target = event.target as Node;
@@ -43,9 +49,12 @@ export function editCell({ widgets, activeCell }: EditableCells, event: CustomEv
   const lines = cell.model.sharedModel.getSource().split("\n");
   const start = lines.slice(0, at).join("\n").length + (at ? 1 : 0);
   cell.model.sharedModel.updateSource(start, start + removed.join("\n").length, added.join("\n"));
-  answer(
-    cell === own ? "Written into the cell; run it again." : "Written into the cell that defines it; run both again.",
-  );
+  answer("Written; it runs again.");
+  for (const each of new Set([cell, own ?? cell])) {
+    notebook.activeCellIndex = widgets.indexOf(each);
+    notebook.deselectAll();
+    await runActive();
+  }
 }
 
 /** Inserts a cell below the one that has the explorer, or, for the panel, below the active one. */

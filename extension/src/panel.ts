@@ -6,7 +6,7 @@
 
 import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { PanelLayout, Widget } from "@lumino/widgets";
-import { type EditableCells, editCell, insertCell } from "./cell_edits";
+import { applyChange, type EditableCells, insertCell } from "./cell_edits";
 import { type Rendermime, renderWidget } from "./live_widget";
 import { MIME, widgetId } from "./outputs";
 import { PANEL_EVENT } from "./view/app/window_buttons";
@@ -162,7 +162,8 @@ function activate({ commands, shell }: App): void {
   const notebook = () => (isNotebook(shell.currentWidget) ? shell.currentWidget : panel?.notebook);
   document.body.addEventListener(NOTEBOOK_EDIT_EVENT, (event) => {
     const content = notebook()?.content;
-    if (content) editCell(content, event as CustomEvent<EditRequest>);
+    const run = () => commands.execute("notebook:run-cell");
+    if (content) void applyChange(content, event as CustomEvent<EditRequest>, run);
   });
   document.body.addEventListener(NEW_CELL_EVENT, (event) => {
     const content = notebook()?.content;

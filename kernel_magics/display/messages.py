@@ -34,8 +34,11 @@ REMOVED = {"type": "removed"}
 STOCK_MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 TIMED_FORMS = ("core", "core:reduce-overhead", "pinned", "stock", *(f"stock:{mode}" for mode in STOCK_MODES))
 """The forms in which a cell can be timed, besides plain PyTorch and as it was compiled."""
-EXPERIMENTS = ("measure", "check", "steps", "memory-curve", "dynamic", "size", "stock", "core", "guard")
-"""The experiments that the page may ask for."""
+EXPERIMENTS = (
+    *("measure", "check", "machine", "steps", "memory-curve"),
+    *("dynamic", "size", "stock", "core", "memory", "operators", "guard"),
+)
+"""The experiments that the page may ask for: those of `kernel_magics/run/experiments.py`."""
 CHANGE = "change"
 """The experiment that tries a change of the code; its item is the number of the change."""
 MAX_CHANGES = 1_000

@@ -59,12 +59,22 @@ def captures_html(comparison: CaptureComparison) -> str:
 
 
 def frames_html(report: FrameReport) -> str:
-    """Returns the frames that ran as a table, and the tree by caller, folded."""
+    """Returns the frames that ran as a table; those that were skipped, and the tree by caller, are folded."""
     rows = report.rows()
+    if not rows:
+        return f'<div style="font-size:13px">{escape(str(report))}</div>'
+    skipped = [row for row in rows if row[-1].startswith("skipped")]
+    parts = [_frame_table([row for row in rows if row not in skipped])]
+    if skipped:
+        count = f"{len(skipped):,} skipped {plural('function', len(skipped))}, such as parts of libraries"
+        parts.append(f"<details><summary>{count}</summary>{_frame_table(skipped)}</details>")
+    parts.append(f"<details><summary>By caller</summary><pre>{escape(report.tree())}</pre></details>")
+    return f'<div style="font-size:13px">{"".join(parts)}</div>'
+
+
+def _frame_table(rows: list[tuple[str, str, str, str]]) -> str:
     cells = [[escape(cell) for cell in row] for row in rows[: limits.FAILURES]]
-    tree = f"<details><summary>By caller</summary><pre>{escape(report.tree())}</pre></details>"
-    table = _table(["function", "file", "calls", "outcome"], cells)
-    return f'<div style="font-size:13px">{table}{tree if rows else escape(str(report))}</div>'
+    return _table(["function", "file", "calls", "outcome"], cells)
 
 
 def draw_partitions(record: Record) -> None:

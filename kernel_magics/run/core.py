@@ -24,18 +24,19 @@ from kernel_magics.run.request import Request, open_record, unit_compiler
 def recorded(request: Request, title: str, view: RecordView, timer: CellTimer) -> Iterator[Record]:
     """Records what is compiled inside the block; the record is shown during and after it, and saved if requested."""
     with ExitStack() as shown, open_record(request, title) as record:
-        shown.push(lambda kind, *_: _finish_record(record, request, view, timer if kind is None else None))
+        shown.push(lambda kind, *_: _finish_record(record, request, view, timer, kind))
         with warn_on_error("the explorer cannot be shown"):
             view.start(record)
         yield record
 
 
-def _finish_record(record: Record, request: Request, view: RecordView, timer: CellTimer | None) -> None:
-    """Completes a record after its cell has run: labels, notes, measurements; then shows and saves it.
-
-    `timer` is None if the cell raised an exception.
-    """
-    if timer is not None and request.time is not None:
+def _finish_record(
+    record: Record, request: Request, view: RecordView, timer: CellTimer, raised: type[BaseException] | None
+) -> None:
+    """Completes a record after its cell has run: labels, notes, measurements; then shows and saves it."""
+    if raised is not None:
+        record.raised = raised.__name__
+    elif request.time is not None:
         _time(timer, record, request.time, view)
     view.stop()
     record.labels |= cell_labels(record)
@@ -55,8 +56,8 @@ def _finish_record(record: Record, request: Request, view: RecordView, timer: Ce
 
             check_accuracy(record)
     record.find_problems()
-    if timer is None:
-        view.refuse_timing("the cell raised an exception")
+    if raised is not None:
+        view.refuse_timing(f"the cell raised {raised.__name__}")
     else:
         view.offer_timing(lambda others, progress: timer.time(record, others, progress))
         view.offer_experiments(CellExperiments(timer, record))

@@ -44,6 +44,7 @@ class Experiment:
 EXPERIMENTS = {
     "measure": Experiment("time each kernel", "costs"),
     "check": Experiment("check kernels against plain PyTorch", "accuracy"),
+    "machine": Experiment("record the machine code", "machine", {"target": "cpu"}),
     "steps": Experiment("record the steps of the capture", "steps", {"steps": True}),
     "memory-curve": Experiment("record the memory curve", "partition", {"memory_curve": True}),
     "dynamic": Experiment("dynamic sizes", "engines", {"dynamic": True}),
@@ -83,13 +84,16 @@ class CellExperiments:
         compiles, is_core = self._record.compiles, self._request.engine == "core"
         if self._timer.program.is_async:
             return "the cell awaits"
-        if name in ("measure", "check", "memory-curve", "guard", "memory", "operators") and not is_core:
+        if name in ("measure", "check", "memory-curve", "guard", "memory", "operators", "machine") and not is_core:
             return "only for Cutaway's compiler"
         if name in ("measure", "check", "operators") and not any(compile_.kernels for compile_ in compiles):
             return "there are no kernels"
         if name in ("memory-curve", "memory") and not any(c.partition and c.partition.saved_count for c in compiles):
             return "nothing is saved for a backward"
-        if name in ("steps", "memory-curve", "dynamic") and getattr(self._request, name.replace("-", "_")):
+        if name == "machine" and all(kernel.language != "cpp" for c in compiles for kernel in c.kernels):
+            return "there are no kernels in C++"
+        option = "target" if name == "machine" else name.replace("-", "_")
+        if name in ("steps", "memory-curve", "dynamic", "machine") and getattr(self._request, option):
             return "the cell ran so"
         if name == "size" and not self._rows():
             return "no tensor that the cell reads has rows"

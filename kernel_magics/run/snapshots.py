@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dis
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -33,20 +34,24 @@ class Snapshot:
         """Objects that cannot be copied, so that both runs share them; later also outside effects."""
         memo: dict[int, Any] = {}  # one memo for all copies, so that aliases stay aliases
         own = {name: value for name, value in self._before[0].items() if name in self.names}
-        self._copies = [dict(self._copied(values, memo)) for values in (own, *self._before[1:])]
+        self._copies = [dict(self._copied(own, memo, _names_written_first(codes)))]
+        self._copies += [dict(self._copied(values, memo)) for values in self._before[1:]]
         from compiler_core.api.timing.process_state import save_process_state  # imports PyTorch
 
         self._save_process_state = save_process_state
         self._restore_surroundings = save_process_state()
 
-    def _copied(self, values: Mapping[str, Any], memo: dict[int, Any]) -> Iterator[tuple[str, Any]]:
+    def _copied(
+        self, values: Mapping[str, Any], memo: dict[int, Any], overwritten: Set[str] = frozenset()
+    ) -> Iterator[tuple[str, Any]]:
         for name, value in sorted(values.items()):
             if isinstance(value, _BY_REFERENCE):
                 continue
             try:
                 yield name, copy.deepcopy(value, memo)
             except Exception as error:
-                self.not_copied.append(f"{name} ({type(value).__name__}: {error})".replace("\n", " ")[:200])
+                if name not in overwritten:  # as the loss of an earlier cell is, which has an autograd graph
+                    self.not_copied.append(f"{name} ({type(value).__name__}: {error})".replace("\n", " ")[:200])
 
     @contextmanager
     def restored(self) -> Iterator[Callable[[], dict[str, Any]]]:
@@ -142,6 +147,20 @@ def reachable(
                     holders[id(holder)] = holder
                     work += _codes(holder, namespace)
     return found, list(holders.values())
+
+
+def _names_written_first(codes: Sequence[types.CodeType]) -> set[str]:
+    """Returns the global names that a cell writes in any case before it reads them."""
+    found, read = set[str](), set[str]()
+    for code in codes:
+        has_branched = False
+        for instruction in dis.get_instructions(code):
+            has_branched |= instruction.opcode in (*dis.hasjrel, *dis.hasjabs)
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                read.add(instruction.argval)
+            elif instruction.opname in ("STORE_GLOBAL", "STORE_NAME") and not has_branched:
+                found.update({instruction.argval} - read)
+    return found
 
 
 def _holders(value: Any, namespace: dict[str, Any]) -> Iterator[types.FunctionType | type]:

@@ -13,9 +13,10 @@ import kernel_magics
 from compiler_core.errors import UsageError
 from compiler_core.records import Guard
 from kernel_magics.cell.parse import parse
+from kernel_magics.display import messages
 from kernel_magics.display.record_view import Run
 from kernel_magics.run.cell_timer import CellTimer
-from kernel_magics.run.experiments import CellExperiments, _differences
+from kernel_magics.run.experiments import EXPERIMENTS, CellExperiments, _differences
 from kernel_magics.run.request import Request
 
 CELL = "h = torch.tanh(x @ w)\nloss = h.square().mean()\nloss.backward()\nseen.append(1)"
@@ -41,9 +42,12 @@ def why(experiments: CellExperiments) -> dict[str, str]:
 def test_each_experiment_answers_in_its_pane_and_changes_nothing(magics: InteractiveShell) -> None:
     found = experiments(magics)
     assert not any(why(found).values())
+    assert set(EXPERIMENTS) == set(messages.EXPERIMENTS)
     names, own = magics.user_ns, kernel_magics.last_record()
     before = names["w"].grad.clone(), list(names["seen"]), names["h"], torch.get_rng_state()
     steps, curve, dynamic = (tried(found, name).record for name in ("steps", "memory-curve", "dynamic"))
+    machine = tried(found, "machine").record
+    assert any(artifact.pane == "machine" for compile_ in machine.compiles for artifact in compile_.artifacts)
     assert any(compile_.steps for compile_ in steps.compiles)
     assert any(compile_.partition and len(compile_.partition.curve) > 1 for compile_ in curve.compiles)
     assert any(symbol.source.endswith("size()[0]") for symbol in dynamic.compiles[0].symbols)

@@ -80,6 +80,8 @@ def test_explain_has_an_explorer_when_it_is_asked_for(notebook: InteractiveShell
 
 
 def test_beside_an_explorer_a_comparison_is_printed_in_few_lines(notebook: InteractiveShell) -> None:
+    # the cell writes it before it reads it, so it need not be copied, which is not possible
+    notebook.user_ns["y"] = torch.ones(2, requires_grad=True) * 2
     with capture_output() as output:
         notebook.run_cell("%%compile --engine core,torch --backend eager\ny = big * 3").raise_error()
     found = kernel_magics.last_comparison().comparison

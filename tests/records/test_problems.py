@@ -112,7 +112,7 @@ def test_a_symbol_for_the_size_is_none_for_the_dtype() -> None:
     assert by_title["recompiled: the shape of x changed"].grade == "expected"
     dtype = by_title["recompiled: the dtype of x changed"]
     assert dtype.grade == "costly"
-    assert "This compile has a symbol" not in dtype.advice
+    assert "this compile has a symbol" not in dtype.advice
     size = by_title["recompiled: the size of x changed"]
     assert size.cause == "The condition x.size()[0] >= 2 failed: x.size()[0] is 1."
     assert size.advice.startswith("Sizes 0 and 1 are compiled separately")
@@ -202,3 +202,34 @@ def test_a_value_of_the_stack_has_no_name() -> None:
     problem = next(p for p in record.problems if "intermediate" in p.title)
     assert problem.title == "recompiled: the shape of an intermediate value changed"
     assert not any("__stack" in text for p in record.problems for text in (p.title, p.cause, p.advice))
+
+
+def deepest(x: torch.Tensor) -> torch.Tensor:
+    x = x + 1
+    print("deepest")
+    return x * 2
+
+
+def of_another_shape(xs: list[torch.Tensor]) -> torch.Tensor:
+    total = xs[0]
+    for each in xs[1:]:
+        total = total + each
+    return total
+
+
+def test_the_compile_of_a_break_is_that_of_its_own_function() -> None:
+    record = recorded(lambda xs: [deepest(each) for each in xs], [lambda c: c((x, x))])
+    (problem,) = record.problems
+    frame = next(frame for frame in record.frames if frame.name == "deepest")
+    assert problem.compiles == [frame.compiles[0].id, "0/0"]
+
+
+def test_a_frame_whose_program_raises_is_no_problem() -> None:
+    def call(compiled: Any) -> None:
+        with pytest.raises(RuntimeError, match="must match"):
+            compiled([x, x[:, :2]])
+
+    record = recorded(of_another_shape, [call])
+    assert {problem.grade for problem in record.problems} == {"expected"}
+    plain = [problem for problem in record.problems if problem.kind == "plain Python"]
+    assert [problem.compiles for problem in plain] == [["0/0"]]

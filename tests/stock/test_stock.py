@@ -403,6 +403,14 @@ def test_reason_for_skipped_cuda_graphs() -> None:
     ]
 
 
+def test_a_graph_on_the_cpu_has_no_cuda_graph() -> None:
+    with compiler_core.record(engine="torch") as record:
+        torch.compile(small, mode="reduce-overhead")(torch.ones(4))
+    assert [graph.reason for graph in first(record).cuda_graphs] == [
+        "CUDA graphs need CUDA tensors, and some are on cpu"
+    ]
+
+
 class Counting(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -314,17 +314,19 @@ def test_20_which_function_is_left_to_python(task: Begin) -> None:
     expect(t.pane("Overview")).to_contain_text("ran as plain Python inside a transform of torch.func (vmap, grad ...)")
 
 
-def test_a_change_is_tried_and_written_into_the_cell(task: Begin) -> None:
+def test_a_change_is_tried_then_written_into_the_cell_and_run(task: Begin) -> None:
     t = task("numpy")
     t.click(t.count("graph break"))
     expect(t.pane("Overview").locator(".change .added")).to_contain_text("x / torch.abs(x).max()")
     t.click(t.pane("Overview").get_by_role("button", name="Try this change").first)
-    expect(t.pane("Two runs")).to_contain_text("are the same")
+    expect(t.pane("Two runs")).to_contain_text("are the same", timeout=30_000)
     expect(t.explorer.root.locator(".verdict")).to_contain_text("0 problems")
-    t.pane("Two runs").get_by_role("button", name="Apply to the notebook").click()
-    expect(t.pane("Two runs").locator(".change")).to_contain_text("Written into the cell that defines it")
+    t.pane("Two runs").get_by_role("button", name="Apply and re-run both cells").click()
     load = t.cell.page.locator(".jp-Notebook .jp-CodeCell").first
     expect(load.locator(".cm-content")).to_contain_text("return x / torch.abs(x).max()")
+    expect(t.explorer.root.locator(".counts")).to_contain_text("1 graph")
+    expect(t.count("graph break")).to_have_count(0)
+    expect(t.pane("Two runs")).to_have_count(0)  # it is a new explorer
 
 
 def test_the_panel_follows_the_active_cell(task: Begin) -> None:

@@ -15,7 +15,7 @@ from compiler_core.capture.tensors.symbolic_shapes import OPERATIONS
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import Scope, Source
+from compiler_core.guards.sources import AttrSource, Scope, Source
 from compiler_core.support.tensors import storage_id
 
 
@@ -56,7 +56,10 @@ class GraphInputs(OutsideObjects):
         self._values_by_fake[id(fake)] = tensor
         if tensor.real is not None and tensor.real._is_view() and not fake.requires_grad:
             self._views_without_history.add(storage_id(fake))
-        return self._input(tensor, tensor.source, fake)
+        node = self._input(tensor, tensor.source, fake)
+        if isinstance(tensor.source, AttrSource) and tensor.source.table == "_buffers":
+            node.meta["role"] = "buffer"
+        return node
 
     def tensors_of(self, memory: int) -> list[TensorValue]:
         """Returns the graph's inputs whose fake tensors are in this storage."""

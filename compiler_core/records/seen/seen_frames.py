@@ -11,7 +11,7 @@ from compiler_core.records.timings.timings import plural
 Fate = Literal["compiled", "inlined", "skipped", "plain"]
 MAX_LINES = 60
 """Lines of the table and of the tree that are printed."""
-_TEXTS = {"compiled": "compiled", "inlined": "inlined", "skipped": "skipped", "plain": "plain Python"}
+_TEXTS = {"compiled": "compiled", "inlined": "inlined", "plain": "plain Python", "skipped": "skipped"}
 _COMPILES = {"compiled": " as {}", "inlined": " into {}"}
 _ORDER = tuple(_TEXTS)
 

@@ -246,7 +246,7 @@ def _write_autotuning(record: PartialRecord, event: TraceEvent) -> None:
 
 @_handles("cutaway.cudagraphs")
 def _write_skipped_cudagraphs(record: PartialRecord, event: TraceEvent) -> None:
-    _note_skipped_cudagraphs(record.compile_of(event).compile, event.data, "forward")
+    _note_skipped_cudagraphs(record.compile_of(event).compile, *event.data)
 
 
 def _note_skipped_cudagraphs(compile_: Compile, reason: Any, which: Literal["forward", "backward"]) -> None:

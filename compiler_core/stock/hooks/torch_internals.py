@@ -50,6 +50,17 @@ def cudagraphs_log() -> logging.Logger | None:
     return found
 
 
+def compiled_graph_class() -> Any:
+    """Returns the class of Inductor's compiled graphs, whose `post_compile` decides on CUDA graphs."""
+    found = lookup("torch._inductor.output_code", "CompiledFxGraph")
+    return found if hasattr(found, "post_compile") else None
+
+
+def cuda_graphs_wanted() -> bool:
+    """Whether the mode or the options of the running compile ask for CUDA graphs."""
+    return bool(getattr(lookup("torch._inductor.config", "triton"), "cudagraphs", False))
+
+
 def output_graph() -> Any:
     """Returns the class whose `call_user_compiler` calls the backend, its `compiler_fn`."""
     found = lookup("torch._dynamo.output_graph", "OutputGraph")

@@ -11,6 +11,14 @@ const NODES_PER_COLUMN = 12;
 const MIN_PX = 340;
 const WITHOUT_GRAPH_PX = 300;
 
+/**
+ * Whether the explorer of a cell is one line at first: the cell raised an exception, whose traceback is below, and the
+ * compiler did not cause it.
+ */
+export function isFolded({ raised, problems, verdict }: CutawayRecord): boolean {
+  return raised !== "" && verdict !== null && problems.every(({ grade }) => grade !== "blocking");
+}
+
 /** Returns a height in pixels: that of the sources, the list of compiles or a small graph, whichever is highest. */
 export function contentHeight(record: CutawayRecord): number {
   const compiles = record.frames.flatMap((frame) => frame.compiles);

@@ -10,7 +10,7 @@ import { MAX_PANES, State } from "../model/state";
 import { StaticModel, type WidgetModel } from "../model/widget_model";
 import { hasContent, parsePane } from "../panes/registry";
 import { createBar } from "./bar";
-import { contentHeight } from "./content_height";
+import { contentHeight, isFolded } from "./content_height";
 import { PaneArea } from "./pane_area";
 import { largeTypeButton, Presentation } from "./presentation";
 import { ProgressView } from "./progress";
@@ -21,6 +21,9 @@ import { windowButtons } from "./window_buttons";
 
 /** Width of the explorer in pixels below which the list of frames is hidden at first. */
 const WIDE_PX = 1000;
+
+/** The panel of the active cell, which has room. */
+const PANEL = ".cutaway-panel";
 
 /** Event by which a mark in a notebook's editor opens the explorer; its detail is the mark. */
 const GO_EVENT = "cutaway-go";
@@ -43,12 +46,14 @@ export function mount(host: HTMLElement, model: WidgetModel): () => void {
     shown?.destroy();
     shown = content();
     root.style.setProperty("--content-height", shown.height ? `${shown.height}px` : "");
+    root.classList.toggle("folded", shown.isFolded && !root.closest(PANEL));
     root.replaceChildren(...shown.elements);
     if (wanted) shown.goTo(wanted);
     wanted = null;
   };
   const onGoTo = (event: Event) => {
     const mark = (event as CustomEvent<Mark>).detail;
+    root.classList.remove("folded");
     if (shown) shown.goTo(mark);
     else wanted = mark;
   };
@@ -93,6 +98,8 @@ interface Shown {
   elements: HTMLElement[];
   /** The height in pixels that the content needs; 0 if it is not known. */
   height: number;
+  /** Whether only the first line is shown at first. */
+  isFolded: boolean;
   goTo(mark: Mark): void;
   destroy(): void;
 }
@@ -130,7 +137,8 @@ async function compiling(model: WidgetModel): Promise<() => Shown> {
         explorer.destroy();
       };
       const goTo = (mark: Mark) => explorer.goTo(mark);
-      return { elements: [progress.element, ...explorer.elements], height: explorer.height, goTo, destroy };
+      const elements = [progress.element, ...explorer.elements];
+      return { elements, height: explorer.height, isFolded: false, goTo, destroy };
     };
   } catch {
     return () => withoutExplorer(new ProgressView(model)); // what is not complete may be inconsistent
@@ -144,12 +152,14 @@ function refusal({ message }: Error): Shown {
 }
 
 function withoutExplorer(content: { element: HTMLElement; destroy(): void }): Shown {
-  return { elements: [content.element], height: 0, goTo: () => {}, destroy: () => content.destroy() };
+  const destroy = () => content.destroy();
+  return { elements: [content.element], height: 0, isFolded: false, goTo: () => {}, destroy };
 }
 
 class Explorer implements Shown {
   readonly elements: HTMLElement[];
   readonly height: number;
+  readonly isFolded: boolean;
   private readonly state: State;
   private readonly verdict: VerdictLine;
   private readonly panes: PaneArea;
@@ -163,6 +173,7 @@ class Explorer implements Shown {
     this.state = new State(record, model, current);
     this.presentation = new Presentation(this.state);
     this.height = contentHeight(record);
+    this.isFolded = isFolded(record);
     this.state.replaceEmptyPanes((pane) => hasContent(parsePane(pane).kind, this.state));
     this.panes = new PaneArea(this.state);
     this.addButton.onclick = () => this.panes.add();

@@ -25,7 +25,7 @@ export class VerdictLine {
   constructor(private readonly state: State) {
     const { verdict } = state.record;
     const parts = verdict ? this.parts(verdict) : [];
-    this.element.append(this.runs, h("span", { class: "parts" }, ...parts), this.controls, this.notes);
+    this.element.append(this.runs, h("span", { class: "parts" }, ...parts), this.controls, unfoldButton(), this.notes);
     this.element.hidden = !verdict;
     state.model.on("change:timing", this.listener);
     state.model.on("change:experiments", this.listener);
@@ -151,6 +151,13 @@ export class VerdictLine {
 function timingState({ model }: State): TimingState | null {
   const timing = model.get("timing");
   return timing && Array.isArray(timing.forms) ? (timing as TimingState) : null;
+}
+
+/** The button that shows the rest of an explorer that is one line. */
+function unfoldButton(): HTMLElement {
+  const button = h("button", { class: "unfold try", title: "Show what was compiled before the exception" }, "Explore");
+  button.onclick = () => button.closest(".cutaway")?.classList.remove("folded");
+  return button;
 }
 
 function whyNot({ model }: State): HTMLElement {

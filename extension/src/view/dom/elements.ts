@@ -41,6 +41,9 @@ function truncate(text: string): string {
   return shorten(text, MAX_CHARACTERS);
 }
 
+/** The space above an element that fills most of the box that is scrolled to it. */
+const MARGIN_PX = 8;
+
 export function prefersReducedMotion(): boolean {
   return window.matchMedia("(prefers-reduced-motion: reduce)").matches;
 }
@@ -51,8 +54,9 @@ export function scrollInside(box: Element, element: Element): void {
   const inner = element.getBoundingClientRect();
   const visibleVertically = inner.top >= outer.top && inner.bottom <= outer.bottom;
   const visibleHorizontally = inner.left >= outer.left && inner.left <= outer.right;
+  const above = inner.height > outer.height / 2 ? MARGIN_PX : outer.height / 3;
   box.scrollBy({
-    top: visibleVertically ? 0 : inner.top - outer.top - outer.height / 3,
+    top: visibleVertically ? 0 : inner.top - outer.top - above,
     left: visibleHorizontally ? 0 : inner.left - outer.left - outer.width / 3,
     behavior: prefersReducedMotion() ? "auto" : "smooth",
   });

@@ -70,7 +70,12 @@ export interface Experiments {
   shown: number;
 }
 
-/** Asks the page to change a cell of the notebook; the extension for JupyterLab listens. */
+/** Whether the page can change and run cells: the extension for JupyterLab says so. */
+export function canEditCells(): boolean {
+  return "cutawayPanel" in document.body.dataset;
+}
+
+/** Asks the page to change a cell of the notebook and run it; the extension for JupyterLab listens. */
 export const NOTEBOOK_EDIT_EVENT = "cutaway-edit";
 
 /** The detail of that event. */

@@ -56,7 +56,12 @@ export class LinkedContent implements Content {
 
   reveal(items: Set<ItemId>): void {
     const row = this.linked.find((r) => r.items.some((item) => items.has(item)))?.element;
-    if (row) scrollInside(this.element, row);
+    if (row) scrollInside(this.element, this.around(row));
+  }
+
+  /** What has to be visible of a linked element's surroundings. */
+  protected around(row: HTMLElement): Element {
+    return row;
   }
 
   destroy(): void {}

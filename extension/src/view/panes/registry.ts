@@ -163,7 +163,8 @@ export const PANES: PaneKind[] = [
     group: "Stages",
     modes: [modes.textMode()],
     empty: () =>
-      "No machine code was recorded for this compile. Ask for it with a target, for example %%compile --target sm_90.",
+      "Machine code is recorded on demand, also for devices that are not present: %%compile --target cpu, sm_90, gfx942 …",
+    fill: ["machine", "Record it"],
   },
   {
     name: "generated",

@@ -3,7 +3,7 @@
 import { h } from "../dom/elements";
 import type { Problem, SourceEdit } from "../model/record/record";
 import type { State } from "../model/state";
-import { type EditRequest, experimentsOf, NOTEBOOK_EDIT_EVENT } from "../model/widget_model";
+import { canEditCells, type EditRequest, experimentsOf, NOTEBOOK_EDIT_EVENT } from "../model/widget_model";
 
 /** Creates the offer to try a change that may remove a problem; null if there is none, or no kernel. */
 export function changeOffer({ model, record }: State, problem?: Problem): HTMLElement | null {
@@ -23,24 +23,41 @@ export function changeOffer({ model, record }: State, problem?: Problem): HTMLEl
 /** Creates the description of a change that was tried, with buttons that take it over. */
 export function triedChange(edit: SourceEdit): HTMLElement {
   const note = h("span", { role: "status" });
-  const copy = h("button", { class: "try", title: "Copy the new lines" }, "Copy");
-  copy.onclick = () => {
+  return changeElement(edit, ...(canEditCells() ? [applyButton(edit, note)] : []), copyButton(edit, note), note);
+}
+
+function applyButton(edit: SourceEdit, note: HTMLElement): HTMLButtonElement {
+  const title = edit.in_cell
+    ? "Write the change into the cell, and run it again"
+    : "Write the change into the cell that defines the function, run that cell, and then this one";
+  const button = h(
+    "button",
+    { class: "try apply", title },
+    edit.in_cell ? "Apply and re-run" : "Apply and re-run both cells",
+  );
+  button.onclick = () => {
+    const detail: EditRequest = { edit, answer: (text) => (note.textContent = text) };
+    button.dispatchEvent(new CustomEvent(NOTEBOOK_EDIT_EVENT, { bubbles: true, detail }));
+  };
+  return button;
+}
+
+function copyButton(edit: SourceEdit, note: HTMLElement): HTMLButtonElement {
+  const title = canEditCells()
+    ? "Copy the new lines"
+    : "Copy the new lines, to paste them into the cell: here, the explorer can neither change nor run cells";
+  const button = h("button", { class: "try", title }, canEditCells() ? "Copy" : "Copy the new lines");
+  button.onclick = () => {
     const done = navigator.clipboard?.writeText(edit.added.join("\n")) ?? Promise.reject();
     done.then(
-      () => (note.textContent = "Copied."),
+      () =>
+        (note.textContent = canEditCells()
+          ? "Copied."
+          : "Copied: paste them over the old lines, and run the cell again."),
       () => (note.textContent = "The browser does not let this page copy; select the lines."),
     );
   };
-  const title = "Write the change into the notebook's cell; the cell does not run";
-  const apply = h("button", { class: "try apply", title }, "Apply to the notebook");
-  apply.onclick = () => {
-    const request: EditRequest = {
-      edit,
-      answer: (text) => (note.textContent = text),
-    };
-    apply.dispatchEvent(new CustomEvent(NOTEBOOK_EDIT_EVENT, { bubbles: true, detail: request }));
-  };
-  return changeElement(edit, apply, copy, note);
+  return button;
 }
 
 function changeElement({ title, removed, added }: SourceEdit, ...actions: HTMLElement[]): HTMLElement {

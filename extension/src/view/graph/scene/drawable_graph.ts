@@ -53,11 +53,12 @@ export function drawableGraph(artifact: Artifact, graph: Graph, compile: Compile
 /** Names of parameters and buffers in graphs of stock torch.compile. */
 const STOCK_PARAMETER = /_(parameters|buffers)_/;
 
-/** Returns the inputs that are a module's parameters, or were made from one, and that only one node reads. */
+/** Returns the inputs that are a module's parameters or buffers, or were made from one, and that only one node reads. */
 function parametersOf(graph: IndexedGraph, { links }: State): Map<number, number> {
   const isParameter = (item: ItemId) => {
     const node = links.node(item);
-    return node?.op === "placeholder" && (node.role === "parameter" || STOCK_PARAMETER.test(node.key));
+    const isNamed = node?.role === "parameter" || node?.role === "buffer" || STOCK_PARAMETER.test(node?.key ?? "");
+    return node?.op === "placeholder" && isNamed;
   };
   const readers = new Map<number, number>();
   graph.nodes.forEach(({ op }, i) => {

@@ -97,6 +97,17 @@ export class Links {
     return nodes.get(keyOf(item));
   }
 
+  /** Returns the name that an input of a graph has in the captured graph; empty for other nodes. */
+  inputName(item: ItemId): string {
+    if (this.node(item)?.op !== "placeholder") return "";
+    // from a backward graph over the forward and joint graph
+    for (let at: ItemId | undefined = item, graphs = 0; at !== undefined && graphs < 4; graphs++) {
+      if (this.artifactOf(at)?.pane === "captured") return keyOf(at);
+      [at] = this.sources(at);
+    }
+    return "";
+  }
+
   /** Returns the graph that the nodes of a graph were made from. */
   inputGraph(artifact: Artifact): Artifact | undefined {
     for (const { key } of artifact.spans) {

@@ -581,6 +581,7 @@ export interface Record {
   verdict: Verdict | null;
   timings: Timings | null;
   notes: string[];
+  raised: string;
   devices: Device[];
   seen: SeenFrame[];
   collectives: Collective[];
@@ -1053,6 +1054,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     verdict: { maybe: { is: "Verdict" } },
     timings: { maybe: { is: "Timings" } },
     notes: { list: "string" },
+    raised: "string",
     devices: { list: { is: "Device" } },
     seen: { list: { is: "SeenFrame" } },
     collectives: { list: { is: "Collective" } },
@@ -1095,5 +1097,5 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Compile: { cause: null, outcome: "running", reason: "", backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], fusions: [], refusals: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [], line_times: [], graph_times: [], eager_times: [] },
   Frame: { resumes: null, calls: 0, skipped: "", limit_reached: false, compiles: [] },
   View: { compile: "", pinned: [] },
-  Record: { schema_version: 2, engine: "core", title: "", created: "", verdict: null, timings: null, comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [], seen: [], collectives: [], covered: [], views: [] },
+  Record: { schema_version: 2, engine: "core", title: "", created: "", verdict: null, timings: null, raised: "", comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [], seen: [], collectives: [], covered: [], views: [] },
 };

@@ -66,6 +66,7 @@ export function recordOf(lines: string[], compiles: Compile[]): CutawayRecord {
     ],
     problems: [],
     notes: [],
+    raised: "",
     devices: [],
     seen: [],
     collectives: [],

@@ -5,7 +5,7 @@ import { bytes, duration, plural } from "../../dom/format";
 import { keyOf } from "../../model/analysis/links";
 import type { Partition, ValueDecision } from "../../model/record/record";
 import type { State } from "../../model/state";
-import { cells, code, LinkedContent, shortCell } from "../linked_content";
+import { cells, code, LinkedContent, shortCell, stackedCell } from "../linked_content";
 import { tryButton } from "../try_button";
 import { BudgetSlider } from "./budget_slider";
 
@@ -16,24 +16,27 @@ export class PartitionTable extends LinkedContent {
     super(state);
     this.element.append(h("p", { class: "lead" }, summary(partition)), this.bars(partition));
     this.element.append(partition.curve.length > 1 ? new BudgetSlider(state, partition).element : noCurveNote(state));
-    const values = DECISIONS.flatMap((d) => partition.values.filter((v) => v.decision === d));
+    const isInput = ({ node }: ValueDecision) => Number(state.links.node(node)?.op === "placeholder");
+    // inputs are in memory anyway
+    const order = (a: ValueDecision, b: ValueDecision) => isInput(a) - isInput(b) || b.bytes - a.bytes;
+    const values = DECISIONS.flatMap((d) => partition.values.filter((v) => v.decision === d).sort(order));
     const rows = values.map((value) => {
       const decision = h("span", { class: `chip ${value.decision}` }, value.decision);
       const row = h(
         "tr",
         {},
-        ...cells(
-          shortCell(code(keyOf(value.node))),
-          decision,
-          shortCell(bytes(value.bytes)),
-          dropCostCell(value),
-          value.reason,
-        ),
+        ...cells(this.nameCell(value), decision, shortCell(bytes(value.bytes)), dropCostCell(value), value.reason),
       );
       return this.linkTo(row, [value.node]);
     });
     this.element.append(this.sentences(["Value", "Decision", "Size", "Cost to drop", "Why"], rows));
     this.highlight();
+  }
+
+  /** The name of a value; of an input, also the one that it has in the captured graph. */
+  private nameCell({ node }: ValueDecision): HTMLTableCellElement {
+    const name = this.state.links.inputName(node);
+    return name ? stackedCell(code(keyOf(node)), name) : shortCell(code(keyOf(node)));
   }
 
   /** Bars of what is saved, and of what saving everything that the backward reads would need. */

@@ -33,10 +33,17 @@ export class Overview extends LinkedContent {
     this.highlight();
   }
 
+  /** A line is shown with the whole problem that it belongs to. */
+  protected around(row: HTMLElement): Element {
+    return row.closest(".block") ?? row;
+  }
+
   private addCompile(compile: Compile): void {
     this.element.append(h("p", {}, outcome(compile, this.state.isLive)));
     if (compile.cause) this.element.append(this.recompile(compile, compile.cause));
     this.element.append(...compile.breaks.map((b) => this.graphBreak(compile, b)));
+    const others = this.state.record.problems.filter(({ kind }) => kind === "plain Python" || kind === "no CUDA graph");
+    for (const problem of others) if (problem.compiles.includes(compile.id)) this.element.append(this.other(problem));
     this.element.append(counts(compile));
   }
 
@@ -72,6 +79,19 @@ export class Overview extends LinkedContent {
       this.step(b),
     );
     return block;
+  }
+
+  /** A problem that is neither a recompile nor a break. */
+  private other(problem: Problem): HTMLElement {
+    const { grade: degree, title, cause, line } = problem;
+    const block = h(
+      "div",
+      { class: degree === "expected" ? "block" : "block warn" },
+      h("h4", {}, capitalized(title), grade(problem)),
+      h("p", {}, cause),
+      ...costAndAdvice(problem),
+    );
+    return this.linkTo(block, [line]);
   }
 
   private stackLine(line: StackLine, instruction: ItemId | null): HTMLElement {
@@ -127,6 +147,10 @@ export class Overview extends LinkedContent {
   }
 }
 
+function capitalized(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
 /** The grade of a problem, beside its heading. */
 function grade(problem?: Problem): HTMLElement | null {
   return problem ? h("small", {}, ` ${problem.grade}`) : null;
@@ -146,6 +170,8 @@ function withoutCompile(frame: Frame): string {
 }
 
 function outcome(compile: Compile, isLive: boolean): string {
+  const reason = compile.reason.split("\n", 1)[0];
+  if (compile.outcome === "skipped" && reason) return `Compile ${compile.id} was not installed: ${reason}.`;
   const backend = compile.backend ? `; its backend is ${compile.backend}` : "";
   const done = {
     compiled: `Compile ${compile.id} was installed${backend}.`,
@@ -155,7 +181,7 @@ function outcome(compile: Compile, isLive: boolean): string {
       : `Compile ${compile.id} ended with an exception, which the call raised.`,
     running: isLive ? `Compile ${compile.id} is running.` : `Compile ${compile.id} did not finish.`,
   }[compile.outcome];
-  return compile.reason ? `${done} ${compile.reason.split("\n", 1)[0]}` : done;
+  return reason ? `${done} ${reason}` : done;
 }
 
 function counts(compile: Compile): HTMLElement {

@@ -76,7 +76,7 @@ export class RunsTable extends LinkedContent {
         "tr",
         { class: each.state },
         shortCell(h("div", {}, each.aspect, h("br"), h("span", { class: `chip ${each.state}` }, each.state))),
-        ...cells(texts(each.before), texts(each.after)),
+        ...cells(...differingTexts(each)),
       ),
     );
     return [this.linkTo(head, [this.item(file, line)]), ...rows];
@@ -118,6 +118,25 @@ function totalRow({ name, before, after }: Total): HTMLTableRowElement {
 function figure(value: number | null): string {
   if (value === null) return "";
   return value.toLocaleString("en", { maximumFractionDigits: 3 });
+}
+
+/** What each run has at a line; of a changed one, what the other run has not. */
+function differingTexts({ state, before, after }: Difference): HTMLElement[] {
+  const [left, right] = [without(before, after), without(after, before)];
+  if (state !== "changed" || !(left.length || right.length)) return [texts(before), texts(after)];
+  const same = before.length - left.length;
+  const note = same ? h("small", {}, `and ${plural(same, "equal one", "equal ones")}`) : null;
+  return [h("div", {}, texts(left), note), texts(right)];
+}
+
+/** Returns the texts of a list that another one lacks; of equal ones, as many as there are more. */
+function without(found: string[], others: string[]): string[] {
+  const rest = [...others];
+  return found.filter((text) => {
+    const at = rest.indexOf(text);
+    if (at >= 0) rest.splice(at, 1);
+    return at < 0;
+  });
 }
 
 /** What one run has at a line; a long list is collapsed. */

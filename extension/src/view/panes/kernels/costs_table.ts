@@ -82,7 +82,7 @@ export class CostsTable extends LinkedContent {
     const name = h(
       "span",
       {},
-      code(kernel.name),
+      code(kernel.name.replace(/^aten\./, "").replace(/\.default$/, "")),
       h("small", {}, ` ${kernel.graph}, ${LANGUAGE_NAMES[kernel.language]}`),
     );
     const row = h("tr", {}, ...cells(stackedCell(name, code(nodes.map(keyOf).join(", "))), ...this.figures(cost)));
