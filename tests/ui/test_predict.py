@@ -38,6 +38,7 @@ CELLS = {
     "load": LOAD.strip(),
     "covered": "%%compile --backend aot_eager --cover captured,partition\nout = bar(a, b)",
     "present": PRESENT.strip(),
+    "question": "from kernel_magics import workshop\nworkshop.choices('Which?', ['a', 'b'], ['a', 'b', 'c'], 'Since.')",
     "save": "kernel_magics.save(kernel_magics.last_record(), 'views.html')",
 }
 
@@ -69,6 +70,20 @@ def test_a_prediction_uncovers_a_pane_and_is_compared_with_the_record(
     expect(saved.locator(".prediction")).to_have_text(re.compile(r"^(Right|You predicted)"))
     expect(explorer.root.locator(".counts")).to_be_visible()
     screenshot(notebook.page, "predict_revealed")
+
+
+def test_a_question_of_a_lesson_is_answered(notebook: Notebook, screenshot: Screenshot) -> None:
+    notebook.run("question")
+    form = notebook.element("question")
+    answer = form.get_by_role("button", name="Answer", exact=True)
+    form.get_by_label("a", exact=True).check()
+    answer.click()
+    expect(form).to_contain_text("1 right, 0 wrong, 1 missing.")
+    form.get_by_label("b", exact=True).check()
+    answer.click()
+    expect(form).to_contain_text("a, b. Since.")
+    expect(form.get_by_role("button", name="Show the answer")).to_be_hidden()
+    screenshot(notebook.page, "question")
 
 
 def test_views_are_presented_in_large_type(notebook: Notebook, screenshot: Screenshot) -> None:

@@ -29,6 +29,15 @@ test("answers of predictions come from the record", () => {
   assert.equal(questionOf("bytecode", record, compile), null);
 });
 
+test("the question about guards is which of the lines that were used are guarded", () => {
+  const guard = { key: "g0", kind: "", source: "", code: "", expected: "", cost_ns: 1, dropped: false, sizes: null };
+  const used = compileOf("0/0", [["0/0:captured#add", ["src:0#2"]]]);
+  const guarded = { ...used, guards: [{ ...guard, line: "src:0#1" }] };
+  const question = questionOf("guards", recordOf(["1", "2", "3"], [guarded]), guarded);
+  assert.deepEqual([question?.choices, question?.answer], [["1: 1", "2: 2"], ["1: 1"]]);
+  assert.equal(questionOf("guards", recordOf(["1"], [guarded]), guarded)?.answer, 1);
+});
+
 test("the verdict names the answer, and the prediction unless it is right", () => {
   const saved = questionOf("partition", record, compile);
   assert.ok(saved);

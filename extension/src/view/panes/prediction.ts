@@ -27,7 +27,7 @@ export function questionOf(pane: string, record: CutawayRecord, compile: Compile
     case "overview":
       return number("How many lines break the graph?", problems(record, "graph break"));
     case "guards":
-      return number("How many compiles are there in all?", compiles.length);
+      return guardedLines(record, compile);
     case "sizes":
       return number("How many sizes and numbers are symbolic, or were?", compile?.symbols.length ?? 0);
     case "kernel":
@@ -103,6 +103,24 @@ function problems(record: CutawayRecord, kind: string): number {
 
 function generated(compile: Compile): number {
   return compile.kernels.filter(({ language }) => language !== "extern").length;
+}
+
+/** Asks which lines read something that is guarded; for the number of guards if there is no choice of lines. */
+function guardedLines(record: CutawayRecord, compile: Compile | null): Question {
+  const guarded = new Set(compile?.guards.map(({ line }) => line));
+  const used = new Set([...guarded, ...(compile?.edges ?? []).flatMap(({ sources }) => sources)]);
+  const lines = record.sources.flatMap(({ id, text, spans }) =>
+    spans
+      .map(({ key, first }) => ({ item: `${id}#${key}`, text: `${key}: ${text.split("\n")[first - 1].trim()}` }))
+      .filter(({ item }) => used.has(item)),
+  );
+  const choices = lines.slice(0, MAX_CHOICES);
+  if (choices.length < 2) return number("How many guards are checked?", compile?.guards.length ?? 0);
+  return {
+    text: "Which lines read something that a guard checks?",
+    answer: choices.filter(({ item }) => guarded.has(item)).map((line) => line.text),
+    choices: choices.map((line) => line.text),
+  };
 }
 
 function savedValues(compile: Compile | null): Question {
