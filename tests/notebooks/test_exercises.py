@@ -56,7 +56,7 @@ def test_a_comparison_shows_the_learner_s_values_beside_the_reference() -> None:
 
 
 def fill_in(question: workshop.Question, *answers: Any) -> list[str]:
-    """Gives answers to the form of a question; returns what it says of each, then the answer that it shows on demand."""
+    """Gives answers to the form of a question; returns what it says of each, then the answer that it shows."""
     text, *fields, buttons, message = workshop._form(question).children
     check, show = buttons.children
     assert text.value.startswith("<b>Which &lt;one&gt;?</b>")
