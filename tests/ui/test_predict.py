@@ -67,7 +67,7 @@ def test_a_prediction_uncovers_a_pane_and_is_compared_with_the_record(
     saved = explorer.root.locator('section.pane[aria-label^="Partition"]')
     saved.get_by_role("checkbox").first.check()
     saved.get_by_role("button", name="Predict", exact=True).click()
-    expect(saved.locator(".prediction")).to_have_text(re.compile(r"^(Right|You predicted)"))
+    expect(saved.locator(".prediction")).to_have_text(re.compile(r"^(Right|Missing|Wrong)"))
     expect(explorer.root.locator(".counts")).to_be_visible()
     screenshot(notebook.page, "predict_revealed")
 
@@ -102,6 +102,13 @@ def test_views_are_presented_in_large_type(notebook: Notebook, screenshot: Scree
     explorer.root.press("PageDown")
     expect(views.get_by_role("combobox")).to_have_value("1")
     screenshot(notebook.page, "present_full_screen")
+    explorer.pane(1).locator(".cover p").click()
+    notebook.page.keyboard.press("PageUp")
+    expect(views.get_by_role("combobox")).to_have_value("0")
+    explorer.root.press("PageDown")
+    explorer.pane(1).get_by_role("button", name="Show without a prediction").click()
+    notebook.page.keyboard.press("PageUp")
+    expect(views.get_by_role("combobox")).to_have_value("0")
     overflow = "(e) => e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight"
     assert not explorer.root.evaluate(overflow)
     notebook.page.evaluate("() => document.exitFullscreen()")

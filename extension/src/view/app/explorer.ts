@@ -183,6 +183,7 @@ class Explorer implements Shown {
     this.verdict = new VerdictLine(this.state);
     const buttons = [this.addButton, largeTypeButton(), ...windowButtons()];
     const bar = createBar(this.state, this.presentation.element, this.treeToggle(tree.element), ...buttons);
+    if (record.views.length) main.tabIndex = -1; // so that PageDown goes on from wherever the pointer was pressed
     this.elements = [this.verdict.element, bar, this.stages.element, main];
     for (const element of this.elements) element.addEventListener("keydown", (event) => this.handleKey(event));
     // a text would take ← and → to move its cursor
@@ -207,6 +208,7 @@ class Explorer implements Shown {
     state.on("cover", () => {
       panes.updateContent();
       this.updateCover();
+      if (document.activeElement === document.body) this.elements[3].focus({ preventScroll: true });
     });
     state.on("hover", highlight);
     state.on("budget", highlight);

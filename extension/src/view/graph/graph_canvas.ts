@@ -143,13 +143,12 @@ export class GraphCanvas {
   }
 
   private handleResize(): void {
-    this.viewport.width = this.host.clientWidth;
-    this.viewport.height = this.host.clientHeight;
+    const isOtherType = this.viewport.measure();
     this.viewport.go(this.viewport.view, false);
-    if (this.isMounted || !this.viewport.width) return;
-    this.isMounted = true;
+    if (!this.viewport.width || (this.isMounted && !isOtherType)) return;
     this.setInitialView();
-    this.listeners.onMounted();
+    if (!this.isMounted) this.listeners.onMounted();
+    this.isMounted = true;
   }
 
   // ---- current box ----

@@ -38,10 +38,12 @@ test("the question about guards is which of the lines that were used are guarded
   assert.equal(questionOf("guards", recordOf(["1"], [guarded]), guarded)?.answer, 1);
 });
 
-test("the verdict names the answer, and the prediction unless it is right", () => {
+test("the verdict names what is right, or what is missing and wrong", () => {
   const saved = questionOf("partition", record, compile);
   assert.ok(saved);
   assert.equal(verdictOf(saved, ["x"]), "Right: x.");
-  assert.equal(verdictOf(saved, []), "You predicted none; it is x.");
+  assert.equal(verdictOf(saved, []), "Missing: x.");
+  assert.equal(verdictOf(saved, ["cos"]), "Missing: x. Wrong: cos.");
+  assert.equal(verdictOf({ ...saved, answer: [] }, []), "Right: none of them.");
   assert.equal(verdictOf({ text: "", answer: 3, choices: [] }, 2), "You predicted 2; it is 3.");
 });

@@ -46,12 +46,19 @@ export function questionOf(pane: string, record: CutawayRecord, compile: Compile
   }
 }
 
-/** What is said of a prediction, beside the answer of the record. */
+/** What is said of a prediction: whether it is right, and what is, unless it can be seen in the prediction. */
 export function verdictOf({ answer }: Question, predicted: number | string[]): string {
-  const [said, is] = [predicted, answer].map((each) =>
-    Array.isArray(each) ? each.join(", ") || "none" : String(each),
-  );
-  return said === is ? `Right: ${is}.` : `You predicted ${said}; it is ${is}.`;
+  if (!Array.isArray(answer) || !Array.isArray(predicted)) {
+    return predicted === answer ? `Right: ${answer}.` : `You predicted ${predicted}; it is ${answer}.`;
+  }
+  const missing = answer.filter((choice) => !predicted.includes(choice));
+  const wrong = predicted.filter((choice) => !answer.includes(choice));
+  const parts = [listed("Missing", missing), listed("Wrong", wrong)].filter(Boolean);
+  return parts.join(" ") || listed("Right", answer) || "Right: none of them.";
+}
+
+function listed(title: string, choices: string[]): string {
+  return choices.length ? `${title}: ${choices.join(", ")}.` : "";
 }
 
 /** Creates the cover of a pane. */
@@ -84,9 +91,13 @@ function choiceFields(choices: string[]): { fields: HTMLElement; read: () => str
   const boxes = choices.map((choice) => h("input", { type: "checkbox", value: choice }));
   const labels = boxes.map((box, at) => h("label", {}, box, choices[at]));
   return {
-    fields: h("div", { class: "choices" }, ...labels),
+    fields: h("div", { class: choices.some(isLong) ? "choices lines" : "choices" }, ...labels),
     read: () => boxes.filter((box) => box.checked).map((box) => box.value),
   };
+}
+
+function isLong(choice: string): boolean {
+  return choice.length > 15;
 }
 
 function number(text: string, answer: number): Question {

@@ -27,6 +27,8 @@ export class Viewport {
   /** The window's size in pixels. */
   width = 0;
   height = 0;
+  /** The scale of a drawing that has room: 1, or more in larger type. */
+  private usualScale = 1;
   /** Another viewport that shows the same position and scale. */
   linked: Viewport | null = null;
   private isFollowing = false;
@@ -41,6 +43,15 @@ export class Viewport {
   ) {
     host.addEventListener("wheel", (event) => this.handleWheel(event), { passive: false });
     host.addEventListener("pointerdown", (event) => this.handleDrag(event));
+  }
+
+  /** Reads the window's size, and the usual scale from the style `--drawing-scale`; returns whether the latter changed. */
+  measure(): boolean {
+    const before = this.usualScale;
+    this.width = this.host.clientWidth;
+    this.height = this.host.clientHeight;
+    this.usualScale = Number(getComputedStyle(this.host).getPropertyValue("--drawing-scale")) || 1;
+    return this.usualScale !== before;
   }
 
   setSize(width: number, height: number): void {
@@ -64,10 +75,10 @@ export class Viewport {
     return { left: x - w, top: y - h, right: x + w, bottom: y + h };
   }
 
-  /** Returns the scale at which the whole drawing is visible, at most 1. */
+  /** Returns the scale at which the whole drawing is visible, at most the usual one. */
   fitScale(): number {
     const { width, height } = this.size;
-    return Math.min(1, this.width / (width + 2 * MARGIN), this.height / (height + 2 * MARGIN));
+    return Math.min(this.usualScale, this.width / (width + 2 * MARGIN), this.height / (height + 2 * MARGIN));
   }
 
   showAll(): void {
@@ -79,7 +90,10 @@ export class Viewport {
    */
   setInitialView(across: (width: number, height: number) => number): void {
     const fitWidth = this.width / (this.size.width + 2 * MARGIN);
-    const scale = Math.max(this.fitScale(), fitWidth < LEGIBLE_SCALE ? READABLE_SCALE : Math.min(1, fitWidth));
+    const scale = Math.max(
+      this.fitScale(),
+      fitWidth < LEGIBLE_SCALE ? READABLE_SCALE : Math.min(this.usualScale, fitWidth),
+    );
     const y = Math.min(this.size.height / 2, (this.height / 2 - MARGIN) / scale);
     // keep boxes at the window's edge from being cut off
     const x = across(this.width / scale - BOX_WIDTH, this.height / scale);
