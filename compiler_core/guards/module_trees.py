@@ -5,13 +5,13 @@ of hooks.  CPython gives a dict a new version whenever it changes, and the C++ t
 immutable while the version of its dict is the one at which it last passed.  So each module of a tree gets one such
 item, its version check: the guards on the module's dict are checked again, in Python, only when the dict has changed.
 
-Checked at each call are the types of the modules and that the dicts of hooks are empty, which no version shows.  The
-tree keeps the modules alive, so no path leads to them; that they are still in place is checked on the tables of
-submodules, by version too.  Such a tree holds for one root object.  For other objects the guards are installed one by
-one (`GuardTree.build`).
+Checked at each call are the types of the modules and that the dicts of hooks are empty, which no version shows.  That
+the modules are the same is checked on the tables of submodules, by version too.  Such a tree holds for one root object.
+For other objects the guards are installed one by one (`GuardTree.build`).
 
-Parameters and buffers are kept in a list, so that guards and compiled code need no path to them either.  When the table
-of a module has changed, what is in it is compared again, and a tensor that fits takes the place of the one before it.
+Parameters and buffers are kept in a list, so that guards and compiled code need no path to them.  When the table of a
+module has changed, what is in it is compared again: a tensor that fits takes the place of the one before it, and one
+that does not empties the place, so that a tensor that the module has no more is not kept alive.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ class ModuleChecks:
     first_child: str | None = None
     tensor_checks: dict[str, list[DictCheck]] = field(default_factory=dict)
     """The checks on the tables of parameters and buffers, by the name of the table."""
+    places: list[tuple[list[Any], int]] = field(default_factory=list)
+    """Where its tensors are: lists and indices.  The places are emptied when the module dies."""
 
     def dict_holds(self, _: Any) -> bool:
         module = self.module()
@@ -74,26 +76,23 @@ class ModuleTree:
         self.tree = tree
         self.root = root
         self.modules: dict[Source, ModuleChecks] = {}
-        self.submodules: list[torch.nn.Module] = []
-        """The modules below the root."""
-        self.parts: list[list[torch.nn.Module]] = []
-        """The same in lists of a few, which the C++ tree keeps alive (see `ItemGroup`)."""
         self.empty_dicts: list[Any] = []
         """Dicts that must stay empty."""
-        self.tensors: list[list[torch.Tensor]] = []
+        self.tensors: list[list[torch.Tensor | None]] = []
         """The parameters and buffers, in lists of a few."""
         self.tensor_guards: list[GuardSpec] = []
 
     def add_module(self, source: Source) -> None:
-        module, submodules = self.tree.value(source), self.submodules
+        module = self.tree.value(source)
         if source is self.root:
-            parts, empty_dicts, tensors = self.parts, self.empty_dicts, self.tensors
+            empty_dicts, tensors = self.empty_dicts, self.tensors
             # the references are dropped when the root dies
-            on_death = weakref.ref(module, lambda _: _clear(submodules, empty_dicts, *parts, *tensors))
+            on_death = weakref.ref(module, lambda _: _clear(empty_dicts, *tensors))
             self.modules[source] = ModuleChecks(on_death, source)
             return
-        submodules.append(module)
-        checks = self.modules[source] = ModuleChecks(weakref.ref(module), source)
+        places: list[tuple[list[Any], int]] = []
+        reference = weakref.ref(module, lambda _: _empty(places))
+        checks = self.modules[source] = ModuleChecks(reference, source, places=places)
         owner, name = _place_in_table(source)
         assert owner is not None
         parent = self.modules[owner]
@@ -126,18 +125,18 @@ class ModuleTree:
         if len(self.tensor_guards) % GROUP_SIZE == 0:
             self.tensors.append([])
         self.tensor_guards.append(guard)
-        tensors, difference = self.tensors[-1], KINDS[guard.kind].difference
-        index = len(tensors)
-        tensors.append(self.tree.value(guard.source))
+        tensors, tensor = self.tensors[-1], self.tree.value(guard.source)
+        tensors.append(tensor)
+        index, kind, difference = len(tensors) - 1, type(tensor), KINDS[guard.kind].difference
 
         def holds(entries: dict[str, Any]) -> bool:
             found = entries.get(name)
             if index < len(tensors) and found is not tensors[index]:
-                if type(found) is not type(tensors[index]) or difference(found, guard.value) is not None:
-                    return False
-                tensors[index] = found
-            return index < len(tensors)
+                fits = type(found) is kind and difference(found, guard.value) is None
+                tensors[index] = found if fits else None
+            return index < len(tensors) and tensors[index] is not None
 
+        self.modules[owner].places.append((tensors, index))
         self.modules[owner].tensor_checks.setdefault(table, []).append(holds)
 
     def _add_empty_dict(self, checks: ModuleChecks, name: str) -> None:
@@ -153,14 +152,6 @@ class ModuleTree:
         tree, empty_dicts = self.tree, self.empty_dicts
         root = tree.manager(self.root)
         root.add_id_match_guard(id(tree.value(self.root)), [f"{self.root.text} is the same object"], None)
-        below_root = [source for source in self.modules if source is not self.root]
-        for start in range(0, len(below_root), GROUP_SIZE):
-            part = self.submodules[start : start + GROUP_SIZE]
-            self.parts.append(part)
-            submodules = tree.list_manager(part, f"modules of {self.root.text}")
-            for i, source in enumerate(below_root[start : start + GROUP_SIZE]):
-                manager = submodules.list_getitem_manager(i, source.text, part[i], tree.manager_type)
-                tree.set_manager(source, manager)
         for checks in self.modules.values():
             self._install_version_checks(checks)
         self._install_tensor_guards()
@@ -210,6 +201,12 @@ class ModuleTree:
 def _python_check(guard: GuardSpec) -> Callable[[Any], bool]:
     difference, value = KINDS[guard.kind].difference, guard.value
     return lambda obj: difference(obj, value) is None
+
+
+def _empty(places: list[tuple[list[Any], int]]) -> None:
+    for items, index in places:
+        if index < len(items):
+            items[index] = None
 
 
 def _clear(*lists: list[Any]) -> None:
@@ -300,6 +297,4 @@ def _module_trees(tree: GuardTree, guards: Sequence[GuardSpec]) -> dict[Source, 
         parent = _place_in_table(source)[0]
         found[source] = found.get(parent) or ModuleTree(tree, source)  # type: ignore[arg-type]
         found[source].add_module(source)
-    return {
-        source: module_tree for source, module_tree in found.items() if len(module_tree.submodules) >= MIN_SUBMODULES
-    }
+    return {source: module_tree for source, module_tree in found.items() if len(module_tree.modules) > MIN_SUBMODULES}

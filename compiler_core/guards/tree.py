@@ -28,7 +28,7 @@ from compiler_core.guards.sources import (
     Source,
 )
 
-HeldTensors = dict[Source, tuple[list[torch.Tensor], int]]
+HeldTensors = dict[Source, tuple[list[torch.Tensor | None], int]]
 """Tensors that are in lists while all guards hold, each with its list and the index (`module_trees.py`)."""
 
 _NOT_A_CONSTANT = object()
@@ -130,8 +130,8 @@ class GuardTree:
         result then holds only for the same module objects.
         """
         with _CHECK_EVERY_TENSOR:
+            self.item_groups = {item: group for group in _item_groups(guards) for item in group.positions}
             remaining = install_version_checks(self, guards) if version_checks else guards
-            self.item_groups = {item: group for group in _item_groups(remaining) for item in group.positions}
             for guard in remaining:
                 if guard.kind != "CONDITION":
                     KINDS[guard.kind].install(self, guard, [guard.text])

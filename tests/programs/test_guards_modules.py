@@ -434,15 +434,20 @@ def test_models_die():
         assert [w() for w in watched] == [None] * 3
 
 
-def test_a_replaced_parameter_is_freed_at_the_next_call():
+REPLACED = [parameter_replaced, parameter_of_another_shape, block_replaced, list_of_blocks_replaced]
+
+
+@pytest.mark.parametrize("change", REPLACED)
+def test_what_is_replaced_is_freed_at_the_next_call(change):
     import weakref
 
     net = Net()
     compiled = cc.compile(net, backend="eager", strict=True)
     agrees(net, compiled, net)
-    replaced = weakref.ref(net.blocks[3].scale)
-    parameter_replaced(net)
+    before = {id(part): weakref.ref(part) for part in (*net.modules(), *net.parameters(), *net.buffers())}
+    change(net)
     agrees(net, compiled, net)
     gc.collect()
-    assert replaced() is None
-    assert len(record_of(compiled).compiles) == 1
+    kept = {id(part) for part in (*net.modules(), *net.parameters(), *net.buffers())}
+    assert [found() for part, found in before.items() if part not in kept and found() is not None] == []
+    assert len(kept & before.keys()) < len(before)
