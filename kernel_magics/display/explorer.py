@@ -152,7 +152,8 @@ class Explorer(anywidget.AnyWidget):
         """Runs the cell again with one thing changed, and shows that run; the first run stays, one click away.
 
         Its effects on variables are undone.  `name` is one of `kernel_magics.run.experiments.EXPERIMENTS`, and
-        `item` the id of the guard that the experiment ``guard`` leaves out.
+        `item` the id of the guard that the experiment ``guard`` leaves out; or ``"split", "forward_0"`` and ``"join",
+        "forward_0,forward_1"``, by the names of kernels.
 
         Raises UsageError if the experiment cannot be made.
         """

@@ -7,6 +7,8 @@
                      {"type": "time", "forms": ["stock"]}: times the cell, besides its usual forms with these;
                      {"type": "try", "experiment": "guard", "item": "0/0:guards#g1"}: makes an experiment with the cell;
                      {"type": "try", "experiment": "change", "item": "0"}: tries a change of its code;
+                     {"type": "try", "experiment": "join", "item": "forward_0,forward_1"}: joins two kernels, and
+                     "split" with one kernel splits it;
                      {"type": "run", "run": 1}: shows the record of an earlier experiment, or of the cell, 0
 
 Each message is checked before ipywidgets handles it.  The page shows content of the notebook's author, which is not
@@ -41,6 +43,8 @@ EXPERIMENTS = (
 """The experiments that the page may ask for: those of `kernel_magics/run/experiments.py`."""
 CHANGE = "change"
 """The experiment that tries a change of the code; its item is the number of the change."""
+FUSIONS = {"join": 2, "split": 1}
+"""The experiments with fusion groups, with the number of kernels whose names their item has."""
 MAX_CHANGES = 1_000
 MAX_RUNS = 20
 """How many runs an explorer keeps: the cell's own, and the latest experiments."""
@@ -90,6 +94,9 @@ def _check_request(content: Any, record: Record | None) -> None:
         if content.get("experiment") == CHANGE:
             _check_change(content.get("item"))
             return
+        if content.get("experiment") in FUSIONS:
+            _check_kernels(content["experiment"], content.get("item"), record)
+            return
         if content.get("experiment") not in EXPERIMENTS:
             raise InvalidMessage(f"no experiment is called {_quoted(content.get('experiment'))}")
         _check_items([content.get("item")], record, "item")
@@ -106,6 +113,13 @@ def _check_change(item: Any) -> None:
     known = isinstance(item, str) and len(item) < len(str(MAX_CHANGES)) and item.isascii() and item.isdigit()
     if not known:
         raise InvalidMessage(f"no change has the number {_quoted(item)}")
+
+
+def _check_kernels(experiment: str, item: Any, record: Record | None) -> None:
+    known = {kernel.name for compile_ in (record.compiles if record else ()) for kernel in compile_.kernels}
+    names = item.split(",") if isinstance(item, str) and len(item) <= 2 * MAX_NAME_LENGTH else []
+    if len(names) != FUSIONS[experiment] or not known.issuperset(names):
+        raise InvalidMessage(f"the record has no such kernels to {experiment}: {_quoted(item)}")
 
 
 def _check_fields(given: dict[Any, Any], known: set[str]) -> None:

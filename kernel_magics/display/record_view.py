@@ -57,6 +57,9 @@ class Experiments(Protocol):
     def run_changed_code(self, number: int, progress: Callable[[str, float], None]) -> Run:
         """Tries one of `changes`; UsageError says why it is not offered, or why the cell cannot run again."""
 
+    def run_fused(self, name: str, kernels: Sequence[str], progress: Callable[[str, float], None]) -> Run:
+        """Runs the cell again with kernels joined or split; UsageError says why it cannot."""
+
     def run(self, name: str, guard: Guard | None, progress: Callable[[str, float], None]) -> Run:
         """Makes an experiment; `guard` is the one that it leaves out.  UsageError says why it cannot be made."""
 

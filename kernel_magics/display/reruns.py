@@ -9,7 +9,7 @@ from compiler_core.errors import UsageError
 from compiler_core.records import Guard
 from compiler_core.records.plain import to_plain
 from kernel_magics.display import messages
-from kernel_magics.display.messages import CHANGE, EXPERIMENTS, MAX_RUNS, TIMED_FORMS
+from kernel_magics.display.messages import CHANGE, EXPERIMENTS, FUSIONS, MAX_RUNS, TIMED_FORMS
 from kernel_magics.display.page_requests import CellTask, PageRequests
 from kernel_magics.display.record_view import Experiments, Run
 
@@ -63,8 +63,10 @@ class Reruns:
 
     def experiment(self, name: str, item: str) -> None:
         """Makes an experiment and shows its run; see `Explorer.experiment`."""
-        if name not in EXPERIMENTS:
-            raise UsageError(f"no experiment is called {name!r}; the experiments are {', '.join(EXPERIMENTS)}")
+        if name not in EXPERIMENTS and name not in FUSIONS:
+            raise UsageError(
+                f"no experiment is called {name!r}; the experiments are {', '.join((*EXPERIMENTS, *FUSIONS))}"
+            )
         if self._trying is None:
             raise UsageError(_NO_INPUTS)
         self._trying.run([name, item])
@@ -103,6 +105,8 @@ class Reruns:
         assert self._experiments is not None
         if name == CHANGE:
             self.add_run(self._experiments.run_changed_code(int(item), progress))
+        elif name in FUSIONS:
+            self.add_run(self._experiments.run_fused(name, item.split(","), progress))
         else:
             self.add_run(self._experiments.run(name, self._guard(item), progress))
 

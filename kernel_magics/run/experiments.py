@@ -138,6 +138,18 @@ class CellExperiments:
         made = self._run_again(request, label, progress, another_size=name == "size")
         return Run(made, label[0].upper() + label[1:], experiment.pane)
 
+    def run_fused(self, name: str, kernels: Sequence[str], progress: Progress) -> Run:
+        """Runs the cell again with two of its kernels joined (``join``) or one of them split (``split``), and times the
+        kernels of both runs; UsageError says why it cannot."""
+        from compiler_core.api.steer.what_if import fusion_rules, notes_of_rules
+
+        join = [(kernels[0], kernels[1])] if name == "join" else []
+        rules = fusion_rules(self._record, kernels if name == "split" else (), join)
+        label = f"{' and '.join(kernels)} {'joined' if name == 'join' else 'split'}"
+        run = self.run_changed(label, progress, passes=(*self._request.passes, *rules))
+        self.time_kernels(run.record, notes_of_rules(run.record, rules))
+        return run
+
     def run_changed(self, label: str, progress: Progress, marks: Sequence[tuple[str, int]] = (), **changes: Any) -> Run:
         """Runs the cell again with other options; UsageError says why it cannot.
 

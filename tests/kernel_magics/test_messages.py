@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compiler_core.errors import UsageError
-from compiler_core.records import Artifact, Guard, Record
+from compiler_core.records import Artifact, Guard, Kernel, Record
 from compiler_core.records.differences import SourceEdit
 from kernel_magics.display.explorer import Explorer
 from kernel_magics.display.messages import MAX_ITEMS, MAX_NAME_LENGTH, MAX_PANES, PANES, MessageWarning
@@ -116,6 +116,10 @@ class Tried:
         self.asked.append((f"change {number}", None))
         return Run(Record(), "changed", "engines")
 
+    def run_fused(self, name: str, kernels: object, progress: object) -> Run:
+        self.asked.append((f"{name} {kernels}", None))
+        return Run(Record(), name, "engines")
+
     def run_changed(self, label: str, progress: object, marks: object = (), **changes: object) -> Run:
         raise AssertionError("the page does not ask for this")
 
@@ -142,6 +146,16 @@ def test_experiments_are_made_and_their_runs_stay(explorer: Explorer) -> None:
     receive(explorer, custom(type="try", experiment="change", item="0"))
     assert (tried.asked[-1], explorer.experiments["runs"][-1]) == (("change 0", None), "changed")
     assert explorer.changes() == ["cell.py:1: a change\n- y = x.cos()\n+ y = x.sin()"]
+    receive(explorer, custom(type="run", run=0))
+    own.compiles[0].kernels += [Kernel(name, name, "cpp", "forward", None, None, None) for name in ("k0", "k1")]
+    receive(explorer, custom(type="try", experiment="join", item="k0,k1"))
+    receive(explorer, custom(type="run", run=0))
+    receive(explorer, custom(type="try", experiment="split", item="k0"))
+    assert tried.asked[-2:] == [("join ['k0', 'k1']", None), ("split ['k0']", None)]
+    receive(explorer, custom(type="run", run=0))
+    for experiment, kernels in (("join", "k0"), ("split", "k0,k1"), ("split", "rm"), ("split", 1)):
+        with pytest.warns(MessageWarning, match=f"no such kernels to {experiment}"):
+            receive(explorer, custom(type="try", experiment=experiment, item=kernels))
     for number in ("-1", "", "1e3", "99999", None):
         with pytest.warns(MessageWarning, match="no change has the number"):
             receive(explorer, custom(type="try", experiment="change", item=number))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -27,6 +28,7 @@ def long(x):
 CELLS = {
     "load": LOAD.strip(),
     "fine": "%%compile\nx.cos() + 1",
+    "kernels": "%%compile\nz = torch.ones(40).exp().sin().tanh()[:, None] * torch.ones(40, 500)",
     "option": "%%compile --backnd cpp\nx",
     "backend": "%%compile --backend nonsense\nx",
     "syntax": "%%compile\nx = = 1",
@@ -65,6 +67,36 @@ def test_edit_makes_a_cell_that_tries_the_text(notebook: Notebook, screenshot: S
     expect(printed).to_be_visible(timeout=RUN_MS)
     screenshot(page, "edit")
     assert notebook.python("kernel_magics.run.edits.revert(None)").startswith("Nothing is edited")
+
+
+def test_kernels_are_joined_and_split_by_dragging(notebook: Notebook, screenshot: Screenshot) -> None:
+    page, mouse = notebook.page, notebook.page.mouse
+    notebook.run("kernels")
+    explorer = notebook.explorer("kernels")
+    pane = explorer.show(0, "fusion")
+    row = pane.locator("tr", has=page.get_by_role("button", name="Choose forward_1"))
+    pane.get_by_role("button", name="Choose forward_0").hover()
+    mouse.down()
+    row.scroll_into_view_if_needed()
+    box = row.bounding_box()
+    assert box is not None
+    mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
+    expect(row).to_have_class(re.compile("drop"))
+    screenshot(page, "drag")
+    mouse.up()
+    runs = explorer.root.get_by_role("group", name="Runs")
+    expect(runs).to_contain_text("forward_0 and forward_1 joined", timeout=RUN_MS)
+    notebook.await_python("[len(c.kernels) for c in kernel_magics.last().record.compiles]", [1])
+    two_runs = explorer.root.locator(".pane", has_text="kernel microseconds")
+    expect(two_runs).to_be_visible()
+    screenshot(page, "joined")
+    pane = explorer.show(0, "fusion")
+    pane.get_by_role("button", name="Choose forward_0").focus()  # by the keyboard
+    page.keyboard.press("Enter")
+    expect(pane.get_by_role("status")).to_contain_text("forward_0: choose another kernel")
+    pane.get_by_role("button", name="Drop a kernel here to split it").focus()
+    page.keyboard.press("Enter")
+    expect(runs).to_contain_text("forward_0 split", timeout=RUN_MS)
 
 
 def test_a_wrong_option_is_named(notebook: Notebook) -> None:

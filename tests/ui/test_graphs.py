@@ -252,6 +252,14 @@ def test_side_by_side_the_cut_and_other_budgets(
     page.wait_for_timeout(300)
     assert pixels(drawing) != before
     screenshot(page, f"graph_cut_{theme}")
+    explorer.pane(0).get_by_role("button", name="Plans").click()
+    figures = explorer.pane(0).locator(".plans figure")
+    expect(figures.nth(0)).to_contain_text("save everything")
+    expect(figures.nth(3)).to_contain_text(re.compile(r"budget 0\.\d.*computed again"))
+    expect(figures.locator("svg")).to_have_count(figures.count())
+    expect(figures.nth(2).locator("svg .saved")).not_to_have_count(0)
+    explorer.pane(0).get_by_role("button", name="Plans").scroll_into_view_if_needed()
+    screenshot(page, f"plans_{theme}")
 
 
 def test_fusion_shows_avoided_traffic_and_refusals(

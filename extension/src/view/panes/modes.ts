@@ -7,6 +7,7 @@ import type { Content } from "../model/content";
 import type { Artifact, Comparison, Compile, Graph, Partition, Timings } from "../model/record/record";
 import type { State } from "../model/state";
 import { ExpansionsTable } from "./autograd/expansions_table";
+import { PartitionPlans } from "./autograd/partition_plans";
 import { PartitionTable } from "./autograd/partition_table";
 import { FramesTable } from "./capture/frames_table";
 import { GuardsTable } from "./capture/guards_table";
@@ -106,6 +107,18 @@ export const partition = tableMode(
   (compile) => compile.partition,
   (state, compile) => new PartitionTable(state, compile.partition as Partition),
 );
+
+/** Ways to divide the joint graph, drawn beside one another. */
+export const plans: Mode = {
+  name: "Plans",
+  showsArtifact: false,
+  isAvailable: ({ compile }) => Boolean(compile?.partition && jointOf(compile)),
+  create: (state) => new PartitionPlans(state, state.compile as Compile, jointOf(state.compile as Compile) as Artifact),
+};
+
+function jointOf({ artifacts }: Compile): Artifact | undefined {
+  return artifacts.find(({ name, graph }) => name === "joint" && graph);
+}
 
 export const fusion = tableMode(
   (compile) => compile.fusions.length || compile.refusals.length,

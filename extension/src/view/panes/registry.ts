@@ -102,7 +102,7 @@ export const PANES: PaneKind[] = [
     name: "partition",
     title: "Partition",
     group: "More graphs",
-    modes: [modes.partition],
+    modes: [modes.partition, modes.plans],
     empty: () => "Nothing was partitioned: without a backward there is nothing to save for it.",
   },
   {

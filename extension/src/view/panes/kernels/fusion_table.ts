@@ -8,10 +8,12 @@ import { appendTo, keyOf } from "../../model/analysis/links";
 import type { Compile, Fusion, FusionRefusal, ItemId, Kernel } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell } from "../linked_content";
+import { FusionGrips } from "./fusion_grips";
 
 export class FusionTable extends LinkedContent {
   private readonly kernels: Map<string, Kernel>;
   private readonly nodes = new Map<string, ItemId[]>();
+  private readonly grips: FusionGrips | null;
 
   constructor(
     state: State,
@@ -23,8 +25,11 @@ export class FusionTable extends LinkedContent {
       this.nodes.set(key, nodes);
       if (kernel !== null) this.nodes.set(kernel, nodes);
     }
+    this.grips = FusionGrips.of(state);
     this.element.append(h("p", { class: "lead" }, this.lead()));
-    if (compile.fusions.length) this.element.append(this.groups());
+    const rows = [...this.groups(), ...this.single()];
+    if (rows.length) this.element.append(this.table(["Kernel", "Traffic avoided", "Kind", "Nodes"], rows));
+    if (rows.length && this.grips) this.element.append(this.grips.element);
     if (compile.refusals.length) this.element.append(h("h3", {}, "Not fused"), ...this.refusals());
     this.highlight();
   }
@@ -38,13 +43,31 @@ export class FusionTable extends LinkedContent {
   }
 
   /** The fused kernels, those that avoid most traffic first. */
-  private groups(): HTMLElement {
+  private groups(): HTMLTableRowElement[] {
     const most = Math.max(1, ...this.compile.fusions.map((fusion) => fusion.bytes_saved ?? 0));
     const sorted = [...this.compile.fusions].sort((a, b) => (b.bytes_saved ?? 0) - (a.bytes_saved ?? 0));
-    return this.table(
-      ["Kernel", "Traffic avoided", "Kind", "Nodes"],
-      sorted.map((fusion) => this.group(fusion, most)),
-    );
+    return sorted.map((fusion) => this.group(fusion, most));
+  }
+
+  /** The kernels of ours that nothing was fused into, which may be joined with others. */
+  private single(): HTMLTableRowElement[] {
+    const fused = new Set(this.compile.fusions.map(({ kernel }) => kernel));
+    const others = this.compile.kernels.filter(({ name, language }) => language !== "extern" && !fused.has(name));
+    return this.grips ? others.map((kernel) => this.singleRow(kernel)) : [];
+  }
+
+  private singleRow({ name, graph, item }: Kernel): HTMLTableRowElement {
+    const made = `${this.compile.id}:${graph}.loops#${name}`;
+    const nodes = this.compile.edges.filter((edge) => edge.made === made).flatMap(({ sources }) => sources);
+    const own = nodes.filter((node) => node.startsWith(`${this.compile.id}:${graph}#`));
+    const row = h("tr", {});
+    row.append(...cells(this.nameCell(name, row), "", "not fused", code(own.map(keyOf).join(", "))));
+    return this.linkTo(row, [...own, item]);
+  }
+
+  private nameCell(name: string, row: HTMLElement): HTMLTableCellElement {
+    const grip = this.grips?.grip(name, row);
+    return shortCell(h("span", {}, grip, code(name)));
   }
 
   private group(fusion: Fusion, most: number): HTMLTableRowElement {
@@ -57,9 +80,10 @@ export class FusionTable extends LinkedContent {
       h("span", { class: "track" }, bar),
       saved === null ? "" : bytes(saved),
     );
-    const name = code(kernel?.name ?? fusion.kernel ?? fusion.key);
     const nodes = code(fusion.nodes.map(keyOf).join(", "));
-    const row = h("tr", {}, ...cells(shortCell(name), shortCell(traffic), fusion.kind, nodes));
+    const row = h("tr", {});
+    const name = kernel ? this.nameCell(kernel.name, row) : shortCell(code(fusion.kernel ?? fusion.key));
+    row.append(...cells(name, shortCell(traffic), fusion.kind, nodes));
     return this.linkTo(row, [...fusion.nodes, kernel?.item ?? null]);
   }
 

@@ -1,0 +1,119 @@
+/**
+ * Splits and joins kernels: their grips are dragged onto one another, or onto the place below the table; with the
+ * keyboard, or by clicks, one grip is chosen and then another. The cell runs again, and the kernels of both runs are timed.
+ */
+
+import { h } from "../../dom/elements";
+import type { State } from "../../model/state";
+import { experimentsOf } from "../../model/widget_model";
+
+const MOVED = 4; // pixels; less is a click
+
+export class FusionGrips {
+  readonly element: HTMLElement;
+  private readonly rows = new Map<string, HTMLElement>();
+  private readonly grips = new Map<string, HTMLButtonElement>();
+  private readonly splitPlace: HTMLButtonElement;
+  private readonly status = h("span", { role: "status" });
+  private chosen: string | null = null;
+
+  private constructor(private readonly state: State) {
+    this.splitPlace = h("button", { class: "split-place", disabled: true }, "Drop a kernel here to split it");
+    this.splitPlace.onclick = () => this.chosen && this.send("split", this.chosen);
+    this.element = h("p", { class: "fusion-grips" }, this.splitPlace, this.status);
+  }
+
+  /** Returns the grips for a table of kernels; null if the cell cannot run again with other fusions. */
+  static of(state: State): FusionGrips | null {
+    return state.record.engine === "core" && experimentsOf(state.model) ? new FusionGrips(state) : null;
+  }
+
+  /** Creates the grip of a kernel, whose row in the table is a place to drop another one. */
+  grip(kernel: string, row: HTMLElement): HTMLElement {
+    const title = `Drag ${kernel} onto another kernel to join both, or to the place below to split it`;
+    const grip = h("button", { class: "grip", title, "aria-label": `Choose ${kernel}`, "aria-pressed": "false" }, "⠿");
+    this.rows.set(kernel, row);
+    this.grips.set(kernel, grip);
+    grip.onclick = (event) => {
+      event.stopPropagation(); // the row pins its nodes
+      if (event.detail === 0 || !this.wasDragged) this.choose(kernel);
+    };
+    grip.onkeydown = (event) => {
+      event.stopPropagation();
+      if (event.key === "Escape") this.release();
+    };
+    grip.onpointerdown = (event) => this.drag(grip, kernel, event);
+    return grip;
+  }
+
+  private wasDragged = false;
+
+  /** Chooses a kernel; the second one is joined with the first. */
+  private choose(kernel: string): void {
+    if (this.chosen === null) this.pick(kernel);
+    else if (this.chosen === kernel) this.release();
+    else this.send("join", `${this.chosen},${kernel}`);
+  }
+
+  private pick(kernel: string): void {
+    this.chosen = kernel;
+    for (const [name, grip] of this.grips) grip.setAttribute("aria-pressed", String(name === kernel));
+    this.splitPlace.disabled = false;
+    this.status.textContent = `${kernel}: choose another kernel to join it with, or split it.`;
+  }
+
+  private release(): void {
+    this.chosen = null;
+    for (const grip of this.grips.values()) grip.setAttribute("aria-pressed", "false");
+    this.splitPlace.disabled = true;
+    this.status.textContent = "";
+    this.mark(null);
+  }
+
+  private drag(grip: HTMLElement, kernel: string, down: PointerEvent): void {
+    if (down.button !== 0) return;
+    this.wasDragged = false;
+    grip.setPointerCapture(down.pointerId);
+    const move = (event: PointerEvent) => {
+      if (!this.wasDragged && Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) < MOVED) return;
+      if (!this.wasDragged) this.pick(kernel);
+      this.wasDragged = true;
+      this.mark(this.placeAt(event));
+    };
+    const end = (event: PointerEvent) => {
+      grip.removeEventListener("pointermove", move);
+      if (!this.wasDragged) return; // a click
+      const place = event.type === "pointerup" ? this.placeAt(event) : null;
+      this.release();
+      if (place === this.splitPlace) this.send("split", kernel);
+      else if (place) this.send("join", `${kernel},${this.kernelOf(place)}`);
+    };
+    grip.addEventListener("pointermove", move);
+    grip.addEventListener("pointerup", end, { once: true });
+    grip.addEventListener("pointercancel", end, { once: true });
+  }
+
+  /** Returns the row or the place to split under the pointer, unless it is the row of the dragged kernel. */
+  private placeAt(event: PointerEvent): HTMLElement | null {
+    const root = this.element.getRootNode() as Document | ShadowRoot;
+    const under = root.elementFromPoint(event.clientX, event.clientY);
+    if (under && this.splitPlace.contains(under)) return this.splitPlace;
+    const found = [...this.rows].find(([name, row]) => name !== this.chosen && row.contains(under));
+    return found ? found[1] : null;
+  }
+
+  private kernelOf(row: HTMLElement): string {
+    return [...this.rows].find(([, each]) => each === row)?.[0] ?? "";
+  }
+
+  private mark(place: HTMLElement | null): void {
+    for (const each of [...this.rows.values(), this.splitPlace]) each.classList.toggle("drop", each === place);
+  }
+
+  private send(experiment: "join" | "split", item: string): void {
+    this.release();
+    this.state.model.send({ type: "try", experiment, item });
+    const words = experiment === "join" ? `with ${item.replace(",", " and ")} joined` : `with ${item} split`;
+    this.status.textContent = `The cell runs again ${words} ...`;
+  }
+}
