@@ -49,12 +49,14 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     from kernel_magics.cell import awaiting
     from kernel_magics.display import outputs
     from kernel_magics.display.record_view import print_line
+    from kernel_magics.display.storage import shown_records
     from kernel_magics.magics import CutawayMagics
     from kernel_magics.startup import version_trial, warmup
 
     shell.register_magics(CutawayMagics)
     awaiting.install(shell)
     outputs.install(shell)
+    shown_records.install(shell)
     if shell.Completer is not None and completion.complete not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(completion.complete)
     if line := version_trial.version_notice():
@@ -67,6 +69,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     from kernel_magics import completion
     from kernel_magics.cell import awaiting
     from kernel_magics.display import outputs
+    from kernel_magics.display.storage import shown_records
     from kernel_magics.magics import CutawayMagics
     from kernel_magics.startup import warmup
 
@@ -79,6 +82,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
         shell.Completer.custom_matchers.remove(completion.complete)
     awaiting.remove(shell)
     outputs.remove(shell)
+    shown_records.remove(shell)
     warmup.stop(shell)
 
 

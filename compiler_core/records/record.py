@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from compiler_core.records import limits, rules
 from compiler_core.records.artifacts import (
@@ -46,6 +46,7 @@ from compiler_core.records.problems import Problem, find_problems, needing_actio
 from compiler_core.records.ranks.collectives import Collective
 from compiler_core.records.seen.seen_frames import SeenFrame
 from compiler_core.records.steps import Replay, Steps
+from compiler_core.records.stored.large_fields import LARGE_FIELDS, FreedFields, read_field
 from compiler_core.records.timings.parts import EagerTime, GraphTime, LineTime
 from compiler_core.records.timings.timings import Timings
 from compiler_core.records.timings.verdict import Verdict, verdict
@@ -98,6 +99,27 @@ class Compile:
     _record: Record | None = field(default=None, repr=False, compare=False)
     _ids: set[ArtifactId] = field(default_factory=set, repr=False, compare=False)
     """Ids of `artifacts`; out of date if the lengths differ."""
+    _freed: FreedFields | None = field(default=None, repr=False, compare=False)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return read_field(self, name)
+
+    def free(self, freed: FreedFields) -> None:
+        """Frees the large fields; `freed` reads them again when one is used."""
+        self._freed, self._ids = freed, self._artifact_ids()
+        for name in LARGE_FIELDS:
+            delattr(self, name)
+
+    def has_artifact(self, id: ArtifactId) -> bool:
+        """Whether one of its texts has this id; known also while they are stored elsewhere."""
+        return id in (self._ids if self._freed and self._freed.read else self._artifact_ids())
+
+    def _artifact_ids(self) -> set[ArtifactId]:
+        if len(self._ids) != len(self.artifacts):
+            self._ids = {a.id for a in self.artifacts}
+        return self._ids
 
     def artifact(
         self,
@@ -110,9 +132,7 @@ class Compile:
     ) -> Artifact:
         """Adds a text with the id ``"<compile id>:<name>"``; ValueError if the compile has that name already."""
         artifact = Artifact(f"{self.id}:{name}", pane, name, language, text, list(spans), graph)
-        if len(self._ids) != len(self.artifacts):
-            self._ids = {a.id for a in self.artifacts}
-        if artifact.id in self._ids:
+        if artifact.id in self._artifact_ids():
             raise ValueError(f"compile {self.id} already has an artifact named {name!r}")
         self._ids.add(artifact.id)
         self.artifacts.append(artifact)
@@ -261,6 +281,7 @@ class Record:
     _by_name: dict[str, Artifact] = field(default_factory=dict, repr=False, compare=False)
     """`sources` by file name; out of date if the lengths differ."""
     _frames_left_out: int = field(default=0, repr=False, compare=False)
+    _freed: FreedFields | None = field(default=None, repr=False, compare=False)
 
     def clock(self) -> int:
         """Returns the nanoseconds since this record was opened."""
@@ -310,6 +331,10 @@ class Record:
     def artifacts(self) -> list[Artifact]:
         """All texts: the sources, then those of each compile."""
         return self.sources + [a for c in self.compiles for a in c.artifacts]
+
+    def has_artifact(self, id: ArtifactId) -> bool:
+        """Whether a source or a text of a compile has this id."""
+        return any(each.id == id for each in self.sources) or any(each.has_artifact(id) for each in self.compiles)
 
     def find_problems(self) -> None:
         """Fills `problems` and `verdict` from everything that the record has so far."""

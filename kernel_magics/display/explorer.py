@@ -14,14 +14,13 @@ from compiler_core.records import Compile, Event, Record, View
 from kernel_magics.display import messages, outputs
 from kernel_magics.display.assets import asset
 from kernel_magics.display.messages import MAX_PANES, PANES
-from kernel_magics.display.packing import pack, packed_size
+from kernel_magics.display.packing import MAX_OUTPUT, pack, packed_size
 from kernel_magics.display.progress import MessageRate, PartialRecord, Progress
 from kernel_magics.display.record_view import RecordView
 from kernel_magics.display.reruns import Reruns
+from kernel_magics.display.storage import shown_records
 
 MIME = "application/vnd.cutaway.record+json"
-MAX_OUTPUT = 32 * 2**20
-"""The characters of a packed record that an output contains at most: editors load a notebook as a whole."""
 
 
 class Explorer(anywidget.AnyWidget):
@@ -38,7 +37,7 @@ class Explorer(anywidget.AnyWidget):
 
     record: Record | None = traitlets.Instance(Record, allow_none=True).tag(  # type: ignore[assignment]
         sync=True,
-        to_json=lambda record, widget: (widget._packed or pack(record)) if record else None,
+        to_json=lambda record, widget: (widget._packed or shown_records.packed(record)) if record else None,
         from_json=lambda _, widget: widget.record,
     )
     progress = traitlets.Dict().tag(sync=True)
@@ -74,6 +73,11 @@ class Explorer(anywidget.AnyWidget):
         self.comm.on_close(lambda _: self.close())
         self.on_msg(_close_if_removed)
         outputs.add_open(self)
+
+    @traitlets.observe("record")
+    def _note_shown(self, change: Any) -> None:
+        if change["new"] is not None:
+            shown_records.add(change["new"])
 
     def close(self) -> None:
         """Closes the widget, and the widget of its layout, which ipywidgets would keep."""
@@ -187,13 +191,15 @@ class Explorer(anywidget.AnyWidget):
 
         The update makes the saved notebook have the record's other MIME types beside the widget.
         """
-        self._packed = pack(record)
+        compiles = shown_records.ended_compiles(record)
+        self._packed = packed = pack(record)
         try:
             self.record, self.partial, self._followed = record, {}, None
             self.display_handle = handle
             handle.update(self)
         finally:
             self._packed = None
+        shown_records.free(record, compiles, packed)
 
     def refresh(self) -> None:
         """Sends the record again, after something was added to it, and updates the output that shows it."""

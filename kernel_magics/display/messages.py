@@ -151,9 +151,9 @@ def _check_panes(shown: Any) -> None:
 
 
 def _check_items(items: Any, record: Record | None, name: str = "selection") -> None:
-    artifacts = {a.id for a in record.artifacts} if record else set()
     for item in _check_strings(name, items, MAX_ITEMS):
-        if item.partition("#")[0] not in artifacts and not (name == "item" and item == ""):
+        is_known = record is not None and record.has_artifact(item.partition("#")[0])
+        if not is_known and not (name == "item" and item == ""):
             raise InvalidMessage(f"the record has no item {_quoted(item)}")
 
 

@@ -21,6 +21,8 @@ ENCODING = "gzip+base64"
 BY_COMPILE = "gzip+base64 by compile"
 MANY_COMPILES = 30
 """From this number of compiles on, a record is packed in parts."""
+MAX_OUTPUT = 32 * 2**20
+"""The characters of a packed record that an output contains at most: editors load a notebook as a whole."""
 DETAILS = frozenset({"artifacts", "guards", "edges", "partition", "expansions"})
 """The fields of a compile that are in its own part; the index has the others."""
 _MAX_BYTES = 4 * limits.JSON

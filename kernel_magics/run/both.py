@@ -11,6 +11,7 @@ from compiler_core.records import Record
 from compiler_core.records.compare import compare
 from kernel_magics.cell.parse import Program
 from kernel_magics.display.record_view import EngineComparison, RecordView, print_line
+from kernel_magics.display.storage import shown_records
 from kernel_magics.run import outside_effects
 from kernel_magics.run.core import run, save_if_requested
 from kernel_magics.run.request import Request, request_for
@@ -73,6 +74,7 @@ def run_both(shell: Any, program: Program, request: Request, title: str, view: R
         if is_random:
             found.values = {name: f"{how} ({RANDOM_NOTE})" for name, how in found.values.items()}
         view.both = EngineComparison(records, found)
+        shown_records.add(second.record)  # by name in the comparison
         # the explorer has the whole table
         print_line(str(found) if view.explorer is None else found.brief())
         view.refresh()

@@ -1,0 +1,97 @@
+"""Frees the large fields of records that an explorer shows; who uses such a record reads them again.
+
+A record that was shown is mostly looked at in the page, which has its own copy.
+"""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from compiler_core.records import Compile, Record
+from compiler_core.records.stored.large_fields import FreedFields, freed_fields
+from kernel_magics.display.packing import MAX_OUTPUT, pack, packed_size, unpack
+from kernel_magics.display.storage.session_file import SessionFile
+
+_file = SessionFile()
+_shown: dict[int, weakref.ref[Record]] = {}
+"""The records that explorers show or have shown, by id; the one shown last is the last."""
+
+
+class StoredRecord:
+    """A packed record in the session's file, which is deleted there when nobody has this object any more."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        weakref.finalize(self, _file.delete, number).atexit = False
+
+    def packed(self) -> dict[str, Any]:
+        """Returns the packed record."""
+        found: dict[str, Any] = json.loads(_file.read(self._number))
+        return found
+
+    def __call__(self) -> Record:
+        """Returns the record."""
+        return unpack(self.packed())
+
+
+def install(shell: Any) -> None:
+    """Registers the callback that frees records at the end of a cell."""
+    shell.events.register("post_run_cell", on_cell_end)
+
+
+def remove(shell: Any) -> None:
+    """Removes the callback of `install`."""
+    if on_cell_end in shell.events.callbacks["post_run_cell"]:
+        shell.events.unregister("post_run_cell", on_cell_end)
+
+
+def packed(record: Record) -> dict[str, Any]:
+    """Returns the packed record: as it was shown if it is in the session's file, else as it is now."""
+    freed = freed_fields(record)
+    return freed.read.packed() if freed and isinstance(freed.read, StoredRecord) else pack(record)
+
+
+def add(record: Record) -> None:
+    """Notes that a record is shown."""
+    key = id(record)
+    _shown.pop(key, None)
+    _shown[key] = weakref.ref(record, lambda _: _shown.pop(key, None))
+
+
+def free(record: Record, compiles: Sequence[Compile], packed: dict[str, Any]) -> None:
+    """Writes a packed record to the session's file, and frees the large fields of its compiles.
+
+    They stay in memory if it cannot be written, or is larger than what outputs contain.
+
+    Args:
+        record: the record.
+        compiles: its compiles that had ended when it was packed.
+        packed: the packed record.
+    """
+    number = _file.write(json.dumps(packed)) if packed_size(packed) <= MAX_OUTPUT else None
+    if number is None:
+        _shown.pop(id(record), None)
+    elif freed_fields(record) is None:
+        FreedFields(record, compiles, StoredRecord(number))
+
+
+def free_again(record: Record) -> None:
+    """Packs a record as it is now, and frees it."""
+    compiles = ended_compiles(record)
+    free(record, compiles, pack(record))
+
+
+def on_cell_end(_: Any) -> None:
+    """Frees the records that were shown and have been used since, except the one shown last."""
+    for reference in list(_shown.values())[:-1]:
+        record = reference()
+        if record is not None and freed_fields(record) is None:
+            free_again(record)
+
+
+def ended_compiles(record: Record) -> list[Compile]:
+    """Returns the compiles whose large fields do not change any more unless somebody adds to them."""
+    return [each for each in record.compiles if each.outcome != "running"]
