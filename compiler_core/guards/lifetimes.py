@@ -45,8 +45,8 @@ _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # CPython's Py_TPFLAGS_HEAPTYPE an
 class WeakBox(Box):
     """A `Box` that refers to its object weakly."""
 
-    def __init__(self, obj: Any) -> None:
-        self.__dict__.update(ref=weakref.ref(obj), _address=id(obj), _name=obj.__qualname__)
+    def __init__(self, obj: Any, name: str = "") -> None:
+        self.__dict__.update(ref=weakref.ref(obj), _address=id(obj), _name=name or obj.__qualname__)
 
     ref: weakref.ref[Any]
     _address: int

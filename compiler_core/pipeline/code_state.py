@@ -39,6 +39,8 @@ class InstalledCode:
     manager: Any
     refers_to: tuple[weakref.ref[Any], ...] = ()
     """Objects that the code refers to weakly; the compile is dropped when one of them dies."""
+    is_plain: bool = False
+    """Whether the frame could not be captured: its own code runs while the guards hold."""
 
 
 @dataclass
@@ -58,6 +60,11 @@ class CodeState:
     """
 
     @property
+    def plain_count(self) -> int:
+        """The number of compiles that could not capture the frame, each for another module."""
+        return len({entry.id for entry in self.entries if entry.is_plain})
+
+    @property
     def compile_count(self) -> int:
         """The number of compiles that counts towards the recompile limit."""
-        return len({entry.id for entry in self.entries} | self.expired)
+        return len({entry.id for entry in self.entries if not entry.is_plain} | self.expired)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import types
 import weakref
@@ -33,6 +34,7 @@ from compiler_core.hook.skip_rules import (
 from compiler_core.pipeline import frame_watch
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
 from compiler_core.pipeline.frame import FrameCompile
+from compiler_core.pipeline.plain_frames import plain_entry
 from compiler_core.records import Compile, Recompile, Record, Stage
 from compiler_core.support import interrupts, torch_state
 from compiler_core.support.fork_locks import replace_after_fork
@@ -80,7 +82,7 @@ class Region:
     def installed(self) -> list[InstalledCode]:
         """Returns the compiles of the root function that are in use."""
         state = self.states.get(CodeKey(self.root))
-        found = [e for e in state.entries if cache_entries.has_entry(e.manager)] if state else []
+        found = [e for e in state.entries if not e.is_plain and cache_entries.has_entry(e.manager)] if state else []
         return list({e.id: e for e in found}.values())
 
     def replace_root(self, code: types.CodeType) -> None:
@@ -105,11 +107,11 @@ class Region:
 
     def make_dropper(self, state: CodeState, compile_id: str) -> Callable[[Any], None]:
         """Returns a function that drops a compile; it is called when an object that the compile refers to dies."""
-        state_ref, hook_ref = weakref.ref(state), weakref.ref(self.hook)
+        state_ref, hook_ref, is_finalizing = weakref.ref(state), weakref.ref(self.hook), sys.is_finalizing
 
         def drop(_: Any) -> None:
             state = state_ref()
-            if state is not None:
+            if state is not None and not is_finalizing():  # when Python ends, globals are gone
                 _drop_compile(state, compile_id, hook_ref())
 
         return drop
@@ -162,7 +164,8 @@ class Region:
             return self._find_or_compile(state, info)
         except BaseException as error:
             begun = state.frame.compiles[before:]
-            decision = self._outcome_of_error(state, begun[-1] if begun else state.record.compile(state.frame), error)
+            compile_ = begun[-1] if begun else state.record.compile(state.frame)
+            decision = self._outcome_of_error(state, info, compile_, error)
             if decision is None:
                 raise
             return decision
@@ -178,7 +181,7 @@ class Region:
             return self._limit_reached(state)
         if self._resume_depths.get(CodeKey(info.code), 0) > MAX_RESUMES:
             state.frame.skipped = f"more than {MAX_RESUMES} graph breaks in a row: the rest runs as plain Python"
-            return self.run_eagerly(state)
+            return self._run_code_plain(state)
         compile_ = state.record.compile(state.frame)
         compile_.cause = _recompile_cause(state.entries, scope)
         try:
@@ -186,7 +189,7 @@ class Region:
         finally:
             link_guards(compile_)
 
-    def _outcome_of_error(self, state: CodeState, compile_: Compile, error: BaseException) -> Any:
+    def _outcome_of_error(self, state: CodeState, info: FrameInfo, compile_: Compile, error: BaseException) -> Any:
         """Records that a compile ended with `error`, and returns the decision that the frame runs as plain Python.
 
         Returns None if the error is to be raised: it is the user's own, or the options ask for it.  It is not raised
@@ -197,15 +200,13 @@ class Region:
             compile_.reason = "the call stack is too deep for the compiler's calls: this call runs as plain Python"
             return None
         if isinstance(error, Unsupported):  # generating code found a value that cannot be rebuilt
-            compile_.outcome, compile_.reason = "skipped", f"{error}: the frame runs as plain Python"
-            state.frame.skipped = compile_.reason
-            return self.run_eagerly(state)
+            return self.skip_frame(state, info, compile_, f"{error}: the frame runs as plain Python")
         compile_.outcome, compile_.reason = "failed", str(error) or type(error).__name__
         if isinstance(error, (UsageError, StrictError, CompileWarning)) or not isinstance(error, Exception):
             return None
         compile_.reason = f"{type(error).__name__}: {error}"
         report_failure(compile_, _failed_stage(compile_), error, strict=self.options.strict)
-        return self.run_eagerly(state)
+        return self._run_plain(state, info, compile_)
 
     def _reinstall(self, state: CodeState, scope: Scope) -> Any:
         """Installs compiled code again if its guards hold for this frame.
@@ -298,7 +299,24 @@ class Region:
             state.record.notes.append(note)
         return frame_hook.run_only_compiled()
 
-    def run_eagerly(self, state: CodeState) -> Any:
+    def skip_frame(self, state: CodeState, info: FrameInfo, compile_: Compile, reason: str) -> Any:
+        """Decides that a frame that cannot be captured runs as plain Python from now on."""
+        compile_.outcome, compile_.reason = "skipped", reason
+        if all(each.outcome != "compiled" for each in state.frame.compiles):
+            state.frame.skipped = reason
+        return self._run_plain(state, info, compile_)
+
+    def _run_plain(self, state: CodeState, info: FrameInfo, compile_: Compile) -> Any:
+        """Decides that calls like that of this frame run as plain Python, as `plain_frames` says."""
+        entry = plain_entry(info, compile_.id, self.make_dropper(state, compile_.id))
+        if entry is None:
+            return self._run_code_plain(state)
+        if state.plain_count >= self.options.recompile_limit:
+            return frame_hook.run_only_compiled()
+        state.entries.append(entry)
+        return frame_hook.run_code(entry.replacement, entry.manager, entry.id)
+
+    def _run_code_plain(self, state: CodeState) -> Any:
         """Decides that a code object runs as plain Python from now on."""
         state.runs_eagerly = True
         return frame_hook.skip_code()
@@ -313,7 +331,8 @@ def _drop_compile(state: CodeState, compile_id: str, hook: frame_hook.FrameHook 
     """Frees what a compile holds.  Takes no lock, because it may be called wherever Python frees objects."""
     dropped = [entry for entry in state.entries if entry.id == compile_id]
     state.entries = [entry for entry in state.entries if entry.id != compile_id]
-    state.expired.add(compile_id)
+    if not all(entry.is_plain for entry in dropped):
+        state.expired.add(compile_id)
     for entry in dropped:
         cache_entries.invalidate(entry.code, entry.manager)
         if hook is not None:
@@ -359,7 +378,7 @@ def _first_line(code: types.CodeType) -> int:
 
 def _recompile_cause(installed: list[InstalledCode], scope: Scope) -> Recompile | None:
     """Returns the guard of the latest compile that does not hold for this call."""
-    for entry in reversed(installed):
+    for entry in reversed([each for each in installed if not each.is_plain]):
         failure = first_failure(entry.guards, scope)
         if failure is not None:
             guard, (expected, got) = failure

@@ -278,7 +278,7 @@ class FrameCompile:
         self.state.entries.append(
             InstalledCode(self.compile.id, self.info.code, code, bool(self.compile.breaks), guards, manager, refers_to)
         )
-        self.compile.outcome = "compiled"
+        self.compile.outcome, self.state.frame.skipped = "compiled", ""
         if self.info.code is self.region.root and not self.compile.breaks:
             direct = with_held_tensors(tree.held_tensors) if tree.held_tensors else code
             self.region.hook.set_direct_call(direct, self.info.f_globals, manager)
@@ -288,10 +288,8 @@ class FrameCompile:
         break_ = captured.break_
         assert break_ is not None
         where = "inside a loop" if break_.in_loop else "where the frame begins"
-        self.compile.outcome = "skipped"
-        self.compile.reason = f"{break_.reason.kind} {where}: the frame runs as plain Python"
-        self.state.frame.skipped = self.compile.reason
-        return self.region.run_eagerly(self.state)
+        reason = f"{break_.reason.kind} {where}: the frame runs as plain Python"
+        return self.region.skip_frame(self.state, self.info, self.compile, reason)
 
     # ------------------------------------------------------------ the record
 

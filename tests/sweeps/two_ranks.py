@@ -28,7 +28,7 @@ import compiler_core
 from tests.api.rank_programs import PROGRAMS
 
 WIDTH, BATCH, STEPS = 256, 32, 5
-TIMED_STEPS = 30
+TIMED_STEPS = 60
 TOLERANCE = 2e-4
 """Of losses, relative: gradients of one batch are summed in another order by other kernels."""
 
@@ -82,10 +82,18 @@ def _print(text: str) -> None:
 
 def _compare_training(kind: str, device: torch.device) -> list[str]:
     """Trains by each engine, prints the times of a step, and returns what is wrong."""
-    losses, times = {}, {}
-    for engine, compile_ in ENGINES.items():
-        losses[engine], times[engine] = _train(kind, device, compile_)
-    _print(f"{kind}: a step takes " + ", ".join(f"{name} {1e3 * each:.2f} ms" for name, each in times.items()))
+    torch._dynamo.reset()
+    steps = {engine: _training(kind, device, compile_) for engine, compile_ in ENGINES.items()}
+    losses = {engine: [step(10 * number) for number in range(STEPS)] for engine, step in steps.items()}
+    times: dict[str, list[float]] = {engine: [] for engine in steps}
+    for number in range(TIMED_STEPS):  # in turn, so that what slows the machine down for a while slows all
+        for engine, step in steps.items():
+            began = time.perf_counter()
+            step(number)
+            times[engine].append(time.perf_counter() - began)
+    medians = ", ".join(f"{name} {1e3 * statistics.median(each):.2f} ms" for name, each in times.items())
+    ratios = [ours / stock for ours, stock in zip(times["cutaway"], times["torch.compile"], strict=True)]
+    _print(f"{kind}: a step takes {medians}; ours is {statistics.median(ratios):.3f} of torch.compile's")
     expected = torch.tensor(losses["plain PyTorch"])
     found = torch.tensor(losses["cutaway"])
     _print(f"{kind}: losses {losses['plain PyTorch']}; of ours {losses['cutaway']}")
@@ -101,9 +109,8 @@ def _network(device: torch.device) -> torch.nn.Sequential:
     return torch.nn.Sequential(*blocks).to(device)
 
 
-def _train(kind: str, device: torch.device, compile_: Callable[..., Any]) -> tuple[list[float], float]:
-    """Returns the losses of a few steps, with other data on each rank, and the median seconds of a step."""
-    torch._dynamo.reset()
+def _training(kind: str, device: torch.device, compile_: Callable[..., Any]) -> Callable[[int], float]:
+    """Returns a function that makes a step, with other data on each rank, and returns its loss."""
     network = _network(device)
     model: torch.nn.Module = network
     if kind == "DDP":
@@ -116,21 +123,15 @@ def _train(kind: str, device: torch.device, compile_: Callable[..., Any]) -> tup
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     called = compile_(model)
 
-    def step(seed: int) -> torch.Tensor:
+    def step(seed: int) -> float:
         torch.manual_seed(seed + dist.get_rank())
         optimizer.zero_grad()
         loss: torch.Tensor = called(torch.randn(BATCH, WIDTH, device=device)).square().mean()
         loss.backward()
         optimizer.step()
-        return loss
+        return loss.item()
 
-    losses = [step(10 * number).item() for number in range(STEPS)]
-    times = []
-    for number in range(TIMED_STEPS):
-        began = time.perf_counter()
-        step(number).item()
-        times.append(time.perf_counter() - began)
-    return losses, statistics.median(times)
+    return step
 
 
 def _run_planted(planted: str, device: torch.device, folder: Path) -> None:

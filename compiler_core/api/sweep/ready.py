@@ -63,7 +63,7 @@ def make_timm(name: str, batch: int) -> Made:
     """Makes a model of timm, and images for it."""
     import timm
 
-    model = timm.create_model(name, pretrained=False).eval()
+    model: Any = timm.create_model(name, pretrained=False).eval()
     return model, (torch.randn(batch, *model.default_cfg["input_size"]),), {}
 
 
