@@ -31,9 +31,9 @@ from tests.api import test_sweep_executors as executors
 
 VARYING = {
     "compile_seconds", "first_seconds", "eager_seconds", "compiled_seconds", "speed", "peak_bytes", "seconds",
-    "attempts", "traceback",
+    "attempts", "traceback", "record",
 }  # fmt: skip
-"""Columns that are measured, or that say how often a case was tried."""
+"""Columns that are measured, that say how often a case was tried, or where its record is."""
 
 
 class Printing(nn.Module):
