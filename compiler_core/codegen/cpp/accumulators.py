@@ -12,19 +12,19 @@ from compiler_core.codegen.cpp.source_writer import identifier
 from compiler_core.loops import ir
 
 RUNNING_SUMS = f"""\
-// to[k] = sum + from[0] + ... + from[k], computed from sums of two, four and eight neighbours; returns the last one
+// to[k] = sum + from[0] + ... + from[k], computed from sums of two, four and eight neighbours; returns the last one.
+// run[j] is the latest result at a position j modulo 8.  A multiple of 8 elements of `to` is written.
 static __attribute__((noinline)) f64 running_sums(f32* __restrict to, const f32* __restrict from, i64 count, f64 sum) {{
-  f64 even[8 + {CHUNK}], odd[8 + {CHUNK}];
-  for (i64 k = 0; k < 8; ++k) even[k] = odd[k] = 0;
-  for (i64 k = 0; k < count; ++k) even[8 + k] = from[k];
-  for (i64 k = 0; k < count; ++k) odd[8 + k] = even[8 + k] + even[7 + k];
-  for (i64 k = 0; k < count; ++k) even[8 + k] = odd[8 + k] + odd[6 + k];
-  for (i64 k = 0; k < count; ++k) odd[8 + k] = even[8 + k] + even[4 + k];
-  for (i64 k = 0; k < 8; ++k) even[k] = sum;
-  #pragma omp simd safelen(8)
-  for (i64 k = 0; k < count; ++k) even[8 + k] = odd[8 + k] + even[k];
-  for (i64 k = 0; k < count; ++k) to[k] = (f32)even[8 + k];
-  return even[7 + count];
+  f64 even[16 + {CHUNK}], odd[8 + {CHUNK}], run[8];
+  for (i64 k = 0; k < 8; ++k) even[k] = odd[k] = even[8 + count + k] = 0, run[k] = sum;
+  for (i64 k = 8; k < 8 + count; ++k) even[k] = from[k - 8];
+  for (i64 k = 8; k < 8 + count; ++k) odd[k] = even[k] + even[k - 1];
+  for (i64 k = 8; k < 8 + count; ++k) even[k] = odd[k] + odd[k - 2];
+  for (i64 k = 0; k < count; k += 8) {{
+    #pragma omp simd
+    for (i64 j = 0; j < 8; ++j) to[k + j] = (f32)(run[j] += even[8 + k + j] + even[4 + k + j]);
+  }}
+  return run[(count - 1) % 8];
 }}
 """
 

@@ -45,11 +45,13 @@ class BlockPrinter(KernelPrinter):
 
     _row_values: frozenset[str] = frozenset()
     """Values that are also read outside of the block."""
+    _simd = SIMD
+    """The pragma of a vectorised loop on one thread."""
 
     def _vectorised_loop(self, loop: Loop, statements: Sequence[ir.Statement], threads: str | None) -> None:
         """Prints a vectorised loop, in blocks if float16 is converted; `threads` is the pragma for threads."""
         if not self._conversions(statements, loop.name):
-            with self._nest([loop], threads.replace(" for", " for simd") if threads else SIMD):
+            with self._nest([loop], threads.replace(" for", " for simd") if threads else self._simd):
                 self._statements(statements)
             return
         part = block_of(loop, "chunk", CHUNK) if threads else loop
