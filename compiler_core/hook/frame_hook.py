@@ -17,7 +17,7 @@ import itertools
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import get_ident
@@ -63,13 +63,16 @@ _DirectCode = tuple[Callable[[dict[str, Any]], bool], Callable[..., Any] | None]
 _NO_CODE: _DirectCode = lambda scope: False, None
 
 _DIRECT_CALL_FILE = "<cutaway direct call>"
+_NOT_GIVEN = object()
 _DIRECT_CALL_SOURCE = """
-def compiled(*args, **kwargs):
-    if original.__code__ is not code:
-        return hooked(*args, **kwargs)
-    values = args if len(args) == {count} and not kwargs else with_defaults(original, args, kwargs)
-    if values is not None:
-        {parameters} = values
+def compiled({parameters}*args, **kwargs):
+    if {incomplete}args or kwargs:
+        args = without_missing([{names}], args)
+        values = with_defaults(original, code, args, kwargs)
+        if values is None:
+            return hooked(*args, **kwargs)
+        [{names}] = values
+    if original.__code__ is code:
         holds, fn = latest[0]
         if holds({{{scope}}}):
             hook = set_hook(None)
@@ -80,7 +83,7 @@ def compiled(*args, **kwargs):
             finally:
                 set_hook(hook)
         latest[0] = none_yet
-    return hooked(*args, **kwargs)
+    return hooked({names})
 """
 
 
@@ -94,23 +97,37 @@ def _direct_caller(
     code = original.__code__
     names = [f"a{i}" for i in range(code.co_argcount)]
     scope = ", ".join(f"{local!r}: {name}" for local, name in zip(code.co_varnames, names, strict=False))
-    joined = ", ".join(names)
-    text = _DIRECT_CALL_SOURCE.format(count=len(names), parameters=f"[{joined}]", scope=scope, names=joined)
+    text = _DIRECT_CALL_SOURCE.format(
+        parameters="".join(f"{name}=not_given, " for name in names) + ("/, " if names else ""),
+        incomplete=f"{names[-1]} is not_given or " if names else "",
+        names=", ".join(names),
+        scope=scope,
+    )
     namespace: dict[str, Any] = {"latest": latest, "none_yet": _NO_CODE, "hooked": hooked, "original": original}
-    namespace["code"] = code
-    namespace |= {"set_hook": eval_frame.set_eval_frame, "with_defaults": _with_defaults}
+    namespace |= {"code": code, "not_given": _NOT_GIVEN, "set_hook": eval_frame.set_eval_frame}
+    namespace |= {"without_missing": _without_missing, "with_defaults": _with_defaults}
     exec(compile(text, _DIRECT_CALL_FILE, "exec"), namespace)
     compiled: Callable[..., Any] = namespace.pop("compiled")
     never_compile(compiled.__code__)
     return compiled
 
 
-def _with_defaults(fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
-    """Returns the values of all parameters of `fn` in order, or None if the call does not fit them.
+def _without_missing(values: list[Any], more: tuple[Any, ...]) -> list[Any]:
+    """Returns the positional arguments of a call: the values that were given for parameters, and `more`."""
+    return [*(value for value in values if value is not _NOT_GIVEN), *more]
 
-    `fn` has parameters only that may be given by position.
+
+def _with_defaults(
+    fn: types.FunctionType, code: types.CodeType, args: Sequence[Any], kwargs: dict[str, Any]
+) -> list[Any] | None:
+    """Returns the values of all parameters of `fn` in order.
+
+    Returns None if the call does not fit them, or `fn` has no longer this code, whose parameters may all be given by
+    position.
     """
-    code, defaults = fn.__code__, fn.__defaults__ or ()
+    if fn.__code__ is not code:
+        return None
+    defaults = fn.__defaults__ or ()
     values, left = list(args), len(kwargs)
     for number in range(len(args), code.co_argcount):
         name, default = code.co_varnames[number], number - code.co_argcount + len(defaults)
