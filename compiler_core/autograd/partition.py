@@ -73,7 +73,8 @@ def partition(
         numbers = _symbols(joint, values)
         forward, backward = _forward(joint, values, cut), _backward(joint, values, cut, numbers)
         given = mask_absent(backward.graph, joint.tangents)
-        backward.recompile()
+        if given:
+            backward.recompile()
         saved = tuple(_saved_name(joint, n) for n in cut.saved if not is_tape(n))
         tapes = tuple(n.name for n in cut.saved if is_tape(n))
         parts = Partitioned(

@@ -45,6 +45,11 @@ ROW_MAJOR_ON_CPU = BATCH_NORMS | {aten.log_sigmoid_forward.default, aten.rrelu_w
 INDEXING = frozenset({aten.index.Tensor, aten._unsafe_index.Tensor})
 DYNAMIC_SHAPES = frozenset({aten._unique.default, aten._unique2.default})
 """Operators whose results have data-dependent shapes; PyTorch 2.11 gives their fake results an arbitrary shape."""
+CORRECTED = POINTWISE.union(
+    ROW_MAJOR_ON_CPU, INDEXING, TYPED_AS_ARGUMENT,
+    (aten.pow.Scalar, aten.roll.default, aten.linalg_vector_norm.default),
+)  # fmt: skip
+"""The operators whose fake results `FakeMode._as_in_eager` changes."""
 QUANTISED = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4}
 """Types of quantised tensors.  Their fake tensors report another type, so graphs cannot contain them."""
 
@@ -94,7 +99,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             torch.autograd.graph.increment_version(written)
         if any(not empty and tensor.shape != before for tensor, before, empty in outs):
             raise Unsupported("unsupported operation", f"{func} resizes an out= tensor that has elements")
-        return self._as_in_eager(result, func, types, args, kwargs or {})
+        return self._as_in_eager(result, func, types, args, kwargs or {}) if func in CORRECTED else result
 
     def _as_in_eager(self, result: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Returns the fake result of an operator with the strides and type that eager's kernel gives it."""
