@@ -16,6 +16,7 @@ from compiler_core.api.compiled_function import compile_function, region_of, tor
 from compiler_core.capture.values.user.modules import is_graph_call
 from compiler_core.config import Options
 from compiler_core.hook.skip_rules import add_user_graph
+from compiler_core.support.generated_code import keep_source
 
 GENERATED = "<eval_with_key>"
 """How the names of the files of generated graph code begin."""
@@ -149,11 +150,11 @@ def _forward_function(original: torch.nn.Module) -> types.FunctionType:
 def _with_own_file(forward: types.FunctionType) -> types.FunctionType:
     """Returns the function of a user's graph with a file name that graphs of the compiler do not have."""
     filename = forward.__code__.co_filename
-    add_user_graph(forward.__code__)  # runs where hooks are called around it
-    lines = linecache.getlines(filename, forward.__globals__)
-    own = f"<graph module {filename.removeprefix(GENERATED)}>"
-    linecache.cache[own] = (sum(map(len, lines)), None, lines, own)
-    return with_code(forward, forward.__code__.replace(co_filename=own))
+    add_user_graph(forward)  # runs where hooks are called around it
+    name = f"<graph module {filename.removeprefix(GENERATED)}>"
+    own = with_code(forward, forward.__code__.replace(co_filename=name))
+    keep_source(own, name, "".join(linecache.getlines(filename, forward.__globals__)))
+    return own
 
 
 def _call_forward(original: Any, *args: Any, **kwargs: Any) -> Any:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import linecache
 import operator
 import sys
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -29,6 +27,7 @@ from compiler_core.codegen.wrapper.executable import CannotDraw, IndexOutOfRange
 from compiler_core.hook.failures import report_failure
 from compiler_core.records import Compile
 from compiler_core.support.eager_warnings import warning_emitter
+from compiler_core.support.generated_code import keep_source
 from compiler_core.support.opaque_ops import SECOND_BACKWARD_MESSAGE
 from compiler_core.support.silenced_warnings import silence_warnings
 
@@ -118,9 +117,7 @@ def bind_source(
     filename = f"<cutaway {compile_.id}:autograd {next(_numbers)}>"
     exec(compile(source.text, filename, "exec"), scope)
     call: CompiledCall = scope["call"]
-    # for tracebacks; removed with the function
-    linecache.cache[filename] = (len(source.text), None, source.text.splitlines(keepends=True), filename)
-    weakref.finalize(call, linecache.cache.pop, filename, None)
+    keep_source(call, filename, source.text)
     return call
 
 

@@ -78,7 +78,8 @@ class LibraryLookups:
 
 def class_dict(cls: Any) -> dict[str, Any]:
     """Returns the dict behind the proxy ``cls.__dict__``; its version changes with the class."""
-    return _library_class_dict(cls) if is_library(module_of(cls)) else _class_dict(cls)
+    is_permanent = is_library(module_of(cls)) and "<locals>" not in cls.__qualname__  # FX makes a class for each graph
+    return _library_class_dict(cls) if is_permanent else _class_dict(cls)
 
 
 def _class_dict(cls: Any) -> dict[str, Any]:

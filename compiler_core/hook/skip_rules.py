@@ -89,9 +89,11 @@ _user_graphs: set[str] = set()
 """The names of the files of graphs that the user compiled; each graph has its own."""
 
 
-def add_user_graph(code: types.CodeType) -> None:
-    """Notes that this code is that of a graph module of the user, which is captured as other code is."""
-    _user_graphs.add(code.co_filename)
+def add_user_graph(forward: types.FunctionType) -> None:
+    """Notes that this is the function of a graph module of the user, which is captured as other code is."""
+    filename = forward.__code__.co_filename
+    _user_graphs.add(filename)
+    weakref.finalize(forward, _user_graphs.discard, filename).atexit = False
 
 
 def is_runtime(code: types.CodeType) -> bool:

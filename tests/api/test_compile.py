@@ -7,7 +7,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+import gc
 import inspect
+import linecache
 import pickle
 import subprocess
 import sys
@@ -25,6 +27,7 @@ from compiler_core.api.compile import record_of
 from compiler_core.api.testing import check, graph_count
 from compiler_core.backends import registry as backends
 from compiler_core.errors import CompilerBug, FullGraphError, UsageError
+from compiler_core.hook import skip_rules
 from tests import warm_python
 
 
@@ -589,3 +592,23 @@ def test_graph_modules_are_captured_like_other_modules():
     traced.get_submodule("1").register_forward_hook(lambda module, inputs, output: output + 1)
     assert torch.equal(compiled(x), x.relu() + 1)
     assert torch.equal(called(x), (x.relu() + 1) * 2)
+
+
+def test_the_source_of_a_graph_module_is_freed_with_it():
+    """Each change of the graph has another source, and a session may change it many times."""
+
+    def sources():
+        return {name for name in linecache.cache if name.startswith("<graph module")}
+
+    before, files = sources(), set(skip_rules._user_graphs)
+    traced = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 5), nn.ReLU()))
+    compiled = cc.compile(traced, backend="eager")
+    for _ in range(3):
+        traced.recompile()
+        compiled(torch.randn(3, 4))
+    gc.collect()
+    assert len(sources() - before) == 1
+    del compiled, traced
+    gc.collect()
+    assert sources() <= before
+    assert skip_rules._user_graphs <= files

@@ -29,7 +29,7 @@ Figure = tuple[str, float]
 
 
 def calls() -> Iterator[Figure]:
-    """Calls of compiled functions with 4 elements, which do almost nothing but check guards and launch."""
+    """Calls of compiled functions with 4 elements, whose time is that of guards and launches."""
     import torch
 
     import compiler_core

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import copy
 import io
-import linecache
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ import torch
 from compiler_core.api.compile import compile as compile_
 from compiler_core.api.steer.python_text import HELPERS, PythonText
 from compiler_core.errors import FullGraphError, UsageError
+from compiler_core.support.generated_code import keep_source
 
 Engine = Literal["core", "torch"]
 Arguments = list[Any]
@@ -101,12 +101,16 @@ def _break_of(program: ast.Module, name: str, args: Arguments, engine: Engine) -
     return None
 
 
+class _Namespace(dict[str, Any]):
+    """The globals of a program, which its functions keep; a plain dict has no weak references."""
+
+
 def _defined(program: ast.Module) -> dict[str, Any]:
     """Executes a program; its functions have sources that `inspect` finds, as those of a file."""
     text = ast.unparse(program)
     filename = f"<reproducer {hash(text)}>"
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    namespace: dict[str, Any] = {"__name__": "__main__", "__file__": filename}
+    namespace = _Namespace({"__name__": "__main__", "__file__": filename})
+    keep_source(namespace, filename, text)
     exec(compile(text, filename, "exec"), namespace)
     return namespace
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
-from compiler_core.support import names
+from compiler_core.support import generated_code
 from compiler_core.support.size_expr import Int
 
 
@@ -36,7 +36,7 @@ def add_partial_buffers(loops: ir.Loops, partial_reduction: Int, buffers: dict[s
 
 def unused_name(name: str, loops: ir.Loops, buffers: Mapping[str, ir.Buffer]) -> str:
     """Returns `name`, with underscores appended until no buffer and no value of the loops has it."""
-    return names.unused_name(name, {*buffers, *(s.name for s in loops.body if not isinstance(s, ir.Store))})
+    return generated_code.unused_name(name, {*buffers, *(s.name for s in loops.body if not isinstance(s, ir.Store))})
 
 
 @dataclass(frozen=True)
