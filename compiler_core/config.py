@@ -208,7 +208,10 @@ def rank() -> int | None:
 
 
 def compile_timeout() -> float:
-    """Returns the most seconds that a C++ or GPU compiler may take: ``$CUTAWAY_COMPILE_TIMEOUT``, else 300."""
+    """Returns the most seconds that a C++ or GPU compiler may take: ``$CUTAWAY_COMPILE_TIMEOUT``, else 300.
+
+    Raises MissingTool if the variable is not a number above 0.
+    """
     value = os.environ.get("CUTAWAY_COMPILE_TIMEOUT") or "300"
     try:
         seconds = float(value)

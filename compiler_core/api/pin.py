@@ -153,7 +153,7 @@ class Dispatcher:
     def dispatch_to_code(self, index: int) -> Iterator[Callable[..., Any]]:
         """Within the block, calls run compile `index` without guards; you promise that it is right for them.
 
-        Yields the function that `pin` returns for this compile.
+        Yields the function that `pin` returns for this compile.  Raises IndexError if there is no compile `index`.
         """
         before, self._target = self._target, self._pinned[index]
         try:
@@ -164,7 +164,8 @@ class Dispatcher:
     def failing_guard(self, index: int, *args: Any, **kwargs: Any) -> str | None:
         """Returns the first guard of compile `index` that does not hold for a call with `args` and `kwargs`.
 
-        None: all hold, and this compile is right for the call.
+        None: all hold, and this compile is right for the call.  Raises TypeError if the function does not take these
+        arguments, and IndexError if there is no compile `index`.
         """
         bound = inspect.signature(self._function).bind(*self._bound, *args, **kwargs)
         bound.apply_defaults()

@@ -163,6 +163,16 @@ def added_by_autograd(record: Record, item: ItemId) -> list[Expansion]:
 
     `Expansion.backward` has the operations that autograd added, `Expansion.functions` the autograd functions that did.
     Operations without a backward are left out.
+
+    Args:
+        record: the record of a compile with gradients.
+        item: the line, or the node of the captured graph.
+
+    Example::
+
+        line = record.line("model.py", 12)
+        for expansion in compiler_core.added_by_autograd(record, line):
+            print(expansion.node, expansion.backward)
     """
     return [e for c in record.compiles for e in _expansions(c, item) if e.backward]
 
@@ -178,7 +188,9 @@ def _expansions(compile_: Compile, item: ItemId) -> Iterator[Expansion]:
 def why_static(record: Record, source: str = "") -> list[StaticSize]:
     """Returns the dimensions and numbers for which a compile accepts one value only.
 
-    `source`: the beginning of their sources, such as ``L['x']``; all if empty.
+    Args:
+        record: the record of one or more compiles.
+        source: the beginning of their sources, such as ``L['x']``; all if empty.
 
     Example::
 

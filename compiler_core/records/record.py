@@ -433,7 +433,10 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> Record:
-        """Reads a record from JSON and checks it; the RecordError for a wrong text has the path to the fault."""
+        """Reads a record from JSON and checks it.
+
+        Raises RecordError for a wrong text, with the path to the fault, and for a text of more than `MAX_JSON_BYTES`.
+        """
         if len(text) > MAX_JSON_BYTES:
             raise RecordError(f"the text has {len(text):,} characters; at most {MAX_JSON_BYTES:,} are read")
         return without_gc(lambda: cls._from_json(text))
@@ -448,7 +451,10 @@ class Record:
 
     @classmethod
     def from_plain(cls, plain: object) -> Record:
-        """Reads a record from `plain` data, as `json.loads` returns it, and checks it as `from_json` does."""
+        """Reads a record from `plain` data, as `json.loads` returns it, and checks it.
+
+        Raises RecordError for wrong data, with the path to the fault, and for a record of another version.
+        """
         if not isinstance(plain, dict) or "schema_version" not in plain:
             raise RecordError("not a Cutaway record: it has no schema_version")
         version = plain["schema_version"]

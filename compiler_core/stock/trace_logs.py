@@ -135,7 +135,7 @@ class LogReader:
         self._builder.process_pending()
 
     def close(self) -> Record:
-        """Finishes and returns the record."""
+        """Finishes and returns the record; raises RecordError if all entries of the log are damaged."""
         if self._damaged_count and not self._read_count:
             raise RecordError(self._damaged[0])
         self._builder.close()

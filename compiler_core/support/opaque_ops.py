@@ -195,7 +195,10 @@ def opaque_call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 
 def fake_implementation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns what to run on fake tensors instead of `function`: `function` itself, unless it is an opaque operator."""
+    """Returns what to run on fake tensors instead of `function`: `function` itself, unless it is an opaque operator.
+
+    A call raises TypeError for arguments that the operator does not take.
+    """
     if OPERATORS.get(_packet(function)) is None:
         return function
 

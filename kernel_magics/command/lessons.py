@@ -13,7 +13,10 @@ LEFT_OUT = shutil.ignore_patterns(".*", "source")
 
 
 def copy_lessons(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Copies the notebooks to `folder`; returns the files that were written, and those that were there and stay."""
+    """Copies the notebooks to `folder`; returns the files that were written, and those that were there and stay.
+
+    Raises OSError if `folder` is a file, or something in it cannot be written.
+    """
     written: list[Path] = []
     kept: list[Path] = []
 

@@ -84,7 +84,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> list[str]:
-    """Runs the command; returns a sentence for each check that failed."""
+    """Runs the command; returns a sentence for each check that failed.
+
+    Raises UsageError if there is neither a model to compile nor a file of results.
+    """
     from compiler_core.api.sweep.results import Sweep, compare_sweeps
 
     cases = _cases(options)

@@ -36,6 +36,8 @@ def run_both(shell: Any, program: Program, request: Request, title: str, view: R
 
     Returns the first run's value, and its effects stay.  The second run works on copies of the state before the
     first, its output is not shown, and its effects on Python objects are undone.
+
+    Raises UsageError for a cell that awaits, which would await twice.
     """
     if program.is_async:
         raise UsageError("--engine core,torch cannot run a cell that awaits, because it would await twice")

@@ -107,7 +107,10 @@ def _short(text: str) -> str:
 
 
 def revert(id: str | None) -> str:
-    """Takes an edit out, or all if `id` is None; returns the table of those that are left."""
+    """Takes an edit out, or all if `id` is None; returns the table of those that are left.
+
+    Raises UsageError if `id` is not edited.
+    """
     global _codes
     name = None if id is None else id.rpartition(":")[2]
     names = [each.name for each in _codes] + [key.rpartition(":")[2] for key in _graphs]

@@ -45,7 +45,10 @@ if __name__ == "__main__":
 
 
 def break_reproducer(fn: Callable[..., Any], args: Sequence[Any], engine: Engine) -> str:
-    """Returns the text of a file that shows the first graph break of a call; see `reproducer`."""
+    """Returns the text of a file that shows the first graph break of a call; see `reproducer`.
+
+    Raises UsageError if the call has no graph break, or something in it has no Python text.
+    """
     arguments = list(args)
     for exact in (False, True):  # the values of parameters may matter
         parts = PythonText(exact)

@@ -147,6 +147,9 @@ def revert(compiled: Any, name: str | None = None) -> None:
     Args:
         compiled: what `compiler_core.compile` returned.
         name: the kernel (``forward_0``) or graph (``captured``) whose edit is taken out; None for all.
+
+    Raises:
+        UsageError: `compiled` is something else.
     """
     region = region_of(compiled)
     edits = [each for each in region.options.edits if name is not None and each.name != name]

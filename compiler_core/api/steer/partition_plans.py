@@ -54,6 +54,9 @@ def partition_plans(of: Record | Compile) -> list[PartitionPlan]:
     Args:
         of: a record or a compile of the core engine.
 
+    Returns:
+        A plan for each way: the saved values and their bytes.  An empty list if no joint graph was partitioned.
+
     Example::
 
         for plan in compiler_core.partition_plans(record):

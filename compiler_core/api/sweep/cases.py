@@ -71,7 +71,10 @@ class Case:
 
 
 def make_case(spec: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Makes the model and the arguments of its call from a case's plain data."""
+    """Makes the model and the arguments of its call from a case's plain data.
+
+    Raises UsageError if the case's function returns something else than a model and its arguments.
+    """
     if "file" in spec:
         function = runpy.run_path(spec["file"], run_name=_FILE_RUN_NAME)[spec["function"]]
     else:

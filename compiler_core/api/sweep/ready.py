@@ -115,6 +115,8 @@ def graphs(folder: str | Path) -> list[Case]:
     These are exported programs (``*.pt2``, with the example inputs that `torch.export` keeps), and folders with a
     ``model.py`` that defines the module ``GraphModule`` and with descriptions of its tensors, as GraphNet has.  Their
     code is run: use it for files that you trust.
+
+    Raises UsageError if the folder has no captured graph.
     """
     root = Path(folder).resolve()
     files = sorted([*root.rglob("*.pt2"), *root.rglob("model.py")])
@@ -130,7 +132,7 @@ def graphs(folder: str | Path) -> list[Case]:
 
 
 def make_exported(path: str) -> Made:
-    """Loads an exported program, with its example inputs."""
+    """Loads an exported program, with its example inputs; raises UsageError if it has none."""
     program = torch.export.load(path)
     if program.example_inputs is None:
         raise UsageError(f"{path} has no example inputs")
@@ -139,7 +141,10 @@ def make_exported(path: str) -> Made:
 
 
 def make_graph_folder(path: str) -> Made:
-    """Makes the graph of a ``model.py``, with random tensors as the files beside it describe them."""
+    """Makes the graph of a ``model.py``, with random tensors as the files beside it describe them.
+
+    Raises UsageError if they do not describe an argument of the graph.
+    """
     import inspect
     import runpy
 

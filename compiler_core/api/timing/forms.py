@@ -62,7 +62,10 @@ def _pinned_form(compiled: Callable[..., Any], args: tuple[Any, ...], kwargs: di
 
 
 def with_backward(form: Form) -> Form:
-    """Returns a form that also runs the backward pass of the sum of the results."""
+    """Returns a form that also runs the backward pass of the sum of the results.
+
+    A call raises UsageError if no result requires a gradient.
+    """
 
     def backward_of(call: Callable[[], Any]) -> Callable[[], Any]:
         def both() -> None:

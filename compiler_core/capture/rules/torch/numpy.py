@@ -72,7 +72,10 @@ class ArrayValue(Value):
         return self.get_attr(tx, "shape").get_item(tx, ConstantValue(0)).constant(tx)  # type: ignore[no-any-return]
 
     def shared_tensor(self, tx: Interpreter) -> TensorValue:
-        """Returns a new tensor that shares the array's memory."""
+        """Returns a new tensor that shares the array's memory.
+
+        Raises Unsupported if `torch.from_numpy` refuses the array, or warns of it because it is read-only.
+        """
         self.install_guards(tx)
         try:
             if not self.real.flags.writeable:
