@@ -137,9 +137,19 @@ def picture(package: str) -> str:
     return "\n".join(["```mermaid", "flowchart TD", *(f"    {a} --> {b}" for a, b in edges), "```"])
 
 
+def levels(package: str) -> str:
+    """Why the list of layers in pyproject.toml is as long as it is: the longest chain of imports."""
+    chain = [f"`{name.rpartition('.')[2]}`" for name in nx.dag_longest_path(below(package))]
+    text = (
+        f"The levels, which import-linter checks, are {len(chain)}, since the longest chain of imports is "
+        f"{', '.join(chain)}. The last three hold what all stages share: helpers, errors, and the data of a record."
+    )
+    return textwrap.fill(text, 120, break_long_words=False) + "\n"
+
+
 def page() -> str:
     """The whole text of docs/architecture.md."""
-    parts = [INTRODUCTION, picture("compiler_core"), "", QUESTIONS, STAGES, *_steps(compiled())]
+    parts = [INTRODUCTION, picture("compiler_core"), "", levels("compiler_core"), QUESTIONS, STAGES, *_steps(compiled())]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
