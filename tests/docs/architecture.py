@@ -149,7 +149,8 @@ def levels(package: str) -> str:
 
 def page() -> str:
     """The whole text of docs/architecture.md."""
-    parts = [INTRODUCTION, picture("compiler_core"), "", levels("compiler_core"), QUESTIONS, STAGES, *_steps(compiled())]
+    imports = [picture("compiler_core"), "", levels("compiler_core")]
+    parts = [INTRODUCTION, *imports, QUESTIONS, STAGES, *_steps(compiled())]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
