@@ -1,13 +1,17 @@
-"""Prints the tests of the files that changed since a commit, one a line:  python -m tests.changed [main]
+"""Prints the tests of the files that changed since a commit, or of the files that are named, one a line.
 
-A module's tests are those of its folder whose name contains the module's, or else all of its folder.
+    python -m tests.changed [main]
+    python -m tests.changed compiler_core/loops/lower/pooling.py
+
+``tests/FOLDER`` mirrors ``compiler_core/FOLDER``; ``tests/api`` tests the options and errors, too.  A module's tests
+are the files there that have its name in theirs, or else all of the folder.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,22 +28,21 @@ def changed(since: str) -> list[Path]:
     return [Path(name) for name in names]
 
 
-def matching(file: Path) -> Iterator[Path]:
+def matching(file: Path) -> list[Path]:
     """The test files, or the folder of tests, of one file; none where nothing tests it."""
-    package, *folders = file.parts
+    package, *folders = file.parts[:-1] or ("",)
     if package == "tests" and file.name.startswith("test_") and (ROOT / file).exists():
-        yield file
-    elif file.suffix == ".py" and package in ("compiler_core", "kernel_magics"):
-        folder = Path("tests", folders[0] if package == "compiler_core" and len(folders) > 1 else package)
-        named = sorted((ROOT / folder).glob(f"test_*{file.stem}*.py"))
-        if named:
-            yield from (each.relative_to(ROOT) for each in named)
-        elif (ROOT / folder).is_dir():
-            yield folder
+        return [file]
+    if file.suffix != ".py" or package not in ("compiler_core", "kernel_magics"):
+        return []
+    folder = Path("tests", package if package == "kernel_magics" else folders[0] if folders else "api")
+    named = sorted((ROOT / folder).rglob(f"test_*{file.stem}*.py"))
+    return [each.relative_to(ROOT) for each in named or [ROOT / folder] if each.exists()]
 
 
 def main(arguments: Sequence[str]) -> None:
-    found = {test for file in changed(arguments[0] if arguments else "main") for test in matching(file)}
+    named = [Path(each) for each in arguments if (ROOT / each).is_file()]
+    found = {test for file in named or changed(*arguments or ("main",)) for test in matching(file)}
     print(*sorted(t for t in found if not found.intersection(t.parents)), sep="\n")
 
 

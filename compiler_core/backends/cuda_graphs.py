@@ -78,7 +78,7 @@ def with_replay(
 ) -> Run:
     """Returns `run` with replay from its second or third call on, or `run` itself if its launches cannot be recorded.
 
-    Arguments:
+    Args:
         outputs: the nodes of the graph's outputs.
         note: the entry in the record of `compile_`, to which recordings and obstacles are written.
     """

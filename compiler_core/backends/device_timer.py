@@ -112,7 +112,7 @@ def time_parts(
 ) -> dict[Hashable, float]:
     """Returns the median time of each part of a program in nanoseconds.
 
-    Arguments:
+    Args:
         run: runs the program once, and calls `begin` and `end` of the clock around each part.
         cuda: whether parts are timed on the current GPU.
         on_cpu: the parts that are timed on the CPU even so.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def distinct_object_guards(capture: Capture) -> Iterator[GuardSpec]:
-    """Yields a guard for each type of which an object was changed and others were read or changed."""
+    """Yields a guard for each type if one object of it was changed and others were read or changed."""
     by_type: dict[type, dict[Source, None]] = {}
     for obj, source in capture.identity_keys.values():
         by_type.setdefault(type(obj), {})[source] = None

@@ -1,4 +1,4 @@
-"""Emits the bytecode that makes the values of a captured frame again.
+"""Emits bytecode that reconstructs the values of a captured frame.
 
 `InstructionWriter` appends single instructions; `Emitter` emits values: it loads the graph's inputs, calls the graph,
 and reconstructs the Python objects that the frame would have had.  `resume/frame_codegen.py` uses it for the code that
@@ -204,7 +204,7 @@ class Emitter(InstructionWriter):
 
     @contextmanager
     def shared_paths(self, values: Sequence[Value]) -> Iterator[None]:
-        """Loads objects that the paths to several of `values` go through only once, such as a module of parameters."""
+        """Loads once each object on the paths to several of `values`, such as the module of several parameters."""
         counts = collections.Counter(base for value in values for base in _bases(value.source))
         self._paths = {base: None for base, count in counts.items() if count > 1 and _is_shared(base)}
         yield

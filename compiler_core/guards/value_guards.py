@@ -70,7 +70,7 @@ def _name_in_box(box: Box) -> str:
 
 
 def _name_of(obj: Any) -> str:
-    """Returns the name of an object, or its type's, without running a ``__getattr__`` of the user's."""
+    """Returns the name of an object, or that of its type, without calling a ``__getattr__`` of the user's."""
     name = None
     if isinstance(obj, type) or not hasattr(type(obj), "__getattr__"):
         name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)

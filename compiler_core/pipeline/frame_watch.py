@@ -1,6 +1,6 @@
 """Watches which Python frames run inside a compiled call, and what the frame hook decides for each.
 
-Nothing of it runs unless a `FrameWatch` is active: the hook is asked only about code that is not compiled yet, so
+Nothing here runs unless a `FrameWatch` is active.  The hook is asked only about code that is not compiled yet, so
 Python's profile function (`sys.setprofile`) reports the frames that run, and the regions report the hook's decisions.
 """
 

@@ -135,7 +135,7 @@ class UserRules:
 
 
 def checked_decision(answer: Any) -> Decision | None:
-    """Returns the answer of a fusion rule; raises GraphPassError if it is none of those that it may give."""
+    """Returns the answer of a fusion rule; raises GraphPassError if a fusion rule may not give it."""
     known = typing.get_args(Decision)
     if answer is not None and answer not in known:
         raise GraphPassError(f"it returned {answer!r}; a fusion rule returns {', '.join(map(repr, known))} or None")

@@ -236,7 +236,7 @@ def draws_random_numbers(node: fx.Node) -> bool:
 
 
 def opaque_operator(node: Any) -> Any:
-    """Returns the opaque operator that a node of a joint graph or a call of a program runs; None for other nodes."""
+    """Returns the opaque operator that a node of a joint graph, or a call of a program, runs; None if it runs none."""
     return node.args[0] if node.target in (with_tape, without_tape) else None
 
 

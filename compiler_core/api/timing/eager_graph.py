@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 def time_eager(compile_: Compile, target: str, *, cuda: bool) -> None:
     """Sets `Compile.eager_times`, and adds the times of the whole graph to `Compile.graph_times`.
 
-    Arguments:
+    Args:
         compile_: a compile whose record has its captured graph.
         target: the target of this machine's device, which the times are for.
         cuda: whether the operations run on a GPU.

@@ -49,7 +49,7 @@ class ContainerOpcodes(InterpreterState):
         self.push(TupleValue(list(self.pop().unpack(self._tx))))
 
     def _target_container(self, instruction: Instruction) -> ContainerValue:
-        """Returns the container that a display or comprehension adds to; after a break in it, one from outside."""
+        """Returns the container that a display or comprehension adds to; an outside one after a graph break in it."""
         container = self.stack[-(instruction.arg or 0)]
         if not isinstance(container, ContainerValue):
             raise Unsupported("unsupported mutation", str(container))

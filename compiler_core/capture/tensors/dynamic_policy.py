@@ -100,7 +100,7 @@ def _merged(old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
 
 
 def _unexplained_strides(real: torch.Tensor) -> list[Any]:
-    """Returns the strides; in place of one that is the size times the stride of a dimension, the dimension's name."""
+    """Returns the strides; for one that equals size times stride of a dimension, the name of that dimension instead."""
     spans = {size * stride: f"of {i}" for i, (size, stride) in enumerate(zip(real.shape, real.stride(), strict=True))}
     return [stride if stride in (0, 1) else spans.get(stride, stride) for stride in real.stride()]
 

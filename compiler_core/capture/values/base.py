@@ -149,7 +149,7 @@ class Value:
         return self is other
 
     def as_key(self, tx: Interpreter) -> Any:
-        """Returns what stands for it as a key of a dict or an element of a set; raises TypeError as ``hash`` does."""
+        """Returns the key that represents the value in a dict or set; raises TypeError as ``hash`` does."""
         raw = self.constant(tx)
         try:
             hash(raw)

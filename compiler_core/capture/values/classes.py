@@ -22,7 +22,7 @@ ABSENT: Any = object()
 
 
 def lookup_in_mro(cls: type, name: str) -> Any:
-    """Returns the entry `name` of `cls` or of the first of its bases that has it, or ABSENT; not the metaclass's."""
+    """Returns the entry `name` of `cls` or of the first of its bases that has it, or ABSENT, not of a metaclass."""
     return class_entry(cls, name, ABSENT)
 
 

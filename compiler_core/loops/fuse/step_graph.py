@@ -41,7 +41,7 @@ class StepGraph:
     # -- queries ----------------------------------------------------------------------------
 
     def topological(self) -> Iterator[int]:
-        """Yields the steps in a topological order that is as close to the original program as possible."""
+        """Yields the steps in the topological order that is closest to the order of the original program."""
         waiting = {n: len(before) for n, before in self.before.items()}
         ready = [(self._priority[n], n) for n, count in waiting.items() if not count]
         heapq.heapify(ready)

@@ -39,7 +39,7 @@ def solve_index_map(
 ) -> IndexMap | SizeSplit | None:
     """Finds the index map with which `of` equals `into` wherever all ranges of `within` hold.
 
-    Arguments:
+    Args:
         of: an address in the first loop nest, over `sizes`.
         into: an address in the second loop nest, over `into_sizes`.
         positions: the sizes of the second loop nest's positions, by name.

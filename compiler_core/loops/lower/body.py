@@ -23,7 +23,7 @@ class Body:
 
     The outer indices are the dimensions of the result whose size is not 1, in the order of their strides.
 
-    Arguments:
+    Args:
         name: the name of the loops.
         out: the buffer of the first result.
         fresh: returns a new name for a value.

@@ -71,7 +71,7 @@ def lower(
 ) -> ir.Program:
     """Lowers a graph to a program.
 
-    Arguments:
+    Args:
         gm: a functional graph of aten operators.
         name: the name of the program, ``forward`` or ``backward``.
         languages: the device types that have kernels; operators on other devices become calls.

@@ -28,7 +28,7 @@ def unsupported(node: fx.Node, languages: ir.Languages, for_gpu: bool, sizes: Si
 
     Loops have strided tensors of real numbers, with at least one element, all on one device that has kernels.
 
-    Arguments:
+    Args:
         languages: the device types that have kernels.
         for_gpu: whether the graph has a tensor on a GPU.
         sizes: converts PyTorch's sizes.

@@ -42,7 +42,7 @@ def pointwise(
 ) -> Callable[[Pointwise], Pointwise]:
     """Registers the decorated ``rule(body, *values)``, which returns the result for elements of a common type.
 
-    Arguments:
+    Args:
         promotion: how the type of the result follows from the types of the arguments.
         rounds: the device types on which numbers are rounded to the type of the tensors, not to the type that is
             computed in, as eager does: there a half tensor of 0.1 equals the number 0.1.

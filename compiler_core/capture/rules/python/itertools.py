@@ -1,4 +1,4 @@
-"""Rules for `itertools`, zip, map, filter and enumerate: iterators of values, which run as far as the program reads."""
+"""Rules for `itertools`, zip, map, filter and enumerate: iterators that compute a value when the program reads it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ UNSUPPORTED_EXCEPTIONS = (UnicodeDecodeError, UnicodeEncodeError, UnicodeTransla
 
 
 def is_instance(obj: Any, classes: Any) -> bool:
-    """``isinstance(obj, classes)`` by ``type(obj)``: a mock, for one, may define another ``__class__``."""
+    """``isinstance(obj, classes)`` by ``type(obj)``: a mock may have another ``__class__``."""
     return issubclass(type(obj), classes)
 
 

@@ -85,7 +85,7 @@ def is_plain_key(key: Any) -> bool:
 
 
 def has_fixed_order(key: Any) -> bool:
-    """Whether its hash is the same in each run, so that its place in a set is: not if it is hashed by address."""
+    """Whether the hash, and so the place in a set, is the same in each run: not if it is a hash of an address."""
     if isinstance(key, tuple):
         return all(map(has_fixed_order, key))
     return is_atom(key) or isinstance(key, type)

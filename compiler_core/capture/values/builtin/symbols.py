@@ -135,7 +135,7 @@ def symbolic_text(function: Any, tx: Interpreter, *args: Value) -> SymbolicText 
 
 
 def _accepts_numbers(function: Any, args: Sequence[Value]) -> bool:
-    """Whether `function` makes a string of the present numbers, and of -1, which ``%c`` for one refuses."""
+    """Whether `function` makes a string of the present numbers, and of -1, which ``%c`` refuses."""
     try:
         for sample in (lambda v: _hint(v.sym), lambda v: v.python_type()(-1)):
             function(*(_sampled(arg, sample) for arg in args))

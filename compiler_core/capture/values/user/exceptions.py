@@ -165,7 +165,7 @@ def init_exception(tx: Interpreter, new: ExceptionValue, args: Sequence[Value], 
 
 
 def exception_value(error: ObservedException) -> ExceptionValue:
-    """Returns the exception that `error` raises, and makes its value if this is the first need of it."""
+    """Returns the value of the exception that `error` raises; it is made when it is first needed."""
     if isinstance(new := error.exception, NewException):
         args = [a if isinstance(a, Value) else ConstantValue(a) for a in new.args]
         error.exception = ExceptionValue(new.cls, args)
