@@ -15,6 +15,8 @@ from compiler_core.errors import MissingTool, UsageError
 from compiler_core.records import Guard
 
 Pairs = tuple[tuple[str, str], ...]
+BLOCK_SIZES = ("i", "j", "num_warps", "stages")
+"""What `Options.block_sizes` may set: the outer and inner indices of a program, its warps, the blocks loaded ahead."""
 MODES = ("default", "reduce-overhead")
 
 
@@ -118,6 +120,7 @@ class Options:
         tune: time several block sizes of each Triton kernel on the GPU of this machine, and use the fastest.
         passes: the user's graph passes (`GraphPass`), in the order in which they run.
         edits: kernels, loops and wrappers that the user wrote by hand (`CodeEdit`).
+        block_sizes: (kernel, name, value) of block sizes of Triton kernels, with a name of `BLOCK_SIZES`.
 
     Raises:
         UsageError: an option has a wrong type or value.
@@ -139,6 +142,7 @@ class Options:
     tune: bool = False
     passes: tuple[GraphPass, ...] = ()
     edits: tuple[CodeEdit, ...] = ()
+    block_sizes: tuple[tuple[str, str, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.dynamic is not None and not isinstance(self.dynamic, bool):
@@ -157,6 +161,12 @@ class Options:
             raise UsageError(f"passes must be a sequence of compiler_core.GraphPass, not {self.passes!r}")
         if len({each.name for each in self.passes}) < len(self.passes):
             raise UsageError(f"each graph pass needs another name: {', '.join(each.name for each in self.passes)}")
+        for kernel, name, value in self.block_sizes:
+            is_power = isinstance(value, int) and value > 0 and (name == "stages" or value & (value - 1) == 0)
+            if name not in BLOCK_SIZES or not is_power:
+                raise UsageError(
+                    f"block sizes are {', '.join(BLOCK_SIZES)}, powers of 2, not {name}={value!r} of {kernel}"
+                )
         if self.guard_filter is not None and not callable(self.guard_filter):
             raise UsageError(f"guard_filter must be a function that takes a list of guards, not {self.guard_filter!r}")
         if not isinstance(self.memory_budget, (int, float)) or not 0 <= self.memory_budget <= 1:

@@ -15,7 +15,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument
 
 from compiler_core import errors
-from compiler_core.config import MODES
+from compiler_core.config import BLOCK_SIZES, MODES
 from kernel_magics.display import export
 from kernel_magics.display.messages import PANES, TIMED_FORMS
 from kernel_magics.run import edits, graph_passes
@@ -58,6 +58,12 @@ ARGUMENTS: tuple[Decorator, ...] = (
     argument("--memory-curve", action="store_true", help="record bytes saved and time cost at other memory budgets"),
     argument("--keep-apart", action="append", metavar="A,B", help="two graph nodes that must not share a kernel"),
     argument("--force-fuse", action="append", metavar="A,B", help="two graph nodes to fuse into one kernel if legal"),
+    argument(
+        "--block-sizes",
+        action="append",
+        metavar="KERNEL:NAME=N",
+        help="block sizes of a Triton kernel: forward_0:i=256,num_warps=8; also j and stages",
+    ),
     argument("--cover", metavar="PANES", help="cover these panes until a prediction is made: captured,partition ..."),
     argument(
         "--save",
@@ -140,6 +146,7 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         options=_inductor_options(arguments.options, namespace),
         logs=arguments.logs,
         keep_apart=_node_pairs(arguments, "keep_apart"),
+        block_sizes=_block_sizes(arguments.block_sizes or ()),
         force_fuse=_node_pairs(arguments, "force_fuse"),
         measure=arguments.measure,
         check=arguments.check,
@@ -149,6 +156,19 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         time=_timed_forms(arguments.time),
         cover=_covered_panes(arguments.cover),
     )
+
+
+def _block_sizes(texts: Sequence[str]) -> tuple[tuple[str, str, int], ...]:
+    found = []
+    for text in texts:
+        kernel, _, sizes = text.partition(":")
+        for each in sizes.split(","):
+            name, _, value = each.partition("=")
+            if not kernel or name not in BLOCK_SIZES or not value.isdecimal():
+                names = ", ".join(BLOCK_SIZES)
+                raise UsageError(f"--block-sizes {text}: write forward_0:i=256,num_warps=8, with {names}")
+            found.append((kernel, name, int(value)))
+    return tuple(found)
 
 
 def _node_pairs(arguments: argparse.Namespace, name: str) -> tuple[tuple[str, str], ...]:
@@ -181,7 +201,7 @@ def _memory_budget(wanted: float | None) -> float:
     return 1.0 if wanted is None else wanted
 
 
-_CORE_ONLY = ("tune", "target", "strict", "memory_budget", "memory_curve", "keep_apart", "force_fuse")
+_CORE_ONLY = ("tune", "target", "strict", "memory_budget", "memory_curve", "keep_apart", "force_fuse", "block_sizes")
 _TORCH_ONLY = ("options", "logs")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -54,6 +54,7 @@ def compile(
     tune: bool = False,
     passes: Sequence[GraphPass] = (),
     edits: Sequence[CodeEdit] = (),
+    block_sizes: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Any:
     """Compiles a function, method, callable object or ``nn.Module``; also a decorator, with or without arguments.
 
@@ -85,6 +86,8 @@ def compile(
         passes: your own graph passes (`GraphPass`), in the order in which they run.  The record has the graph after
             each that changed it.  What is compiled with passes is not kept on disk.
         edits: kernels, loops and wrappers written by hand, in the place of generated ones (`CodeEdit`; see `edit`).
+        block_sizes: block sizes of Triton kernels by name, in the place of those that the compiler would choose:
+            ``{"forward_0": {"i": 256, "num_warps": 8}}``; also ``j`` (inner indices) and ``stages``.
 
     Returns:
         A function, method, partial or module like `fn`; a decorator if `fn` is None.
@@ -103,6 +106,7 @@ def compile(
     options = Options(
         backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget, steps, guard_filter, memory_curve,
         mode, tuple(keep_apart), tuple(force_fuse), tune, tuple(passes), tuple(edits),
+        tuple((kernel, *each) for kernel, sizes in (block_sizes or {}).items() for each in sizes.items()),
     )  # fmt: skip
     backends.check_name(backend)
     if target is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Literal
 
@@ -23,7 +23,14 @@ from compiler_core.codegen.triton import printer as triton
 from compiler_core.codegen.wrapper.example_inputs import index_bound, random_tensor
 from compiler_core.errors import BuildError, MissingTool
 from compiler_core.loops import ir
-from compiler_core.loops.schedule.block_sizes import Blocks, candidate_blocks, shape_for_triton
+from compiler_core.loops.schedule.block_sizes import (
+    MAX_BLOCK_ELEMENTS,
+    MAX_WARPS,
+    Blocks,
+    candidate_blocks,
+    choose_blocks,
+    shape_for_triton,
+)
 from compiler_core.records import Compile, RecordError, Tuning, TuningTrial, from_plain
 from compiler_core.support.size_expr import hint
 
@@ -48,6 +55,41 @@ def tune(program: ir.Program, which: Literal["forward", "backward"], compile_: C
     with compile_.step("build", f"tune {which}"), _disable_current_modes(), torch.random.fork_rng(devices=()):
         found = {s.name: _tune_kernel(program, s, note) for s in program.steps if isinstance(s, ir.Loops)}
     return {name: blocks for name, blocks in found.items() if blocks is not None}
+
+
+def with_requested(
+    tuned: Mapping[str, Blocks],
+    requests: Sequence[tuple[str, str, int]],
+    program: ir.Program,
+    which: Literal["forward", "backward"],
+    compile_: Compile,
+) -> Mapping[str, Blocks]:
+    """Returns `tuned` with the block sizes that the user asked for (`Options.block_sizes`), which are recorded.
+
+    They hold for the kernels in Triton, also those that are printed for a target only.
+    """
+    wanted: dict[str, dict[str, int]] = {}
+    for kernel, name, value in requests:
+        wanted.setdefault(kernel, {})[name] = value
+    found, trials = dict(tuned), []
+    for loops in (s for s in program.steps if isinstance(s, ir.Loops) and s.name in wanted):
+        usual = found.get(loops.name) or choose_blocks(shape_for_triton(loops))
+        asked = Blocks(**{**asdict(usual), **wanted[loops.name]})
+        why_not = _why_not(asked, usual)
+        trials.append(TuningTrial(loops.name, asked.text(), why_not=why_not, chosen=not why_not))
+        if not why_not:
+            found[loops.name] = asked
+    if trials:
+        compile_.tunings.append(Tuning(which, tried=trials))
+    return found
+
+
+def _why_not(asked: Blocks, usual: Blocks) -> str:
+    if asked.j and not usual.j:
+        return "it has no inner indices, so that j must stay 0"
+    if asked.i * max(asked.j, 1) > MAX_BLOCK_ELEMENTS:
+        return f"a block has at most {MAX_BLOCK_ELEMENTS:,} elements"
+    return f"a program has at most {MAX_WARPS} warps" if asked.num_warps > MAX_WARPS else ""
 
 
 def _tune_kernel(program: ir.Program, loops: ir.Loops, note: Tuning) -> Blocks | None:

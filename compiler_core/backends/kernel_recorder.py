@@ -8,7 +8,7 @@ The artifacts are linked line by line to what each line was made from:
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -24,6 +24,7 @@ from compiler_core.errors import CompileWarning
 from compiler_core.hook.failures import report_failure
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
+from compiler_core.loops.schedule.block_sizes import Blocks
 from compiler_core.records import (
     Artifact,
     Compile,
@@ -53,8 +54,8 @@ def step_counts(program: ir.Program) -> str:
 class KernelRecorder:
     """Writes the fused loops, kernels, wrapper and memory plan of one graph into the record, with their links."""
 
-    def __init__(self, compile_: Compile, which: Which, program: ir.Program) -> None:
-        self._compile, self._which, self._program = compile_, which, program
+    def __init__(self, compile_: Compile, which: Which, program: ir.Program, block_sizes: Mapping[str, Blocks]) -> None:
+        self._compile, self._which, self._program, self._block_sizes = compile_, which, program, block_sizes
         self._loops = [s for s in program.steps if isinstance(s, ir.Loops)]
         self._kernels: dict[ir.Language, Artifact] = {}
 
@@ -101,7 +102,7 @@ class KernelRecorder:
         try:
             if language not in self._kernels:
                 loops = self._compile.find(f"{self._which}.loops")
-                self._kernels[language] = self._record_code(generate(self._program, language), loops)
+                self._kernels[language] = self._record_code(generate(self._program, language, self._block_sizes), loops)
             compiled_forms.record_machine_code(self._compile, self._kernels[language], target)
         except CompileWarning:
             raise

@@ -37,7 +37,7 @@ from compiler_core.autograd.autograd_function import GraphCallables, bind_source
 from compiler_core.autograd.joint import output_nodes, trace_joint
 from compiler_core.autograd.partition import Partitioned, partition
 from compiler_core.backends import registry
-from compiler_core.backends.autotune import tune
+from compiler_core.backends.autotune import tune, with_requested
 from compiler_core.backends.code_edits import apply_edits, with_edited_loops, with_edited_wrapper
 from compiler_core.backends.cuda_graphs import with_replay
 from compiler_core.backends.graph_cache import CacheSlot
@@ -125,7 +125,7 @@ def _compile_or_load(
     languages: ir.Languages,
 ) -> Call:
     """Loads the compiled graph from the graph cache, or compiles it and writes it there."""
-    if options.passes or options.edits:  # functions of passes have no text that tells whether they are the same
+    if options.passes or options.edits or options.block_sizes:  # experiments; functions of passes have no text
         return compile_differentiable(
             gm, example_inputs, compile_, options, _half_compiler(compile_, options, languages)
         )
@@ -198,6 +198,7 @@ def compile_kernels(
     with compile_.step("codegen", which):
         program = with_edited_loops(schedule_loops(fused.program), options.edits)
         block_sizes = tune(program, which, compile_) if options.tune else triton.NO_TUNED_BLOCKS
+        block_sizes = with_requested(block_sizes, options.block_sizes, program, which, compile_)
         codes = [generate(program.in_language(each), each, block_sizes) for each in program.used_languages]
         codes = [apply_edits(code, options.edits) for code in codes]
         for code in codes:
@@ -205,7 +206,7 @@ def compile_kernels(
                 triton_check.check_names(code.text)
         plan = memory_plan.plan(program)
         wrapper = with_edited_wrapper(print_wrapper(program, codes, plan), options.edits)
-        recorder = KernelRecorder(compile_, which, program)
+        recorder = KernelRecorder(compile_, which, program, block_sizes)
         recorder.record_unknown_requests(FusionRequests(options.keep_apart, options.force_fuse))
         recorder.record_memory_plan(plan)
         recorder.record_kernels(fused, codes, wrapper)

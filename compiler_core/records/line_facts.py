@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from compiler_core.records import Compile, Event, ItemId, Kernel, Record, Stage
+from compiler_core.records import Compile, Event, ItemId, Kernel, KernelResources, Record, Stage
 from compiler_core.records.differences import Aspect
 from compiler_core.records.timings.timings import time_text
 
@@ -282,6 +282,11 @@ def from_cache(compile_: Compile) -> bool | None:
     return False if any(e.stage == "build" for e in compile_.events) else None
 
 
+def _resources(side: ComparedRun) -> list[KernelResources]:
+    """Returns what kernels use on the target of a run; empty without one."""
+    return [each for c in side.compiles for each in c.resources]
+
+
 COUNTS: dict[str, Callable[[ComparedRun], float | None]] = {
     "compiles": lambda side: sum(c.outcome == "compiled" for c in side.compiles),
     "graphs": _graphs,
@@ -293,6 +298,9 @@ COUNTS: dict[str, Callable[[ComparedRun], float | None]] = {
     "kernels": lambda side: sum(k.language != "extern" for c in side.compiles for k in c.kernels),
     "calls of PyTorch's kernels": lambda side: sum(k.language == "extern" for c in side.compiles for k in c.kernels),
     "kernel microseconds": _kernel_microseconds,
+    "most registers of a kernel": lambda side: max((r.registers for r in _resources(side)), default=None),
+    "bytes spilled": lambda side: sum(r.spilled_bytes for r in _resources(side)) if _resources(side) else None,
+    "bytes of shared memory": lambda side: sum(r.shared_bytes for r in _resources(side)) if _resources(side) else None,
     "compile seconds": lambda side: sum(_spent(side).values()) / 1e9,
     **{f"of these in {stage}": _stage_seconds(stage) for stage in typing.get_args(Stage) if stage != "run"},
 }

@@ -36,6 +36,7 @@ class Request:
     logs: bool = False
     keep_apart: tuple[tuple[str, str], ...] = ()
     force_fuse: tuple[tuple[str, str], ...] = ()
+    block_sizes: tuple[tuple[str, str, int], ...] = ()
     measure: bool = False
     check: bool = False
     tune: bool = False
@@ -48,6 +49,13 @@ class Request:
     dropped_guard: tuple[str, str] | None = None
     """The kind and the source of the guards that an experiment leaves out."""
 
+    def blocks_by_kernel(self) -> dict[str, dict[str, int]]:
+        """Returns the block sizes of each kernel, by their names."""
+        found: dict[str, dict[str, int]] = {}
+        for kernel, name, value in self.block_sizes:
+            found.setdefault(kernel, {})[name] = value
+        return found
+
     def as_text(self) -> dict[str, str]:
         """Returns the options that were given, as text for the record."""
         backend = getattr(self.backend, "__name__", self.backend)
@@ -55,6 +63,7 @@ class Request:
         given |= {"tune": self.tune, "memory_curve": self.memory_curve, "dynamic": self.dynamic}
         given |= {"mode": self.mode, "options": self.options}
         given |= {name: _pairs_text(getattr(self, name)) or None for name in ("keep_apart", "force_fuse")}
+        given["block_sizes"] = " ".join(f"{kernel}:{name}={n}" for kernel, name, n in self.block_sizes) or None
         given["passes"] = " ".join(f"{each.name}@{each.at}" for each in self.passes) or None
         given["edits"] = " ".join(each.name for each in self.edits) or None
         given["dropped_guard"] = " of ".join(self.dropped_guard) if self.dropped_guard else None
@@ -123,6 +132,7 @@ def _core_compiler(request: Request, record: Record) -> Callable[[types.Function
             tune=request.tune,
             passes=request.passes,
             edits=request.edits,
+            block_sizes=request.blocks_by_kernel(),
             guard_filter=keep if dropped else None,
         )
         return compiled

@@ -23,13 +23,20 @@ def what_if(request: Request, default: Request, given: argparse.Namespace) -> st
     Raises:
         UsageError: nothing is changed, or the cell cannot run again.
     """
+    from torch.cuda import is_available as cuda_is_available
+
     from compiler_core.api.steer.what_if import notes_of_rules
 
     view = RecordView.latest
     if view is None or view.experiments is None or view.record is None:
         raise UsageError("no cell was compiled yet that can run again; run one with %%compile")
     changes = _changes(request, default)
-    is_timed = changes.pop("measure", False) or given.split or given.join
+    is_timed = (
+        changes.pop("measure", False)
+        or given.split
+        or given.join
+        or (changes.get("block_sizes") and cuda_is_available())
+    )
     words = [f"{name.replace('_', '-')} {_shown(value)}".strip() for name, value in changes.items()]
     if given.drop_guard:
         changes["dropped_guard"] = _guard(view, given.drop_guard)
@@ -69,7 +76,7 @@ def _changes(request: Request, default: Request) -> dict[str, Any]:
 
 def _shown(value: Any) -> str:
     if isinstance(value, tuple):
-        return " ".join(",".join(pair) for pair in value)
+        return " ".join(",".join(map(str, each)) for each in value)
     return "" if value is True else str(getattr(value, "__name__", value))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from IPython.core.interactiveshell import InteractiveShell
@@ -59,6 +61,7 @@ def test_what_changes_is_printed(shell: InteractiveShell, options: str, changed:
         ("%what_if --mark-dynamic y:7", "y is no tensor with a dimension 7"),
         ("%what_if --mark-dynamic y", "such as x:0"),
         ("%what_if --split nothing", "there is no kernel nothing; there are forward_0, backward_0"),
+        ("%what_if --block-sizes forward_0:8", "--block-sizes forward_0:8: write forward_0:i=256,num_warps=8"),
         ("%what_if --join forward_0", "--join takes two kernels, as in forward_0,forward_1, not forward_0"),
         ("%what_if --join forward_0,backward_0", "forward_0 and backward_0 are in different graphs"),
     ],
@@ -82,6 +85,22 @@ def test_what_if_of_a_function() -> None:
     assert "nothing else changed" in same.changes()
     with pytest.raises(UsageError, match="no guard of y; there are those of"):
         compiler_core.what_if(f, x, drop_guard="y")
+
+
+def test_block_sizes_of_a_kernel_for_a_gpu_that_is_not_here() -> None:
+    before: dict[str, Any] = {"target": "sm_90"}
+    sizes = {"forward_0": {"i": 4, "num_warps": 8}}
+    x = torch.ones(64, 512)
+    found = compiler_core.what_if(lambda x: x.softmax(-1), x, before=before, block_sizes=sizes)
+    changed = {total.name for total in found.totals if total.before != total.after}
+    assert "bytes of shared memory" in changed
+    assert not found.values
+    with compiler_core.record() as record:
+        compiler_core.compile(lambda x: x.softmax(-1), **before, block_sizes={"forward_0": {"j": 1 << 20}})(x)
+    (trial,) = record.compiles[0].tunings[0].tried
+    assert (trial.chosen, trial.why_not) == (False, "a block has at most 32,768 elements")
+    with pytest.raises(UsageError, match="powers of 2, not i=3 of forward_0"):
+        compiler_core.compile(torch.nn.ReLU(), block_sizes={"forward_0": {"i": 3}})
 
 
 def test_kernels_split_and_joined_by_name() -> None:

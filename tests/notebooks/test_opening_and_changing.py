@@ -146,6 +146,8 @@ def test_an_edited_kernel_is_tried(printed: dict[str, str]) -> None:
     assert "In the cell: the values of plain PyTorch" in printed["edit-right"]
     assert "more than rounding" in printed["edit-wrong"]
     assert "out of range: it stores 48 bytes outside of out_add, 352 bytes after its end" in printed["edit-wrong"]
+    assert "tanh: f32 = tanh(mul)" in printed["edit-wrong"]
+    assert "forward_0.loops: WRONG" in printed["edit-wrong"]
     assert "Nothing is edited" in printed["edit-revert"]
 
 

@@ -38,7 +38,10 @@ def test_guards(printed: dict[str, str]) -> None:
     found = re.match(r"(\d+) guards, checked together in [\d.]+ microseconds", printed["guards-table"])
     assert found is not None
     assert int(found[1]) > 100
-    assert "for f in self.fs:" in printed["guards-table"]
+    own, _, stock = printed["guards-table"].partition("stock: ")
+    assert "for f in self.fs:" in own
+    assert re.match(r"\d+ guards, [\d.]+ microseconds", stock)
+    assert re.search(r"\.i == 99  # [\d.]+ ns; ", stock)
 
 
 def test_calls_without_guards(printed: dict[str, str]) -> None:
@@ -75,6 +78,7 @@ def test_backends(printed: dict[str, str]) -> None:
         "aot_eager  ['captured', 'joint', 'forward']",
         "inductor   ['captured']",
         "cpp        ['captured', 'joint', 'forward', 'forward.cpp', 'backward.cpp']",
+        "triton     ['captured', 'joint', 'forward']",
         "4 operations",
         "counting   ['captured']",
     ]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 
 from compiler_core.records import Record
 from compiler_core.stock.read.graph_text import ParsedGraph, read_graph
@@ -46,3 +49,16 @@ def test_a_node_called_output(parameters: str, key: str) -> None:
 def test_inputs_that_are_removed_after_they_were_read() -> None:
     text = 'c = primals + 1\nprimals_1: "f32[2]"\nprimals_1, = fx_pytree.tree_flatten_spec([primals], self._in_spec)\n'
     assert parsed(f"{text}return (c, primals)", "self, primals").graph.nodes[-1].op == "output"
+
+
+def operators(x: Any, y: Any) -> list[Any]:
+    numbers = [x + 1, x * -1, x - 1e-05, -2.5 / x, x // -1e20, x % 7, 2**-x, x**-0.5, x < -1, x >= 1e-5, x == -0.0]
+    return [*numbers, x & y, x | 1, x ^ -3, x @ y, -x, ~y, x > y, x[0], x[..., -1], x != y, x <= True]
+
+
+def test_operators_are_those_of_the_graph() -> None:
+    gm = torch.fx.symbolic_trace(lambda x, y: operators(x, y))  # without annotations
+    found = read_graph(gm.print_readable(print_output=False)).graph
+    calls: list[Any] = [node for node in gm.graph.nodes if node.op == "call_function"]
+    right = {node.name: f"operator.{node.target.__name__}" for node in calls}
+    assert {node.key: node.target for node in found.nodes if node.op == "call_function"} == right

@@ -47,7 +47,7 @@ def what_if(
         split: kernels of the first compile whose operations become a kernel each, such as ``forward_0``.
         join: pairs of kernels that become one where that is possible.  With `split` or `join`, kernels are timed.
         changes: the options that change: ``memory_budget=0.5``, ``keep_apart=[("mul", "tanh")]``, ``dynamic=True``,
-            ``backend="aot_eager"``, ``target="sm_90"``, ``tune=True`` ...
+            ``backend="aot_eager"``, ``target="sm_90"``, ``block_sizes={"forward_0": {"i": 256}}`` ...
 
     Raises:
         UsageError: an option is wrong, or there is no guard of that source, or no kernel of that name.
@@ -73,7 +73,7 @@ def what_if(
     finally:
         for tensor, _ in mark_dynamic:
             remove_marks(tensor)
-    if rules:
+    if rules or ("block_sizes" in changes and torch.cuda.is_available()):  # C++ kernels have none
         measure(first)
         measure(second)
     comparison = compare(first, second)

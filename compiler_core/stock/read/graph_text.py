@@ -29,7 +29,9 @@ _OPERAND = re.compile(r"(?<![\w.])[A-Za-z_]\w*+(?!\s*\(|\s*=(?!=))")
 _STRING = re.compile(r"'[^']*'|\"[^\"]*\"")
 _UNPACKED = re.compile(r"        .+, = fx_pytree\.tree_flatten_spec\(\[(.*)\], self\._in_spec\)")
 _CALL = re.compile(r"([A-Za-z_][\w.]*)\(")
-_OPERATOR = re.compile(r"[\w.]+ (\S+) [\w.]+$")
+_OPERAND_TEXT = r"-?[\w.]+(?:[-+]\d+)?"  # a name or a number, such as -1 or 1e-05
+_OPERATOR = re.compile(rf"{_OPERAND_TEXT} (\S+) {_OPERAND_TEXT}$")
+_UNARY = re.compile(r"([-~])\w+$")
 _OPERATORS = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul",
     ">": "gt", "<": "lt", ">=": "ge", "<=": "le", "==": "eq", "!=": "ne", "&": "and_", "|": "or_", "^": "xor",
@@ -242,6 +244,8 @@ def _call_of(code: str, known: Container[str]) -> tuple[str, str]:
         return "get_attr", code[len("self.") :]
     if found := _OPERATOR.match(code):
         return "call_function", f"operator.{_OPERATORS.get(found[1], found[1])}"
+    if found := _UNARY.match(code):
+        return "call_function", "operator.neg" if found[1] == "-" else "operator.invert"
     if code.endswith("]"):
         return "call_function", "operator.getitem"
     return "call_function", code.split("(")[0]

@@ -1,0 +1,413 @@
+"""The jobs of the documents from which this project began: each on both engines, and as a section of a notebook.
+
+`JOBS` has what each job shows, the tests that check it on our engine and on stock `torch.compile`, and its cell in a
+notebook.  The tests of this file run a job on both engines where no other test does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import nbformat
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import compiler_core
+import kernel_magics
+from compiler_core.errors import FullGraphError
+from compiler_core.records import Record
+
+ROOT = Path(__file__).parents[2]
+ENGINES = pytest.mark.parametrize("engine", ["core", "torch"])
+HERE = "notebooks/test_jobs.py"
+TOUR, QUESTIONS, OPENING = (f"notebooks/test_{name}.py" for name in ("tour", "questions", "opening_and_changing"))
+
+
+class Job(NamedTuple):
+    shows: str
+    core: str
+    """The tests on our engine: ``file::test``, under ``tests``."""
+    stock: str
+    """Those on stock; or why it does not apply, in parentheses."""
+    cells: str
+    """The notebook and its first cell."""
+
+
+JOBS = {
+    "A1": Job(
+        "every guard of 100 modules, as Python with its line and cost",
+        f"{HERE}::test_guards_of_100_modules",
+        f"{HERE}::test_guards_of_100_modules",
+        "01_questions guards-table",
+    ),
+    "A2": Job(
+        "a folder of plain files of what was compiled before",
+        f"{HERE}::test_a_folder_of_what_was_compiled_before",
+        f"{HERE}::test_a_folder_of_what_was_compiled_before",
+        "02_opening_and_changing files-save",
+    ),
+    "A3": Job(
+        "10,000 calls guarded, pinned and eager",
+        "benchmarks/bench_guards.py::test_hundred_modules",
+        "api/test_pin.py::test_stock_compiles_can_be_pinned",
+        "01_questions dispatch-times",
+    ),
+    "B1": Job(
+        "forward and backward graphs, drawn",
+        f"{HERE}::test_what_a_backward_saves",
+        f"{HERE}::test_what_a_backward_saves",
+        "02_opening_and_changing graphs-compile",
+    ),
+    "B2": Job(
+        "symbolic_trace of a module beside our graph",
+        f"{OPENING}::test_symbolic_trace",
+        f"{HERE}::test_a_traced_module_has_calls_of_modules",
+        "02_opening_and_changing symbolic-module",
+    ),
+    "B3": Job(
+        "CUDA graphs, or why not",
+        f"{OPENING}::test_why_there_is_no_cuda_graph",
+        "stock/test_stock.py::test_reason_for_skipped_cuda_graphs",
+        "02_opening_and_changing cuda-graphs-why",
+    ),
+    "C1": Job(
+        "eager and compiled timed fairly",
+        f"{OPENING}::test_times",
+        f"{HERE}::test_times_side_by_side",
+        "02_opening_and_changing fair-time",
+    ),
+    "C2": Job(
+        "guards and code of each compile, decompiled",
+        f"{OPENING}::test_entries_have_guards_decompiled_code_and_kernels",
+        f"{HERE}::test_the_kernel_source_is_one_step_away",
+        "02_opening_and_changing entries-show",
+    ),
+    "C3": Job(
+        "ViT compiled and timed",
+        f"{OPENING}::test_times",
+        "(its times are those of benchmarks/bench_jobs.py)",
+        "02_opening_and_changing vit-time",
+    ),
+    "C4": Job(
+        "a backend that removes dropout; a pattern rewritten",
+        f"{HERE}::test_a_backend_removes_dropout",
+        f"{HERE}::test_a_backend_removes_dropout",
+        "02_opening_and_changing backend-dropout",
+    ),
+    "C5": Job(
+        "symbolic_trace fails on a branch, three graphs of ours",
+        f"{HERE}::test_a_branch_makes_three_graphs",
+        f"{HERE}::test_a_branch_makes_three_graphs",
+        "02_opening_and_changing symbolic-branch",
+    ),
+    "C6": Job(
+        "every frame that the hook sees",
+        f"{OPENING}::test_frames",
+        "(stock's hook does not tell what it skipped)",
+        "02_opening_and_changing frames-show",
+    ),
+    "D1": Job(
+        "the walk-through: entries, resume functions, a size that becomes symbolic",
+        f"{TOUR}::test_walk_through_recompiles_for_the_second_size",
+        f"{OPENING}::test_two_sizes_become_one_symbolic_size_on_both_engines",
+        "02_opening_and_changing walk-run",
+    ),
+    "D2": Job(
+        "cos(cos(x)) saves one tensor, not two",
+        f"{HERE}::test_what_a_backward_saves",
+        f"{HERE}::test_what_a_backward_saves",
+        "02_opening_and_changing graphs-saved",
+    ),
+    "D3": Job(
+        "what each backend adds",
+        f"{QUESTIONS}::test_backends",
+        f"{HERE}::test_what_stock_backends_add",
+        "01_questions backends-own",
+    ),
+    "E1": Job(
+        "a function, a decorated function, a module",
+        f"{HERE}::test_what_can_be_compiled",
+        f"{HERE}::test_what_can_be_compiled",
+        "02_opening_and_changing ways-all",
+    ),
+    "E2": Job(
+        "ResNet-18, inference and training, timed",
+        f"{OPENING}::test_times",
+        "(its times are those of benchmarks/bench_jobs.py)",
+        "02_opening_and_changing resnet-time",
+    ),
+    "E3": Job(
+        "other ways of capturing: right, error or silently wrong",
+        f"{HERE}::test_capture_methods",
+        f"{HERE}::test_capture_methods",
+        "01_questions capture-branch-compare",
+    ),
+    "E4": Job(
+        "three graphs of bar, as tables",
+        f"{HERE}::test_a_branch_makes_three_graphs",
+        f"{HERE}::test_a_branch_makes_three_graphs",
+        "02_opening_and_changing table-bar",
+    ),
+    "E5": Job(
+        "explain, fullgraph and export",
+        f"{HERE}::test_where_it_breaks",
+        f"{HERE}::test_where_it_breaks",
+        "01_questions breaks-explain",
+    ),
+}
+
+
+def compiled_by(engine: str, fn: Any, backend: Any = "eager", **options: Any) -> Any:
+    return (torch.compile if engine == "torch" else compiler_core.compile)(fn, backend=backend, **options)
+
+
+def recorded(engine: Any, fn: Any, *calls: tuple[Any, ...], backend: Any = "eager") -> Record:
+    torch._dynamo.reset()
+    with compiler_core.record(engine=engine) as record:
+        compiled = compiled_by(engine, fn, backend)
+        for args in calls:
+            compiled(*args)
+    return record
+
+
+def captured(record: Record) -> list[list[str]]:
+    """The calls in each captured graph."""
+    graphs = [a.graph for a in record.artifacts if a.name == "captured" and a.graph]
+    return [[node.target for node in graph.nodes if node.op.startswith("call")] for graph in graphs]
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_tests_and_the_cell_of_a_job_exist(job: str) -> None:
+    entry = JOBS[job]
+    for test in (entry.core, entry.stock):
+        if not test.startswith("("):
+            file, _, name = test.partition("::")
+            assert f"\ndef {name}(" in (ROOT / "tests" / file).read_text()
+    notebook, cell = entry.cells.split()
+    assert cell in {each["id"] for each in nbformat.read(ROOT / "notebooks" / f"{notebook}.ipynb", as_version=4).cells}
+
+
+class Add(nn.Module):
+    def __init__(self, i: int) -> None:
+        super().__init__()
+        self.i = i
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.i
+
+
+class Hundred(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fs = nn.ModuleList([Add(i) for i in range(100)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for f in self.fs:
+            x = f(x)
+        return x
+
+
+@ENGINES
+def test_guards_of_100_modules(engine: str) -> None:
+    record = recorded(engine, Hundred().forward, (torch.tensor([1]),))
+    (compile_,) = record.compiles
+    text = compiler_core.guards_text(record, compile_)
+    compile(text, "<guards>", "exec")
+    for i in range(100):
+        of_module = [line for line in text.splitlines() if re.search(rf"\b(fs|_modules)\b.*\b{i}\b", line)]
+        assert any(f"== {i}" in line for line in of_module), f"the guard on the {i}th number"
+    assert len(compile_.guards) > 100
+    assert all(guard.cost_ns is not None for guard in compile_.guards)
+    assert text.count(" ns") >= len(compile_.guards)
+    assert "x = f(x)" in text or "return x + self.i" in text
+
+
+@ENGINES
+def test_a_folder_of_what_was_compiled_before(engine: str, tmp_path: Path) -> None:
+    torch._dynamo.reset()
+    compiled = compiled_by(engine, two_cosines, "inductor" if engine == "torch" else None)
+    compiled(torch.randn(3, 4))
+    kernel_magics.save(compiler_core.already_compiled(compiled), f"{tmp_path}/")
+    files = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
+    # PyTorch keeps no captured graph
+    for name in ("guards.py", "decompiled.py", "forward.wrapper.py", *(["captured.py"] if engine == "core" else [])):
+        assert f"0_0/{name}" in files
+    assert any(file.endswith(".cpp") for file in files)
+
+
+def two_cosines(x: torch.Tensor) -> torch.Tensor:
+    return torch.cos(torch.cos(x))
+
+
+@ENGINES
+def test_what_a_backward_saves(engine: Any) -> None:
+    torch._dynamo.reset()
+    x = torch.randn(5, 5, 5, requires_grad=True)
+    with compiler_core.record(engine=engine) as record:
+        compiled_by(engine, two_cosines, "inductor" if engine == "torch" else None)(x).sum().backward()
+    (compile_,) = record.compiles
+    nodes = {name: compile_.find(name).graph.nodes for name in ("forward", "backward")}  # type: ignore[union-attr]
+    targets = {name: [node.target for node in each] for name, each in nodes.items()}
+    assert sum("aten.cos" in target for target in targets["forward"]) == 2
+    assert sum("aten.cos" in target for target in targets["backward"]) == 1, "the inner cosine is computed again"
+    assert sum("aten.sin" in target for target in targets["backward"]) == 2
+    partition = compile_.partition
+    assert partition is not None
+    assert (partition.default_saved_count, partition.saved_count, partition.saved_bytes) == (2, 1, 500)
+    leaf = x.detach().clone().requires_grad_()
+    two_cosines(leaf).sum().backward()
+    torch.testing.assert_close(x.grad, leaf.grad)
+
+
+def test_a_traced_module_has_calls_of_modules() -> None:
+    model = nn.Sequential(nn.Linear(4, 5), nn.ReLU())
+    traced = torch.fx.symbolic_trace(model)
+    assert [node.op for node in traced.graph.nodes][1:-1] == ["call_module"] * 2
+    for engine in ("core", "torch"):
+        (calls,) = captured(recorded(engine, model, (torch.randn(2, 4),)))
+        assert [call.rpartition(".")[2] for call in calls] == ["linear", "relu"]
+
+
+def test_times_side_by_side() -> None:
+    forms = {"eager": two_cosines, "stock": compiled_by("torch", two_cosines), "core": compiled_by("core", two_cosines)}
+    timings = compiler_core.time(two_cosines, torch.randn(100), engines=forms, seconds=0.1)
+    assert [row.name for row in timings.rows] == ["eager", "stock", "core"]
+    assert all(0 < row.low <= row.median <= row.high and row.rounds >= 15 for row in timings.rows)
+    assert not timings.failed
+
+
+def test_the_kernel_source_is_one_step_away() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(two_cosines)
+    x = torch.randn(3, 4)
+    compiled(x)
+    record = compiler_core.already_compiled(compiled)
+    assert "cos()" in compiler_core.editable_text(record, "forward.wrapper")
+    assert torch.equal(compiler_core.decompiled(compiled)(x), compiled(x))
+
+
+@ENGINES
+def test_a_backend_removes_dropout(engine: str) -> None:
+    model, x = nn.Sequential(nn.Linear(100, 3), nn.Dropout(0.3)), torch.randn(10, 100)
+    graphs = []
+
+    def without_dropout(gm: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        graphs.append([str(node.target) for node in gm.graph.nodes])
+        for node in gm.graph.find_nodes(op="call_function", target=F.dropout):
+            node.replace_all_uses_with(node.args[0])
+            gm.graph.erase_node(node)
+        torch.fx.replace_pattern(gm, lambda x, w, b: F.linear(x, w, b), lambda x, w, b: x @ w.T + b)
+        gm.recompile()
+        graphs.append([str(node.target) for node in gm.graph.nodes])
+        return gm.forward
+
+    record = recorded(engine, model, (x,), backend=without_dropout)
+    torch.testing.assert_close(compiled_by(engine, model, without_dropout)(x), model[0](x))
+    before, after = graphs[:2]
+    assert any("dropout" in target for target in before)
+    assert not any("dropout" in target or "linear" in target for target in after)
+    assert any("dropout" in call for call in captured(record)[0]), "the record has the graph that the backend got"
+
+
+def bar(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    x = a / (torch.abs(a) + 1)
+    if b.sum() < 0:
+        b = b * -1
+    return x * b
+
+
+@ENGINES
+def test_a_branch_makes_three_graphs(engine: str) -> None:
+    with pytest.raises(torch.fx.proxy.TraceError):
+        torch.fx.symbolic_trace(bar)
+    a, b = torch.randn(10), torch.ones(10)
+    record = recorded(engine, bar, (a, b), (a, -b))
+    graphs = sorted((len(calls), [call.rpartition(".")[2] for call in calls]) for calls in captured(record))
+    assert [size for size, _ in graphs] == [1, 2, 5]
+    assert graphs[0][1] == ["mul"]
+    assert graphs[1][1] == ["mul", "mul"]
+    compiled = compiled_by(engine, bar)
+    assert torch.equal(compiled(a, b), bar(a, b))
+    assert torch.equal(compiled(a, -b), bar(a, -b))
+
+
+def test_what_stock_backends_add() -> None:
+    found = {}
+    for backend in ("eager", "aot_eager", "inductor"):
+        torch._dynamo.reset()
+        x = torch.randn(10, requires_grad=True)
+        with compiler_core.record(engine="torch") as record:
+            torch.compile(two_cosines, backend=backend)(x).sum().backward()
+        panes = [artifact.name for artifact in record.compiles[0].artifacts]
+        found[backend] = [n for n in ("captured", "joint", "forward", "backward", "forward.wrapper") if n in panes]
+    graphs = ["captured", "joint", "forward", "backward"]
+    assert found == {"eager": ["captured"], "aot_eager": graphs, "inductor": [*graphs, "forward.wrapper"]}
+
+
+@ENGINES
+def test_what_can_be_compiled(engine: str) -> None:
+    compile_: Any = torch.compile if engine == "torch" else compiler_core.compile
+
+    @compile_(backend="eager")  # type: ignore[untyped-decorator]
+    def decorated(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() + x.cos()
+
+    model, x = nn.Sequential(nn.Linear(10, 4), nn.ReLU()), torch.randn(3, 10)
+    assert torch.equal(decorated(x), x.sin() + x.cos())
+    assert torch.equal(compile_(two_cosines, backend="eager")(x), two_cosines(x))
+    assert torch.equal(compile_(model, backend="eager")(x), model(x))
+    assert torch.equal(compile_(model.forward, backend="eager")(x), model(x))
+
+
+def f2(x: Any, y: Any) -> Any:
+    return x + y
+
+
+def f3(x: torch.Tensor) -> torch.Tensor:
+    import scipy.fft
+
+    x = x * 2
+    return torch.from_numpy(scipy.fft.dct(x.numpy())) * 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_capture_methods() -> None:
+    x, y = torch.rand(5, 5), torch.randn(5, 5)
+    right = {"torch.compile", "compiler_core.compile"}
+    verdicts = {}
+    for name, fn, args, other in (
+        ("branch", bar, (y, x), (y, -x)),
+        ("number", f2, (x, 3), (y, 3)),
+        ("scipy", f3, (x,), (y,)),
+    ):
+        verdicts[name] = {each.method: each.verdict for each in compiler_core.capture_methods(fn, args, other).rows}
+        assert {method for method, verdict in verdicts[name].items() if method in right and verdict == "right"} == right
+    assert verdicts["branch"]["torch.jit.trace"] == verdicts["scipy"]["torch.jit.trace"] == "silently wrong"
+    assert verdicts["branch"]["torch.fx.symbolic_trace"] == "error"
+    assert verdicts["number"]["torch.jit.script"] == verdicts["scipy"]["torch.jit.script"] == "error"
+
+
+@ENGINES
+def test_where_it_breaks(engine: Any) -> None:
+    torch._dynamo.reset()
+    a, b = torch.randn(10), torch.ones(10)
+    text = str(compiler_core.explain(bar, a, b, engine=engine))
+    assert "if b.sum() < 0:" in text
+    with pytest.raises(
+        FullGraphError if engine == "core" else torch._dynamo.exc.Unsupported, match=r"(?i)data-dependent"
+    ):
+        compiled_by(engine, bar, fullgraph=True)(a, b)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+    images = torch.randn(2, 3, 8, 8)
+    if engine == "core":
+        exported: Any = compiler_core.export(model, images)
+        with pytest.raises(FullGraphError, match="data-dependent"):
+            compiler_core.export(bar, a, b)
+    else:
+        exported = torch.export.export(model, (images,)).module()
+    torch.testing.assert_close(exported(images), model(images))
