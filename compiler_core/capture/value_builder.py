@@ -19,7 +19,7 @@ from compiler_core.capture.values.builtin.constant import is_atom, is_instance
 from compiler_core.capture.values.builtin.context_vars import ContextVarValue
 from compiler_core.capture.values.builtin.mappings import CONTAINERS
 from compiler_core.capture.values.builtin.methods import NamedMethodValue
-from compiler_core.capture.values.builtin.sequences import RangeValue
+from compiler_core.capture.values.builtin.sequences import RangeValue, SliceValue
 from compiler_core.capture.values.builtin.sets import SetValue
 from compiler_core.capture.values.builtin.weakrefs import WeakRefValue
 from compiler_core.capture.values.classes import is_plain_class
@@ -99,6 +99,8 @@ def build_value(capture: Capture, obj: Any, source: Source) -> Value:
     if type(obj) is range:
         capture.guard("EQUALS_MATCH", source, obj)
         return RangeValue(obj)
+    if type(obj) is slice:
+        return SliceValue.from_outside(capture, obj, source)
     if type(obj) is functools.partial:
         return _partial(capture, obj, source)
     if type(obj) in (operator.itemgetter, operator.attrgetter, operator.methodcaller):

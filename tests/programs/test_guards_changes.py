@@ -689,3 +689,14 @@ def deterministic_algorithms():
         yield f, x_of()
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_slices_from_outside_change():
+    def program(x, s):
+        return x[s] * 2, s
+
+    compiled, x = cc.compile(program, backend="eager", strict=True), torch.randn(6)
+    for s in (slice(0, 2), slice(0, 3), slice(0, 2), slice(None), slice(-2, None), slice(0, 5, 2), slice(0, 3)):
+        got, same = compiled(x, s)
+        assert torch.equal(got, x[s] * 2), s
+        assert same is s

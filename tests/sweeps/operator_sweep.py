@@ -102,7 +102,7 @@ def cases_of(name: str, device: str = "cpu") -> Iterator[Case]:
             inplace = op.inplace_variant
             if inplace is not None and isinstance(sample.input, torch.Tensor) and not sample.broadcasts_input:
                 differentiable = gradients and op.supports_inplace_autograd
-                yield Case(f"{name}_[{i}]", _in_place(inplace), result, differentiable, values)
+                yield Case(f"{name}_[{i}]", _in_place(_as_user_code(inplace)), result, differentiable, values)
 
 
 def _fresh(sample: Any) -> Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]:

@@ -31,7 +31,7 @@ FLOAT_ONLY = (
     *("softplus", "softplus_backward", "mish", "mish_backward", "log_sigmoid_forward", "log_sigmoid_backward"),
     *("glu", "glu_backward", "_prelu_kernel", "_prelu_kernel_backward", "hardshrink", "softshrink"),
     # rows that are normalised
-    *("_softmax", "_log_softmax", "_log_softmax_backward_data", "logsumexp"),
+    *("_softmax", "_safe_softmax", "_log_softmax", "_log_softmax_backward_data", "logsumexp"),
     *("native_layer_norm", "native_layer_norm_backward", "native_group_norm", "native_group_norm_backward"),
     *("_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit"),
     *("native_batch_norm", "native_batch_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward"),

@@ -668,6 +668,18 @@ def test_lazy_linear_after_its_first_call(fc, x):
     return fc(x)
 
 
+def with_biases():
+    heads = [torch.randn(2, 3, 5, 4, requires_grad=True) for _ in range(3)]
+    bias = torch.randn(1, 3, 5, 5)
+    bias[:, :, 1] = -torch.inf  # this row sees nothing
+    return *heads, bias.requires_grad_()
+
+
+@one_graph(grad=True, inputs=with_biases, backend="cpp", tolerance=1e-5)
+def test_attention_with_biases_that_are_trained(q, k, v, bias):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias), torch._safe_softmax(bias, 2)
+
+
 def attention():
     return nn.MultiheadAttention(8, 2, batch_first=True)
 

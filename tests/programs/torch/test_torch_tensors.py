@@ -292,6 +292,24 @@ def test_indexing_with_numbers_from_outside(x, i):
     return x[i], x[i:], x[:i, i], x[(i, 1)], x[slice(0, i)], x[i, ..., None], x[True].shape
 
 
+class Rows:
+    def __init__(self):
+        self.odd = slice(1, None, 2)
+        self.parts = [slice(0, 2), slice(2, None)]
+
+
+def slices_from_outside():
+    return torch.randn(4, 4), slice(0, 3), (slice(None, 2), None, ..., slice(-2, None)), Rows()
+
+
+@one_graph(inputs=slices_from_outside)
+def test_slices_from_outside(x, s, index, rows):
+    own = slice(s.start, s.stop, s.step)
+    parts = [x[part] for part in rows.parts]
+    places = list(range(4))[s], s.indices(4), own == s, own != rows.odd, own is s, type(s), rows.odd.step
+    return x[s] * 2, x[index], x[rows.odd], torch.cat(parts), x[own], places, s
+
+
 @same_as_eager(graphs=2, breaks=["tensor value read", "tensor value read"])
 def test_indexing_with_a_mask(x):
     y = x * 2

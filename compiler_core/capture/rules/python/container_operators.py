@@ -11,7 +11,7 @@ from compiler_core.capture.values.builtin.constant import ConstantValue, fold, f
 from compiler_core.capture.values.builtin.containers import ContainerValue
 from compiler_core.capture.values.builtin.keys import to_key
 from compiler_core.capture.values.builtin.mappings import DefaultDictValue, DictValue, DictViewValue, OrderedDictValue
-from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SequenceValue, TupleValue
+from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SequenceValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue, set_operand
 from compiler_core.errors import Unsupported
 
@@ -30,6 +30,8 @@ def builtin_operation(op: Any, tx: Interpreter, left: Value, right: Value) -> Va
         return _sequences(op, tx, left, right)
     if isinstance(left, DictValue) and isinstance(right, DictValue):
         return _dicts(op, tx, left, right)
+    if isinstance(left, SliceValue) and isinstance(right, SliceValue) and (op is operator.ne or op is operator.eq):
+        return _lexicographic(op, tx, left.bounds, right.bounds)
     if _is_plain(left) and _is_plain(right):
         return fold(tx, op, [left, right], {})
     if isinstance(left, ConstantValue) and isinstance(left.value, (str, bytes)) and op is operator.mod:

@@ -16,10 +16,10 @@ from compiler_core.capture.values.builtin.containers import ContainerValue
 from compiler_core.capture.values.builtin.iterators import IteratorValue, iterate_over
 from compiler_core.capture.values.builtin.methods import NamedMethodValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import Source
+from compiler_core.guards.sources import AttrSource, Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.capture.values.interfaces import Capture, Emitter, Interpreter
 
 
 class SequenceValue(ContainerValue):
@@ -315,6 +315,13 @@ class SliceValue(Value):
 
     def __init__(self, bounds: Sequence[Value]) -> None:
         self.bounds = list(bounds)
+
+    @classmethod
+    def from_outside(cls, capture: Capture, obj: slice, source: Source) -> SliceValue:
+        capture.guard("TYPE_MATCH", source, obj)
+        found = cls([capture.wrap(getattr(obj, name), AttrSource(source, name)) for name in ("start", "stop", "step")])
+        found.source = source
+        return found
 
     def python_type(self) -> type:
         return slice
