@@ -169,7 +169,12 @@ def copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> A
 
 def _pytorch_decomposition(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
     """Applies PyTorch's decomposition of `op`."""
-    return get_decompositions([op])[op](*args, **kwargs)
+    return _rule_of(op)(*args, **kwargs)
+
+
+@functools.cache  # PyTorch goes through its whole registry for each operator
+def _rule_of(op: torch._ops.OpOverload) -> Decomposition:
+    return get_decompositions([op])[op]
 
 
 def loss_typed_as(index: int, rule: Decomposition) -> Decomposition:
