@@ -18,8 +18,11 @@ MAX_CUTS = 9
 TRANSPOSE_TILE = (128, 256)
 """Rows and columns of a tile of a transposition: their pages fit the processor's TLB."""
 
-COLUMN_LANES = 8
-"""Lanes of a loop that loads a column of a matrix; 16, a full vector of 512 bits, took 1.15 times as long."""
+SHORT_VECTOR = 8
+"""Lanes of a loop that is bound by its loads and stores: longer vectors cross a cache line at each access, and take up
+to 1.15 times as long."""
+FEW_OPERATIONS = 10
+"""The cost of a function such as exp (`ir.OPS`); a loop that costs less for each element is bound by loads and stores."""
 
 ROW_BLOCK = 4096
 """Elements of a long row that one thread processes at a time, if there are too few rows for all threads."""
@@ -30,8 +33,8 @@ class ElementwisePrinter(BlockPrinter):
 
     def __init__(self, text: SourceWriter, loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> None:
         super().__init__(text, loops, buffers)
-        if _loads_column(loops):
-            self._simd = f"{SIMD} simdlen({COLUMN_LANES})"
+        if _is_bound_by_memory(loops):
+            self._simd = f"{SIMD} simdlen({SHORT_VECTOR})"
 
     def _body(self) -> None:
         """Prints all elements; if loads are limited to ranges of an index, one part of the index after the other."""
@@ -150,10 +153,7 @@ def _transposed_index(loops: ir.Loops) -> int | None:
     return None
 
 
-def _loads_column(loops: ir.Loops) -> bool:
-    """Returns whether the vectorised loop loads 4-byte values along a column of a matrix with contiguous rows."""
-    last = len(loops.outer) - 1
-    loads = [s for s in loops.body if isinstance(s, ir.Load)]
-    return all(s.dtype.itemsize == 4 for s in loads) and any(
-        abs(hint(s.address.strides[last])) > 1 and 1 in s.address.strides[:last] for s in loads if last > 0
-    )
+def _is_bound_by_memory(loops: ir.Loops) -> bool:
+    """Returns whether the loops load values of 4 bytes only, and do little with them."""
+    operations = sum(ir.OPS[s.op].cost for s in loops.body if isinstance(s, ir.Compute))
+    return operations < FEW_OPERATIONS and all(s.dtype.itemsize == 4 for s in loops.body if isinstance(s, ir.Load))
