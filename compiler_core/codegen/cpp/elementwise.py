@@ -22,7 +22,7 @@ SHORT_VECTOR = 8
 """Lanes of a loop that is bound by its loads and stores: longer vectors cross a cache line at each access, and take up
 to 1.15 times as long."""
 FEW_OPERATIONS = 10
-"""The cost of a function such as exp (`ir.OPS`); a loop that costs less for each element is bound by loads and stores."""
+"""The cost of a function such as exp (`ir.OPS`); a loop that costs less for an element is bound by loads and stores."""
 
 ROW_BLOCK = 4096
 """Elements of a long row that one thread processes at a time, if there are too few rows for all threads."""
