@@ -70,10 +70,15 @@ class CutawayMagics(Magics):
         from kernel_magics.run.ranks import run_on_ranks
 
         self._read_cell(line, cell)  # checks the options and the syntax here
-        comparison, records = run_on_ranks(self.shell.user_ns, name, line, cell)
-        print_line(str(comparison))
-        for record in records:
-            make_view(self.shell).show(record)
+        ran = run_on_ranks(self.shell.user_ns, name, line, cell, f"In[{cell_number(self.shell)}]")
+        print_line(str(ran.comparison))
+        for record in ran.firsts:
+            view = make_view(self.shell)
+            view.start(record)
+            view.stop()
+            view.show(record)
+        if ran.error:
+            raise RuntimeError(ran.error)
 
     async def compile_awaiting(self, line: str, cell: str) -> object:
         """Runs ``%%compile`` for a cell that awaits while an event loop is already running; see `awaiting`."""

@@ -100,7 +100,9 @@ def _observe_trace(observer: _Observer, stack: ExitStack) -> None:
     handler = torch_logs.CallbackHandler(observer.guard(on_event))
     logger = logging.getLogger(_TRACE_LOGGER)
     stack.callback(logger.removeHandler, handler)
+    stack.callback(setattr, logger, "propagate", logger.propagate)
     logger.addHandler(handler)
+    logger.propagate = False  # a handler of the program's, such as pytest's, would show entries as empty messages
     observer.builder.deferred.install(stack, lambda: logger.handlers == [handler])
 
 
@@ -199,7 +201,9 @@ def _observe_cudagraphs(observer: _Observer, stack: ExitStack) -> None:
     _call_before(stack, cls, "post_compile", observer.guard(on_compiled))
     handler = torch_logs.CallbackHandler(observer.guard(on_message))
     stack.callback(logger.removeHandler, handler)
+    stack.callback(setattr, logger, "propagate", logger.propagate)
     logger.addHandler(handler)
+    logger.propagate = False  # a handler of the program's, such as pytest's, would show entries as empty messages
 
 
 def _observe_backend(observer: _Observer, stack: ExitStack) -> None:

@@ -168,7 +168,8 @@ class LogReader:
     def _read_entry(self, entry: bytes) -> None:
         head = _HEAD.match(entry)
         if head is None:
-            raise self._error(f"{entry[:40]!r} does not begin as the entries of PyTorch's logs do")
+            start = entry[:40].decode("utf-8", "replace").partition("\n")[0]
+            raise self._error(f"{start!r} does not begin as the entries of PyTorch's logs do")
         if not entry.startswith(_SKIPPED_EVENTS, head.end()):
             end = entry.find(b"\n")
             metadata = entry[head.end() : end if end >= 0 else len(entry)]

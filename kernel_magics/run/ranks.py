@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -15,7 +16,18 @@ from compiler_core.records.ranks.facts import rank_facts
 from compiler_core.records.timings.timings import plural
 
 
-def run_on_ranks(namespace: Mapping[str, Any], name: str, line: str, cell: str) -> tuple[RankComparison, list[Record]]:
+@dataclass(frozen=True)
+class RanksRun:
+    """A cell that ran on ranks."""
+
+    comparison: RankComparison
+    firsts: list[Record]
+    """The record of the first rank of each group, the largest group first; the others are compared with that one."""
+    error: str
+    """Which ranks raised or died, and what; empty if none."""
+
+
+def run_on_ranks(namespace: Mapping[str, Any], name: str, line: str, cell: str, label: str) -> RanksRun:
     """Runs a cell on all engines and prints what each printed.
 
     Args:
@@ -23,32 +35,40 @@ def run_on_ranks(namespace: Mapping[str, Any], name: str, line: str, cell: str) 
         name: the client's or view's name.
         line: the other options of ``%%compile``.
         cell: the cell.
-
-    Returns:
-        The comparison of the ranks, and the record of the first rank of each group, the largest group first; the
-        others are compared with that one.
+        label: what the cell is called, such as ``In[3]``.
 
     Raises:
         UsageError: there is no such client or view.
-        RuntimeError: the cell raised on some ranks; their tracebacks are printed.
     """
-    answers = _view(namespace, name).apply_sync(run_here, line, cell)
-    answers = answers if isinstance(answers, list) else [answers]
+    found = _view(namespace, name).apply_async(run_here, line, cell).get(return_exceptions=True)
+    answers = [_answer(each) for each in (found if isinstance(found, list) else [found])]
     for rank, answer in enumerate(answers):
         for text in answer["output"].splitlines():
             sys.stdout.write(f"[{rank}] {text}\n")
     records = {rank: Record.from_json(answer["record"]) for rank, answer in enumerate(answers) if answer["record"]}
     for rank, record in records.items():
         record.title = f"rank {rank}"
+        record.labels = dict.fromkeys(record.labels, label)
     comparison = compare_rank_facts([rank_facts(record, f"rank {n}", n) for n, record in records.items()])
+    comparison.missing = [rank for rank in range(len(answers)) if rank not in records]
     firsts = [records[group.ranks[0].rank or 0] for group in comparison.groups]
     for record in firsts[1:]:
         record.comparison = compare(firsts[0], record)
+    return RanksRun(comparison, firsts, _error(answers))
+
+
+def _answer(found: Any) -> dict[str, str]:
+    """Returns what an engine answered, or that it could not: it died, or the cell did not reach it."""
+    if not isinstance(found, BaseException):
+        return found  # type: ignore[no-any-return]
+    return {"record": "", "output": "", "raised": f"{type(found).__name__}: {found}"}
+
+
+def _error(answers: Sequence[Mapping[str, str]]) -> str:
     failed = [rank for rank, answer in enumerate(answers) if answer["raised"]]
-    if failed:
-        error = answers[failed[0]]["raised"]
-        raise RuntimeError(f"the cell raised on {plural('rank', len(failed))} {ranges(failed)}: {error}")
-    return comparison, firsts
+    if not failed:
+        return ""
+    return f"the cell raised on {plural('rank', len(failed))} {ranges(failed)}: {answers[failed[0]]['raised']}"
 
 
 def run_here(line: str, cell: str) -> dict[str, str]:
@@ -73,8 +93,9 @@ def run_here(line: str, cell: str) -> dict[str, str]:
 def _view(namespace: Mapping[str, Any], name: str) -> Any:
     """Returns the view of all engines that a name in the user's namespace stands for."""
     found: Any = namespace.get(name)
-    if hasattr(found, "apply_sync"):
+    if hasattr(found, "apply_async"):
         return found
     if hasattr(found, "ids") and hasattr(found, "direct_view"):
         return found[:]
-    raise UsageError(f"--ranks {name}: this is the name of an ipyparallel client, or of a view of its engines")
+    what = f"{name} is a {type(found).__name__}" if name in namespace else f"there is no {name}"
+    raise UsageError(f"--ranks {name}: {what}; it takes the name of an ipyparallel client, or of a view of its engines")

@@ -39,7 +39,9 @@ def test_what_compiles_as_expected_passes(engine: Literal["torch", "core"]) -> N
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_failure_names_breaks_and_recompiles(engine: Literal["torch", "core"]) -> None:
+def test_a_failure_names_breaks_and_recompiles(
+    engine: Literal["torch", "core"], caplog: pytest.LogCaptureFixture
+) -> None:
     line = broken.__code__.co_firstlineno + 2
     with pytest.raises(AssertionError) as raised:
         assert_compiles(broken, torch.ones(3), engine=engine)
@@ -52,6 +54,7 @@ def test_a_failure_names_breaks_and_recompiles(engine: Literal["torch", "core"])
         assert_compiles(straight, torch.ones(3), then=[[torch.ones(4)]], engine=engine)
     assert "was expected to be" in str(raised.value)
     assert f"recompile at {__file__}:" in str(raised.value)
+    assert [each for each in caplog.records if each.name == "torch.__trace"] == []  # pytest would print them
 
 
 def test_the_plugin_imports_no_torch() -> None:

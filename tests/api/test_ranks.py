@@ -20,7 +20,7 @@ import compiler_core
 from compiler_core import compare_ranks
 from compiler_core.records import Compile, Record, RecordError
 from compiler_core.records.counts.counts import count
-from compiler_core.records.ranks.comparison import compare_rank_facts, ranges
+from compiler_core.records.ranks.comparison import Divergence, compare_rank_facts, ranges
 from compiler_core.records.ranks.facts import Fact, RankFacts
 from compiler_core.records.ranks.journal import Journal, read_journal
 from compiler_core.stock.trace_logs import read_logs
@@ -70,6 +70,18 @@ def test_one_of_64_ranks_is_found_with_its_line(two: tuple[Path, Path], tmp_path
     assert lines[:2] == ["63 alike", f"rank 7 differs at test_ranks.py:{LINE}: size 511, the others 512"]
     assert comparison.groups[0].name == "ranks 0 to 6, 8 to 63"
     assert {each.kind for each in comparison.groups[1].divergences} == {"guard", "graph"}
+
+
+def test_a_size_is_named_and_a_long_text_is_cut_where_it_differs() -> None:
+    text = (
+        "check_tensor(L['x'], type='Tensor', dtype=torch.float32, device='cpu', requires_grad=False, shape=({0}, {1}))"
+    )
+    text = text.replace("))", "), stride=({1}, 1))")
+    found = Divergence("guard", "0/0", "model.py", 3, "", text.format(8, 7), text.format(8, 9))
+    assert str(found) == "model.py:3: size 7, the others 9"
+    found = Divergence("guard", "0/0", "model.py", 3, "", text.format(2, 7), text.format(3, 9))
+    assert str(found).count("shape=(") == 2
+    assert "shape=(2, 7))" in str(found)
 
 
 def test_what_is_left_out_is_named(two: tuple[Path, Path], tmp_path: Path) -> None:

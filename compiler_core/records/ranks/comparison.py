@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,9 @@ SLOW = 1.5
 """A rank that compiles this many times as long as the median is slow."""
 SLOW_S = 1.0
 """... if it is so many seconds longer."""
-_MAX_TEXT = 120
+_MAX_TEXT, _BEFORE = 120, 30
+"""Characters of a text that are shown, and how many of them are before the first difference."""
+_STRIDES = re.compile(r", stride=\([^)]*\)")
 _TOKENS = re.compile(r"\w+|\W")
 _SIZE = re.compile(r"(size|shape|stride)\W*[^a-z]*$|\w\[[^\]]*$", re.IGNORECASE)
 
@@ -189,6 +192,9 @@ def _divergence(fact: Fact, here: str, others: str) -> Divergence:
 
 def _differing(kind: str, here: str, others: str) -> tuple[str, str, str]:
     """Returns what differs (``size``, or the kind of the fact), and the differing parts of both texts."""
+    shapes = [_STRIDES.sub("", text) for text in (here, others)]
+    if shapes[0] != shapes[1]:  # other strides follow from other sizes
+        here, others = shapes
     left, right = (_TOKENS.findall(text) for text in (here, others))
     if len(left) == len(right) and len(left) > 1:
         places = [i for i in range(len(left)) if left[i] != right[i]]
@@ -196,11 +202,16 @@ def _differing(kind: str, here: str, others: str) -> tuple[str, str, str]:
             i = places[0]
             is_size = left[i].isdigit() and right[i].isdigit() and _SIZE.search("".join(left[:i]))
             return "size" if is_size else kind, left[i], right[i]
-    return kind, _short(here), _short(others)
+    return kind, _short(here, others), _short(others, here)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
+def _short(text: str, other: str) -> str:
+    """Returns a text, or the part of it in which it differs from another one."""
+    if len(text) <= _MAX_TEXT:
+        return text
+    equal = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(text, other, strict=False))
+    start = max(0, sum(1 for _ in equal) - _BEFORE)
+    return ("..." if start else "") + text[start : start + _MAX_TEXT] + ("..." if start + _MAX_TEXT < len(text) else "")
 
 
 def _names(numbers: Sequence[int]) -> str:

@@ -16,6 +16,8 @@ from compiler_core.records import Compile, Graph, Record
 from compiler_core.records.line_facts import ComparedRun, LineRef, from_cache, operation, stage_ns
 
 Kind = Literal["frame", "recompile", "guard", "graph break", "graph", "collective", "collective call"]
+_FOLLOWING_GUARDS = frozenset({"LIBRARY", "GLOBAL_STATE"})
+"""Kinds of guards that say which functions are called, and that something was compiled: other facts say that better."""
 KINDS: tuple[Kind, ...] = ("frame", "recompile", "guard", "graph break", "graph", "collective", "collective call")
 """``collective``: one in compiled code; ``collective call``: one that ran, in compiled code or not."""
 
@@ -104,7 +106,8 @@ def _compile_facts(side: ComparedRun, record: Record, compile_: Compile, rank: i
         at = side.line_of(cause.line) if cause.line else first
         yield fact("recompile", at, f"{cause.source}: expected {cause.expected}, got {cause.got}")
     for guard in compile_.guards:
-        yield fact("guard", side.line_of(guard.line), guard.code)
+        if guard.kind not in _FOLLOWING_GUARDS:
+            yield fact("guard", side.line_of(guard.line), guard.code)
     for artifact in (each for each in compile_.artifacts if each.pane == "captured" and each.graph):
         graph = artifact.graph or Graph([], [])
         for node in graph.nodes:
