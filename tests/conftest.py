@@ -92,11 +92,17 @@ def _checked_kernels() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _seeded() -> None:
-    """The same random numbers in every run of a test."""
+def _seeded() -> Iterator[None]:
+    """The same random numbers in every run of a test, and gradients on for the next one."""
+    import torch
+
     from compiler_core.api.testing.observed_run import seed_all
 
     seed_all(SEED)
+    yield
+    if not torch.is_grad_enabled():
+        torch.set_grad_enabled(True)
+        pytest.fail("the test left gradients off")
 
 
 @pytest.fixture(scope="session")

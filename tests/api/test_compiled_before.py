@@ -111,7 +111,7 @@ def runs_decompiled(engine: str, program: Callable[..., Any], inputs: Callable[[
         return inputs() if inputs else tuple(torch.randn(4, 4) for _ in needed)
 
     compiled = compiled_with(engine, program)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), torch.enable_grad():  # which restores the grad mode that a program leaves
         warnings.simplefilter("ignore")
         try:
             compiled(*arguments())
