@@ -16,7 +16,7 @@ from kernel_magics.display.record_view import RecordView
 if TYPE_CHECKING:
     from compiler_core.api.steer.editing import Edit
 
-_EDITED = {"kernel": "an edited kernel", "loops": "edited loops", "wrapper": "an edited wrapper"}
+_EDITED = {".loops": "edited loops", ".wrapper": "an edited wrapper"}
 MAX_LENGTH = 160
 """The most letters that are shown of how a value differs."""
 _codes: tuple[CodeEdit, ...] = ()
@@ -125,8 +125,12 @@ def revert(id: str | None) -> str:
 
 def table() -> str:
     """Returns a line for each edit."""
-    lines = [f"{each.name}: {_EDITED[each.kind]}" for each in _codes] + [f"{key}: an edited graph" for key in _graphs]
+    lines = [f"{each.name}: {_what(each.name)}" for each in _codes] + [f"{key}: an edited graph" for key in _graphs]
     return "\n".join(lines) or "Nothing is edited.  %kernel ID or %graph ID makes a cell with a text to edit."
+
+
+def _what(name: str) -> str:
+    return next((what for ending, what in _EDITED.items() if name.endswith(ending)), "an edited kernel")
 
 
 def notes(record: Record, used: tuple[CodeEdit, ...]) -> list[str]:

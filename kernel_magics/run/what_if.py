@@ -25,7 +25,7 @@ def what_if(request: Request, default: Request, given: argparse.Namespace) -> st
     """
     from torch.cuda import is_available as cuda_is_available
 
-    from compiler_core.api.steer.what_if import notes_of_rules
+    from compiler_core.api.steer.what_if import check_kernels, notes_of_rules
 
     view = RecordView.latest
     if view is None or view.experiments is None or view.record is None:
@@ -43,6 +43,7 @@ def what_if(request: Request, default: Request, given: argparse.Namespace) -> st
         words.append(f"without the guards of {given.drop_guard}")
     with wrong_use_shown():
         rules = _fusion_rules(view.record, given)
+        check_kernels(view.record, [kernel for kernel, *_ in changes.get("block_sizes", ())])
     if rules:
         changes["passes"] = (*request.passes, *rules)
     words += [f"{kernel} split" for kernel in given.split or ()] + [f"{pair} joined" for pair in given.join or ()]

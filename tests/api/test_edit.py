@@ -166,8 +166,10 @@ def test_loops_and_wrappers_are_swapped_in_and_taken_out() -> None:
 
 
 def test_an_edited_wrapper_that_is_wrong_is_caught(record: Record) -> None:
-    trial = tried(record, "empty((64,)", "empty((32,)", "0/0:forward.wrapper")
-    assert re.search(r"out of range: it stores \d+ bytes outside of a buffer of size \(32,\)", trial.fault)
+    with compiler_core.record() as with_constant:
+        compile_(lambda x: x[torch.tensor([2, 0, 1])].tanh())(torch.randn(4, 64))
+    trial = tried(with_constant, "tanh = empty((3, 64)", "tanh = empty((1, 64)", "0/0:forward.wrapper")
+    assert re.search(r"out of range: it stores \d+ bytes outside of a buffer of size \(1, 64\)", trial.fault), trial
     assert "line 6: " in tried(record, "    return [add", "    return [[add", "0/0:forward.wrapper").fault
 
 

@@ -61,6 +61,7 @@ def test_what_changes_is_printed(shell: InteractiveShell, options: str, changed:
         ("%what_if --mark-dynamic y:7", "y is no tensor with a dimension 7"),
         ("%what_if --mark-dynamic y", "such as x:0"),
         ("%what_if --split nothing", "there is no kernel nothing; there are forward_0, backward_0"),
+        ("%what_if --block-sizes nothing:i=8", "there is no kernel nothing; there are forward_0, backward_0"),
         ("%what_if --block-sizes forward_0:8", "--block-sizes forward_0:8: write forward_0:i=256,num_warps=8"),
         ("%what_if --join forward_0", "--join takes two kernels, as in forward_0,forward_1, not forward_0"),
         ("%what_if --join forward_0,backward_0", "forward_0 and backward_0 are in different graphs"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,7 @@ def what_if(
     options = dict(before or {})
     first, right = _compiled("before", fn, args, options)
     options |= changes
+    check_kernels(first, changes.get("block_sizes", ()))
     rules = fusion_rules(first, split, join)
     options["passes"] = (*options.get("passes", ()), *rules)
     if drop_guard is not None:
@@ -103,6 +104,12 @@ def fusion_rules(record: Record, split: Sequence[str], join: Sequence[tuple[str,
     return tuple(rules)
 
 
+def check_kernels(record: Record, names: Iterable[str]) -> None:
+    """Raises UsageError unless the record has kernels of our compiler with these names."""
+    for name in names:
+        _kernel(record, name)
+
+
 @dataclass(frozen=True)
 class _Between:
     """A rule of fusion: the decision on loop nests of which one has nodes of `one` and the other nodes of `other`."""
@@ -132,7 +139,7 @@ def notes_of_rules(record: Record, rules: Sequence[GraphPass]) -> list[str]:
 def _kernel(record: Record, name: str) -> tuple[str, frozenset[str]]:
     """Returns the graph of a kernel, and the names of the nodes that it computes."""
     names: list[str] = []
-    for each in record.compiles:
+    for each in record.compiles if record.engine == "core" else ():
         for kernel in (kernel for kernel in each.kernels if kernel.language != "extern"):
             names.append(kernel.name)
             if kernel.name == name:

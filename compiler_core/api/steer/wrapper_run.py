@@ -62,8 +62,7 @@ class GuardedMemory:
 def main(folder: Path) -> None:
     """Runs the job in `folder`, and prints what was found."""
     job = json.loads((folder / "job.json").read_text())
-    torch.manual_seed(0)
-    inputs = _loaded(job, 0, None)[1]()
+    inputs = _loaded(job, 0, None)[1]
     runs = []
     for which in (0, 1):
         memory = GuardedMemory()
@@ -87,8 +86,8 @@ def _print(line: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _loaded(job: dict[str, Any], which: int, memory: GuardedMemory | None) -> tuple[Callable[..., Any], Any]:
-    """Returns the function that a text defines, and the one that makes its inputs."""
+def _loaded(job: dict[str, Any], which: int, memory: GuardedMemory | None) -> tuple[Callable[..., Any], list[Any]]:
+    """Returns the function that a text defines, and its random inputs, which are made with its constants."""
     namespace: dict[str, Any] = {"__name__": "wrapper"}
     if job["kernels"] is not None:  # ours
         names = {**NAMES, "random_tensor": random_tensor}
@@ -99,7 +98,8 @@ def _loaded(job: dict[str, Any], which: int, memory: GuardedMemory | None) -> tu
             for each in {name, f"{name}_"} & namespace.keys():
                 namespace[each] = _allocator(memory, device)
     own = namespace.get("random_inputs") or namespace.get("random_inputs_")
-    return namespace[job["function"]], own or (lambda: inductor_inputs(namespace))
+    torch.manual_seed(0)
+    return namespace[job["function"]], own() if own else inductor_inputs(namespace)
 
 
 def _allocator(memory: GuardedMemory, device: str) -> Callable[..., torch.Tensor]:
