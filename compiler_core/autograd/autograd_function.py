@@ -268,9 +268,7 @@ class SavedPerOutput:
             raise error
         for index in {index for output in given for index in self._needed[output]}:
             if self._saved[index]._version != self._versions[index]:
-                raise RuntimeError(
-                    "one of the variables needed for gradient computation has been modified by an inplace operation"
-                ) from error
+                raise RuntimeError(_changed_message(self._saved[index], self._versions[index])) from error
         return self._saved
 
     def mark_passed(self, absent: Sequence[bool]) -> None:
@@ -279,6 +277,26 @@ class SavedPerOutput:
         self._freed.update(*(self._freed_together[i] for i in _present(absent)))
         if len(self._freed) == len(self._freed_together):
             self._saved = None
+
+
+def _changed_message(saved: torch.Tensor, version: int) -> str:
+    """Returns PyTorch's message about a tensor that was saved with this `version` and has been written to since."""
+    kind, shape, node = saved.type(), list(saved.shape), saved.grad_fn
+    output = "" if node is None else f", which is output {saved.output_nr} of {node.name()},"
+    if torch.is_anomaly_enabled():
+        hint = (
+            "the backtrace further above shows the operation that failed to compute its gradient. "
+            "The variable in question was changed in there or anywhere later. Good luck!"
+        )
+    else:
+        hint = (
+            "enable anomaly detection to find the operation that failed to compute its gradient, "
+            "with torch.autograd.set_detect_anomaly(True, check_nan=False)."
+        )
+    return (
+        f"one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"[{kind} {shape}]{output} is at version {saved._version}; expected version {version} instead. Hint: {hint}"
+    )
 
 
 def _present(absent: Sequence[bool]) -> list[int]:

@@ -75,19 +75,32 @@ def _may_be_freed(obj: Any) -> bool:
     if isinstance(obj, type):
         return bool(obj.__flags__ & _HEAP_TYPE) and not _is_found_by_name(obj)
     if isinstance(obj, (types.FunctionType, functools._lru_cache_wrapper)):
-        return "<locals>" in obj.__qualname__ and not is_library(str(obj.__module__))
+        return _is_made_in_a_call(obj, obj.__module__, obj.__qualname__)
     return False
+
+
+def _is_made_in_a_call(obj: Any, module: str | None, name: str) -> bool:
+    """Whether a function of a program was made while another ran, by what it says and by its code: ``functools.wraps``
+    gives it the module and the name of another."""
+    function = obj.__wrapped__ if isinstance(obj, functools._lru_cache_wrapper) else obj
+    if isinstance(function, types.FunctionType):
+        name += function.__code__.co_qualname
+        module = None if not is_library(str(function.__globals__.get("__name__"))) else module
+    return "<locals>" in name and not is_library(str(module))
 
 
 def _is_found_by_name(cls: type) -> bool:
     """Whether the class can be reached by its module and qualified name, so that the module keeps it alive."""
     module = module_of(cls)
-    if is_library(module):
-        return True
-    found: Any = sys.modules.get(module)
-    for name in cls.__qualname__.split("."):
+    return is_library(module) or is_named(cls, module, cls.__qualname__)
+
+
+def is_named(obj: Any, module: str | None, qualified_name: str) -> bool:
+    """Whether this name in this module stands for `obj`."""
+    found: Any = sys.modules.get(module or "")
+    for name in qualified_name.split("."):
         found = getattr(found, "__dict__", {}).get(name)
-    return found is cls
+    return found is obj
 
 
 def on_death(boxes: Iterable[WeakBox], callback: Callable[[weakref.ref[Any]], None]) -> tuple[weakref.ref[Any], ...]:

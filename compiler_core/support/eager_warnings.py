@@ -170,9 +170,9 @@ def _searchsorted_warning(func: Any, args: Sequence[Any], kwargs: Mapping[str, A
 
 
 def _ldexp_warning(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program | None:
-    """Integer exponents for fewer numbers: the CPU kernel makes a result for the numbers alone, and resizes it."""
+    """Integer exponents for fewer numbers: the kernel makes a result for the numbers alone, and resizes it."""
     x, exponent = args[:2]
-    is_kernel = x.device.type == "cpu" and x.is_floating_point() and not exponent.is_floating_point()
+    is_kernel = x.is_floating_point() and not exponent.is_floating_point()
     together: Any = torch.broadcast_shapes
     grows = x.numel() and together(x.shape, exponent.shape) != x.shape
     return _break_graph(func, args, kwargs) if is_kernel and grows else None

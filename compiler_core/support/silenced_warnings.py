@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,6 +61,12 @@ def unsilence_warnings() -> Iterator[None]:
         finally:
             if _depth:
                 _module.filters, _module._showwarnmsg = silenced
+
+
+def silenced() -> Sequence[warnings.WarningMessage]:
+    """Returns this thread's warnings so far in the innermost `silence_warnings`."""
+    collectors = _collectors()
+    return collectors[-1] if collectors else ()
 
 
 def _collectors() -> list[list[warnings.WarningMessage]]:

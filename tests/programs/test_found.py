@@ -13,6 +13,7 @@ import functools
 import itertools
 import math
 import re
+import sys
 import types
 
 import pytest
@@ -23,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import compiler_core
-from compiler_core.api.testing import Expected, check, difference, same_as_eager
+from compiler_core.api.testing import Expected, check, difference, observe, same_as_eager
 from tests.sampling import pairs
 
 pytestmark = pytest.mark.slow
@@ -1207,3 +1208,30 @@ def test_a_function_that_chooses_by_type(x):
 
     kind.register(int, lambda value: "int")
     return x + 1, kind(1), kind("a"), hasattr(Plain, "__abstractmethods__")
+
+
+def test_a_local_function_with_the_name_of_another():
+    def program(x):
+        @functools.wraps(torch.sin)
+        def own():
+            return x.abs()
+
+        print()
+        return own(), own.__name__, own.__wrapped__ is torch.sin
+
+    record = check(program, lambda: (torch.randn(3),), Expected(breaks=["print"]))
+    assert len(record.compiles) == 2
+
+
+def test_what_warns_while_it_is_folded():
+    breaks = ["unsupported operation"] if sys.version_info >= (3, 12) else []
+    check(lambda x: x + ~(x.dim() == 1), lambda: (torch.ones(3),), Expected(breaks=breaks))
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("decompose", [torch.linalg.eigh, torch.linalg.eig, torch.linalg.svd])
+def test_gradients_that_raise_if_they_depend_on_the_phase_of_eigenvectors(decompose):
+    program = lambda x: decompose(torch.complex(x, x * 2))[0 if decompose is torch.linalg.svd else 1]
+    compiled = compiler_core.compile(program, backend="aot_eager")
+    want, got = (observe(fn, lambda: (torch.randn(3, 3),), 0, grad=True) for fn in (program, compiled))
+    assert want.raised_backward[0] and want.raised_backward == got.raised_backward

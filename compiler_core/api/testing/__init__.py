@@ -39,7 +39,8 @@ A `ValueCheck` decides how close the elements of tensors must be:
 
 `known_differences.py` lists the differences that are known and not fixed; each has a test that fails once it is gone.
 
-Not compared: the names of `grad_fn` nodes and autograd's texts about them, since a compiled function is one node; the
+Not compared: the names of `grad_fn` nodes and autograd's texts about them and their saved tensors, since a compiled
+function is one node; gradients after a second pass that raises, since which leaves it reached depends on the nodes; the
 lines of warnings, since generated code has other lines; `CompileWarning`s, since failures are in the record; PyTorch's
 warning of complex halves, which counts allocations; `_version` of tensors, since a compiled function may write once
 where eager writes twice; and strides of dimensions of one element and of empty tensors (except with `Exact` and

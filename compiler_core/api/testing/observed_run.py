@@ -27,8 +27,10 @@ from compiler_core.errors import CompileWarning
 Inputs = Callable[[], Sequence[Any]]
 """Returns fresh arguments for one call."""
 
-_NODE_NAME = re.compile(r"output (\d+) of \w+,")
-"""The name of an autograd node in an error message; compiled functions have other nodes than eager."""
+_NODE = re.compile(
+    r"\[torch\.[\w.]+ \[[\d, ]*\]\]|, which is output \d+( of [\w:]+)?,|(?<=at version )\d+|(?<=expected version )\d+"
+)
+"""What an error says about an autograd node, what it saved and counts of writes; compiled functions have others."""
 _PER_ALLOCATION = "ComplexHalf support is experimental"
 """A warning that PyTorch gives once, and while all are shown at each allocation: compiled code allocates less."""
 
@@ -45,7 +47,8 @@ class ObservedRun:
     gradients: Sequence[Any] = ()
     """Copies of the gradients of all leaves after the first backward pass."""
     accumulated: Sequence[Any] = ()
-    """The gradients after each was scaled in place by a different factor and a second pass added to it."""
+    """The gradients after each was scaled in place by a different factor and a second pass added to it.  Empty if that
+    pass raises: which leaves it reached before depends on the nodes."""
     outside: Mapping[str, Any] = field(default_factory=dict)
     """Tensors, and parameters and buffers of modules, that the program finds in globals and cells."""
     globals: Mapping[str, Any] = field(default_factory=dict)
@@ -269,7 +272,7 @@ def _restore_value(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 def _run_backward(run: ObservedRun, inputs: Sequence[torch.Tensor]) -> None:
     """Runs two passes that accumulate, with an in-place change between them, and a third after the graph was freed."""
-    roots = [t for _, t in tensors(run.result) if t.requires_grad and t.grad_fn is not None]
+    roots = [t for _, t in tensors(run.result) if t.requires_grad and _has_history(t)]
     leaves = [t for t in inputs if t.is_leaf]
     if not roots:
         run.gradients = [_cloned(t.grad) for t in leaves]
@@ -279,10 +282,17 @@ def _run_backward(run: ObservedRun, inputs: Sequence[torch.Tensor]) -> None:
     if raised == [None]:
         _scale([t.grad for t in leaves if t.grad is not None])
         raised.append(_pass(roots, keep=False))
-        run.accumulated = [t.grad for t in leaves]
         if raised[-1] is None:
+            run.accumulated = [t.grad for t in leaves]
             raised.append(_pass_after_free(roots, leaves))
     run.raised_backward = raised
+
+
+def _has_history(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.grad_fn is not None
+    except RuntimeError:  # a view that may not be used any more, since its base was written to
+        return False
 
 
 def _pass_after_free(roots: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> str | None:
@@ -317,7 +327,7 @@ def _pass(roots: Sequence[torch.Tensor], keep: bool) -> str | None:
     try:
         torch.autograd.backward(roots, tangents, retain_graph=keep)
     except Exception as error:
-        message = _NODE_NAME.sub(r"output \1,", f"{type(error).__name__}: {error}")
+        message = _NODE.sub("", f"{type(error).__name__}: {error}")
     else:
         return None
     _clear_engine()

@@ -17,6 +17,8 @@ from compiler_core.support.interrupts import safe_point
 from compiler_core.support.opaque_ops import OpaqueFunction
 from compiler_core.support.tensors import tensors_in
 
+_EIGENVECTORS = frozenset({"LinalgEigBackward0", "LinalgEighBackward0", "LinalgSvdBackward0"})
+
 
 @dataclass(frozen=True)
 class EagerSaves:
@@ -27,6 +29,8 @@ class EagerSaves:
     freed_together: tuple[tuple[int, ...], ...] = ()
     """For each tangent, the indices of the tangents (itself included) that cannot start a backward after this one
     has started one."""
+    checking: tuple[str, ...] = ()
+    """The nodes whose gradient checks values and may raise, which they do not on fake tensors."""
 
     @staticmethod
     def of(outputs: Sequence[torch.Tensor]) -> EagerSaves:
@@ -34,7 +38,8 @@ class EagerSaves:
         saved: dict[Any, list[torch.Tensor]] = {}
         behind = [_saving_nodes(output, saved) for output in outputs]
         shared = tuple(tuple(j for j, other in enumerate(behind) if not other.isdisjoint(nodes)) for nodes in behind)
-        return EagerSaves(tuple(tuple(t for node in nodes for t in saved[node]) for nodes in behind), shared)
+        tensors = tuple(tuple(t for node in nodes for t in saved[node]) for nodes in behind)
+        return EagerSaves(tensors, shared, tuple(node.name() for node in saved if _checks_values(node, saved[node])))
 
 
 def _saving_nodes(output: torch.Tensor, saved: dict[Any, list[torch.Tensor]]) -> set[Any]:
@@ -54,6 +59,11 @@ def _saving_nodes(output: torch.Tensor, saved: dict[Any, list[torch.Tensor]]) ->
                 seen.add(following)
                 work.append(following)
     return {node for node in seen if saved[node] or _is_opaque(node) or node.name().endswith("::CopySlices")}
+
+
+def _checks_values(node: Any, saved: Sequence[torch.Tensor]) -> bool:
+    """Returns whether the gradient raises for a loss that depends on the phase of complex eigenvectors."""
+    return node.name() in _EIGENVECTORS and any(t.is_complex() for t in saved)
 
 
 def _is_opaque(node: Any) -> bool:

@@ -97,6 +97,8 @@ class FunctionalRun(fx.Interpreter):
             return [*forward]
         self.reached_primals = [_reached_primals(t, edges) for t in differentiable]
         saves = EagerSaves.of(differentiable)
+        if saves.checking:
+            raise JointRefused(f"{saves.checking[0]} checks values, and may raise")
         self.freed_together = saves.freed_together
         tangents, found = self._gradients(edges)
         self.provenance.attribute_to(None)

@@ -120,56 +120,56 @@ FORMS = {
         torch.ones(<x>.shape[<d>], 1, device=DEVICE)
     """,
     "indexing": """
-        <t>[<i>.long() % <t>.shape[0]]
-        <t>[:, <i>.long() % <t>.shape[1]]
-        <t>[<i>.flatten().long() % <t>.shape[0], <i>.flatten().long() % <t>.shape[1]]
-        <t>[..., <i>.flatten().long() % <t>.shape[-1]]
-        <t>[<i>.long() % <t>.shape[0] - <t>.shape[0]]
-        <t>.index_select(<d>, <i>.flatten().long() % <t>.shape[<d>])
-        <x>.gather(<d>, <i>.long() % <x>.shape[<d>])
-        <x>.gather(-1, <i>.long() % <x>.shape[-1])
+        <t>[<i>.long() % <same>.shape[0]]
+        <t>[:, <i>.long() % <same>.shape[1]]
+        <t>[<i>.flatten().long() % <same>.shape[0], <i>.flatten().long() % <same>.shape[1]]
+        <t>[..., <i>.flatten().long() % <same>.shape[-1]]
+        <t>[<i>.long() % <same>.shape[0] - <same>.shape[0]]
+        <t>.index_select(<d>, <i>.flatten().long() % <same>.shape[<samed>])
+        <x>.gather(<d>, <i>.long() % <same>.shape[<samed>])
+        <x>.gather(-1, <i>.long() % <same>.shape[-1])
         <x>.gather(-1, <x>.argmax(-1, keepdim=True))
-        torch.take_along_dim(<x>, <i>.long() % <x>.shape[-1], -1)
-        <x>.scatter(-1, <i>.long() % <x>.shape[-1], <c>)
-        <x>.scatter_add(-1, <i>.long() % <x>.shape[-1], <x>)
-        <x>.scatter_add(0, <i>.long() % <x>.shape[0], <x>)
-        <x>.index_add(0, <i>.flatten().long() % <x>.shape[0], <x>)
-        <x>.index_add(-1, <i>.flatten().long() % <x>.shape[-1], <x>, alpha=0.5)
-        <x>.index_put((<i>.long() % <x>.shape[0],), <x>, accumulate=True)
-        <x>.index_put((<i>.flatten()[:1].long() % <x>.shape[0],), <x>[0])
+        torch.take_along_dim(<x>, <i>.long() % <same>.shape[-1], -1)
+        <x>.scatter(-1, <i>.long() % <same>.shape[-1], <c>)
+        <x>.scatter_add(-1, <i>.long() % <same>.shape[-1], <x>)
+        <x>.scatter_add(0, <i>.long() % <same>.shape[0], <x>)
+        <x>.index_add(0, <i>.flatten().long() % <same>.shape[0], <x>)
+        <x>.index_add(-1, <i>.flatten().long() % <same>.shape[-1], <x>, alpha=0.5)
+        <x>.index_put((<i>.long() % <same>.shape[0],), <x>, accumulate=True)
+        <x>.index_put((<i>.flatten()[:1].long() % <same>.shape[0],), <x>[0])
         <x>.index_copy(0, torch.arange(<x>.shape[0], device=DEVICE).flip(0), <x>)
-        <x>.index_fill(<d>, <i>.flatten().long() % <x>.shape[<d>], <c>)
-        F.embedding(<i>.long() % <x>.shape[0], <x>)
-        F.embedding(<i>.long() % <x>.shape[0], <x>, padding_idx=0)
-        F.embedding(<i>.long() % <x>.shape[0], <x>).sum(<d>)
-        F.embedding_bag(<i>.long() % <x>.shape[0], <x>, mode='sum')
-        torch.zeros_like(<x>).scatter_reduce(0, <i>.long() % <x>.shape[0], <x>, 'amax')
-        torch.zeros_like(<x>).index_add(0, <i>.flatten().long() % <x>.shape[0], <x>)
+        <x>.index_fill(<d>, <i>.flatten().long() % <same>.shape[<samed>], <c>)
+        F.embedding(<i>.long() % <x>.shape[0], <same>)
+        F.embedding(<i>.long() % <x>.shape[0], <same>, padding_idx=0)
+        F.embedding(<i>.long() % <x>.shape[0], <same>).sum(<d>)
+        F.embedding_bag(<i>.long() % <x>.shape[0], <same>, mode='sum')
+        torch.zeros_like(<x>).scatter_reduce(0, <i>.long() % <same>.shape[0], <x>, 'amax')
+        torch.zeros_like(<x>).index_add(0, <i>.flatten().long() % <same>.shape[0], <x>)
         <x>.masked_fill(torch.arange(<x>.shape[-1], device=DEVICE) > 1, <c>)
         torch.searchsorted(<x>.sort(-1).values, <x>)
         <x>.sort(<d>).values
         <x>.topk(1, <d>).values
-        <x>.take(<i>.long() % <x>.numel())
+        <x>.take(<i>.long() % <same>.numel())
         torch.bucketize(<x>, torch.linspace(-1, 1, 5, device=DEVICE, dtype=<x>.dtype))
-        <x>.scatter_reduce(<d>, <i>.long() % <x>.shape[<d>], <x>, 'sum', include_self=<flag>)
-        <x>.scatter_reduce(<d>, <i>.long() % <x>.shape[<d>], <x>, 'prod', include_self=<flag>)
-        <x>.scatter_reduce(<d>, <i>.long() % <x>.shape[<d>], <x>, 'mean', include_self=<flag>)
-        <x>.scatter_reduce(<d>, <i>.long() % <x>.shape[<d>], <x>, 'amin', include_self=<flag>)
-        <x>.scatter_reduce(<d>, <i>.long() % <x>.shape[<d>], <x>, 'amax', include_self=<flag>)
-        <x>.index_reduce(0, <i>.flatten().long() % <x>.shape[0], <x>, 'amax')
-        <x>.index_put((<i>.long() % <x>.shape[0],), <x>[0], accumulate=True)
-        <x>.index_put((<i>.long() % <x>.shape[0], <i>.long() % <x>.shape[1]), <x>, accumulate=True)
-        <x>.index_put((<i>.long() % <x>.shape[0] - <x>.shape[0],), <x>.sum(), accumulate=True)
-        <i>.index_put((<i>.long() % <i>.shape[0],), <i>, accumulate=True)
+        <x>.scatter_reduce(<d>, <i>.long() % <same>.shape[<samed>], <x>, 'sum', include_self=<flag>)
+        <x>.scatter_reduce(<d>, <i>.long() % <same>.shape[<samed>], <x>, 'prod', include_self=<flag>)
+        <x>.scatter_reduce(<d>, <i>.long() % <same>.shape[<samed>], <x>, 'mean', include_self=<flag>)
+        <x>.scatter_reduce(<d>, <i>.long() % <same>.shape[<samed>], <x>, 'amin', include_self=<flag>)
+        <x>.scatter_reduce(<d>, <i>.long() % <same>.shape[<samed>], <x>, 'amax', include_self=<flag>)
+        <x>.index_reduce(0, <i>.flatten().long() % <same>.shape[0], <x>, 'amax')
+        <x>.index_put((<i>.long() % <same>.shape[0],), <x>[0], accumulate=True)
+        <x>.index_put((<i>.long() % <same>.shape[0], <i>.long() % <same>.shape[1]), <x>, accumulate=True)
+        <x>.index_put((<i>.long() % <same>.shape[0] - <same>.shape[0],), <x>.sum(), accumulate=True)
+        <i>.index_put((<i>.long() % <same>.shape[0],), <i>, accumulate=True)
         <x>.index_put((<b>,), <x>.sum())
-        <x>.masked_scatter(<b>, <x>)
+        <x>.masked_scatter(<b>, <same>)
         <x>.masked_fill(<b>, <x>.sum())
         <t>.masked_fill(<b>, <n>)
-        <i>.scatter_add(0, <i>.long() % <i>.shape[0], <i>)
-        <x>.put(<i>.flatten().long() % <x>.numel(), <x>.flatten(), accumulate=True)
+        <i>.scatter_add(0, <i>.long() % <same>.shape[0], <i>)
+        <x>.put(<i>.flatten().long() % <same>.numel(), <x>.flatten(), accumulate=True)
         <t>[<b>]
-        <t>[:, None, <i>.long() % <t>.shape[1]]
-        <t>[<i>.long() % <t>.shape[0], ..., 0]
+        <t>[:, None, <i>.long() % <same>.shape[1]]
+        <t>[<i>.long() % <same>.shape[0], ..., 0]
         <t>[..., torch.arange(<t>.shape[-1], device=DEVICE).flip(0)]
         <x>.gather(<d>, <x>.argsort(<d>))
         <x>.diagonal_scatter(<x>.diagonal() * 2)
@@ -213,24 +213,24 @@ FORMS = {
         <x>[..., ::2] = <c>
         <x>[..., 0] += <c>
         <x>[<b>] = <c>
-        <x>[<i>.long() % <x>.shape[0]] = <c>
+        <x>[<i>.long() % <same>.shape[0]] = <c>
         <x>[:, 1:].mul_(<x>[:, :-1].clone())
         <x>.transpose(0, 1).add_(<x>)
         <x>.diagonal().fill_(<c>)
         <x>.select(<d>, 0).copy_(<x>.select(<d>, -1))
-        <x>.index_add_(0, <i>.flatten().long() % <x>.shape[0], <x>)
-        <x>.scatter_(-1, <i>.long() % <x>.shape[-1], <c>)
+        <x>.index_add_(0, <i>.flatten().long() % <same>.shape[0], <x>)
+        <x>.scatter_(-1, <i>.long() % <same>.shape[-1], <c>)
         <x>.cumsum_(<d>)
         <i>.add_(<n>)
         <i>[..., 0] = <n>
         <b>.logical_not_()
-        <x>[<i>.long() % <x>.shape[0]] += <c>
-        <x>.index_put_((<i>.long() % <x>.shape[0],), <x>, accumulate=True)
-        <x>.index_put_((<i>.flatten().long() % <x>.shape[0],), <x>[0], accumulate=True)
-        <x>.scatter_reduce_(0, <i>.long() % <x>.shape[0], <x>, 'amax', include_self=<flag>)
-        <x>.scatter_add_(-1, <i>.long() % <x>.shape[-1], <x>)
-        <x>.masked_scatter_(<b>, <x>)
-        <x>.cumprod_(<d>)
+        <x>[<i>.long() % <same>.shape[0]] += <c>
+        <x>.index_put_((<i>.long() % <same>.shape[0],), <x>, accumulate=True)
+        <x>.index_put_((<i>.flatten().long() % <same>.shape[0],), <x>[0], accumulate=True)
+        <x>.scatter_reduce_(0, <i>.long() % <same>.shape[0], <x>, 'amax', include_self=<flag>)
+        <x>.scatter_add_(-1, <i>.long() % <same>.shape[-1], <x>)
+        <x>.masked_scatter_(<b>, <same>)
+        <x>[:9].cumprod_(0)
         <x>.view(-1)[::2].mul_(<c>)
         <x>.flatten()[0] = <c>
         <x>[..., ::2].cumsum_(-1)
@@ -250,7 +250,7 @@ FORMS = {
         <i>.floor_divide_(<p>)
         <i>.remainder_(-3)
         <i>.mul_(<b>)
-        <i>.scatter_(0, <i>.long() % <i>.shape[0], <n>)
+        <i>.scatter_(0, <i>.long() % <same>.shape[0], <n>)
         <i>.T.add_(<n>)
         <b>.logical_or_(<b>)
         <b>[0] = True

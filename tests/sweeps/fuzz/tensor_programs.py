@@ -119,6 +119,7 @@ class Writer:
                 value = eval(text, vars(tensor_parts))
                 scope[f"a{number}"] = value.requires_grad_(self.grad and value.is_floating_point())
             self.calls.append(scope)
+        self._given = [dict(scope) for scope in self.calls]
 
     def _sizes(self, base: str) -> dict[str, int]:
         """Draws the sizes of the dimensions; most arguments have the shape `base`."""
@@ -161,11 +162,29 @@ class Writer:
             group = self._draw.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
             form = self._draw.choice(FORMS[group])
             with contextlib.suppress(LookupError):
-                text = HOLE.sub(lambda hole: self._fill(hole[1]), form)
+                text = self._filled(form)
                 line = text if group == "changes" else f"{name} = {text}"
                 if self._fits(line, name, group == "changes"):
                     self.lines.append(line)
                     return
+
+    def _filled(self, form: str) -> str:
+        """Fills the holes of a form.
+
+        ``<same>`` is its first tensor of floats or of any type, or else its first one, and ``<samed>`` its dimension:
+        an index must fit the tensor whatever the values are, since a GPU ends the process otherwise.
+        """
+        texts: dict[str, str] = {}
+
+        def fill(hole: re.Match[str]) -> str:
+            kind = hole[1]
+            if kind in ("same", "samed"):
+                return texts["d"] if kind == "samed" else next(texts[k] for k in ("x", "t", "i") if k in texts)
+            text = self._fill(kind)
+            texts.setdefault(kind, text)
+            return text
+
+        return HOLE.sub(fill, form)
 
     def _fill(self, kind: str) -> str:
         if kind == "type":
@@ -179,6 +198,7 @@ class Writer:
     def _fits(self, line: str, name: str, changes: bool) -> bool:
         """Runs a line; returns whether it succeeded with a usable result."""
         scopes = [dict(scope) for scope in self.calls]
+        versions = self._overlapping_versions()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -186,10 +206,17 @@ class Writer:
                     exec(line, vars(tensor_parts) | {"__builtins__": __builtins__}, scope)
         except Exception:
             return False
+        if self._overlapping_versions() != versions:
+            return False  # what is in an element that several threads write to is not defined
         if not changes and not all(self._is_of_use(scope[name]) for scope in scopes):
             return False
         self.calls = scopes
         return True
+
+    def _overlapping_versions(self) -> list[int]:
+        """Returns how often the arguments were written to whose elements share memory."""
+        names = [f"a{n}" for n, text in enumerate(self.arguments[0]) if "'overlapping'" in text]
+        return [value._version for scope in self._given for name, value in scope.items() if name in names]
 
     def _is_of_use(self, value: Any) -> bool:
         if (

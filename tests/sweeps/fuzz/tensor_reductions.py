@@ -64,11 +64,11 @@ FORMS = {
         F.instance_norm(<x>)
         F.batch_norm(<x>, None, None, training=True)
         F.batch_norm(<x>, None, None, <x>, <x>, training=True)
-        F.cross_entropy(<x>, <i>.long() % <x>.shape[1])
+        F.cross_entropy(<x>, <i>.long() % <same>.shape[1])
         F.cross_entropy(<x>, <x>.softmax(1))
-        F.cross_entropy(<x>, <i>.long() % <x>.shape[1], label_smoothing=0.1, reduction='none')
-        F.cross_entropy(<x>, <i>.long() % <x>.shape[1], ignore_index=0, reduction='sum')
-        F.nll_loss(<x>.log_softmax(1), <i>.long() % <x>.shape[1])
+        F.cross_entropy(<x>, <i>.long() % <same>.shape[1], label_smoothing=0.1, reduction='none')
+        F.cross_entropy(<x>, <i>.long() % <same>.shape[1], ignore_index=0, reduction='sum')
+        F.nll_loss(<x>.log_softmax(1), <i>.long() % <same>.shape[1])
         F.glu(<x>, <d>)
         F.dropout(<x>, 0.3)
         torch.dist(<x>, <x>)
@@ -91,7 +91,7 @@ FORMS = {
     """,
     "scans": """
         <x>.cumsum(<d>)
-        <x>.cumprod(<d>)
+        <x>[..., :9].cumprod(-1)
         <x>.exp().cumsum(<d>)
         <x>.cumsum(<d>, dtype=torch.float64)
         <x>.flip(<d>).cumsum(<d>)
@@ -100,8 +100,8 @@ FORMS = {
         <i>.cumsum(<d>) - 1
         <x>.logcumsumexp(<d>)
         <x>.cummax(<d>).values
-        <x>.cumprod(<d>).sum(<d>)
-        <x>.exp().cumprod(<d>)
+        <x>[:9].cumprod(0).sum(<d>)
+        <x>[..., :9].exp().cumprod(-1)
         <x>.cummax(<d>).indices
         <x>.cummin(<d>).values
         <x>.logcumsumexp(<d>).exp()

@@ -26,6 +26,13 @@ UNSURE = {
 }
 """Operators for which the vector and the scalar code of PyTorch's CPU kernels differ: gradients at NaN, and gelu at
 infinity.  What eager gives depends on the element's place."""
+_WHOLE = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
+
+
+def _accumulates_halves(func: Any, args: Any) -> bool:
+    """Whether eager adds up values of 16 bits, rounding after each; compiled code adds them up in float32."""
+    is_put = func in (aten.index_put.default, aten.index_put_.default)
+    return is_put and len(args) > 3 and args[3] and args[0].dtype in (torch.bfloat16, torch.float16)
 
 
 class Noise(TorchDispatchMode):
@@ -37,12 +44,19 @@ class Noise(TorchDispatchMode):
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._seed % 2 and _accumulates_halves(func, args):
+            wide = aten.index_put(args[0].float(), args[1], args[2].float(), True)
+            return args[0].copy_(wide) if func is aten.index_put_.default else wide.to(args[0].dtype)
         result = func(*args, **(kwargs or {}))
         if any(r.alias_info is not None for r in func._schema.returns):
             return result  # a view, or what was written to
         if func in UNSURE and (other := (None, torch.nan, 0.0)[self._seed % 3]) is not None:
             special = [~t.isfinite() for t in torch.utils._pytree.tree_leaves(args) if isinstance(t, torch.Tensor)]
             return result.masked_fill(torch.stack(torch.broadcast_tensors(*special)).any(0), other)
+        if func is aten.signbit.default and self._seed % 2:
+            return result ^ args[0].isnan()
+        if func is aten._to_copy.default and args[0].is_floating_point() and not result.is_floating_point():
+            return self._beyond_range(args[0], result)
         return torch.utils._pytree.tree_map(self._moved, result)
 
     def moved_leaf(self, value: Any) -> Any:
@@ -51,6 +65,14 @@ class Noise(TorchDispatchMode):
             return value
         with torch.no_grad():
             return (value * self._factors(value)).requires_grad_(value.requires_grad)
+
+    def _beyond_range(self, value: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+        """Changes the integers of numbers that do not fit their type: each kernel may have others."""
+        if result.dtype not in _WHOLE or self._seed % 2:
+            return result
+        bounds = torch.iinfo(result.dtype)
+        inside = (value.double() > bounds.min - 1) & (value.double() < bounds.max + 1)
+        return torch.where(inside, result, bounds.max - self._seed)
 
     def _moved(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.is_complex() and not value._is_zerotensor():

@@ -183,12 +183,15 @@ class Programs(Section):
                 source = written(random.Random(int(item.removeprefix("program "))))
                 try:
                     run.check(source, None)
+                except run.Invalid as error:
+                    return {"eager raises": f"{error}\n{source}"}
                 except Exception as error:
-                    stock = _difference_of_stock(source)
-                    if stock and isinstance(error, AssertionError):
-                        return {"differs as stock does": f"{error}\nstock: {stock}\n{source}"}
-                    kind = AssertionError if isinstance(error, AssertionError) else RuntimeError
-                    raise kind(f"{type(error).__name__}: {error}\n{source}") from error
+                    message = f"{error}\n{source}"
+                    if not isinstance(error, AssertionError):
+                        raise RuntimeError(f"{type(error).__name__}: {message}") from error
+                    if stock := _difference_of_stock(source):
+                        return {"differs as stock does": f"{message}\nstock: {stock}"}
+                    raise AssertionError(message) from error
             return {}
 
         yield item, check

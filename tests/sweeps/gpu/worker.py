@@ -47,10 +47,17 @@ def main() -> None:
     torch.backends.cudnn.allow_tf32 = False  # what rounds more than float32 would hide differences
     from tests.sweeps.gpu.sections import SECTIONS
 
+    _use(device)
     for line in sys.stdin:
         job = json.loads(line)
         at = SECTIONS[job["section"]].run(job["item"], job["start"], time.monotonic() + job["seconds"], device, events)
         events.send(next=at, ends=not _device_works(device))
+
+
+def _use(device: str) -> None:
+    """Multiplies matrices forward and backward: the first product of a thread on a GPU gives a warning."""
+    factor = torch.ones(2, 2, device=device, requires_grad=True)
+    (factor @ factor).sum().backward()
 
 
 def _device_works(device: str) -> bool:

@@ -18,6 +18,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.constants import NUMPY_NUMBERS
 from compiler_core.guards.sources import Box
 from compiler_core.support.safe_repr import safe_repr
+from compiler_core.support.silenced_warnings import silenced
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Emitter, Interpreter
@@ -158,13 +159,19 @@ def fold(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Valu
 
 
 def evaluate(compute: Callable[[], Any]) -> Value:
-    """Calls `compute`; returns its result as a value, or raises its exception as an observed one."""
+    """Calls `compute`; returns its result as a value, or raises its exception as an observed one.
+
+    A computation that warns is left to Python, which warns in each call.
+    """
+    before = len(silenced())
     try:
         result = compute()
     except (Unsupported, RecursionError):
         raise
     except Exception as error:
         raise exception_from_error(error) from None
+    if len(warned := silenced()) > before:
+        raise Unsupported("unsupported operation", f"a computation that warns: {warned[-1].message}")
     return from_python(result)
 
 

@@ -16,6 +16,7 @@ from compiler_core.capture.values.builtin.sequences import TupleValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.user.cells import CellValue
 from compiler_core.errors import CompilerBug
+from compiler_core.guards.lifetimes import is_named
 from compiler_core.guards.sources import AttrSource, Box, ClosureCellSource, GetItemSource, Source
 
 if TYPE_CHECKING:
@@ -145,9 +146,12 @@ class FunctionValue(Value):
 def _is_identified_by_code(fn: types.FunctionType) -> bool:
     """Whether a new function is made each time the surrounding code runs.
 
-    Such a function is guarded on its code, globals, cells and defaults instead of its identity.
+    Such a function is guarded on its code, globals, cells and defaults instead of its identity.  ``functools.wraps``
+    gives it the name of another function.
     """
-    return "<" in fn.__qualname__
+    if "<" in fn.__qualname__:
+        return True
+    return "<" in fn.__code__.co_qualname and not is_named(fn, fn.__module__, fn.__qualname__)
 
 
 def make_function(
