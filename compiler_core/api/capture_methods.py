@@ -24,6 +24,7 @@ from compiler_core.api.explain import graph_collector
 from compiler_core.api.measure import preserved_state
 from compiler_core.api.testing import Close, Comparison, ObservedRun, observe
 from compiler_core.api.testing.observed_run import external_state, restored_tensors
+from compiler_core.api.timing.saved_state import SavedState
 from compiler_core.errors import UsageError
 from compiler_core.hook.failures import first_line
 from compiler_core.records.timings.timings import table_lines
@@ -81,13 +82,14 @@ def capture_methods(
 ) -> CaptureComparison:
     """Captures `fn` with each of PyTorch's methods and with ours, and compares each result with plain PyTorch.
 
-    A result is called with copies of `args` and of `other_args`.  It is *right* if all that `observe` sees is as in
-    plain PyTorch: values, exceptions, changed arguments, printed text, tensors and modules outside the function.  It
+    A result is called with copies of `args` and of `other_args`, each time on the state that `fn` has now: what a run
+    changes (attributes, containers, global names) is restored after it.  It is *right* if all that `observe` sees is as
+    in plain PyTorch: values, exceptions, changed arguments, printed text, tensors and modules outside the function.  It
     is an *error* if the method refuses the function, or its result refuses arguments that the function takes, and else
     *silently wrong*.
 
     Args:
-        fn: a function or module.  It runs several times, and its side effects happen each time.
+        fn: a function or module.  It runs several times.
         args: the arguments to capture with.
         other_args: the arguments of a second call: of other values, which take another branch, or of other sizes.
         concrete_args: for `torch.fx.symbolic_trace`, the values of arguments that are not traced; all, by default, in
@@ -114,11 +116,22 @@ def capture_methods(
 def _compared(
     fn: Callable[..., Any], calls: Sequence[tuple[Any, ...]], concrete_args: Mapping[str, Any] | None
 ) -> CaptureComparison:
-    wanted = [observe(fn, lambda call=call: _copied(call), seed) for seed, call in enumerate(calls)]  # type: ignore[misc]
-    if wanted[0].raised:
-        raise UsageError(f"the call itself raises {wanted[0].raised}")
-    methods = _methods(fn, lambda: _copied(calls[0]), concrete_args)
-    return CaptureComparison(tuple(_result(name, method, fn, calls, wanted) for name, method in methods.items()))
+    state = SavedState([fn, *calls])
+    with state.preserved():
+        wanted = [_observed(fn, fn, call, seed, state) for seed, call in enumerate(calls)]
+        if wanted[0].raised:
+            raise UsageError(f"the call itself raises {wanted[0].raised}")
+        methods = _methods(fn, lambda: _copied(calls[0]), concrete_args)
+        rows = (_result(name, method, fn, calls, wanted, state) for name, method in methods.items())
+        return CaptureComparison(tuple(rows))
+
+
+def _observed(
+    call: Callable[..., Any], fn: Callable[..., Any], args: tuple[Any, ...], seed: int, state: SavedState
+) -> ObservedRun:
+    """Runs `call`, which is `fn` or was captured from it, on the state that `fn` had at the start."""
+    state.restore()
+    return observe(call, lambda: _copied(args), seed, program=fn)
 
 
 @contextlib.contextmanager
@@ -221,7 +234,9 @@ def _result(
     fn: Callable[..., Any],
     calls: Sequence[tuple[Any, ...]],
     wanted: Sequence[ObservedRun],
+    state: SavedState,
 ) -> CaptureResult:
+    state.restore()
     try:
         with (
             warnings.catch_warnings(),
@@ -234,7 +249,7 @@ def _result(
     except Exception as error:
         message = f"not captured: {type(error).__name__}: {_reason(error)}"
         return CaptureResult(name, "error", message, (), 0, ())
-    verdict, message = _checked(captured, fn, calls, wanted)
+    verdict, message = _checked(captured, fn, calls, wanted, state)
     graphs, operations = _contents(captured)
     return CaptureResult(name, verdict, message, graphs, operations, tuple(captured.modules))
 
@@ -249,11 +264,12 @@ def _checked(
     fn: Callable[..., Any],
     calls: Sequence[tuple[Any, ...]],
     wanted: Sequence[ObservedRun],
+    state: SavedState,
 ) -> tuple[Verdict, str]:
     verdict: Verdict = "right"
     messages = []
     for seed, (call, want) in enumerate(zip(calls, wanted, strict=True)):
-        got = observe(captured.call, lambda call=call: _copied(call), seed, program=fn)  # type: ignore[misc]
+        got = _observed(captured.call, fn, call, seed, state)
         difference = _difference(want, got)
         if difference:
             messages.append(f"with the {_ORDINALS[seed]} arguments: {difference}")

@@ -97,6 +97,23 @@ def test_arguments_modules_and_random_state_are_as_before() -> None:
     assert torch.equal(torch.rand(2), want)
 
 
+class Alternating(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x.sin() if self.calls % 2 else x.cos()
+
+
+def test_each_run_begins_with_the_same_state() -> None:
+    module = Alternating()
+    found = compiler_core.capture_methods(module, (torch.ones(3),), (-torch.ones(3),))
+    assert found["compiler_core.compile"].verdict == found["torch.compile"].verdict == "right", found
+    assert module.calls == 0
+
+
 def test_concrete_args_of_the_user() -> None:
     found = compiler_core.capture_methods(counts, (ONES, 2), (ONES * 2, 2), concrete_args={"n": 2})
     assert found[CONCRETE].verdict == "right"
