@@ -84,9 +84,7 @@ def _browser_code() -> Iterator[Finding]:
     try:
         files = [asset(name) for name in ("explorer.js", "explorer.css")]
     except BuildError as error:
-        text, _, remedy = str(error).partition(": ")
-        in_clone = (Path(__file__).parents[1] / "extension").is_dir()
-        yield Finding("PROBLEM", text, remedy if in_clone else _install_again(check.DISTRIBUTION))
+        yield Finding("PROBLEM", str(error).partition(": ")[0], _install_again(check.DISTRIBUTION))
     else:
         yield Finding("ok", f"explorer: {files[0].parent}, {sum(file.stat().st_size for file in files) / 1e6:.1f} MB")
 
@@ -144,6 +142,8 @@ def _kernel() -> Iterator[Finding]:
 
 def _install_again(package: str) -> str:
     """Returns how to install a package again; Cutaway from its own wheel, since an index may have another package."""
+    if package == check.DISTRIBUTION and (Path(__file__).parents[1] / "extension").is_dir():
+        return "run `make lab` in the clone"
     return f"{INSTALL_AGAIN} {'cutaway-VERSION-py3-none-any.whl' if package == check.DISTRIBUTION else package}"
 
 

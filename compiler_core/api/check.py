@@ -176,7 +176,8 @@ def _cache() -> Iterator[Finding]:
         if readable:
             yield Finding("note", f"kernel cache: {path}, read only, files: {readable}", str(error).partition("; ")[2])
         else:
-            yield _problem(error)
+            found = _problem(error)
+            yield found._replace(remedy=found.remedy or "set CUTAWAY_CACHE_DIR to a folder that can be written")
     if can_write:
         used = sum(_size(path / kind) for kind in disk_cache.KINDS) / disk_cache.MIB
         limit = sum(kind.limit for kind in disk_cache.KINDS.values()) // disk_cache.MIB

@@ -13,7 +13,5 @@ def asset(name: str) -> Path:
     """Returns the path of a file that the browser build makes; raises BuildError, with the remedy, if it is missing."""
     path = STATIC / name
     if not path.is_file():
-        raise BuildError(
-            f"the explorer's browser code is not built ({name} is missing): run `npm ci && npm run build` in extension/"
-        )
+        raise BuildError(f"the explorer's browser code is not built ({name} is missing): run `make lab` in the clone")
     return path

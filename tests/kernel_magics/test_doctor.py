@@ -147,7 +147,7 @@ def test_no_browser_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.setattr(assets, "STATIC", tmp_path)
     finding = only(doctor._browser_code())
     assert words("is not built") in finding.text
-    assert words("npm ci && npm run build") in finding.remedy
+    assert "make lab" in finding.remedy
     monkeypatch.setattr(doctor, "__file__", str(tmp_path / "kernel_magics/doctor.py"))  # as a wheel installs it
     assert only(doctor._browser_code()).remedy.startswith(f"{doctor.INSTALL_AGAIN} cutaway-")
 
@@ -187,8 +187,11 @@ def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("name", doctor.LAB_EXTENSIONS)
-def test_a_missing_lab_extension(name: str, lab: Callable[..., None]) -> None:
+def test_a_missing_lab_extension(
+    name: str, lab: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     lab(**{name: ""})
+    monkeypatch.setattr(doctor, "__file__", str(tmp_path / "kernel_magics/doctor.py"))  # as a wheel installs it
     finding = only(doctor._lab_extensions())
     assert f"extension {name} " in finding.text
     assert words("is not installed") in finding.text

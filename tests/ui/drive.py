@@ -173,6 +173,10 @@ class Notebook:
         """Opens the notebook and waits until its kernel is ready."""
         reset = "reset&" if self.path == "lab/tree" else ""
         self.page.goto(f"{self.server.url}/{self.path}/{self.name}?{reset}token={self.server.token}")
+        return self.wait()
+
+    def wait(self) -> Notebook:
+        """Waits until the notebook is open and its kernel ready."""
         self.page.wait_for_selector(".jp-Notebook .jp-CodeCell")
         self.page.wait_for_function(KERNEL_IS_READY, timeout=RUN_MS)
         return self

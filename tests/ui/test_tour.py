@@ -1,11 +1,9 @@
-"""The tour notebook in JupyterLab."""
+"""The tour notebook in JupyterLab, opened by the card in the launcher, which copies the lessons."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -16,14 +14,24 @@ from kernel_magics.display.explorer import MIME
 from kernel_magics.display.packing import pack, unpack
 from tests.ui.drive import INSIDE, Explorer, Notebook, Server
 
-TOUR = Path(__file__).parents[2] / "notebooks" / "00_tour.ipynb"
+TOUR = "cutaway-lessons/00_tour.ipynb"
+CHANGED = "cutaway-lessons/workshop/01_frames.ipynb"
+"""A lesson that is there already when the lessons are copied."""
 Screenshot = Callable[[Page, str], None]
 
 
 @pytest.fixture(scope="module")
-def tour(page: Page, server: Server) -> Notebook:
-    shutil.copy(TOUR, server.root / TOUR.name)
-    tour = Notebook(page, server, TOUR.name).open()
+def tour(page: Page, server: Server, screenshot: Screenshot) -> Notebook:
+    changed = server.root / CHANGED
+    changed.parent.mkdir(parents=True)
+    changed.write_text("mine")
+    page.goto(f"{server.url}/lab/workspaces/lessons?reset&token={server.token}")
+    card = page.locator(".jp-LauncherCard", has_text="Cutaway lessons")
+    expect(card.locator("svg")).to_be_visible(timeout=60_000)
+    screenshot(page, "launcher")
+    card.click()
+    tour = Notebook(page, server, TOUR).wait()
+    screenshot(page, "lessons_opened")
     tour.run_all()
     return tour
 
@@ -36,6 +44,12 @@ def explorer(tour: Notebook) -> Explorer:
     expect(explorer.root.locator("section.pane")).to_have_count(2)
     expect(explorer.root.locator(".pinned, .pin-linked")).to_have_count(0)
     return explorer
+
+
+def test_the_card_copied_the_lessons(tour: Notebook, server: Server) -> None:
+    assert (server.root / CHANGED).read_text() == "mine"
+    assert (server.root / CHANGED).with_name("03_guards.ipynb").exists()
+    expect(tour.page.locator(".jp-DirListing-item", has_text="workshop")).to_be_visible()
 
 
 def test_every_cell_runs(tour: Notebook) -> None:
@@ -172,7 +186,7 @@ def test_a_saved_notebook_shows_the_record_without_its_kernel(tour: Notebook, sc
 
 def test_an_untrusted_record_is_only_text(tour: Notebook, server: Server, screenshot: Screenshot) -> None:
     """An untrusted notebook whose record contains markup."""
-    content = nbformat.from_dict(server.get(f"api/contents/{TOUR.name}")["content"])
+    content = nbformat.from_dict(server.get(f"api/contents/{TOUR}")["content"])
     (output,) = (o for c in content["cells"] if c["id"] == "walk-compile" for o in c["outputs"] if MIME in o["data"])
     evil = "<img src=x onerror='window.evil = 1'><script>window.evil = 1</script>"
     record = unpack(output["data"][MIME])
@@ -190,3 +204,12 @@ def test_an_untrusted_record_is_only_text(tour: Notebook, server: Server, screen
     other = Notebook(tour.page, server, "stranger2.ipynb").open()
     expect(other.element("made").get_by_role("alert")).to_contain_text("99")
     screenshot(tour.page, "refused_record")
+
+
+def test_lessons_that_cannot_be_copied(tour: Notebook, server: Server) -> None:
+    file = server.root / "cutaway-lessons" / "workshop" / "04_graph_breaks.ipynb"
+    file.unlink()
+    file.symlink_to("/proc/nowhere/file")
+    tour.command("cutaway:open-lessons")
+    message = "The lessons could not be copied: [Errno 2] No such file"
+    expect(tour.page.locator(".Toastify__toast", has_text=message)).to_be_visible()
