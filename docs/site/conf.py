@@ -8,6 +8,7 @@ project = "Cutaway"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.graphviz"]
 html_theme = "furo"
 html_title = "Cutaway"
+html_show_copyright = False
 html_extra_path = ["extra"]  # the explorers of the gallery
 exclude_patterns = ["compiler_core", "kernel_magics", "extra", "notebooks/workshop/source/*"]
 exclude_patterns += ["notebooks/workshop/solutions/*"]

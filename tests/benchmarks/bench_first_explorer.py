@@ -22,6 +22,7 @@ from unittest import mock
 
 from playwright.sync_api import sync_playwright
 
+from tests import warm_python
 from tests.ui import drive
 from tests.ui.conftest import FLAGS, chromium
 
@@ -51,7 +52,7 @@ def measure(python: str) -> dict[str, float]:
         with (
             mock.patch.object(sys, "executable", python),
             mock.patch.object(drive, "KERNEL", "python3"),
-            mock.patch.object(drive.warm_python, "kernel_spec", return_value={}),
+            mock.patch.object(warm_python, "kernel_spec", return_value={}),
             mock.patch.dict(os.environ, {"CUTAWAY_CACHE_DIR": f"{folder}/cache"}),
         ):
             stack = drive.jupyter(Path(folder))
