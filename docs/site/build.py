@@ -3,6 +3,8 @@
 The pages are those of this folder, of `docs`, and the notebooks.  The reference is generated from docstrings and from
 the options of the magics, the explorers of the gallery from programs that run here.  Afterwards every link inside of
 the site is checked, and that no page with an explorer is larger than 2 MB.
+
+Sphinx builds it, with myst-nb: `mystmd` and Jupyter Book 2 ask api.mystmd.org for their theme, which is in no package.
 """
 
 from __future__ import annotations
