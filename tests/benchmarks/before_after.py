@@ -148,7 +148,8 @@ def figures(checkout: Path, group: str) -> dict[str, float]:
 
 
 def compare(old: Path, new: Path, rounds: int, only: str) -> None:
-    """Prints a table with the least of each figure, and for each group the geometric mean of the ratios."""
+    """Prints the least of each figure, then a table of the groups with the geometric mean of their ratios."""
+    summary = ["| group | figures | old / new, geometric mean | least | of |", "|---|---|---|---|---|"]
     print("| group | figure | old us | new us | old / new |\n|---|---|---|---|---|")
     for group in (each.__name__ for each in GROUPS if only in each.__name__):
         best: tuple[dict[str, float], dict[str, float]] = {}, {}
@@ -156,11 +157,12 @@ def compare(old: Path, new: Path, rounds: int, only: str) -> None:
             side = (number + number // 2) % 2  # old, new, new, old ...
             for name, found in figures((old, new)[side], group).items():
                 best[side][name] = min(found, best[side].get(name, math.inf))
-        ratios = [best[0][name] / found for name, found in best[1].items()]
-        for (name, found), ratio in zip(best[1].items(), ratios, strict=True):
-            print(f"| {group} | {name} | {best[0][name]:,.2f} | {found:,.2f} | {ratio:.2f} |")
-        mean = math.exp(statistics.fmean(map(math.log, ratios)))
-        print(f"| **{group}** | geometric mean | | | {mean:.2f} |", flush=True)
+        ratios = {name: best[0][name] / found for name, found in best[1].items()}
+        for name, ratio in ratios.items():
+            print(f"| {group} | {name} | {best[0][name]:,.2f} | {best[1][name]:,.2f} | {ratio:.2f} |", flush=True)
+        mean, least_of = math.exp(statistics.fmean(map(math.log, ratios.values()))), min(ratios, key=ratios.__getitem__)
+        summary.append(f"| {group} | {len(ratios)} | {mean:.2f} | {ratios[least_of]:.2f} | {least_of} |")
+    print("\n" + "\n".join(summary))
 
 
 def main() -> None:
