@@ -1,6 +1,6 @@
 """Compares the speed of two checkouts: kernels, calls, capture, joint graphs and whole compiles.
 
-    python -m tests.benchmarks.before_after OLD NEW [--rounds 6] [--only calls]
+    python -m tests.benchmarks.before_after OLD NEW [--rounds 4] [--only calls]
 
 OLD and NEW are folders with a checkout each, such as worktrees of git; the Python that runs this must have their
 dependencies.  They are measured in turns, each round in new processes, and of each figure the minimum counts, because
@@ -169,7 +169,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", type=Path, nargs="?")
     parser.add_argument("new", type=Path, nargs="?")
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--only", default="", help="measure the groups with this in their name: " + _group_names())
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     options = parser.parse_args()
