@@ -12,9 +12,13 @@ import binascii
 import gzip
 import json
 import zlib
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice
 from typing import Any
 
-from compiler_core.records import Compile, Record, RecordError, limits
+from compiler_core.records import Compile, ItemId, Record, RecordError, limits
+from compiler_core.records.line_facts import ComparedRun
 from compiler_core.records.plain import json_text, to_plain, without_gc
 
 ENCODING = "gzip+base64"
@@ -50,7 +54,8 @@ def _by_compile(record: Record) -> dict[str, Any]:
     details = []
     for compile_ in _compiles(plain):
         details.append(compressed(json_text({name: compile_.pop(name) for name in sorted(DETAILS)})))
-    index = {"record": plain, "summaries": [_summary(compile_) for compile_ in record.compiles]}
+    lines = _kernel_lines(record)
+    index = {"record": plain, "summaries": [_summary(compile_, lines) for compile_ in record.compiles]}
     return {"encoding": BY_COMPILE, "data": compressed(json_text(index)), "details": details}
 
 
@@ -65,9 +70,17 @@ def _compiles(plain: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _summary(compile_: Compile) -> dict[str, Any]:
+def _kernel_lines(record: Record) -> Iterator[list[ItemId]]:
+    """Yields the user's lines of each kernel of each compile."""
+    item_of = cache(record.line)
+    for _, lines in ComparedRun(record).kernel_lines():
+        yield [item for file, number in lines if (item := item_of(file, number))]
+
+
+def _summary(compile_: Compile, kernel_lines: Iterator[list[ItemId]]) -> dict[str, Any]:
     """Returns what the page shows of a compile before it reads the details: the number of nodes of the captured graph
-    (None without one), what is saved for the backward, and the user's lines that something was made from."""
+    (None without one), what is saved for the backward, the user's lines that something was made from, and those of
+    each kernel."""
     captured = next((each for each in compile_.artifacts if each.pane == "captured"), None)
     saved = compile_.partition
     made = {line for edge in compile_.edges for line in edge.sources if line.startswith("src:")}
@@ -77,6 +90,7 @@ def _summary(compile_: Compile) -> dict[str, Any]:
         "saved_count": saved.saved_count if saved else 0,
         "saved_bytes": saved.saved_bytes if saved else 0,
         "lines": sorted(made),
+        "kernel_lines": list(islice(kernel_lines, len(compile_.kernels))),
     }
 
 

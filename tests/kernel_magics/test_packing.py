@@ -43,6 +43,11 @@ def test_a_record_of_many_compiles_is_packed_in_parts(record: Record, monkeypatc
     index = json.loads(packing._decompressed(packed["data"], 10**6))
     assert all(line.startswith("src:0#") for line in index["summaries"][0]["lines"])
     assert index["summaries"][0]["nodes"] > 3
+    (compile_,) = record.compiles
+    lines = index["summaries"][0]["kernel_lines"]
+    assert len(lines) == len(compile_.kernels)
+    assert all(line in index["summaries"][0]["lines"] for each in lines for line in each)
+    assert any(lines)
     assert not packing.DETAILS & index["record"]["frames"][0]["compiles"][0].keys()
     wrong = [
         ({**packed, "details": []}, "details of each compile"),

@@ -1,5 +1,6 @@
 /** The cost of each user line: the time, or else the memory traffic, of the kernels that were made from it. */
 
+import { isUnread, summaryOf } from "../record/details";
 import type { Compile, Record as CutawayRecord, ItemId, Kernel } from "../record/record";
 import type { Links } from "./links";
 import { pathWords } from "./module_path";
@@ -47,8 +48,24 @@ export function allTimed(kernels: KernelCost[]): boolean {
 
 /** Returns all kernels of the compiles, the most expensive first. */
 export function kernelCosts(compiles: Compile[], links: Links): KernelCost[] {
-  const found = compiles.flatMap((compile) => compile.kernels.map((kernel) => kernelCost(kernel, compile, links)));
+  const found = compiles.flatMap((compile) => {
+    const isPacked = isUnread(compile);
+    return compile.kernels.map((kernel, i) =>
+      isPacked ? packedCost(kernel, compile, i) : kernelCost(kernel, compile, links),
+    );
+  });
   return rankByShare(found, allTimed(found));
+}
+
+/** The cost of a kernel of a compile whose details are not read: its nodes are not known, and its lines in the summary. */
+function packedCost(kernel: Kernel, compile: Compile, number: number): KernelCost {
+  const lines = summaryOf(compile).kernel_lines?.[number] ?? [];
+  return { kernel, compile, nodes: [], lines, ...measured(kernel) };
+}
+
+function measured(kernel: Kernel): Cost {
+  const bytes = (kernel.bytes_read ?? 0) + (kernel.bytes_written ?? 0);
+  return { bytes, ns: kernel.time_ns ?? 0, share: 0 };
 }
 
 function kernelCost(kernel: Kernel, compile: Compile, links: Links): KernelCost {
@@ -60,9 +77,7 @@ function kernelCost(kernel: Kernel, compile: Compile, links: Links): KernelCost 
     compile,
     nodes,
     lines: [...new Set(lines)].filter((line) => line !== null),
-    bytes: (kernel.bytes_read ?? 0) + (kernel.bytes_written ?? 0),
-    ns: kernel.time_ns ?? 0,
-    share: 0,
+    ...measured(kernel),
   };
 }
 

@@ -2,7 +2,6 @@
 
 import { bytes, duration } from "../../dom/format";
 import type { PaneName } from "../content";
-import { isUnread } from "../record/details";
 import type { Compile, Record as CutawayRecord, ItemId, Problem } from "../record/record";
 import { allTimed, lineCosts } from "./costs";
 import { appendTo, type Links } from "./links";
@@ -95,8 +94,6 @@ function staticMarks({ id, symbols }: Compile): Mark[] {
 }
 
 function hotMarks(record: CutawayRecord, links: Links): Mark[] {
-  // in a record of many compiles, each would have to be read for this; the pane Costs has it
-  if (record.frames.some((frame) => frame.compiles.some(isUnread))) return [];
   const costs = lineCosts(record, links);
   if (costs.length < 2) return [];
   const byTime = allTimed(costs.flatMap((cost) => cost.kernels));

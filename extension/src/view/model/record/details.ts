@@ -19,6 +19,8 @@ export interface Summary {
   saved_bytes: number;
   /** The user's lines from which something was made. */
   lines: ItemId[];
+  /** The user's lines of each kernel; packed records of earlier versions have none. */
+  kernel_lines?: ItemId[][];
 }
 
 const summaries = new WeakMap<Compile, Summary>();

@@ -3,8 +3,9 @@ import { test } from "node:test";
 import { gzipSync } from "node:zlib";
 import { unpack } from "../../dom/unpack";
 import { Links } from "../analysis/links";
+import { marksOf } from "../analysis/marks";
 import { DETAILS, isUnread, summaryOf } from "./details";
-import type { Record as CutawayRecord } from "./record";
+import type { Record as CutawayRecord, Kernel } from "./record";
 import { compileOf, recordOf } from "./testing";
 import { unpackRecord } from "./unpack";
 
@@ -28,7 +29,8 @@ function byCompile(whole: CutawayRecord, change: (details: { [name: string]: unk
       change(own);
       return gzipSync(JSON.stringify(own)).toString("base64");
     });
-  const summaries = details.map(() => ({ nodes: 1, saved_count: 0, saved_bytes: 0, lines: ["src:0#1"] }));
+  const kernel_lines = [["src:0#1"], ["src:0#2"]];
+  const summaries = details.map(() => ({ nodes: 1, saved_count: 0, saved_bytes: 0, lines: ["src:0#1"], kernel_lines }));
   const { data } = packed(JSON.stringify({ record: index, summaries }));
   return { encoding: "gzip+base64 by compile", data, details };
 }
@@ -44,6 +46,21 @@ test("the details of a compile are read when they are used", async () => {
   assert.deepEqual(links.sources("0/0:a#1"), []); // of another text of the compile, which is now read
   assert.ok(!isUnread(compile));
   assert.deepEqual(read, record);
+});
+
+test("which line costs most is marked before details are read", async () => {
+  const kernel = (key: string, bytes_read: number): Kernel => ({
+    ...{ key, name: key, language: "cpp", graph: "forward", item: null, bytes_read, bytes_written: 0, time_ns: null },
+    ...{ operations: null, timed_on: null, device: null, reason: "" },
+  });
+  const compile = { ...compileOf("0/0", []), kernels: [kernel("k0", 90), kernel("k1", 10)] };
+  const read = await unpackRecord(byCompile(recordOf(["1", "2"], [compile])));
+  const marks = marksOf(read, new Links(read));
+  assert.deepEqual(
+    marks.map(({ line, title }) => [line, title]),
+    [["src:0#1", "hot: 90 % of the traffic"]],
+  );
+  assert.ok(isUnread(read.frames[0].compiles[0]));
 });
 
 test("details that are wrong are not shown, and a failure says why", async () => {

@@ -52,7 +52,12 @@ function readIndex(text: string, details: unknown): CutawayRecord {
 
 function isSummary(given: unknown): given is Summary {
   if (!isPlainObject(given)) return false;
-  const { nodes, saved_count, saved_bytes, lines } = given;
+  const { nodes, saved_count, saved_bytes, lines, kernel_lines = [] } = given;
   const numbers = [nodes ?? 0, saved_count, saved_bytes];
-  return numbers.every(Number.isSafeInteger) && Array.isArray(lines) && lines.every((line) => typeof line === "string");
+  const areLines = Array.isArray(kernel_lines) && kernel_lines.every(isStrings);
+  return numbers.every(Number.isSafeInteger) && isStrings(lines) && areLines;
+}
+
+function isStrings(given: unknown): boolean {
+  return Array.isArray(given) && given.every((each) => typeof each === "string");
 }
