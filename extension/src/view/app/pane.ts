@@ -150,7 +150,7 @@ export class Pane {
     this.content = mode?.create(this.state, this.artifact, label) ?? null;
     this.body.replaceChildren(this.content?.element ?? this.emptyContent());
     this.makeFocusable();
-    this.content?.reveal(this.state.pinned.size ? this.pinnedItems() : this.initialItems());
+    if (!this.kind.isRanked) this.content?.reveal(this.state.pinned.size ? this.pinnedItems() : this.initialItems());
   }
 
   /** Lets the keyboard scroll a content that has no element to focus. */

@@ -25,8 +25,8 @@ interface CanvasListeners {
   onClick(box: number): void;
   /** A click on the plus sign of a collapsed group, or a double click on a box. */
   onExpand(box: number): void;
-  /** The canvas has a size for the first time. */
-  onMounted(): void;
+  /** The canvas has a size, or another one. */
+  onResized(): void;
 }
 
 export class GraphCanvas {
@@ -145,10 +145,10 @@ export class GraphCanvas {
   private handleResize(): void {
     const isOtherType = this.viewport.measure();
     this.viewport.go(this.viewport.view, false);
-    if (!this.viewport.width || (this.isMounted && !isOtherType)) return;
-    this.setInitialView();
-    if (!this.isMounted) this.listeners.onMounted();
+    if (!this.viewport.width) return;
+    if (!this.isMounted || isOtherType) this.setInitialView();
     this.isMounted = true;
+    this.listeners.onResized();
   }
 
   // ---- current box ----

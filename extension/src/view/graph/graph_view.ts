@@ -16,6 +16,8 @@ import { ViewOptions } from "./scene/view_options";
 
 /** A layout that takes longer shows that the view is busy. */
 const BUSY_AFTER_MS = 200;
+/** What happens this soon after a press belongs to it. */
+const SAME_ACTION_MS = 1000;
 
 export class GraphView implements Content {
   readonly element = h("div", { class: "graph" });
@@ -23,6 +25,9 @@ export class GraphView implements Content {
   private readonly canvas: GraphCanvas;
   private readonly commands: GraphCommands;
   private itemsToReveal: Set<ItemId> | null = null;
+  private revealedAt = 0;
+  /** Whether the canvas has had a size. */
+  private isRevealed = false;
   /** Counts layouts: one that was started earlier than the last is discarded. */
   private layoutNumber = 0;
   private overlay: Overlay;
@@ -39,7 +44,7 @@ export class GraphView implements Content {
       onHover: (box) => this.state.hover(this.commands.itemsOf(box)),
       onClick: (box) => this.state.pin(this.commands.itemsOf(box)),
       onExpand: (box) => this.commands.expandBox(box),
-      onMounted: () => this.itemsToReveal && this.reveal(this.itemsToReveal),
+      onResized: () => this.revealAgain(),
     });
     this.commands = new GraphCommands(subject, state, this.options, this.canvas, this);
     const { toolbar } = this.commands;
@@ -116,6 +121,11 @@ export class GraphView implements Content {
 
   reveal(items: Set<ItemId>): void {
     this.itemsToReveal = items;
+    this.revealedAt = performance.now();
+    this.goTo(items);
+  }
+
+  private goTo(items: Set<ItemId>): void {
     const { picture, viewport } = this.canvas;
     if (!picture || !viewport.width) return;
     const { scene, layout } = picture;
@@ -124,6 +134,13 @@ export class GraphView implements Content {
       .map((node) => scene.boxOf[node])
       .filter((box) => box >= 0);
     if (boxes.length) this.canvas.reveal(boxes.reduce((top, box) => (layout.y[box] < layout.y[top] ? box : top)));
+  }
+
+  /** A press that shows items may also open a pane, which makes this one smaller. */
+  private revealAgain(): void {
+    const isLate = this.isRevealed && performance.now() - this.revealedAt > SAME_ACTION_MS;
+    if (this.itemsToReveal && !isLate) this.goTo(this.itemsToReveal);
+    this.isRevealed = true;
   }
 
   private handleKey(event: KeyboardEvent): void {

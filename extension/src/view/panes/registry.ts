@@ -18,6 +18,8 @@ export interface PaneKind {
   empty(compile: Compile): string;
   /** The experiment that fills it, and what its button says. */
   fill?: [experiment: string, text: string];
+  /** Whether its first rows are the answer, also while something is pinned. */
+  isRanked?: boolean;
 }
 
 /** The groups of panes in menus. */
@@ -132,7 +134,14 @@ export const PANES: PaneKind[] = [
   { name: "passes", title: "Passes", group: "More graphs", modes: [...graph, modes.change], empty: noPass },
   { name: "fusion", title: "Fusion", group: "Stages", modes: [modes.fusion, modes.textMode("Loops")], empty: noKernel },
   { name: "kernel", title: "Kernels", short: "Kernel", group: "Stages", modes: [modes.textMode()], empty: noKernel },
-  { name: "costs", title: "Costs", group: "Answers", modes: [modes.costs, modes.runFlames], empty: noKernel },
+  {
+    name: "costs",
+    title: "Costs",
+    group: "Answers",
+    modes: [modes.costs, modes.runFlames],
+    empty: noKernel,
+    isRanked: true,
+  },
   {
     name: "memory",
     title: "Memory",
