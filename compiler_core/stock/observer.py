@@ -213,11 +213,23 @@ def _observe_backend(observer: _Observer, stack: ExitStack) -> None:
         return
 
     def on_backend(graph: Any, *_: Any) -> None:
-        backend = graph.compiler_fn
-        names = (getattr(backend, name, None) for name in ("compiler_name", "_compiler_name", "__name__"))
-        observer.emit("cutaway.backend", next(filter(None, names), type(backend).__name__))
+        observer.emit("cutaway.backend", _backend_name(graph))
 
+    def on_graph_of_backend(before: int, graph: Any, gm: Any, *_: Any) -> None:
+        name = _backend_name(graph)
+        if name not in torch_internals.registered_backends() and _structure_hash(gm.graph) != before:
+            text = gm.print_readable(print_output=False, include_stride=True, include_device=True)
+            observer.emit("cutaway.pass", (f"backend.{name}", False), text)
+
+    structure = observer.guard(lambda _, gm, *__: _structure_hash(gm.graph))
     _call_before(stack, cls, "call_user_compiler", observer.guard(on_backend))
+    _call_after(stack, cls, "call_user_compiler", structure, observer.guard(on_graph_of_backend))
+
+
+def _backend_name(graph: Any) -> str:
+    backend = graph.compiler_fn
+    names = (getattr(backend, name, None) for name in ("compiler_name", "_compiler_name", "__name__"))
+    return str(next(filter(None, names), type(backend).__name__))
 
 
 def _observe_steps(observer: _Observer, stack: ExitStack) -> None:
@@ -269,6 +281,24 @@ class _PassObserver:
 def _structure_hash(graph: Any) -> int:
     """Changes when a node is added, removed or moved, or gets another operation or other inputs."""
     return hash(tuple((n.name, id(n.target), *map(id, n.all_input_nodes)) for n in graph.nodes))
+
+
+def _call_after(
+    stack: ExitStack, owner: Any, name: str, before: Callable[..., Any], callback: Callable[..., Any]
+) -> None:
+    """Calls `before` with the arguments of each call of ``owner.name``, and after it `callback` with the result of
+    `before` and the arguments, until `stack` closes."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def call_all(*args: Any, **kwargs: Any) -> Any:
+        state = before(*args, **kwargs)
+        result = original(*args, **kwargs)
+        callback(state, *args, **kwargs)
+        return result
+
+    stack.callback(setattr, owner, name, original)
+    setattr(owner, name, call_all)
 
 
 def _call_before(stack: ExitStack, owner: Any, name: str, callback: Callable[..., Any]) -> None:

@@ -411,6 +411,26 @@ def test_a_graph_on_the_cpu_has_no_cuda_graph() -> None:
     ]
 
 
+def without_cos(gm: torch.fx.GraphModule, _: object) -> Any:
+    for node in gm.graph.find_nodes(op="call_method", target="cos"):
+        node.replace_all_uses_with(node.args[0])
+        gm.graph.erase_node(node)
+    gm.recompile()
+    return gm.forward
+
+
+def test_the_graph_after_a_backend_that_changes_it() -> None:
+    with compiler_core.record(engine="torch") as record:
+        torch.compile(lambda x: x.sin().cos(), backend=without_cos)(torch.ones(4))
+        torch.compile(lambda x: x.sin().cos() + 1, backend="eager")(torch.ones(4))
+    changed, same = record.compiles
+    after = changed.find("backend.without_cos")
+    assert after.graph is not None
+    assert [node.key for node in after.graph.nodes] == ["l_x_", "sin", "output"]
+    assert changed.find("captured").item("sin") in record.linked(after.item("sin"))
+    assert not [artifact for artifact in same.artifacts if artifact.pane == "passes"]
+
+
 class Counting(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

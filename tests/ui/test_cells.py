@@ -129,7 +129,12 @@ def test_run_all_stops_at_a_cell_that_raises(page: Page, server: Server, screens
     assert "line 3" in output
     assert notebook.cell("after")["count"] is None
     assert notebook.python("torch.allclose(y, x.cos())"), "what ran before the error has its effect"
+    explorer = notebook.explorer("raises").root  # one line above the traceback, until it is asked for
+    expect(explorer).to_contain_text("not timed: the cell raised ValueError")
+    expect(explorer.locator(".stages")).to_be_hidden()
     screenshot(other, "cell_raises")
+    explorer.get_by_role("button", name="Explore").click()
+    expect(explorer.locator(".stages")).to_be_visible()
     other.close()
 
 

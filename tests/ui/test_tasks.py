@@ -1,4 +1,4 @@
-"""Twenty questions about a cell, each answered with at most two clicks in JupyterLab."""
+"""Questions about a cell, each answered with at most two clicks in JupyterLab."""
 
 from __future__ import annotations
 
@@ -90,6 +90,7 @@ CELLS = {
     "schedule": "%%compile --backend eager\nfor schedule.name in ('warm', 'full'):\n    y = schedule(six)",
     "lengths": "%%compile --backend eager\nfor n in (2, 3):\n    summed = total([six] * n)",
     "types": "%%compile --backend eager\nfor z in (six, six.double()):\n    bounded = torch.tanh(z)",
+    "replay": "%%compile --mode reduce-overhead\nbounded = torch.tanh(six) + 1",
     "slopes": "%%compile --backend eager\nper_row = slopes(torch.ones(4), torch.ones(3, 4))",
 }
 MAX_CLICKS = 2
@@ -312,6 +313,24 @@ def test_20_which_function_is_left_to_python(task: Begin) -> None:
     expect(t.count("graph break")).to_have_text("1 graph break")
     t.click(t.count("graph break"))
     expect(t.pane("Overview")).to_contain_text("ran as plain Python inside a transform of torch.func (vmap, grad ...)")
+
+
+def test_21_why_is_there_no_cuda_graph(task: Begin) -> None:
+    t = task("replay")
+    t.click(t.count("without CUDA graph"))
+    block = t.pane("Overview").locator(".block")
+    expect(block).to_contain_text("No CUDA graph of the forward costly")
+    expect(block).to_contain_text("CUDA graphs need CUDA tensors, and some are on cpu")
+
+
+def test_22_what_does_the_assembly_look_like(task: Begin) -> None:
+    t = task("replay", run=False)
+    t.click(t.step("Machine"))
+    t.click(t.pane("Machine code").get_by_role("button", name="Record it"))
+    expect(t.pane("Machine code").locator(".cm-line").nth(5)).to_be_visible(timeout=30_000)
+    expect(t.explorer.root.get_by_label("Runs of the cell").get_by_role("button", pressed=True)).to_have_text(
+        "Machine code"
+    )
 
 
 def test_a_change_is_tried_then_written_into_the_cell_and_run(task: Begin) -> None:

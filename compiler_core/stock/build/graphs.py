@@ -121,7 +121,11 @@ class GraphBuilder:
         subsystem, direction = pass_name.partition(".")[0], direction_of(parsed)
         is_post_grad = subsystem == "post_grad_passes"
         name = f"passes.{subsystem}.{direction}" if is_post_grad else f"passes.{subsystem}"
-        first = {"pre_grad_passes": "before_pre_grad", "post_grad_passes": f"{direction}.before_post_grad"}
+        first = {
+            "backend": "captured",
+            "pre_grad_passes": "before_pre_grad",
+            "post_grad_passes": f"{direction}.before_post_grad",
+        }
         sources = () if is_before else (name, first.get(subsystem, ""))
         graph = _RecordedGraph(name, sources, pass_name, artifact, parsed)
         self._assign(graph, is_post_grad and direction == "backward")

@@ -67,6 +67,12 @@ def output_graph() -> Any:
     return found if hasattr(found, "call_user_compiler") else None
 
 
+def registered_backends() -> set[str]:
+    """Returns the names of PyTorch's backends, and of those of installed packages."""
+    names = lookup("torch._dynamo.backends.registry", "list_backends")
+    return set(names(None)) if names else set()
+
+
 def pass_observer() -> Any:
     """Returns the context manager class around each pass over a graph."""
     return lookup("torch.fx.passes.graph_transform_observer", "GraphTransformObserver")
