@@ -57,7 +57,9 @@ def record_foreign_graph(gm: fx.GraphModule, record: Record) -> Compile:
         if stack
     }
     filename, line, name = next(iter(locations.values()), ("<unknown>", "1", gm.__class__.__name__))
-    compile_ = record.compile(record.frame(name, filename, int(line), "root"))
+    frame = record.frame(name, filename, int(line), "root")
+    frame.id = 1 + max((each.id for each in record.frames if each is not frame), default=-1)  # stock's are no indices
+    compile_ = record.compile(frame)
     lines = SourceLines(record, read_files=True)
     for node in gm.graph.nodes:
         item = lines.item(locations[node][0], int(locations[node][1])) if node in locations else None

@@ -220,6 +220,11 @@ def test_an_fx_graph_is_shown_alone_and_beside_ours() -> None:
     lines = {both.text(item).strip() for edge in both.compiles[1].edges for item in edge.sources}
     assert lines == {"result: torch.Tensor = self.linear(x).relu() + x"}
     assert str(gm.graph) == before
+    with api.record("stock", engine="torch") as stock:  # whose frames are numbered over the whole process
+        torch.compile(Block(), backend="eager")(torch.ones(2, 4))
+    beside_stock = Explorer(gm, beside=stock).record
+    assert beside_stock is not None
+    assert beside_stock.frames[-1].id == 1 + max(frame.id for frame in stock.frames)
 
 
 def test_what_is_no_graph_is_refused() -> None:

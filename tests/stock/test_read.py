@@ -67,6 +67,8 @@ def test_edges_of_the_joint_graph_are_those_of_the_graph_itself() -> None:
         ("self.calls == 0", "EQUALS_MATCH", "self.calls", "0", "another value"),
         ("G['N'] == 3", "EQUALS_MATCH", "G['N']", "3", "another value"),
         ("___check_type_id(mod, 93), type=<class 'a.b.Linear'>", "TYPE_MATCH", "mod", "a Linear", "of another type"),
+        ("Cache line invalidated because L['f'] got deallocated", "ID_MATCH", "L['f']", "the object at capture",
+         "another object: that one was freed"),
         ("___check_obj_id(f.__code__, 9), type=<class 'code'>", "ID_MATCH", "f.__code__", "the object at capture",
          "another object"),
         ("len(k) == 1", "LENGTH", "k", "of length 1", "of another length"),

@@ -101,6 +101,10 @@ _REASONS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], _Facts]]] = [
             r"_*check_type_id\((.+), \d+\)(?:, type=(.+))?$",
             lambda f: ("TYPE_MATCH", f[1], f"a {_class_name(f[2] or 'certain class')}", "of another type"),
         ),
+        (
+            r"Cache line invalidated because (.+) got deallocated",
+            lambda f: ("ID_MATCH", f[1], "the object at capture", "another object: that one was freed"),
+        ),
         (r"_*check_obj_id\((.+), \d+\)", lambda f: ("ID_MATCH", f[1], "the object at capture", "another object")),
         (r"len\((.+)\) == (\d+)$", lambda f: ("LENGTH", f[1], f"of length {f[2]}", "of another length")),
         (r"not _*dict_contains\((.+?), (.+)\)$", lambda f: ("DICT_CONTAINS", f[2], f"without {f[1]}", "with it")),

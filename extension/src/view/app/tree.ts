@@ -180,6 +180,7 @@ export function groupByFirstFrame(frames: Frame[]): Frame[][] {
 
 /** The guard that failed: a short text and a full one. */
 function recompileText({ source, expected, got }: Recompile): [text: string, title: string] {
+  if (expected.includes(source)) return [`recompiled: ${got}`, `recompiled: ${expected} failed: ${got}`];
   const now = expected.startsWith("shape ") ? got.replace(/^shape /, "") : got;
   return [`recompiled: ${source}: ${expected} → ${now}`, `recompiled: ${source}: expected ${expected}, got ${got}`];
 }

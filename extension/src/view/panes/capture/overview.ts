@@ -57,7 +57,7 @@ export class Overview extends LinkedContent {
       "div",
       { class: problem && problem.grade !== "expected" ? "block warn" : "block" },
       h("h4", {}, `Recompiled: a guard of ${cause.of} failed`, grade(problem)),
-      h("p", {}, code(cause.source), ": expected ", code(cause.expected), ", got ", code(cause.got)),
+      whatFailed(cause),
       ...costAndAdvice(problem),
       changeOffer(this.state, problem),
       h("p", {}, h("button", { class: "link", onclick: compare }, `Compare with ${cause.of}`)),
@@ -145,6 +145,12 @@ export class Overview extends LinkedContent {
     const facts = [...Object.entries(versions), ...Object.entries(options)].map(([name, value]) => `${name} ${value}`);
     if (facts.length) this.element.append(h("p", { class: "facts" }, facts.join(" · ")));
   }
+}
+
+/** What a guard expected and got; a condition names its source itself. */
+function whatFailed({ source, expected, got }: Recompile): HTMLElement {
+  if (expected.includes(source)) return h("p", {}, code(expected), " failed: ", code(got));
+  return h("p", {}, code(source), ": expected ", code(expected), ", got ", code(got));
 }
 
 function capitalized(text: string): string {
