@@ -132,7 +132,10 @@ def test_notebooks() -> None:
         print(f"\n{title}\n" + ROW.format("", "packed", "plain JSON", "ratio"))
         for name, value in packed.items():
             print(ROW.format(name, f"{value:.3g}", f"{plain[name]:.3g}", f"{value / plain[name]:.2f}"))
-    assert figures[f"{next(iter(NOTEBOOKS))}, packed"]["file, MB"] < 3
+    small, large = (figures[f"{title}, packed"] for title in NOTEBOOKS)
+    assert small["file, MB"] < 3
+    assert large["file, MB"] < 1
+    assert small["heap with all explorers, MB more"] < 200
 
 
 if __name__ == "__main__":
