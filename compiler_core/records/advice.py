@@ -129,8 +129,8 @@ def _condition_advice(cause: Recompile, name: str) -> str:
         return "Sizes 0 and 1 are compiled separately, since they broadcast; there is one more compile for each."
     return (
         f"The program, or an operation, treats sizes with and without `{readable(cause.expected)}` differently, and "
-        f"each case is compiled once; a loop of {name} rounds is unrolled.  Avoid the comparison of {name} or the loop, "
-        "or pad to one size."
+        f"each case is compiled once; a loop of {name} rounds is unrolled.  Avoid the comparison or the loop, or pad "
+        "to one size."
     )
 
 
