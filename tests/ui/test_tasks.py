@@ -343,9 +343,9 @@ def test_a_change_is_tried_then_written_into_the_cell_and_run(task: Begin) -> No
     t.pane("Two runs").get_by_role("button", name="Apply and re-run both cells").click()
     load = t.cell.page.locator(".jp-Notebook .jp-CodeCell").first
     expect(load.locator(".cm-content")).to_contain_text("return x / torch.abs(x).max()")
-    expect(t.explorer.root.locator(".counts")).to_contain_text("1 graph")
+    expect(t.explorer.root.locator(".counts")).to_contain_text("1 graph", timeout=30_000)
     expect(t.count("graph break")).to_have_count(0)
-    expect(t.pane("Two runs")).to_have_count(0)  # it is a new explorer
+    expect(t.pane("Two runs")).to_have_count(0, timeout=30_000)  # it is a new explorer
 
 
 def test_the_panel_follows_the_active_cell(task: Begin) -> None:
