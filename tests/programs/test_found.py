@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import compiler_core
-from compiler_core.api.testing import Expected, check, difference, observe, same_as_eager
+from compiler_core.api.testing import Expected, break_kinds, check, difference, observe, same_as_eager
 from tests.sampling import pairs
 
 pytestmark = pytest.mark.slow
@@ -1185,6 +1185,26 @@ def test_types_that_kernels_refuse(fn, args, dynamic):
         fn(*args)
     with pytest.raises(RuntimeError, match=re.escape(str(raised.value))):
         compiler_core.compile(lambda *args: fn(*args), backend="cpp", dynamic=dynamic, strict=True)(*args)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize(
+    ("program", "raises"),
+    [
+        (lambda x: x.clamp(min=1e39), True),
+        (lambda x: torch.full_like(x, 1e39), True),
+        (lambda x: x.new_full((2,), 1e39), True),
+        (lambda x: torch.where(x > 0, x, 1e300), True),
+        (lambda x: torch.add(x, x, alpha=1e300), True),
+        (lambda x: F.pad(x, (1, 1), value=-1e39), True),
+        (lambda x: F.threshold(x, 0, 1e39), True),
+        (lambda x: (x + 1e39, x * -1e39, x < 1e39, x.clamp(max=math.inf)), False),
+    ],
+)
+def test_numbers_that_overflow_the_type_of_a_tensor(program, raises):
+    for dtype in (torch.float32, torch.bfloat16):
+        record = check(program, lambda: (torch.tensor([1.0, 0, -1], dtype=dtype),), backend="cpp", tolerance=1e-6)
+        assert ("unsupported operation" in break_kinds(record)) == raises
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "cpp"])

@@ -1,8 +1,9 @@
-"""Types of arguments that eager's CPU kernels refuse, although PyTorch's fake tensors take them."""
+"""Arguments that eager's kernels refuse, although fake tensors take them: types, and numbers that overflow."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,9 @@ def check_types(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> No
     """
     values = (*args, *kwargs.values())
     types = {value.dtype for value in values if isinstance(value, torch.Tensor)}
+    if overflows := _overflows(values, kwargs.get("dtype"), types):
+        _check_number(func, args, kwargs, overflows)
+        return
     if len(types) == 1 and next(iter(types)).is_floating_point:
         return
     if func in NORMS:
@@ -37,12 +41,39 @@ def check_types(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> No
     elif torch.Tag.pointwise not in func.tags or torch.Tag.nondeterministic_seeded in func.tags:
         return
     elif all(map(_is_plain, values)):
-        described = tuple(map(_described, values))
-        error = _error(func, described[: len(args)], tuple(zip(kwargs, described[len(args) :], strict=True)))
+        error = _error_of_kernel(func, args, kwargs)
     else:
         return
     if error:
         raise Unsupported("unsupported operation", f"{func} raises in eager: {error}")
+
+
+def _overflows(values: Sequence[Any], dtype: Any, types: set[torch.dtype]) -> str:
+    """Returns why a number does not fit the floating-point type of a call, or an empty text."""
+    if not any(type(value) is float and _LEAST_LIMIT < abs(value) < math.inf for value in values):
+        return ""
+    floats = [t for t in ({dtype} if isinstance(dtype, torch.dtype) else types) if t.is_floating_point]
+    limit = min((torch.finfo(t).max for t in floats), default=math.inf)
+    found = [value for value in values if type(value) is float and limit < abs(value) < math.inf]
+    return f"{found[0]} does not fit the type" if found else ""
+
+
+_LEAST_LIMIT = 400.0
+"""No floating-point type's greatest number is less."""
+
+
+def _check_number(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], overflows: str) -> None:
+    """Raises Unsupported unless the kernel takes the number, as that of a sum does, whose result is infinite."""
+    values = (*args, *kwargs.values())
+    if torch.Tag.pointwise in func.tags and all(isinstance(v, torch.Tensor) or _is_plain(v) for v in values):
+        overflows = _error_of_kernel(func, args, kwargs) or ""
+    if overflows:
+        raise Unsupported("unsupported operation", f"{func} may raise in eager: {overflows}")
+
+
+def _error_of_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    given = tuple(map(_described, args))
+    return _error(func, given, tuple((name, _described(value)) for name, value in kwargs.items()))
 
 
 def _error_of_norm(x: torch.Tensor, types: set[torch.dtype]) -> str | None:
