@@ -70,6 +70,7 @@ def test_a_mark_opens_the_latest_explorer_at_its_line_and_the_source_follows(not
     expect(explorer.line(0, "if y.sum()")).to_have_class(re.compile("pinned"))
     source = explorer.pane(0)
     source.get_by_label("Artifact").select_option(label="In[2]")
+    explorer.root.locator(".count", has_text="graphs").click()  # from the compile of f to the first one, of the cell
     explorer.show(1, "kernel")
     explorer.click_line(1, "= 1.0f")  # of torch.ones, which is in another cell
     expect(source).to_have_attribute("aria-label", "Source In[4]")
