@@ -37,8 +37,6 @@ from tests.cases.operators import op_db
 from tests.sweeps.fuzz.within_noise import Noise
 
 VERDICTS = ("equal", "known", "refused", "wrong", "crashed")
-KNOWN_WRONG = {"chalf": ".warnings"}
-"""Operators with a known difference, and its place: one warning more under `torch.set_warn_always`."""
 NOISES = 8
 """Eager runs with noise that say what eager's error is: of ill-conditioned cases, one run alone says little."""
 UNSTABLE = frozenset({"empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted"})
@@ -203,8 +201,7 @@ def _verdict(case: Case, want: testing.ObservedRun, got: testing.ObservedRun, re
         return Result(case.name, "crashed", got.raised)
     known = testing.ignore_known_differences(want, got)
     if found := _difference(case, want, got):
-        is_known = found.startswith(KNOWN_WRONG.get(case.name.partition("[")[0], "no path"))
-        return Result(case.name, "known" if is_known else "wrong", found)
+        return Result(case.name, "wrong", found)
     if crashed and want.raised is None:
         return Result(case.name, "crashed", crashed[0].message)
     reasons = [f.message for f in failures]

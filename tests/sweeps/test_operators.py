@@ -12,7 +12,7 @@ pytest.importorskip("expecttest", reason="PyTorch's operator database needs the 
 from compiler_core.api.testing import KNOWN_DIFFERENCES
 from compiler_core.capture import break_kinds
 from tests.sampling import sample
-from tests.sweeps.operator_sweep import KNOWN_WRONG, VERDICTS, cases_of, names, run, sample_of
+from tests.sweeps.operator_sweep import VERDICTS, cases_of, names, run, sample_of
 
 pytestmark = pytest.mark.slow
 
@@ -31,8 +31,6 @@ def test_equal_to_eager(part: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = [run(case, "aot_eager") for name in names()[part::PARTS] for case in sample_of(name)]
-    fixed = [r.case for r in results if r.case.partition("[")[0] in KNOWN_WRONG and r.verdict == "equal"]
-    assert not fixed, "they are no longer wrong"
     bad = [r for r in results if r.verdict in ("wrong", "crashed")]
     assert not bad, "\n".join(f"{r.verdict} {r.case}: {r.reason}" for r in bad)
     new = [r for r in results if r.verdict == "refused" and not _is_known_reason(r.reason)]
