@@ -91,15 +91,7 @@ def _check_request(content: Any, record: Record | None) -> None:
                 raise InvalidMessage(f"no form is called {_quoted(form)}")
     elif kind == "try":
         _check_fields(content, {"type", "experiment", "item"})
-        if content.get("experiment") == CHANGE:
-            _check_change(content.get("item"))
-            return
-        if content.get("experiment") in FUSIONS:
-            _check_kernels(content["experiment"], content.get("item"), record)
-            return
-        if content.get("experiment") not in EXPERIMENTS:
-            raise InvalidMessage(f"no experiment is called {_quoted(content.get('experiment'))}")
-        _check_items([content.get("item")], record, "item")
+        _check_experiment(content.get("experiment"), content.get("item"), record)
     elif kind == "run":
         _check_fields(content, {"type", "run"})
         run = content.get("run")
@@ -107,6 +99,17 @@ def _check_request(content: Any, record: Record | None) -> None:
             raise InvalidMessage(f"no run has the number {_quoted(run)}")
     else:
         raise InvalidMessage(f"its content is {_quoted(content)}, neither {CANCEL} nor {REMOVED} nor a request")
+
+
+def _check_experiment(name: Any, item: Any, record: Record | None) -> None:
+    if not isinstance(name, str) or name not in (CHANGE, *FUSIONS, *EXPERIMENTS):
+        raise InvalidMessage(f"no experiment is called {_quoted(name)}")
+    if name == CHANGE:
+        _check_change(item)
+    elif name in FUSIONS:
+        _check_kernels(name, item, record)
+    else:
+        _check_items([item], record, "item")
 
 
 def _check_change(item: Any) -> None:

@@ -190,7 +190,8 @@ class _Unloaded:
     """A placeholder for a graph's function, which cannot be run without the device."""
 
     def __init__(self, executable: Executable, constants: Any) -> None:
-        self.executable, self.constants = executable, constants
+        # without a Python function there are no statements that could be inlined
+        self.executable, self.constants = replace(executable, inline_body=None), constants
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         raise AssertionError("kernels for a GPU that is not there")
