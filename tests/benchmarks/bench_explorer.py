@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
@@ -175,6 +176,7 @@ def small_record() -> Record:
     return record
 
 
+@pytest.mark.timeout(1800)  # the records are compiled first
 def test_explorer() -> None:
     """Compares each figure with its limit."""
     figures = measure()
