@@ -313,30 +313,45 @@ def _mark(inside: torch.Tensor, tensor: torch.Tensor) -> None:
 
 def _run(language: str, folder: Path, trial: Trial, arguments: _Arguments) -> list[dict[str, Any]]:
     """Runs both kernels in a separate process, and returns what it printed."""
-    command = [sys.executable, "-I", guarded_run.__file__, str(folder)]
-    if language != "cpp":
-        command = [sys.executable, "-m", guarded_run.__name__, str(folder)]
+    command = ["-I", guarded_run.__file__] if language == "cpp" else ["-m", guarded_run.__name__]
+    lines = run_apart([*command, str(folder)], trial, SECONDS, "it accesses", silent="the original")
+    if len(lines) > 1 and not trial.fault:
+        for number, overrun in enumerate(lines[1]["overruns"]):
+            if overrun:
+                trial.fault = _overrun_text(overrun, arguments.name(number))
+    return lines
+
+
+def run_apart(
+    arguments: list[str], trial: Trial, seconds: float, accesses: str, silent: str = "it"
+) -> list[dict[str, Any]]:
+    """Runs Python in a separate process and returns the lines of JSON that it printed; notes how it failed in `trial`.
+
+    Args:
+        arguments: those of Python.
+        trial: where the failure is noted.
+        seconds: the time limit.
+        accesses: who accesses memory if it crashes.
+        silent: what failed if nothing was printed.
+    """
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(sys.path),
         "OMP_NUM_THREADS": str(torch.get_num_threads()),
     }
+    command = [sys.executable, *arguments]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=SECONDS, env=environment, stdin=subprocess.DEVNULL
+            command, capture_output=True, text=True, timeout=seconds, env=environment, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired:
-        trial.fault = f"it did not end within {SECONDS} s"
+        trial.fault = f"it did not end within {seconds:g} s"
         return []
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    which = "it" if lines else "the original"
-    if len(lines) > 1:
-        for number, overrun in enumerate(lines[1]["overruns"]):
-            if overrun:
-                trial.fault = _overrun_text(overrun, arguments.name(number))
+    which = "it" if lines else silent
     if done.returncode < 0:
         name = signal.Signals(-done.returncode).name
-        trial.fault = f"{which} crashed ({name}): it accesses memory far outside of its buffers"
+        trial.fault = f"{which} crashed ({name}): {accesses} memory far outside of its buffers"
     elif done.returncode:
         trial.fault = f"{which} failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
     return lines

@@ -7,11 +7,7 @@ in its text.
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -20,7 +16,7 @@ import torch
 
 from compiler_core.api import replay
 from compiler_core.api.steer import wrapper_run
-from compiler_core.api.steer.kernel_trial import SECONDS, Trial, text_change, tolerance
+from compiler_core.api.steer.kernel_trial import SECONDS, Trial, run_apart, text_change, tolerance
 from compiler_core.records import Artifact, Compile
 
 BUILD_SECONDS = 120
@@ -55,7 +51,8 @@ def try_wrapper(compile_: Compile, wrapper: Artifact, original: str, text: str) 
     }
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "job.json").write_text(json.dumps(job))
-        for line in _run(folder, trial, SECONDS if ours else SECONDS + BUILD_SECONDS):
+        command, seconds = ["-m", wrapper_run.__name__, folder], SECONDS if ours else SECONDS + BUILD_SECONDS
+        for line in run_apart(command, trial, seconds, "a kernel accesses"):
             _note(trial, line)
     return trial
 
@@ -69,27 +66,3 @@ def _note(trial: Trial, line: dict[str, Any]) -> None:
         trial.errors[name] = error
         if error is None or error > tolerance(getattr(torch, line["dtypes"][name])):
             trial.wrong.append(name)
-
-
-def _run(folder: str, trial: Trial, seconds: float) -> list[dict[str, Any]]:
-    """Runs both texts in a separate process, and returns what it printed."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "OMP_NUM_THREADS": str(torch.get_num_threads()),
-    }
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", wrapper_run.__name__, folder],
-            capture_output=True, text=True, timeout=seconds, env=environment, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        trial.fault = f"it did not end within {seconds:g} s"
-        return []
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode < 0:
-        name = signal.Signals(-done.returncode).name
-        trial.fault = f"it crashed ({name}): a kernel accesses memory far outside of its buffers"
-    elif done.returncode:
-        trial.fault = f"it failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
-    return lines
