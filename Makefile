@@ -21,7 +21,7 @@ BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' 
 
 .PHONY: help ready lab demo site pictures test smoke sweeps quick lint hooks fix wheel bench fuzz gpu cpython-tests operators cuda-sweep shapes interrupts kernel-interrupts soak fuzz-inputs versions compat clean
 
-help: ## Say what the targets are
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 lab: $(STAMPS)/lab ## Open the tour in JupyterLab
@@ -33,7 +33,7 @@ demo: $(STAMPS)/lab ## Run the tour without a browser, print its summary, write 
 site: $(STAMPS)/site ## Build the documentation site into build/site, without the network
 	$(PY) docs/site/build.py
 
-pictures: $(STAMPS)/test $(STAMPS)/chromium ## Make the README's pictures anew, from the product in a browser
+pictures: $(STAMPS)/test $(STAMPS)/chromium ## Make the README's pictures from the product in a browser
 	$(PY) -m tests.ui.pictures
 
 ready: $(STAMPS)/lint $(STAMPS)/chromium ## Install all that lint and test need
@@ -45,7 +45,7 @@ test: $(STAMPS)/test $(STAMPS)/chromium ## Run all tests
 	others=0; shown=0; \
 	nice $(PYTEST) --ignore tests/ui $(ARGS) || others=$$?; \
 	wait $$ui || shown=$$?; cat build/test_ui.txt; \
-	[[ $$others =~ ^(0|5)$$ && $$shown =~ ^(0|5)$$ ]] # 5: none of these tests is meant
+	[[ $$others =~ ^(0|5)$$ && $$shown =~ ^(0|5)$$ ]] # 5: the arguments select none of these tests
 
 smoke: $(STAMPS)/test ## Run the tests of tests/smoke.txt, which touch every stage, in half a minute
 	$(PY) -m pytest -q @tests/smoke.txt $(ARGS)
@@ -69,11 +69,11 @@ hooks: $(STAMPS)/lint ## Have git run what lint runs before each commit
 	@$(PIP) install -c constraints.txt pre-commit
 	pre-commit install
 
-fix: $(STAMPS)/lint ## Mend what can be mended by machine
+fix: $(STAMPS)/lint ## Correct and format what ruff can
 	ruff check --fix .
 	ruff format .
 
-wheel: $(STAMPS)/browser ## Build sdist and wheel into dist/, and check the wheel in an environment of its own
+wheel: $(STAMPS)/browser ## Build sdist and wheel into dist/, and check the wheel in a new environment
 	rm -rf dist build/wheel
 	$(PY) -m hatchling build -d dist
 	$(PY) -m venv build/wheel
@@ -158,7 +158,7 @@ $(STAMPS)/browser: $(STAMPS)/npm $(BROWSER_SOURCES)
 	@cd extension && npm run --silent build
 	@touch $@
 
-# The packages of an extra.  One call of pip takes the largest extra that is meant, with those that it contains.
+# The packages of an extra.  One call of pip installs the largest extra that the targets need, with those that it contains.
 EXTRA_OF = $(if $(filter ready lint hooks fix,$(1)),lint,$(if $(filter-out lab demo site,$(1)),test,$(if $(filter site,$(1)),site,notebooks)))
 EXTRA := $(call EXTRA_OF,$(MAKECMDGOALS))
 CONTAINED_lint := test notebooks
@@ -169,7 +169,7 @@ $(STAMPS)/packages-%: pyproject.toml constraints.txt $(STAMPS)/tools
 	@$(PIP) install -c constraints.txt -r <($(PY) .ci/packages.py $*)
 	@touch $(CONTAINED_$*:%=$(STAMPS)/packages-%) $@
 
-# A link in the place of pip's copy lets JupyterLab see a newly built browser half without another install;
+# A link in place of pip's copy lets JupyterLab see a newly built browser half without another install;
 # it goes first, or pip would remove the files behind it.
 LAB_COPY := $(VENV)/share/jupyter/labextensions/cutaway
 $(STAMPS)/lab: $(STAMPS)/packages-$(EXTRA) | $(STAMPS)/browser

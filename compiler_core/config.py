@@ -81,7 +81,7 @@ class GraphPass:
 
 @dataclass(frozen=True)
 class CodeEdit:
-    """Code written by hand, in the place of each generated one whose whole text is `original`.
+    """Code written by hand, in place of each generated one whose whole text is `original`.
 
     Args:
         name: the name of what is edited, as in ids: ``forward_0``, ``forward_0.loops``, ``forward.wrapper``.

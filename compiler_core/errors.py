@@ -11,7 +11,7 @@ CutawayError        the base class of our errors
   BuildError        a tool (C++ compiler, Triton, ptxas) failed
     MissingTool     a tool is missing, or has no folder to work in
     TimedOut        a tool did not end within the time limit
-  GraphPassError    a graph pass of the user raised, or its result cannot take the place of the graph before
+  GraphPassError    a graph pass of the user raised, or its result cannot replace the graph before
   NotCacheable      a graph cannot be stored on disk, since a part of it has no exact text
 
 CompileWarning      a part of the program is not compiled because something failed (see `hook/failures.py`)
@@ -91,7 +91,7 @@ class TimedOut(BuildError):
 
 
 class GraphPassError(CutawayError):
-    """A graph pass of the user raised, or what it returned cannot take the place of the graph before it."""
+    """A graph pass of the user raised, or what it returned cannot replace the graph before it."""
 
 
 class NotCacheable(CutawayError):

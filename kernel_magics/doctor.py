@@ -1,4 +1,4 @@
-"""Says what works here, and how to mend what does not: ``cutaway doctor`` or ``python -m kernel_magics.doctor``.
+"""Says what works here, and how to fix what does not: ``cutaway doctor`` or ``python -m kernel_magics.doctor``.
 
 The checks of `compiler_core.api.check`, then those of the notebook: packages, the core engine on these versions, the
 explorer's browser code, JupyterLab's extensions, and the kernel that notebooks start.  With ``--json`` the findings

@@ -206,7 +206,7 @@ class CutawayMagics(Magics):
     @line_cell_magic
     @no_var_expand
     def kernel(self, line: str, cell: str | None = None) -> None:
-        """Try this text in the place of a kernel that the last %%compile cell made, and use it from now on.
+        """Try this text in place of a kernel that the last %%compile cell made, and use it from now on.
 
         %kernel ID makes a cell with the kernel's text; %kernel lists the edits.
         """
@@ -217,7 +217,7 @@ class CutawayMagics(Magics):
     @line_cell_magic
     @no_var_expand
     def graph(self, line: str, cell: str | None = None) -> None:
-        """Try this text in the place of a graph that the last %%compile cell made, and use it from now on.
+        """Try this text in place of a graph that the last %%compile cell made, and use it from now on.
 
         %graph ID makes a cell with the graph's text; %graph lists the edits.
         """

@@ -84,8 +84,8 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def with_edit_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Declares the options of %%kernel and %%graph on a magic (a decorator)."""
     for declare in (
-        argument("--revert-all", action="store_true", help="take all edits out"),
-        argument("--revert", action="store_true", help="take this edit out"),
+        argument("--revert-all", action="store_true", help="remove all edits"),
+        argument("--revert", action="store_true", help="remove this edit"),
         argument("--force", action="store_true", help="use it although its values differ"),
         argument("id", nargs="?", help="what to edit, such as 0/0:forward_0 or 0/0:captured"),
     ):

@@ -151,7 +151,7 @@ def _is_right(question: Question, given: Answers) -> bool:
 
 
 def _correction(question: Question, given: Answers | None) -> str:
-    """Returns what is said of a wrong answer, without the right one."""
+    """Returns the text shown after a wrong answer; it does not contain the right one."""
     if given is None:
         return "A number, please." if question.kind == "number" else "Choose one first."
     if question.kind != "choices":

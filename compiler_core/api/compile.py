@@ -85,8 +85,8 @@ def compile(
             disk (`Compile.tunings`).
         passes: your own graph passes (`GraphPass`), in the order in which they run.  The record has the graph after
             each that changed it.  What is compiled with passes is not kept on disk.
-        edits: kernels, loops and wrappers written by hand, in the place of generated ones (`CodeEdit`; see `edit`).
-        block_sizes: block sizes of Triton kernels by name, in the place of those that the compiler would choose:
+        edits: kernels, loops and wrappers written by hand, in place of generated ones (`CodeEdit`; see `edit`).
+        block_sizes: block sizes of Triton kernels by name, in place of those that the compiler would choose:
             ``{"forward_0": {"i": 256, "num_warps": 8}}``; also ``j`` (inner indices) and ``stages``.
 
     Returns:
@@ -197,9 +197,12 @@ def _without_hook(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def graph_break(msg: str = "") -> None:
-    """Breaks the graph at this call, and does nothing in plain Python.  The break's explanation has `msg`.
+    """Breaks the graph at this call, and does nothing in plain Python.
 
     Stock `torch.compile` breaks the graph here, too.
+
+    Args:
+        msg: a text for the explanation of the graph break.
     """
     if torch.compiler.is_dynamo_compiling():
         torch._dynamo.graph_break(msg=msg)
@@ -235,6 +238,11 @@ def mark_static(tensor: torch.Tensor, dim: int | None = None) -> None:
     Args:
         tensor: an argument of a compiled function.
         dim: the dimension; None for all.
+
+    Example::
+
+        compiler_core.mark_static(x, 1)
+        compiled(x)
     """
     torch._dynamo.mark_static(tensor, dim)
 

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import torch
 
 from compiler_core.api.compile import compile, record
-from compiler_core.errors import UsageError
 from compiler_core.hook.failures import first_line
 from compiler_core.pipeline.frame_watch import FrameWatch
 from compiler_core.records import Compile, Graph, Problem, Record, expected_count, problem_count
@@ -93,6 +92,9 @@ def explain(fn: Any, *args: Any, engine: Literal["core", "torch"] = "core", **kw
         args, kwargs: the arguments of the call, which is run, so that its side effects happen.
         engine: ``core``, or ``torch`` for stock `torch.compile`.
 
+    Returns:
+        Counts of graphs, graph breaks, operations and guards; `str` prints them with the reasons of the breaks.
+
     Raises:
         UsageError: `fn` cannot be compiled, or there is no such engine.  Exceptions of the call itself are raised as
             they are.
@@ -101,8 +103,6 @@ def explain(fn: Any, *args: Any, engine: Literal["core", "torch"] = "core", **kw
 
         print(compiler_core.explain(f, torch.randn(8)))
     """
-    if engine not in ("core", "torch"):
-        raise UsageError(f"unknown engine {engine!r}; choose from core and torch")
     with record(title=f"explain {getattr(fn, '__name__', type(fn).__name__)}", engine=engine) as opened:
         if engine == "core":
             compile(fn, backend="eager")(*args, **kwargs)

@@ -110,7 +110,7 @@ def _pinned(compiled: Any, fn: types.FunctionType, chosen: Code, wrap: Callable[
 
 
 class Dispatcher:
-    """Calls a compiled function by the compile that you choose, in the place of guards.
+    """Calls a compiled function by the compile that you choose, in place of guards.
 
     Args:
         compiled: what `compiler_core.compile` or ``torch.compile`` returned, after its first call.

@@ -15,6 +15,7 @@ import torch
 
 from compiler_core import config
 from compiler_core.api.ranks.collectives import record_collectives
+from compiler_core.errors import UsageError
 from compiler_core.records import Record
 from compiler_core.records.ranks.journal import Journal
 from compiler_core.support.interrupts import kept_handlers
@@ -49,12 +50,17 @@ def record(
     Yields:
         The record, which is filled while the context is open.
 
+    Raises:
+        UsageError: there is no such engine.
+
     Example::
 
         with compiler_core.record() as record:
             compiled(x)
         record.save("record.json")
     """
+    if engine not in ("core", "torch"):
+        raise UsageError(f"unknown engine {engine!r}; choose from core and torch")
     opened = new_record(title)
     opened.engine, opened.options = engine, options
     with kept_handlers(), _collectives(opened):
@@ -111,7 +117,7 @@ def record_ranks(folder: str | Path | None = None, rank: int | None = None) -> P
         rank: the number of this rank; by default that of ``torchrun``, Slurm, MPI or `torch.distributed`.
 
     Returns:
-        The path of the files, without their endings.
+        The path of the files, without their endings.  A second call returns the path of the first.
 
     Example::
 

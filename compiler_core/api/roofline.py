@@ -73,11 +73,17 @@ def peak(where: str | Device) -> Peak:
 
 
 def roofline(kernel: Kernel, where: str | Device) -> Roofline:
-    """Returns the lower bounds of a kernel's time on a target.
+    """Returns the lower bounds of a kernel's time on a target, by the roofline model.
+
+    One bound is the bytes that the kernel reads and writes, divided by the peak bandwidth; the other is its operations,
+    divided by their peak rate (Williams, Waterman and Patterson, "Roofline", 2009).
 
     Args:
         kernel: a kernel of a record; its time is used if it was measured on that target.
         where: a target of `PEAKS` such as ``sm_90``, or one of `Record.devices`.
+
+    Returns:
+        Both bounds in nanoseconds, the greater of which is `ns`.
 
     Raises:
         UsageError: the target is unknown, or the record has no bytes for the kernel.

@@ -75,11 +75,10 @@ def write_source(
 
 
 class GraphCallables(NamedTuple):
-    """What a call runs."""
+    """The captured graph and its compiled parts, which the source calls."""
 
     captured: fx.GraphModule
-    """Runs eagerly if an input that the graph writes to shares memory with another one, and again for gradients of
-    gradients."""
+    """Run eagerly if a written input shares memory with another one, and for gradients of gradients."""
     forward: BoxedGraph
     backward: BoxedGraph | None
     backward_graph: Callable[..., Any] | None
@@ -139,8 +138,8 @@ def share_memory(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]
 
 
 def _storages(tensors: Sequence[torch.Tensor]) -> Iterator[int]:
-    """Returns what `storage_id` returns, without a call of a Python function for each tensor: a network has
-    hundreds."""
+    """Yields the `storage_id` of each tensor.  It is inlined, since a Python call for each of hundreds of tensors is
+    slow."""
     return map(operator.attrgetter("_cdata"), map(torch.Tensor.untyped_storage, tensors))
 
 
@@ -164,7 +163,7 @@ def match_layout(
 
 @functools.cache
 def flag(value: bool, device: torch.device | str) -> torch.Tensor:
-    """Returns a bool as a tensor without dimensions, one for all callers."""
+    """Returns a bool as a 0-dimensional tensor, which all callers share."""
     with torch.inference_mode(False), _disable_current_modes():
         return torch.tensor(value, device=device)
 
@@ -191,7 +190,7 @@ _saved_tensors_hooks: Callable[[bool], Any] = vars(torch._C._autograd)["_top_sav
 
 
 def rerun_eagerly(compile_: Compile, has_warned: bool, run: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-    """Runs the graph eagerly after a kernel could not: called while IndexOutOfRange or CannotDraw is handled.
+    """Runs the graph eagerly after a kernel raised IndexOutOfRange or CannotDraw; called while that is handled.
 
     For an index out of range, eager PyTorch raises an error that names the index; if it does not, the kernel is wrong,
     and a failure is recorded.  Random numbers that our kernels may not draw are drawn by eager PyTorch.

@@ -2,8 +2,9 @@
 
 Autograd cannot differentiate a compiled backward.  So the captured graph runs once more, eagerly and under autograd, on
 the inputs of the forward; the gradients of that run can be differentiated any number of times.  If a second run could
-differ from the first, the gradients raise an error that says why when they are differentiated.  For autograd they
-depend on every input, so that they are not mistaken for unused and their gradient for zero.
+differ from the first, the gradients raise an error that says why when they are differentiated.  These gradients are
+connected to every input in the autograd graph, so that autograd never takes an input for unused and returns zero for
+it.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class DoubleBackward:
             "Leave this function uncompiled (compiler_core.disable)"
         )
         if ctx.primals is None or any(ctx.needs_input_grad[i] for i in self._rules.written_inputs):
-            raise RuntimeError(message)  # a delayed error could not be reached from every input
+            raise RuntimeError(message)  # without the inputs, a delayed error cannot be connected to each of them
         reachable = [p for p in ctx.primals if getattr(p, "requires_grad", False)]
         present = [g for g in gradients if g is not None]
         marked = [g.detach().requires_grad_() for g in present]

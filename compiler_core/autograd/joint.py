@@ -76,8 +76,9 @@ class JointGraph:
     def function_outputs(self) -> tuple[tuple[str, bool], ...]:
         """The forward outputs that the autograd function returns, each with whether it is differentiable.
 
-        The function itself writes new values of inputs that get no gradient, so it returns them only to a caller that
-        returns them too: the running statistics of a network would be some hundred more outputs of each call.
+        New values of inputs that get no gradient are written inside the function.  They are outputs only if the
+        captured graph returns them too: otherwise the running statistics of a network would be a hundred more outputs
+        of each call.
         """
         returned = {r.index for r in self.returns if r.base != "primal"}
         return tuple(
@@ -243,7 +244,7 @@ def _assemble(
 
 def _mark_new_values(graph: fx.Graph, run: FunctionalRun, count: int) -> None:
     """Sets ``meta["new_value_of"]`` to the name of an input, for each output that kernels may write to that input
-    directly: autograd does not record the write, and the value is no other of the `count` forward outputs."""
+    directly: autograd does not record the write, and none of the other `count` forward outputs is that value."""
     inputs, outputs = graph.find_nodes(op="placeholder"), output_nodes(graph)[:count]
     for mutation in run.plan.mutations:
         node, target = outputs[mutation.output], inputs[mutation.primal]

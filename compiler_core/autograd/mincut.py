@@ -15,8 +15,8 @@ method.)
     recomputed only if   matrix products and the like; reductions to less than a quarter; values that would be written
     the budget asks      to memory anyway, since an operator of the backward that does not fuse reads them
 
-A memory budget below 1 recomputes values of the last kind, cheapest first, until the saved bytes fit into that share of
-the bytes of the plain cut.
+With a memory budget below 1, values of the last kind are recomputed too, cheapest first (each is a *concession*), until
+the saved bytes are at most that share of the bytes of the plain cut.
 """
 
 from __future__ import annotations

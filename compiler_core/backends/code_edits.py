@@ -1,6 +1,6 @@
-"""Kernels, loops and wrappers that the user wrote by hand, in the place of those that were generated.
+"""Replaces generated kernels, loops and wrappers by texts that the user edited.
 
-An edit names what it replaces by its whole text, so it is applied wherever that is generated, and nowhere else.
+An edit contains the whole text that it replaces, so it applies only where exactly that text is generated.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def function_text(text: str, name: str) -> str | None:
 
 
 def apply_edits(code: KernelSource, edits: Sequence[CodeEdit]) -> KernelSource:
-    """Returns `code` with the text of each edit in the place of the kernel that it is for."""
+    """Returns `code` in which each kernel that has an edit is replaced by the edited text."""
     text = code.text
     for edit in _of_kind(edits, "kernel"):
         if edit.original in text:
@@ -48,10 +48,10 @@ def apply_edits(code: KernelSource, edits: Sequence[CodeEdit]) -> KernelSource:
 
 
 def with_edited_loops(program: ir.Program, edits: Sequence[CodeEdit]) -> ir.Program:
-    """Returns `program` with the edited loops in the place of those that they are for.
+    """Returns `program` in which each loop nest that has an edit is replaced by the edited one.
 
     Raises:
-        UsageError: an edited text is no loop nest that can take the place of the original (`edited_loops`).
+        UsageError: an edited text is no loop nest that can replace the original (`edited_loops`).
     """
     texts = {edit.original: edit.text for edit in _of_kind(edits, "loops")}
     dtypes = {name: buffer.dtype for name, buffer in program.buffers.items()}
@@ -85,9 +85,9 @@ def _listed(names: str | Sequence[str]) -> str:
 
 
 def with_edited_wrapper(wrapper: Wrapper, edits: Sequence[CodeEdit]) -> Wrapper:
-    """Returns `wrapper` with an edited text in its place, if there is one for it.
+    """Returns `wrapper`, or its edited text if there is an edit for it.
 
-    It is called as it stands, never inlined, and may use all names of wrappers.
+    An edited wrapper is called unchanged, never inlined, and may use all names of wrappers.
     """
     texts = {edit.original: edit.text for edit in _of_kind(edits, "wrapper")}
     if wrapper.text not in texts:

@@ -67,7 +67,7 @@ def graph_digest(gm: fx.GraphModule, examples: Sequence[Any], options: Options, 
     return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-# ---- what makes it -------------------------------------------------------------------------
+# ---- versions, options and state -------------------------------------------------------------------------
 
 
 @functools.cache

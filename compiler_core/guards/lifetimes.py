@@ -80,8 +80,10 @@ def _may_be_freed(obj: Any) -> bool:
 
 
 def _is_made_in_a_call(obj: Any, module: str | None, name: str) -> bool:
-    """Whether a function of a program was made while another ran, by what it says and by its code: ``functools.wraps``
-    gives it the module and the name of another."""
+    """Whether a function of the program was defined inside another function.
+
+    Its attributes alone do not tell, since ``functools.wraps`` copies the module and the name of another function.
+    """
     function = obj.__wrapped__ if isinstance(obj, functools._lru_cache_wrapper) else obj
     if isinstance(function, types.FunctionType):
         name += function.__code__.co_qualname

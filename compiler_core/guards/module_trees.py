@@ -5,13 +5,13 @@ of hooks.  CPython gives a dict a new version whenever it changes, and the C++ t
 immutable while the version of its dict is the one at which it last passed.  So each module of a tree gets one such
 item, its version check: the guards on the module's dict are checked again, in Python, only when the dict has changed.
 
-Checked at each call are the types of the modules and that the dicts of hooks are empty, which no version shows.  That
-the modules are the same is checked on the tables of submodules, by version too.  Such a tree holds for one root object.
-For other objects the guards are installed one by one (`GuardTree.build`).
+The types of the modules, and that the dicts of hooks are empty, are checked at each call, since no version shows a
+change. That the modules are the same is checked by the versions of the tables of submodules.  Such a tree holds for one
+root object. For other objects the guards are installed one by one (`GuardTree.build`).
 
 Parameters and buffers are kept in a list, so that guards and compiled code need no path to them.  When the table of a
-module has changed, what is in it is compared again: a tensor that fits takes the place of the one before it, and one
-that does not empties the place, so that a tensor that the module has no more is not kept alive.
+module has changed, its tensors are checked again: one that passes its guard replaces the earlier one in the list;
+otherwise the entry is cleared, so that a tensor which the module no longer has is not kept alive.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ _REMEDIES = {
         "strict=True (--strict) raises it.  To report it, send the record: call the function inside "
         "`with compiler_core.record() as record:` and then `record.save('failure.json')`, or --save in a notebook."
     ),
-    "tool": "This is said once; the records name every graph that it concerns.",
+    "tool": "This warning is given once; the records name every graph that it concerns.",
     "pass": "strict=True (--strict) raises it, with the traceback of the pass.",
     "refusal": "warnings.filterwarnings('ignore', category=compiler_core.RefusalWarning) silences such notes.",
 }

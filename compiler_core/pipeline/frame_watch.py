@@ -217,7 +217,7 @@ def _installed() -> dict[CodeKey, str]:
 
 
 def _begins(frame: types.FrameType) -> bool:
-    """Whether a frame starts; a generator's frame is also reported each time that it goes on."""
+    """Whether a frame starts; a generator's frame is also reported each time that it is resumed."""
     return not is_generator(frame.f_code) or not frame.f_code.co_code[frame.f_lasti + 1] & 3
 
 

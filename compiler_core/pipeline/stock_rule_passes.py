@@ -1,6 +1,6 @@
 """Runs the user's rules of lowering and fusion in stock torch.compile.
 
-    lowering    takes the place of Inductor's lowering of the operator
+    lowering    replaces Inductor's lowering of the operator
     fusion      is asked by Inductor's scheduler (`InductorChoices`)
 
 Inductor writes a chain of pointwise operators as one loop nest when it lowers them, so a fusion rule sees only what is

@@ -67,7 +67,7 @@ _CHANGED = {
 
 
 def what_changed(cause: Recompile) -> str:
-    """Returns what a recompile's guard found changed: ``self.calls``, ``the dtype of x``."""
+    """Returns the value whose change failed the guard of a recompile: ``self.calls``, ``the dtype of x``."""
     name = readable(base(cause.source))
     if cause.kind == "TENSOR_MATCH":
         field = re.match(r"(type|dtype|device|requires_grad|shape|stride|rank|size)\b(?!=)", cause.expected)

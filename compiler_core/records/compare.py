@@ -133,7 +133,7 @@ def _moved_lines(first: ComparedRun, second: ComparedRun) -> dict[LineRef, LineR
 def _was_edited(before: dict[int, str], after: dict[int, str]) -> bool:
     """Whether a line that both sides have differs.
 
-    Lines that only one side has mean nothing: of a file that is known from a log only, each side has some lines.
+    Lines that only one side has do not count: a log contains only some lines of a file.
     """
     return any(before[number] != after[number] for number in before.keys() & after.keys())
 

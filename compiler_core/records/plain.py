@@ -37,8 +37,9 @@ def _field_names(cls: type) -> tuple[str, ...] | None:
 def without_gc(function: Callable[[], T]) -> T:
     """Calls a function that makes many objects and no cycles, with the garbage collector off.
 
-    The number of new objects would make it traverse all objects of the process again and again, which takes longer
-    than to make them.  No context manager: interrupted in its own code, one could leave the collector off.
+    The number of new objects would make it traverse all objects of the process again and again, which takes longer than
+    to make them.  It is not a context manager, since an interrupt inside the manager's own code could leave the
+    collector off.
     """
     was_enabled = gc.isenabled()
     try:

@@ -123,7 +123,7 @@ def _cost(problem: Problem) -> str:
         return f"What follows is compiled separately, in {took}." if took else ""
     if problem.kind == "no CUDA graph":
         return "Its kernels are launched one by one, as in the default mode."
-    return f"{took} of compiling were spent in vain." if took and problem.grade == "blocking" else ""
+    return f"{took} of compile time had no effect." if took and problem.grade == "blocking" else ""
 
 
 # ---- one frame ---------------------------------------------------------------------------------

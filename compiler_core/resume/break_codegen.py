@@ -24,7 +24,7 @@ from compiler_core.resume.resume_functions import (
     BreakingInstruction,
 )
 
-# what a handler runs that Python itself generates at the end of an except block, to clear the name that it binds
+# the instructions of the handler that Python generates around an except block, to clear the name that it binds
 _CLEANUP_OPNAMES = frozenset({"LOAD_CONST", "STORE_FAST", "DELETE_FAST", "COPY", "SWAP", "POP_TOP", "POP_EXCEPT"})
 _RAISING_OPNAMES = frozenset({"RAISE_VARARGS", "RERAISE"})
 MakeInstructionCode = Callable[[Interpreter, BreakingInstruction, Sequence[str]], types.CodeType]

@@ -143,8 +143,10 @@ def _restorer(tensors: Sequence[torch.Tensor]) -> Callable[[], bool]:
 
 
 def _unchanged_check(tensors: Sequence[torch.Tensor]) -> Callable[[], bool]:
-    """Returns a function that returns whether the tensors are unchanged: written at the end of a run, they are so
-    unless nothing could fail any more."""
+    """Returns a function that tells whether the tensors are unchanged.
+
+    A run that writes to its inputs at its end only leaves them unchanged if it fails.
+    """
     versions = versions_of(tensors)
     return lambda: versions is not None and versions == versions_of(tensors)
 

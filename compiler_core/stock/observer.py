@@ -55,7 +55,7 @@ def observing(record: Record, steps: bool = False, logs: bool = False) -> Iterat
             with deferred_signals():
                 stack.close()
         finally:
-            stack.close()  # does nothing, unless an interrupt came before interrupts were held
+            stack.close()  # closes the rest if an interrupt arrived before `deferred_signals` took effect
 
 
 class _Observer:

@@ -1,4 +1,4 @@
-"""Has stock `torch.compile` compile functions that it has compiled before."""
+"""Makes stock `torch.compile` compile functions that it has compiled before."""
 
 from __future__ import annotations
 

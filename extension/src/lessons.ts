@@ -31,7 +31,7 @@ async function activate(app: App): Promise<void> {
     const launcher = await app.resolveOptionalService(ILauncher);
     launcher?.add({ command: COMMAND, args: { isLauncher: true }, category: "Other", rank: 10 });
   } catch {
-    // the command is there all the same
+    // the command exists nevertheless
   }
 }
 

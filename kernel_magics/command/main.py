@@ -19,7 +19,7 @@ CHECKS = ("breaks", "recompiles", "failures")
 """What ``--fail-on`` can name."""
 
 _EXIT_CODES = """exit codes:
-  0  all is well
+  0  no problem
   1  cutaway diff: the two differ; cutaway doctor: there is a problem
   2  wrong arguments, or something that cannot be read; the last line says what
   3  a check that was asked for (--fail-on) found something
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         if parsed.command == "run":  # as under Python
             raise
-        more = "; the same command goes on where it stopped" if parsed.command == "sweep" else ""
+        more = "; the same command continues where it stopped" if parsed.command == "sweep" else ""
         print_message(f"cutaway {parsed.command}: interrupted{more}")
         return INTERRUPTED
     return code
@@ -329,7 +329,7 @@ def _add_doctor(commands: Any) -> None:
     command = _add(
         commands,
         "doctor",
-        "say what works on this machine, and how to mend what does not",
+        "say what works on this machine, and how to fix what does not",
         "  cutaway doctor\n  cutaway doctor --json | jq -r '.findings[] | select(.state == \"PROBLEM\") | .remedy'\n",
     )
     command.set_defaults(function=_doctor)

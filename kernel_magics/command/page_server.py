@@ -88,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _is_for_us(self) -> bool:
-        """Whether the request names this host: another name may be that of a page that lets it point here."""
+        """Whether the Host header names this machine, and not a page's domain that resolves to it (DNS rebinding)."""
         port = self.server.server_address[1]
         return self.headers.get("Host") in (f"{HOST}:{port}", f"localhost:{port}")
 

@@ -130,7 +130,7 @@ def _is_archive(path: str) -> bool:
 
 
 def _set_first_path(folder: str) -> None:
-    """Puts the script's folder where Python puts it: in the place of the command's own folder."""
+    """Puts the script's folder where Python puts it: in place of the command's own folder."""
     if not sys.flags.safe_path:
         sys.path[0] = folder
 
@@ -143,7 +143,7 @@ def _join_threads() -> None:
 
 
 def _print_without_our_frames(error: BaseException) -> None:
-    """Has Python print the traceback of `error`, which ends the process, from the script's first frame on."""
+    """Makes Python print the traceback of `error`, which ends the process, from the script's first frame on."""
     print_error = sys.excepthook
 
     def hook(type_: type[BaseException], value: BaseException, traceback: types.TracebackType | None) -> None:

@@ -28,7 +28,7 @@ EXAMPLES = (
 )
 MORE = (
     "\n\nEach model is compiled in its own process and gets a row in a file (SQLite).  The same command after a stop\n"
-    "goes on where it was.  Without --models, --cases and --graphs, the file is shown."
+    "continues where it stopped.  Without --models, --cases and --graphs, the file is shown."
 )
 
 

@@ -67,7 +67,7 @@ def _indented(title: str, texts: Sequence[str]) -> list[str]:
 
 
 class Progress:
-    """A line on standard error that is written again as work goes on; nothing unless it is a terminal."""
+    """A line on standard error that is rewritten as work progresses; nothing unless it is a terminal."""
 
     def __init__(self, what: str, unit: float = 1.0, unit_name: str = "") -> None:
         self._what, self._unit, self._unit_name = what, unit, unit_name

@@ -136,7 +136,7 @@ class _StageTime:
             self._ns += 0 if self._open else event.end - self._since
 
     def shown(self) -> dict[str, Any]:
-        """Returns the milliseconds, and whether the stage is at work."""
+        """Returns the milliseconds, and whether the stage is running."""
         return {"ms": round(self._ns / 1e6, 1), "running": bool(self._open)}
 
 

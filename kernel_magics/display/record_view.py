@@ -217,7 +217,7 @@ def make_view(shell: Any) -> RecordView:
 
 
 def _is_run_by_program(kernel: Any) -> bool:
-    """Whether no person can answer `input()`, so that no page shows the outputs.  Voila has such pages all the same."""
+    """Whether no person can answer `input()`, so that no page shows the outputs.  Voila is an exception."""
     is_voila = os.environ.get("SERVER_SOFTWARE", "").startswith("voila")
     return getattr(kernel, "_allow_stdin", True) is False and not is_voila
 

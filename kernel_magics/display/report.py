@@ -32,7 +32,10 @@ noscript { display: block; padding: 1em; font: 14px sans-serif; }
 
 
 def write_report(record: Record, path: str | Path) -> Path:
-    """Writes the report of `record` to `path` and returns the path; a browser opens the file without a network."""
+    """Writes the report of `record` to `path` and returns the path; a browser opens the file without a network.
+
+    Raises BuildError if the explorer's browser code is not built, OSError if the file cannot be written.
+    """
     path = Path(path)
     path.write_text(report_html(record), encoding="utf-8", errors="backslashreplace")
     return path

@@ -58,7 +58,7 @@ def try_and_use(id: str, text: str, force: bool) -> str:
         edit = try_edit(view.record, id, text, _codes)
     lines = [str(edit.trial)]
     if edit.trial.fault or not (edit.trial.is_right or force):
-        lines.append("It is not used." + ("" if edit.trial.fault else "  --force uses it all the same."))
+        lines.append("It is not used." + ("" if edit.trial.fault else "  --force uses it nevertheless."))
         return "\n".join(lines)
     _use(edit)
     name = edit.id.rpartition(":")[2]
@@ -107,7 +107,7 @@ def _short(text: str) -> str:
 
 
 def revert(id: str | None) -> str:
-    """Takes an edit out, or all if `id` is None; returns the table of those that are left.
+    """Removes an edit, or all if `id` is None; returns the table of those that are left.
 
     Raises UsageError if `id` is not edited.
     """

@@ -94,7 +94,7 @@ class CellExperiments:
             return "there are no kernels in C++"
         option = "target" if name == "machine" else name.replace("-", "_")
         if name in ("steps", "memory-curve", "dynamic", "machine") and getattr(self._request, option):
-            return "the cell ran so"
+            return "the cell already ran like this"
         if name == "size" and not self._rows():
             return "no tensor that the cell reads has rows"
         return ""

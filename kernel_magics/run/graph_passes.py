@@ -20,7 +20,7 @@ def registered() -> tuple[GraphPass, ...]:
 
 
 def add(shell: Any, name: str, at: Any, operator: str, cell: str) -> str:
-    """Adds the last function that `cell`, which has run, defines; it takes the place of a pass of that name.
+    """Adds the last function that `cell`, which has run, defines; it replaces a pass of that name.
 
     Returns what to tell the user.
 

@@ -84,8 +84,8 @@ def _listening(on_audit_event: Callable[[str, tuple[Any, ...]], None]) -> Iterat
 def _install_audit_hook() -> None:
     from compiler_core.stock.hooks import torch_internals
 
-    torch_internals.skip_module(__name__)  # the hook runs in the midst of what is compiled
-    sys.addaudithook(_audit)  # for good: Python takes none off
+    torch_internals.skip_module(__name__)  # the hook runs inside code that is being compiled
+    sys.addaudithook(_audit)  # permanently: Python cannot remove an audit hook
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:

@@ -50,7 +50,7 @@ class Snapshot:
             try:
                 yield name, copy.deepcopy(value, memo)
             except Exception as error:
-                if name not in overwritten:  # as the loss of an earlier cell is, which has an autograd graph
+                if name not in overwritten:  # such as the loss of an earlier cell, which has an autograd graph
                     self.not_copied.append(f"{name} ({type(value).__name__}: {error})".replace("\n", " ")[:200])
 
     @contextmanager

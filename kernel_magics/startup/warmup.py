@@ -75,15 +75,18 @@ def stop(shell: Any) -> None:
 def wait() -> None:
     """Waits until the imports have ended.
 
-    It asks no method of the thread: until Python 3.12, one that is interrupted takes the thread for one that has ended.
+    It does not call `Thread.join`: until Python 3.12, an interrupted `join` marks a running thread as ended.
     """
     while _is_loading:
         time.sleep(POLL_S)
 
 
 def _wait_or_interrupt(shell: Any, *_: Any) -> None:
-    """Waits when a cell starts.  IPython drops what a callback raises and runs the cell, so an interrupt is raised by
-    the cell, in place of its code."""
+    """Waits when a cell starts.
+
+    IPython ignores exceptions of callbacks and runs the cell.  So after an interrupt, the cell's code is replaced by
+    code that raises it.
+    """
     try:
         wait()
     except KeyboardInterrupt:

@@ -258,9 +258,10 @@ def test_a_module_is_explained_more_often_than_stock_recompiles():
         assert cc.explain(layer, torch.ones(2), engine="torch").op_count == 1
 
 
-def test_explain_knows_two_engines():
+@pytest.mark.parametrize("use", [cc.explain, cc.assert_compiles])
+def test_there_are_two_engines(use):
     with pytest.raises(cc.errors.UsageError, match="unknown engine 'stock'; choose from core and torch"):
-        cc.explain(torch.sin, torch.ones(2), engine="stock")
+        use(torch.sin, torch.ones(2), engine="stock")
 
 
 class Residual(nn.Module):

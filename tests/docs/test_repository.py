@@ -54,6 +54,12 @@ def test_the_code_of_conduct_names_its_source_and_where_to_report() -> None:
     assert "\n## Reporting\n" in (ROOT / "SECURITY.md").read_text()
 
 
+def test_workflows_pin_actions_to_commits() -> None:
+    used = re.findall(r"uses: (.*)", "".join(file.read_text() for file in (ROOT / ".github/workflows").glob("*.yml")))
+    assert used
+    assert [each for each in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", each)] == []
+
+
 def test_the_readme_installs_the_wheel_of_this_version() -> None:
     wheels = re.findall(r"cutaway-[\w.]+-py3-none-any\.whl", (ROOT / "README.md").read_text())
     assert set(wheels) == {f"cutaway-{PROJECT['version']}-py3-none-any.whl"}

@@ -123,7 +123,7 @@ def test_stock_is_set_beside(magics: InteractiveShell) -> None:
     [
         ("torch.ones(3).sin()", {}, "size", "no tensor that the cell reads has rows"),
         ("torch.ones(3).sin()", {}, "memory-curve", "nothing is saved for a backward"),
-        ("x.sin()", {"steps": True}, "steps", "the cell ran so"),
+        ("x.sin()", {"steps": True}, "steps", "the cell already ran like this"),
         ("y = 1", {}, "measure", "there are no kernels"),
     ],
 )

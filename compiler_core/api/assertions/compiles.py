@@ -10,7 +10,6 @@ import torch
 
 from compiler_core.api.compile import compile, record
 from compiler_core.api.explain import graph_collector
-from compiler_core.errors import UsageError
 from compiler_core.records.counts.counts import CountedProblem, Counts, count
 from compiler_core.stock.uncached import uncached, without_known_sizes, without_recompile_limit
 
@@ -52,8 +51,6 @@ def assert_compiles(
             compiler_core.assert_compiles(model, torch.randn(8, 16), then=[[torch.randn(9, 16)]], recompiles=1)
     """
     __tracebackhide__ = True
-    if engine not in ("torch", "core"):
-        raise UsageError(f"unknown engine {engine!r}; choose from torch and core")
     name = getattr(fn, "__name__", type(fn).__name__)
     with record(title=name, engine=engine) as opened, ExitStack() as stack:
         if engine == "core":

@@ -81,7 +81,7 @@ def _install() -> None:
 
 
 def _kernel(op: torch._ops.OpOverload, after: torch._C.DispatchKeySet) -> Callable[..., Any]:
-    """Returns a kernel that writes a call of `op` down and goes on with PyTorch's kernel."""
+    """Returns a kernel that writes a call of `op` down and continues with PyTorch's kernel."""
     names = [argument.name for argument in op._schema.arguments]
     name = op._schema.name.removeprefix("c10d::")
     passed = [] if name in _SIZES_DIFFER else [i for i, each in enumerate(names) if each.startswith("input")]

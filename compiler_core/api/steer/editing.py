@@ -47,7 +47,7 @@ class Edit:
     graph: GraphPass | None = None
 
     def added_to(self, options: Options) -> Options:
-        """Returns `options` with this edit, in the place of one of the same kernel or graph."""
+        """Returns `options` with this edit, in place of one of the same kernel or graph."""
         if self.code is not None:
             return replace(options, edits=merged(options.edits, self.code))
         assert self.graph is not None
@@ -56,7 +56,7 @@ class Edit:
 
 
 def merged(edits: Sequence[CodeEdit], new: CodeEdit) -> tuple[CodeEdit, ...]:
-    """Returns `edits` and a new one, in the place of one of the same text."""
+    """Returns `edits` and a new one, in place of one of the same text."""
     return (*(each for each in edits if each.original != new.original), new)
 
 
@@ -70,8 +70,15 @@ def editable_text(record: Record, id: str) -> str:
             the compile, if there is only one of that name.  A record of stock `torch.compile` has kernels, and as
             wrappers Inductor's output code.
 
+    Returns:
+        The text as `edit` and `try_edit` take it.
+
     Raises:
         UsageError: the record has nothing of that id.
+
+    Example::
+
+        print(compiler_core.editable_text(record, "0/0:forward_0"))
     """
     return _shown_text(_find(record, id))
 
@@ -87,6 +94,9 @@ def try_edit(record: Record, id: str, text: str, edits: Sequence[CodeEdit] = ())
         id: as for `editable_text`.
         text: the edited text.
         edits: those that the record was made with; the kernel is compared with the generated one.
+
+    Returns:
+        The edit with its trial.  `compile` takes `Edit.code` in `edits`; `stock_edited` takes edits of stock's records.
 
     Raises:
         UsageError: there is nothing of that id, or the text is not one that can take its place.
@@ -142,11 +152,11 @@ def edit(compiled: Any, id: str, text: str, *, record: Record | None = None, for
 
 
 def revert(compiled: Any, name: str | None = None) -> None:
-    """Takes edits out of a compiled function, which compiles again at its next call.
+    """Removes edits from a compiled function, which compiles again at its next call.
 
     Args:
         compiled: what `compiler_core.compile` returned.
-        name: the kernel (``forward_0``) or graph (``captured``) whose edit is taken out; None for all.
+        name: the kernel (``forward_0``) or graph (``captured``) whose edit is removed; None for all.
 
     Raises:
         UsageError: `compiled` is something else.

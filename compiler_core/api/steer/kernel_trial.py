@@ -102,7 +102,7 @@ def try_loops(compile_: Compile, kernel: Kernel, original: str, text: str) -> tu
     """Runs the kernel of an edited loop nest beside that of the original; returns the nest, and what was found.
 
     Raises:
-        UsageError: the text is no loop nest that can take the place of the original, or it cannot be tried.
+        UsageError: the text is no loop nest that can replace the original, or it cannot be tried.
         BuildError: as for `try_kernel`.
     """
     arguments = first_launch(compile_, kernel)

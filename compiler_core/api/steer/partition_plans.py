@@ -55,7 +55,8 @@ def partition_plans(of: Record | Compile) -> list[PartitionPlan]:
         of: a record or a compile of the core engine.
 
     Returns:
-        A plan for each way: the saved values and their bytes.  An empty list if no joint graph was partitioned.
+        A plan for each way: the saved values, their bytes, and the nodes that the backward computes again.  An empty
+        list if no joint graph was partitioned.
 
     Example::
 

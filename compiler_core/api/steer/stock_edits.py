@@ -1,6 +1,6 @@
 """Edits what stock torch.compile generated: Inductor's output code, the kernels in it, and graphs.
 
-Inductor compiles as always, and the edited text takes the place of the output code that it generates.  An edited graph
+Inductor compiles as always, and the edited text replaces the output code that it generates.  An edited graph
 is a pass at Inductor's hooks: before its own passes for the captured graph, after them for forward and backward.
 """
 

@@ -49,6 +49,9 @@ def what_if(
         changes: the options that change: ``memory_budget=0.5``, ``keep_apart=[("mul", "tanh")]``, ``dynamic=True``,
             ``backend="aot_eager"``, ``target="sm_90"``, ``block_sizes={"forward_0": {"i": 256}}`` ...
 
+    Returns:
+        The totals of both compiles, and their differences at each of the user's lines.
+
     Raises:
         UsageError: an option is wrong, or there is no guard of that source, or no kernel of that name.
 

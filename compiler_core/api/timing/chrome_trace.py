@@ -27,6 +27,9 @@ def save_trace(record: Record, path: str | Path) -> Path:
     Returns:
         The path.
 
+    Raises:
+        OSError: the file cannot be written.
+
     Example::
 
         compiler_core.save_trace(record, "compile.trace.json")

@@ -1,8 +1,8 @@
-"""Masks what comes from tangents that are absent.
+"""Masks values that are computed from absent tangents.
 
 A backward takes zeros for the tangent of an output that gets no gradient.  Eager PyTorch computes nothing there, while
-zero times an infinite slope is NaN.  So a value is set to zero if all tangents that it comes from are absent, where it
-meets values that come from others, as in the backward of ``y = x * 2; return y, y.log()``::
+zero times an infinite slope is NaN.  So where a value is combined with one that is computed from other tangents, it is
+replaced by zero if all tangents that it depends on are absent, as in the backward of ``y = x * 2; return y, y.log()``::
 
     div = aten.div(tangents_2, y)          div = aten.div(tangents_2, y)
     add = aten.add(tangents_1, div)        where = where(given_2, div, 0)

@@ -138,7 +138,7 @@ class _ChannelsLastRewriter:
     def _with_strides(self, node: fx.Node, strides: tuple[int, ...], before: fx.Node) -> fx.Node:
         """Returns `node`, or a copy of it, with these strides."""
         value = _value(node)
-        sizes = value.shape if before.op != "output" else [2] * value.dim()  # there, they are seen
+        sizes = value.shape if before.op != "output" else [2] * value.dim()  # the caller sees strides of outputs
         if _same_strides(sizes, value.stride(), strides):
             return node
         if (node, strides) not in self._copies:

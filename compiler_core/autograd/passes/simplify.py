@@ -170,8 +170,13 @@ def softmax_from_log_softmax(graph: fx.Graph) -> None:
 
 
 def rsqrt_in_batch_norms(graph: fx.Graph) -> None:
-    """Computes 1 / sqrt(variance + eps) of a batch norm as one operation, as in training: in evaluation, PyTorch's
-    decomposition has a square root, a reciprocal and a product with 1 for each element of the input."""
+    """Computes 1 / sqrt(variance + eps) of a batch norm in evaluation as one operation, as in training::
+
+        s = aten.sqrt(v);  r = aten.reciprocal(s);  i = aten.mul(r, 1)      i = aten.rsqrt(v)
+
+    PyTorch's decomposition has the three operations on the left, which fusion would compute for each element of the
+    input.
+    """
     for node in graph.find_nodes(op="call_function", target=aten.reciprocal.default):
         root = node.args[0]
         if root.target is not aten.sqrt.default or "batch_norm" not in (node.meta.get("decomposed") or ""):

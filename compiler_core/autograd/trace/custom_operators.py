@@ -20,8 +20,9 @@ _ANNOTATION = re.compile(r"Tensor\([^)]*\)")
 
 
 def mutating_operator(target: Any) -> Any:
-    """Returns the custom operator that `target` is if it writes to arguments; None for others, and for compositions of
-    PyTorch's operators."""
+    """Returns the operator of `target` if it is a custom operator that writes to arguments, else None.
+
+    Operators that are composed of PyTorch's (CompositeImplicitAutograd) do not count: tracing sees those instead."""
     if isinstance(target, library.CustomOpDef):
         target = target._opoverload
     if isinstance(target, torch._ops.OpOverloadPacket):
@@ -35,7 +36,7 @@ def mutating_operator(target: Any) -> Any:
 
 
 def call_functionally(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Does and returns what ``operator(*args, **kwargs)`` does and returns, by its functional form."""
+    """Does what ``operator(*args, **kwargs)`` does: calls its functional form, then writes the new values."""
     given = _bind_arguments(operator, args, kwargs)
     written = _written_arguments(operator)
     with torch.no_grad():

@@ -39,14 +39,14 @@ FLOAT_ONLY = (
     *("norm",),
     # losses
     *("mse_loss", "smooth_l1_loss", "nll_loss_forward"),
-    # arithmetic in several steps
+    # composed arithmetic
     *("addcdiv", "lerp", "frac", "logaddexp", "std", "std_mean"),
 )
 """Names in ``torch.ops.aten`` of operators that are decomposed as PyTorch does if an argument has a floating-point
 dtype.  Integers are left to eager's kernels, most of which raise an error."""
 
 ALL_DTYPES = (
-    # arithmetic in several steps
+    # composed arithmetic
     *("addcmul", "nan_to_num", "heaviside", "logit", "deg2rad", "rad2deg"),
     *("sinc", "fill", "isneginf", "isposinf", "trace"),
     # writes to a part

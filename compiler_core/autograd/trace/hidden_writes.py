@@ -32,7 +32,7 @@ def _batch_norm(
 
 
 def _cudnn_batch_norm(x: torch.Tensor, *args: Any) -> Any:
-    """Returns these and the memory that cuDNN's kernel reserves for the backward, which ours does not need."""
+    """Returns the results of `_batch_norm`, and an empty tensor for the memory that cuDNN reserves for its backward."""
     return *_batch_norm(x, *args), x.new_zeros((0,), dtype=torch.uint8)
 
 
@@ -41,11 +41,11 @@ FUNCTIONAL_FORMS: dict[Any, Callable[..., Any]] = {
     aten.miopen_batch_norm.default: _batch_norm,
     aten.cudnn_batch_norm.default: _cudnn_batch_norm,
 }
-"""What replaces a call that writes.  The other operators with hidden writes are refused."""
+"""The replacement of each operator.  Graphs with other operators that have hidden writes are refused."""
 
 
 class VisibleWrites(FunctionalTensorMode):  # type: ignore[no-untyped-call]
-    """Functionalization that handles these writes."""
+    """Functionalization in which operators with hidden writes are replaced."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         safe_point()  # the autograd engine, which calls this in a backward, passes exceptions on

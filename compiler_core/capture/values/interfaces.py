@@ -129,7 +129,7 @@ class Capture(Guards, Protocol):
 
 
 class Interpreter(Protocol):
-    """The interpreter at work on a frame, called `tx` as in PyTorch."""
+    """The interpreter that runs a frame, called `tx` as in PyTorch."""
 
     @property
     def capture(self) -> Capture: ...

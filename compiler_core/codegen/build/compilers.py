@@ -32,9 +32,9 @@ FLAGS = (
     *("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv"),
     # otherwise sin(x) and cos(x) become one call of sincos, which has no vector version
     *("-fno-builtin-sin", "-fno-builtin-cos", "-fno-builtin-sinf", "-fno-builtin-cosf"),
-    # compilers of before a processor take it for an older one that is slower with vectors of 512 bits
+    # a compiler older than the processor tunes for an older one, on which vectors of 512 bits are slow
     "-mprefer-vector-width=512",
-    "-fno-tree-pre",  # otherwise a select of a constant or a value becomes a branch, and the loop is not vectorised
+    "-fno-tree-pre",  # otherwise ``c ? constant : value`` becomes a branch, and the loop is not vectorised
 )
 """Not -ffast-math: NaN, infinities, signed zeros and the order of additions must be the same as in eager mode."""
 OPTIONAL_FLAGS = frozenset({
@@ -273,10 +273,9 @@ def _build(source: str, tools: Toolchain, key: str, timeout: float | None = None
 
 
 def _kernel_timeout(tools: Toolchain) -> float:
-    """Returns the time limit of a kernel, a short one after a kernel that the compiler did not end in time.
+    """Returns the time limit for compiling a kernel; it is short if compiling the previous kernel exceeded its limit.
 
-    Raises MissingTool after a second such kernel in a row: a cell of many kernels does not wait for each.
-    """
+    Raises MissingTool after a second such kernel in a row, so that a cell of many kernels does not wait for each."""
     shown = " ".join(tools.command)
     count, last = _suspected.get(shown, (0, 0.0))
     left = last + _SUSPECTED_S - time.monotonic()
@@ -286,8 +285,8 @@ def _kernel_timeout(tools: Toolchain) -> float:
     if count == 1:
         return _short_timeout()
     raise MissingTool(
-        f"the C++ compiler {shown} did not end in time at {count} kernels in a row; it is tried again in {left:.0f} s; "
-        "set CXX to one that ends"
+        f"the C++ compiler {shown} exceeded its time limit for {count} kernels in a row; it is tried again "
+        f"in {left:.0f} s; set CXX to another compiler"
     )
 
 

@@ -44,7 +44,7 @@ def ended_with_this_process(session: int) -> Iterator[None]:
 
 
 def _report(change: str, session: int) -> None:
-    """Reports to the watcher.  Without one, as where no more processes can be started, programs run all the same."""
+    """Reports to the watcher.  If it cannot be started (no more processes are allowed), programs run without it."""
     global _watcher
     with _lock, suppress(OSError):
         if _watcher is None:
@@ -66,7 +66,7 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def _stop() -> None:
-    """Closes the pipe and waits for the watcher, so that no process is left to others."""
+    """Closes the pipe and waits for the watcher, so that it does not outlive this process."""
     global _watcher
     watcher, _watcher = _watcher, None
     if watcher is not None and watcher.stdin is not None:

@@ -45,7 +45,7 @@ def row_type(reduce: ir.Reduce | ir.Scan) -> str:
 
 
 def sums_for_means(loops: ir.Loops) -> frozenset[str]:
-    """Returns the sums of floats that are only divided to a mean: they are rounded once, after the division."""
+    """Returns the float sums of means: they are used in a division only, and rounded once, after it."""
     sums = {s.name for s in loops.body if isinstance(s, ir.Reduce) and s.op == "sum" and s.dtype is torch.float32}
     divisions = (s for s in loops.body if isinstance(s, ir.Compute) and s.op == "div" and not loops.is_inner(s))
     return frozenset(sums.intersection(s.arguments[0] for s in divisions))

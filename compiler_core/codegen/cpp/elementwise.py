@@ -154,6 +154,6 @@ def _transposed_index(loops: ir.Loops) -> int | None:
 
 
 def _is_bound_by_memory(loops: ir.Loops) -> bool:
-    """Returns whether the loops load values of 4 bytes only, and do little with them."""
+    """Returns whether the loops load only values of 4 bytes, and have few operations."""
     operations = sum(ir.OPS[s.op].cost for s in loops.body if isinstance(s, ir.Compute))
     return operations < FEW_OPERATIONS and all(s.dtype.itemsize == 4 for s in loops.body if isinstance(s, ir.Load))

@@ -46,7 +46,7 @@ TOTAL_LANES = 4
 
 
 class RowPrinter(BlockPrinter):
-    """`_kept` are the values that one sweep leaves in an array for those after it."""
+    """Prints reductions row by row; `_kept` are the values that one sweep stores in an array for later sweeps."""
 
     def __init__(self, text: SourceWriter, loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> None:
         super().__init__(text, loops, buffers)

@@ -33,7 +33,8 @@ _MODULES_WITH_SUBPROCESS = ("triton.knobs", "triton.backends.nvidia.compiler", "
 
 
 class Programs:
-    """The module `subprocess` for Triton: each program runs with a time limit, and is ended with all that it started.
+    """Replaces the module `subprocess` in Triton: each program has a time limit, and is killed with its child
+    processes.
 
     It has the functions of `subprocess` that Triton calls to run a program, without input.  `stop` ends the programs
     that run, from another thread.
@@ -82,7 +83,7 @@ class Stopped(Exception):
 
 @contextmanager
 def _with_programs(programs: Programs) -> Iterator[None]:
-    """Lets Triton run its programs by `programs` inside the block."""
+    """Makes Triton run its programs through `programs` inside the block."""
     there = list[tuple[Any, Any]]()
     for name in _MODULES_WITH_SUBPROCESS:
         with suppress(ImportError):
@@ -100,8 +101,10 @@ def _with_programs(programs: Programs) -> Iterator[None]:
 
 @contextmanager
 def with_sealed_cache() -> Iterator[Programs]:
-    """Makes Triton use the kernel cache for kernels compiled inside the block, on any thread; returns what runs its
-    programs."""
+    """Makes Triton use the kernel cache for kernels compiled inside the block, on any thread.
+
+    Yields the `Programs` that run its tools.
+    """
     from triton import knobs
 
     programs = Programs(config.compile_timeout())

@@ -131,7 +131,7 @@ def _choose_inner_indices(
     rest = [t for t in range(len(second.space)) if t not in used]
     if second.inner and used != list(range(len(second.outer))):
         if second.name == first.name:
-            return Refusal("inner", f"{second.name} of all rows needs the result of each row first")
+            return Refusal("inner", f"{second.name} reduces all rows and needs the result of each row first")
         return Refusal("inner", f"{second.name} reduces other indices than {first.name}")
     if rest and prod(second.space[t] for t in rest) != first.inner_numel:
         return Refusal("inner", f"{second.name} runs over other sizes than {first.name} reduces")

@@ -41,7 +41,7 @@ _LITERALS: dict[str, Any] = {"True": True, "False": False, "inf": math.inf, "-in
 
 @dataclass
 class Known:
-    """What the text of a loop nest does not say.
+    """What parsing needs to know besides the text of a loop nest.
 
     Args:
         dtypes: the types of the buffers.
@@ -133,7 +133,7 @@ class _Reader:
             return Store(buffer, self._address(place), argument, (), mode, reduction or "")
         match = _VALUE.fullmatch(line)
         if match is None or match[2] not in _TYPES:
-            raise UsageError(f"this is no statement of a loop nest: {line}")
+            raise UsageError(f"not a statement of a loop nest: {line}")
         name, dtype = match[1], _TYPES[match[2]]
         made = self._value(name, dtype, match[3])
         if isinstance(made, Position):
@@ -211,7 +211,7 @@ class _Reader:
         try:
             tree = ast.parse(text, mode="eval").body
         except SyntaxError:
-            raise UsageError(f"this is no index expression: {text}") from None
+            raise UsageError(f"not an index expression: {text}") from None
         return self._evaluated(tree)
 
     def _evaluated(self, tree: ast.expr) -> Int | Address:

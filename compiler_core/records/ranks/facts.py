@@ -94,7 +94,7 @@ def _compile_facts(side: ComparedRun, record: Record, compile_: Compile, rank: i
 
     def fact(kind: Kind, at: LineRef, text: str) -> Fact:
         text = _ADDRESS.sub("...", _without_rank(text, rank))
-        # Of a line of PyTorch's, and where the trace has no line, that of the user's function is shown.
+        # In place of a line of PyTorch's, or a line that the trace lacks, that of the user's function is shown.
         is_library = _LIBRARY in at[0] and _LIBRARY not in first[0]
         shown = first if is_library or not at[1] else at
         file = record.labels.get(shown[0], shown[0])  # a cell's file has another name in each process

@@ -68,7 +68,7 @@ class Journal:
         self.wake()
 
     def wake(self) -> None:
-        """Has what is new in the record written soon."""
+        """Makes the writing thread write what is new in the record."""
         if self._thread is None and os.getpid() == self._process and not self._closed.is_set():
             self._thread = threading.Thread(target=self._write_for_ever, name="cutaway journal", daemon=True)
             self._thread.start()

@@ -14,7 +14,7 @@ LARGE_FIELDS = frozenset({
 
 
 class HasLargeFields(Protocol):
-    """A `Compile`."""
+    """The part of `Compile` that is used here."""
 
     id: str
     _freed: FreedFields | None
@@ -24,7 +24,7 @@ class HasLargeFields(Protocol):
 
 
 class HasCompiles(Protocol):
-    """A `Record`."""
+    """The part of `Record` that is used here."""
 
     _freed: FreedFields | None
 

@@ -118,7 +118,7 @@ class Timings:
             )
         if self.load > MAX_LOAD:
             busy = f"{self.load:.1f} threads for each CPU"
-            found.append(f"Other programs keep this machine busy ({busy}): idle, its times and ratios are others.")
+            found.append(f"Other programs keep this machine busy ({busy}): when it is idle, times and ratios differ.")
         return found
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 """Defers the printing of PyTorch's log texts until the record is closed.
 
 Printing a graph or a guard tree for the structured log takes longer than keeping what it is printed from.  While a
-compile is observed and nobody else reads the log, a placeholder takes the place of each such text.
+compile is observed and nobody else reads the log, a placeholder replaces each such text.
 """
 
 from __future__ import annotations

@@ -30,6 +30,10 @@ def write_ranks_page(
 
     Returns:
         The path of the page, and the comparison.
+
+    Raises:
+        RecordError: `source` has no file that can be read.
+        OSError: `folder` cannot be written.
     """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)

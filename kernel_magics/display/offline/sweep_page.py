@@ -26,6 +26,9 @@ def write_sweep_page(
         folder: gets ``index.html`` and, in ``records``, a page with the explorer for each saved record.
         before: another sweep, whose differences are listed first.
         thresholds: from where on a value is a red flag.
+
+    Raises:
+        OSError: `folder` cannot be written.
     """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)

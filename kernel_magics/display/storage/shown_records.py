@@ -1,4 +1,4 @@
-"""Frees the large fields of records that an explorer shows; who uses such a record reads them again.
+"""Frees the large fields of records that an explorer shows; they are read again when such a record is used.
 
 A record that was shown is mostly looked at in the page, which has its own copy.
 """

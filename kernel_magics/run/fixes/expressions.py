@@ -85,7 +85,7 @@ def _without_cpu(value: ast.expr) -> ast.expr:
 
 
 def kept_tensors(node: ast.AST, modules: Modules) -> tuple[ast.AST, str]:
-    """Returns a copy of `node` that keeps values tensors, and what was changed; empty if nothing was."""
+    """Returns a copy of `node` whose values stay tensors, and what was changed; empty if nothing was."""
     transformer = KeptTensors(modules)
     made = transformer.visit(copy.deepcopy(node))
     if transformer.calls:

@@ -217,7 +217,7 @@ def _is_print(statement: ast.stmt) -> bool:
 
 
 def _moved_print(place: _Place) -> _Made | None:
-    """A `print` in the midst of a function is moved to its end."""
+    """Moves a `print` from the middle of a function to its end."""
     after = place.after
     if not (after and place.in_function and _is_print(place.statement)) or _read(place.statement) & _stored(after):
         return None

@@ -47,7 +47,7 @@ function countsOf({ record, links }: State): Count[] {
   const compiles = record.frames.flatMap((frame) => frame.compiles);
   const knownLine = (line: ItemId | null) => (line !== null && links.has(line) ? line : null);
   const counts = [
-    problemCount(record, "failure", "failure", "Failures of the compiler; the program ran all the same"),
+    problemCount(record, "failure", "failure", "Failures of the compiler; the program ran as plain PyTorch"),
     graphCount(compiles),
     problemCount(record, "graph break", "graph break", "Where and why graphs broke, and what to write instead"),
     problemCount(record, "recompile", "recompile", "Why code was recompiled: the guard that failed"),

@@ -47,7 +47,7 @@ export class State {
   shown: string[];
   /** The panes that are covered until their user has predicted what is in them. */
   readonly covered: Set<string>;
-  /** What was said of the predictions that were made, by pane. */
+  /** The texts after the predictions that were made, by pane. */
   readonly predictions = new Map<string, string>();
   /** How many panes fit. */
   paneCapacity = 2;

@@ -46,7 +46,7 @@ export function questionOf(pane: string, record: CutawayRecord, compile: Compile
   }
 }
 
-/** What is said of a prediction: whether it is right, and what is, unless it can be seen in the prediction. */
+/** The text after a prediction: whether it is right, and if not, the right answer. */
 export function verdictOf({ answer }: Question, predicted: number | string[]): string {
   if (!Array.isArray(answer) || !Array.isArray(predicted)) {
     return predicted === answer ? `Right: ${answer}.` : `You predicted ${predicted}; it is ${answer}.`;

@@ -20,7 +20,7 @@ export function changeOffer({ model, record }: State, problem?: Problem): HTMLEl
   return changeElement(changes[number].edit, button);
 }
 
-/** Creates the description of a change that was tried, with buttons that take it over. */
+/** Creates the description of a change that was tried, with buttons that apply it. */
 export function triedChange(edit: SourceEdit): HTMLElement {
   const note = h("span", { role: "status" });
   return changeElement(edit, ...(canEditCells() ? [applyButton(edit, note)] : []), copyButton(edit, note), note);

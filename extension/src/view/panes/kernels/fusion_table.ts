@@ -8,12 +8,12 @@ import { appendTo, keyOf } from "../../model/analysis/links";
 import type { Compile, Fusion, FusionRefusal, ItemId, Kernel } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell } from "../linked_content";
-import { FusionGrips } from "./fusion_grips";
+import { FusionHandles } from "./fusion_handles";
 
 export class FusionTable extends LinkedContent {
   private readonly kernels: Map<string, Kernel>;
   private readonly nodes = new Map<string, ItemId[]>();
-  private readonly grips: FusionGrips | null;
+  private readonly handles: FusionHandles | null;
 
   constructor(
     state: State,
@@ -25,11 +25,11 @@ export class FusionTable extends LinkedContent {
       this.nodes.set(key, nodes);
       if (kernel !== null) this.nodes.set(kernel, nodes);
     }
-    this.grips = FusionGrips.of(state);
+    this.handles = FusionHandles.of(state);
     this.element.append(h("p", { class: "lead" }, this.lead()));
     const rows = [...this.groups(), ...this.single()];
     if (rows.length) this.element.append(this.table(["Kernel", "Traffic avoided", "Kind", "Nodes"], rows));
-    if (rows.length && this.grips) this.element.append(this.grips.element);
+    if (rows.length && this.handles) this.element.append(this.handles.element);
     if (compile.refusals.length) this.element.append(h("h3", {}, "Not fused"), ...this.refusals());
     this.highlight();
   }
@@ -53,7 +53,7 @@ export class FusionTable extends LinkedContent {
   private single(): HTMLTableRowElement[] {
     const fused = new Set(this.compile.fusions.map(({ kernel }) => kernel));
     const others = this.compile.kernels.filter(({ name, language }) => language !== "extern" && !fused.has(name));
-    return this.grips ? others.map((kernel) => this.singleRow(kernel)) : [];
+    return this.handles ? others.map((kernel) => this.singleRow(kernel)) : [];
   }
 
   private singleRow({ name, graph, item }: Kernel): HTMLTableRowElement {
@@ -66,8 +66,8 @@ export class FusionTable extends LinkedContent {
   }
 
   private nameCell(name: string, row: HTMLElement): HTMLTableCellElement {
-    const grip = this.grips?.grip(name, row);
-    return shortCell(h("span", {}, grip, code(name)));
+    const handle = this.handles?.handle(name, row);
+    return shortCell(h("span", {}, handle, code(name)));
   }
 
   private group(fusion: Fusion, most: number): HTMLTableRowElement {

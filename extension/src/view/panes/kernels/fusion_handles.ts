@@ -1,6 +1,6 @@
 /**
- * Splits and joins kernels: their grips are dragged onto one another, or onto the place below the table; with the
- * keyboard, or by clicks, one grip is chosen and then another. The cell runs again, and the kernels of both runs are timed.
+ * Splits and joins kernels: their handles are dragged onto one another, or onto the place below the table; with the
+ * keyboard, or by clicks, one handle is chosen and then another. The cell runs again, and the kernels of both runs are timed.
  */
 
 import { h } from "../../dom/elements";
@@ -9,10 +9,10 @@ import { experimentsOf } from "../../model/widget_model";
 
 const MOVED = 4; // pixels; less is a click
 
-export class FusionGrips {
+export class FusionHandles {
   readonly element: HTMLElement;
   private readonly rows = new Map<string, HTMLElement>();
-  private readonly grips = new Map<string, HTMLButtonElement>();
+  private readonly handles = new Map<string, HTMLButtonElement>();
   private readonly splitPlace: HTMLButtonElement;
   private readonly status = h("span", { role: "status" });
   private chosen: string | null = null;
@@ -20,30 +20,34 @@ export class FusionGrips {
   private constructor(private readonly state: State) {
     this.splitPlace = h("button", { class: "split-place", disabled: true }, "Drop a kernel here to split it");
     this.splitPlace.onclick = () => this.chosen && this.send("split", this.chosen);
-    this.element = h("p", { class: "fusion-grips" }, this.splitPlace, this.status);
+    this.element = h("p", { class: "fusion-handles" }, this.splitPlace, this.status);
   }
 
-  /** Returns the grips for a table of kernels; null if the cell cannot run again with other fusions. */
-  static of(state: State): FusionGrips | null {
-    return state.record.engine === "core" && experimentsOf(state.model) ? new FusionGrips(state) : null;
+  /** Returns the handles for a table of kernels; null if the cell cannot run again with other fusions. */
+  static of(state: State): FusionHandles | null {
+    return state.record.engine === "core" && experimentsOf(state.model) ? new FusionHandles(state) : null;
   }
 
-  /** Creates the grip of a kernel, whose row in the table is a place to drop another one. */
-  grip(kernel: string, row: HTMLElement): HTMLElement {
+  /** Creates the handle of a kernel, whose row in the table is a place to drop another one. */
+  handle(kernel: string, row: HTMLElement): HTMLElement {
     const title = `Drag ${kernel} onto another kernel to join both, or to the place below to split it`;
-    const grip = h("button", { class: "grip", title, "aria-label": `Choose ${kernel}`, "aria-pressed": "false" }, "⠿");
+    const handle = h(
+      "button",
+      { class: "handle", title, "aria-label": `Choose ${kernel}`, "aria-pressed": "false" },
+      "⠿",
+    );
     this.rows.set(kernel, row);
-    this.grips.set(kernel, grip);
-    grip.onclick = (event) => {
+    this.handles.set(kernel, handle);
+    handle.onclick = (event) => {
       event.stopPropagation(); // the row pins its nodes
       if (event.detail === 0 || !this.wasDragged) this.choose(kernel);
     };
-    grip.onkeydown = (event) => {
+    handle.onkeydown = (event) => {
       event.stopPropagation();
       if (event.key === "Escape") this.release();
     };
-    grip.onpointerdown = (event) => this.drag(grip, kernel, event);
-    return grip;
+    handle.onpointerdown = (event) => this.drag(handle, kernel, event);
+    return handle;
   }
 
   private wasDragged = false;
@@ -57,23 +61,23 @@ export class FusionGrips {
 
   private pick(kernel: string): void {
     this.chosen = kernel;
-    for (const [name, grip] of this.grips) grip.setAttribute("aria-pressed", String(name === kernel));
+    for (const [name, handle] of this.handles) handle.setAttribute("aria-pressed", String(name === kernel));
     this.splitPlace.disabled = false;
     this.status.textContent = `${kernel}: choose another kernel to join it with, or split it.`;
   }
 
   private release(): void {
     this.chosen = null;
-    for (const grip of this.grips.values()) grip.setAttribute("aria-pressed", "false");
+    for (const handle of this.handles.values()) handle.setAttribute("aria-pressed", "false");
     this.splitPlace.disabled = true;
     this.status.textContent = "";
     this.mark(null);
   }
 
-  private drag(grip: HTMLElement, kernel: string, down: PointerEvent): void {
+  private drag(handle: HTMLElement, kernel: string, down: PointerEvent): void {
     if (down.button !== 0) return;
     this.wasDragged = false;
-    grip.setPointerCapture(down.pointerId);
+    handle.setPointerCapture(down.pointerId);
     const move = (event: PointerEvent) => {
       if (!this.wasDragged && Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) < MOVED) return;
       if (!this.wasDragged) this.pick(kernel);
@@ -81,16 +85,16 @@ export class FusionGrips {
       this.mark(this.placeAt(event));
     };
     const end = (event: PointerEvent) => {
-      grip.removeEventListener("pointermove", move);
+      handle.removeEventListener("pointermove", move);
       if (!this.wasDragged) return; // a click
       const place = event.type === "pointerup" ? this.placeAt(event) : null;
       this.release();
       if (place === this.splitPlace) this.send("split", kernel);
       else if (place) this.send("join", `${kernel},${this.kernelOf(place)}`);
     };
-    grip.addEventListener("pointermove", move);
-    grip.addEventListener("pointerup", end, { once: true });
-    grip.addEventListener("pointercancel", end, { once: true });
+    handle.addEventListener("pointermove", move);
+    handle.addEventListener("pointerup", end, { once: true });
+    handle.addEventListener("pointercancel", end, { once: true });
   }
 
   /** Returns the row or the place to split under the pointer, unless it is the row of the dragged kernel. */
