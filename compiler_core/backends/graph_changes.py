@@ -11,12 +11,16 @@ from typing import Any
 import torch.fx as fx
 
 from compiler_core.records import Compile
-from compiler_core.support.fx_graphs import graph_text, record_graph
+from compiler_core.support.fx_graphs import record_graph
 
 
 def differs(after: fx.GraphModule, before: fx.GraphModule) -> bool:
-    """Returns whether the texts of two graphs differ."""
-    return graph_text(after.graph, "")[0] != graph_text(before.graph, "")[0]
+    """Returns whether two graphs differ in their nodes, or in the objects that they hold."""
+    nodes, others = after.graph.nodes, before.graph.nodes
+    return len(nodes) != len(others) or any(
+        _signature(node) != _signature(other) or _held(after, node) is not _held(before, other)
+        for node, other in zip(nodes, others, strict=True)
+    )
 
 
 def record_change(compile_: Compile, before: fx.GraphModule, after: fx.GraphModule, name: str) -> None:
@@ -33,6 +37,16 @@ def new_nodes(after: fx.Graph, before: fx.Graph) -> list[fx.Node]:
 
 def _signature(node: fx.Node) -> str:
     return repr((node.name, node.op, str(node.target), node.args, node.kwargs))
+
+
+def _held(gm: fx.GraphModule, node: fx.Node) -> Any:
+    """Returns the tensor or module of `gm` that a node reads or calls, or None."""
+    if node.op not in ("get_attr", "call_module"):
+        return None
+    held: Any = gm
+    for name in str(node.target).split("."):
+        held = getattr(held, name, None)
+    return held
 
 
 def _link(after: fx.Graph, before: fx.Graph, name: str) -> None:

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from compiler_core.capture.values.user.generators import GeneratorValue
 
 MAX_NODES = 20_000
+"""Nodes in one graph."""
+_STEPS_PER_LOOK = 64
+"""After how many instructions the nodes are counted."""
 MAX_STEPS = 500_000
 """Instructions in one attempt."""
 MAX_ITERATIONS = 10_000
@@ -106,7 +109,8 @@ class Capture(GraphInputs):
     def count_step(self) -> int:
         """Counts an instruction and returns its number."""
         self.steps += 1
-        if self.steps > MAX_STEPS or len(self.graph.nodes) > MAX_NODES:
+        looks_at_nodes = self.steps % _STEPS_PER_LOOK == 0
+        if self.steps > MAX_STEPS or (looks_at_nodes and len(self.graph.nodes) > MAX_NODES):
             raise Unsupported("unroll limit", f"{self.steps:,} instructions, {len(self.graph.nodes):,} nodes")
         return self.steps
 

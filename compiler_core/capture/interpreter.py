@@ -13,6 +13,7 @@ from typing import Any
 
 from compiler_core.bytecode import Instruction, disassemble_cached, outermost_loops
 from compiler_core.capture import opcodes
+from compiler_core.capture.builder.guard_collector import Location
 from compiler_core.capture.comparisons import Comparisons
 from compiler_core.capture.function_markers import marked_call
 from compiler_core.capture.generator_frames import GeneratorFrames
@@ -84,6 +85,8 @@ class Interpreter(opcodes.Opcodes, GeneratorFrames, Comparisons, ValueOperations
         self.pc = 0
         self.kw_names: tuple[str, ...] = ()
         self.parent = parent
+        self._locations: dict[tuple[int, int | None], Location] = {}
+        """The locations of instructions, by the index of the root's instruction and the line."""
         self.is_resumable = is_resumable
         self.step_number = 0
         """The number, within the attempt, of the current instruction."""

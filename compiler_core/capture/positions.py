@@ -28,6 +28,7 @@ class Positions(InterpreterState):
     raised_at: dict[ExceptionValue, StopPoint]
     generator_made_at: StopPoint | None
     _loop_entry_step: int
+    _locations: dict[tuple[int, int | None], Location]
 
     @property
     def _interpreter(self) -> Interpreter:
@@ -56,10 +57,16 @@ class Positions(InterpreterState):
         """Returns the location of an instruction: in library code, that of the user's code that called it."""
         if self.parent is not None and is_library_file(self.code.co_filename):
             return self.parent.capture.location
-        lineno = instruction.lineno
-        line = self.lines.item(self.code.co_filename, lineno) if lineno else None
         # when a call is inlined, the root has already moved on to its next instruction
         index = self.pc if self.parent is None else self.root.pc - 1
+        key = index, instruction.lineno
+        found = self._locations.get(key)
+        if found is None:
+            found = self._locations[key] = self._make_location(index, instruction.lineno)
+        return found
+
+    def _make_location(self, index: int, lineno: int | None) -> Location:
+        line = self.lines.item(self.code.co_filename, lineno) if lineno else None
         items = [f"{self.lines.compile.id}:bytecode#{index}", *([line] if line else [])]
         return Location(tuple(items), line, f"{self.code.co_filename}:{lineno} in {self.code.co_name}")
 

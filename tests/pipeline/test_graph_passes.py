@@ -136,6 +136,18 @@ def test_the_graph_after_a_backend_of_the_user(result: Any) -> None:
     assert {e.rule for e in compile_.edges if e.made.startswith("0/0:backend.dropper#")} == {"backend.dropper"}
 
 
+def test_another_constant_is_a_change() -> None:
+    """The text does not show constants of many elements."""
+
+    def doubled(gm: fx.GraphModule) -> None:
+        for node in gm.graph.find_nodes(op="get_attr"):
+            setattr(gm, node.target, getattr(gm, node.target) * 2)
+
+    mask, x = torch.arange(100.0), torch.randn(100)
+    compiled = compiler_core.compile(lambda x: x * torch.tensor(mask.tolist()), passes=[GraphPass(doubled, "joint")])
+    torch.testing.assert_close(compiled(x), x * mask * 2)
+
+
 def test_symbolic_sizes() -> None:
     compiled = compiler_core.compile(program, passes=[GraphPass(without_dropout), GraphPass(sine_to_silu, "joint")])
     for rows in (3, 5, 7):

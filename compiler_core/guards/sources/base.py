@@ -28,10 +28,21 @@ class Scope:
 
 
 class Source:
-    """Base class of sources.  Sources with the same path are equal."""
+    """Base class of sources, which are frozen dataclasses.  Sources with the same path are equal."""
 
     loads_new_object = False
     """Whether each load makes a new object."""
+    _hash: int
+
+    def __init_subclass__(cls) -> None:
+        cls.__hash__ = Source.__hash__  # type: ignore[method-assign]  # `dataclass` would define one that is not stored
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:  # it is stored, since that of a long path takes as many calls
+            found = self.__dict__["_hash"] = hash((type(self), *vars(self).values()))
+            return found
 
     @property
     def text(self) -> str:
