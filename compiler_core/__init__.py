@@ -51,18 +51,18 @@ if TYPE_CHECKING:
     from compiler_core.api.assertions.compiles import assert_compiles
     from compiler_core.api.capture_methods import capture_methods
     from compiler_core.api.compile import compile, disable, graph_break, mark_dynamic, mark_static, pin, record, reset
+    from compiler_core.api.editing.edits import edit, editable_text, revert, stock_edited, try_edit
     from compiler_core.api.explain import Explanation, explain, frames
     from compiler_core.api.export import export
+    from compiler_core.api.inspection.compiled_before import already_compiled, decompiled, guards_text
+    from compiler_core.api.inspection.partition_plans import partition_plans
+    from compiler_core.api.inspection.what_if import what_if
     from compiler_core.api.measure import measure
     from compiler_core.api.pin import Dispatcher
     from compiler_core.api.ranks.reading import compare_ranks
     from compiler_core.api.recording import record_ranks
+    from compiler_core.api.reproduce.reproducer import reproducer
     from compiler_core.api.roofline import roofline
-    from compiler_core.api.steer.compiled_before import already_compiled, decompiled, guards_text
-    from compiler_core.api.steer.editing import edit, editable_text, revert, stock_edited, try_edit
-    from compiler_core.api.steer.partition_plans import partition_plans
-    from compiler_core.api.steer.reproducer import reproducer
-    from compiler_core.api.steer.what_if import what_if
     from compiler_core.api.sweep.sweeping import sweep
     from compiler_core.api.timing.call import time
     from compiler_core.api.timing.chrome_trace import save_trace
@@ -78,7 +78,7 @@ _EXPORTS = {
     "api.export": ("export",),
     "config": ("GraphPass",),
     "errors": ("CompileWarning", "GraphPassWarning", "RefusalWarning", "ToolWarning"),
-    "api.steer.compiled_before": ("already_compiled", "decompiled", "guards_text"),
+    "api.inspection.compiled_before": ("already_compiled", "decompiled", "guards_text"),
     "stock.trace_logs": ("read_logs",),
     "api.accuracy": ("check_accuracy",),
     "api.assertions.compiles": ("assert_compiles",),
@@ -88,10 +88,10 @@ _EXPORTS = {
     "api.ranks.reading": ("compare_ranks",),
     "api.recording": ("record_ranks",),
     "api.roofline": ("roofline",),
-    "api.steer.partition_plans": ("partition_plans",),
-    "api.steer.reproducer": ("reproducer",),
-    "api.steer.what_if": ("what_if",),
-    "api.steer.editing": ("edit", "editable_text", "revert", "stock_edited", "try_edit"),
+    "api.inspection.partition_plans": ("partition_plans",),
+    "api.reproduce.reproducer": ("reproducer",),
+    "api.inspection.what_if": ("what_if",),
+    "api.editing.edits": ("edit", "editable_text", "revert", "stock_edited", "try_edit"),
     "api.sweep.sweeping": ("sweep",),
     "api.timing.call": ("time",),
     "api.timing.chrome_trace": ("save_trace",),

@@ -33,8 +33,7 @@ def record_ts() -> str:
     from compiler_core.records import artifacts, capture, differences, kernels, partition, problems, steps
     from compiler_core.records import record as tree
     from compiler_core.records.ranks import collectives
-    from compiler_core.records.timings import parts as times_of_parts
-    from compiler_core.records.timings import timings, verdict
+    from compiler_core.records.timings import part_times, timings, verdict
 
     parts_of_it = (
         steps,
@@ -47,7 +46,7 @@ def record_ts() -> str:
         problems,
         timings,
         verdict,
-        times_of_parts,
+        part_times,
         tree,
     )
     found = [c for module in parts_of_it for c in vars(module).values() if dataclasses.is_dataclass(c)]

@@ -3,13 +3,14 @@
     disassemble         code object -> list of `Instruction`, with operands resolved, and jumps and handlers as objects
                         (`disassemble_cached`: a shared list, for callers that only read it)
     assemble            the inverse; extends the tables of names, constants and locals as needed
-    verify              rejects code that could crash the interpreter, and shows the place
+    verify              rejects code that could crash the interpreter, and shows the place (the error is in `invalid`)
     live_locals         the names that may be read from each instruction on
     outermost_loops     the outermost loop around each instruction
-    reachable           the instructions that can run
+    reachable           the instructions that can run; these three are in `flow`
     opset               properties of the running Python's instructions that `dis` does not have
     make                constructors of instructions that hide the differences between versions
     bytecode_text       a listing for people (`operand`, `constant_text`: parts of it)
+    decompile/          bytecode as Python statements
 
 It needs the standard library only.
 """

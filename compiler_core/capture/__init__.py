@@ -1,7 +1,15 @@
 """Capture: runs a frame's bytecode with symbolic values, which yields an FX graph, guards and side effects.
 
-`interpreter.py` runs the code, with the opcodes of `opcodes/` over the values of `values/`; `rules/` has what a call of
-each known function does.  `graph_builder.py` (over the classes of `builder/`) has what one attempt captured, with
-`tensors/` for fake tensors and symbolic sizes, `side_effects.py` and `alias_guards.py` for changes of outside objects,
-and `bytecode_emitter.py` for the code that makes values again.  `break_kinds.py` lists the kinds of graph breaks.
+interpreter          runs the code (`positions`: where it is; `stop_points`: where it may stop)
+opcodes/             a method for each instruction
+values/              symbolic values; `value_builder` makes them of outside objects, `comparisons` compares them, and
+                     `value_operations` has what they reach through the interpreter
+rules/               what a call of each known function does; `function_markers` for functions that programs mark
+generator_frames     runs the body of a generator
+graph_builder        what one attempt captured, over the classes of `builder/`
+tensors/             fake tensors and symbolic sizes
+side_effects         changes of outside objects; `alias_guards` keeps them apart
+bytecode_emitter     the code that makes values again
+break_kinds          the kinds of graph breaks
+source_lines         the user's lines in the record; `step_recorder` records each step, on request
 """

@@ -1,10 +1,13 @@
 """Guards: the conditions under which compiled code may be used again.
 
 Capture adds a `GuardSpec` for every fact about the outside world that it depends on.  The list is used in three ways:
-printed as Python for the record (`listing.py`), installed in PyTorch's C++ guard tree, which runs before every call
-(`tree.py`), and checked in Python after a call that no compiled code covers, to name the guard that failed.
+printed as Python for the record (`listing`), installed in PyTorch's C++ guard tree, which runs before every call
+(`tree`; `module_trees` for modules), and checked in Python after a call that no compiled code covers, to name the guard
+that failed.
 
-`sources.py` says where a value comes from, `kinds.py` what a guard is, and `*_guards.py` define the kinds.
+`sources/` says where a value comes from, `kinds` what a guard is, and `value_guards`, `tensor_guards`, `state_guards`,
+`relation_guards` and `library` define the kinds.  `conditions` are guards on sizes and numbers, `constants` compares
+constants, `lifetimes` has the weak references to what may be freed, and `cost` measures guards.
 """
 
 from compiler_core.guards import relation_guards, tensor_guards, value_guards  # noqa: F401  (they register their kinds)

@@ -1,7 +1,10 @@
 """What happens to a frame and to a captured graph, each stage in order.
 
-`frame.py` captures a frame, compiles its graph and replaces its code; `graph.py` compiles a graph to kernels.
-`compiled_region.py` decides for each frame of a compiled function whether to compile it, and `code_state.py` has the
-state of each code object.  `frame_watch.py` watches which frames run, on demand.  Input: a frame that is about to run;
-output: code to run in its place.
+`frame` captures a frame, compiles its graph and replaces its code; `graph` compiles a graph to kernels.  Input: a frame
+that is about to run; output: code to run in its place.
+
+`compiled_region` decides for each frame of a compiled function whether to compile it, `code_state` has the state of
+each code object, and `plain_frames` those that cannot be captured.  `graph_passes` and `rule_passes` run passes and
+rules of the user, `stock_graph_passes` and `stock_rule_passes` do so in stock `torch.compile`.  On demand,
+`frame_watch` watches which frames run, and `foreign_graph` records graphs that others captured.
 """

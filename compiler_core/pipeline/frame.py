@@ -1,15 +1,25 @@
 """What happens to a frame, in order.
 
     1 the hook sees a frame before it runs         hook/frame_hook.py, pipeline/compiled_region.py
-    2 capture the frame symbolically               capture/interpreter.py, opcodes/, values/ -> capture/graph_builder.py
-      (if a graph break is found, capture again up to the break: resume/break_points.py)
+      (code that is never compiled                 hook/skip_rules.py)
+    2 capture the frame symbolically               capture/interpreter.py -> capture/graph_builder.py
+      instructions                                 capture/opcodes/
+      symbolic values                              capture/values/, capture/values/builtin/, capture/values/user/
+      calls and operators                          capture/rules/, capture/rules/python/, capture/rules/torch/
+      fake tensors, symbolic sizes                 capture/tensors/
+      changes of outside objects                   capture/side_effects.py
+      the graph, its inputs, what it depends on    capture/builder/
+      (if a graph break is found, capture again up to the break: capture/break_kinds.py, resume/break_points.py)
     3 compile the captured graph                   pipeline/graph.py
-    4 generate the code that replaces the frame    resume/frame_codegen.py, resume/resume_functions.py
+    4 generate the code that replaces the frame    resume/: resume/frame_codegen.py, resume/resume_functions.py
     5 verify the generated code                    bytecode/verify.py
-    6 build the guards                             guards/
+    6 build the guards                             guards/, guards/sources/
     7 install the code under its guards            hook/cache_entries.py
 
 If a stage fails, the frame runs as plain Python, the failure is recorded, and a warning is given (`hook/failures.py`).
+If the graph fails when it runs, the frame runs again (`resume/eager_fallback.py`).  All stages share what is in
+support/ (PyTorch's own warnings: `support/eager_warnings.py`; Ctrl-C: `support/interrupts.py`), use bytecode/ and
+bytecode/decompile/, and write to the record (records/).  The options are in config.py, the errors in errors.py.
 """
 
 from __future__ import annotations

@@ -1,19 +1,22 @@
 """What happens to a captured graph, in order.
 
-    1  trace forward and backward as one joint graph      trace_joint           autograd/joint.py
+    1  trace forward and backward as one joint graph      trace_joint           autograd/joint.py, autograd/trace/
+       simplify it                                                              autograd/passes/
     2  partition it into a forward and a backward         partition             autograd/partition.py
     then, for each of the two (`compile_kernels`):
-    3  lower ATen operators to loops                      rules.lower           loops/lower/
+    3  lower ATen operators to loops                      rules.lower           loops/lower/ (loops/ir/: the loops)
     4  fuse the loops                                     rules.fuse            loops/fuse/
     5  schedule the loops                                 schedule_loops        loops/schedule/
     6  choose block sizes by timing, with `tune=True`     tune                  backends/autotune.py
-    7  print the kernels                                  generate              codegen/cpp/, codegen/triton/
+    7  print the kernels                                  generate              codegen/: codegen/cpp/, codegen/triton/
     8  plan the memory of the buffers                     memory_plan.plan      codegen/wrapper/memory_plan.py
     9  print the wrapper, which calls the kernels         print_wrapper         codegen/wrapper/writer.py
     10 build and load both                                load                  codegen/build/, codegen/wrapper/
-    11 replay the launches as a CUDA graph, on request    replayed              backends/cuda_graphs.py
+       compile for a target, on request                                         codegen/machine_code/
+    11 replay the launches as a CUDA graph, on request    with_replay           backends/cuda_graphs.py
     and for both together:
-    12 print the autograd function around the two         written, bound        autograd/autograd_function.py
+    12 print the autograd function around the two         write_source          autograd/autograd_function.py,
+                                                          bind_source           autograd/source/
 
 The backends `cpp`, `triton` and the default run all of them, and look into the graph cache first
 (`backends/graph_cache.py`).  `aot_eager` runs 1, 2 and 12, with PyTorch's operators in place of kernels.  `eager`,

@@ -19,7 +19,8 @@ size is limited (`limits`), and its notes count what was left out.
 
 `record.py` has the tree; `artifacts.py`, `capture.py`, `partition.py`, `kernels.py`, `steps.py`, `differences.py` and
 `timings` (with the verdict) have its parts; `problems.py` (with `advice.py`), `queries.py` and `compare.py` (with
-`line_facts.py`) read finished records.
+`line_facts.py`) read finished records, and so does `counts/`.  `seen/` has the Python frames that ran, `ranks/` the
+ranks of a job, and `stored/` the parts of a record that are kept in a file.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ from compiler_core.records.plain import RecordError, from_plain, public_fields, 
 from compiler_core.records.problems import Problem, expected_count, needing_action, problem_count
 from compiler_core.records.record import MAX_JSON_BYTES, SCHEMA_VERSION, Compile, Frame, Listener, Record, View
 from compiler_core.records.steps import Replay, Steps
-from compiler_core.records.timings.parts import EagerTime, GraphTime, LineClock, LineTime
+from compiler_core.records.timings.part_times import EagerTime, GraphTime, LineClock, LineTime
 from compiler_core.records.timings.timings import Timing, Timings
 from compiler_core.records.timings.verdict import Verdict
 

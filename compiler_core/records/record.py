@@ -47,7 +47,7 @@ from compiler_core.records.ranks.collectives import Collective
 from compiler_core.records.seen.seen_frames import SeenFrame
 from compiler_core.records.steps import Replay, Steps
 from compiler_core.records.stored.large_fields import LARGE_FIELDS, FreedFields, read_field
-from compiler_core.records.timings.parts import EagerTime, GraphTime, LineTime
+from compiler_core.records.timings.part_times import EagerTime, GraphTime, LineTime
 from compiler_core.records.timings.timings import Timings
 from compiler_core.records.timings.verdict import Verdict, verdict
 

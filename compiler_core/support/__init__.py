@@ -2,6 +2,6 @@
 
 FX graphs (`fx_graphs`, `fx_symbols`, `operator_facts`, `opaque_ops`, `overlaps`), symbolic sizes (`size_expr`,
 `shape_assumptions`), PyTorch's global state (`torch_state`), warnings (`eager_warnings`, `silenced_warnings`), signals
-and forks (`interrupts`, `fork_locks`), and small functions on tensors, names and objects (`tensors`, `names`,
-`safe_repr`).
+and forks (`interrupts`, `fork_locks`), generated code (`generated_code`), and small functions on tensors and objects
+(`tensors`, `safe_repr`).
 """

@@ -3,6 +3,7 @@
 main            the subcommands and their options
 run_script      ``cutaway run``: runs a script as Python does, and records what is compiled in it
 sweep_command   ``cutaway sweep``: compiles many models
+lessons         ``cutaway lessons``: copies the notebooks
 read            reads records and logs by path, for the other subcommands
 page_server     ``cutaway open``: serves reports on this machine's loopback address
 text            how results are printed: as text, or as JSON

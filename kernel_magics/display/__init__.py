@@ -1,6 +1,12 @@
 """Shows and saves a record.
 
-`record_view` chooses the front end: the widget of `explorer` in a notebook (with the `messages` that the page may send
-and the `outputs` that show it), or the text of `summary` in a terminal.  `report` writes one HTML file, `export` the
-files of ``--save``; `assets` finds the built browser code.
+`record_view` chooses the front end: the widget of `explorer` in a notebook, or the text of `summary` in a terminal
+(`explanation` for ``%explain``, `static_html` for viewers without scripts).
+
+The widget gets a record by `packing` and shows `progress` while a cell compiles; `messages` checks what its page sends,
+`page_requests` and `reruns` do what the page asks for, and `interrupt` is its button Stop.  `outputs` tracks which
+outputs show an explorer, and `storage/` moves records that were shown out of memory.
+
+`report` writes one HTML file, `export` the files of ``--save``, `offline/` pages about many records; `assets` finds the
+built browser code.
 """

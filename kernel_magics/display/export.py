@@ -59,8 +59,8 @@ def save_folder(record: Record, folder: Path) -> Path:
     steps of the symbolic interpreter (``steps.txt``, if recorded), and for each graph with kernels a Python file that
     runs it (``run_forward.py``, ``run_backward.py``).
     """
+    from compiler_core.api.inspection.compiled_before import guards_text
     from compiler_core.api.standalone_script import standalone_script
-    from compiler_core.api.steer.compiled_before import guards_text
     from kernel_magics.display import summary
 
     folder.mkdir(parents=True, exist_ok=True)

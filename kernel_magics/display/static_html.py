@@ -16,7 +16,7 @@ from kernel_magics.display import summary
 
 if TYPE_CHECKING:
     from compiler_core.api.capture_methods import CaptureComparison, CaptureResult
-    from compiler_core.api.steer.partition_plans import PartitionPlan
+    from compiler_core.api.inspection.partition_plans import PartitionPlan
     from compiler_core.records.seen.seen_frames import FrameReport
 
 _COLOURS = {"blocking": "#b3261e", "costly": "#a23b00", "expected": "#575d68"}
@@ -88,7 +88,7 @@ def draw_partitions(record: Record) -> None:
     Raises:
         UsageError: the record has no joint graph that was divided.
     """
-    from compiler_core.api.steer.partition_plans import partition_plans
+    from compiler_core.api.inspection.partition_plans import partition_plans
 
     plans = partition_plans(record)
     if not plans:

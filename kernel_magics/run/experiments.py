@@ -141,7 +141,7 @@ class CellExperiments:
     def run_fused(self, name: str, kernels: Sequence[str], progress: Progress) -> Run:
         """Runs the cell again with two of its kernels joined (``join``) or one of them split (``split``), and times the
         kernels of both runs; UsageError says why it cannot."""
-        from compiler_core.api.steer.what_if import fusion_rules, notes_of_rules
+        from compiler_core.api.inspection.what_if import fusion_rules, notes_of_rules
 
         join = [(kernels[0], kernels[1])] if name == "join" else []
         rules = fusion_rules(self._record, kernels if name == "split" else (), join)
@@ -181,7 +181,7 @@ class CellExperiments:
         """Context manager in which sizes of tensors are marked as symbolic."""
         import torch
 
-        from compiler_core.api.steer.what_if import remove_marks
+        from compiler_core.api.inspection.what_if import remove_marks
 
         namespace = self._timer.shell.user_ns
         tensors = [(namespace.get(name), dim, name) for name, dim in marks]

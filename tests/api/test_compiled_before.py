@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import compiler_core
-from compiler_core.api.steer.compiled_before import expression, function_from
+from compiler_core.api.inspection.compiled_before import expression, function_from
 from compiler_core.api.testing import difference
 from compiler_core.errors import UsageError
 from kernel_magics.display.export import save

@@ -11,8 +11,8 @@ import torch
 import compiler_core
 from compiler_core.api.compile import compile as compile_
 from compiler_core.api.compile import record_of
-from compiler_core.api.steer.graph_from_text import graph_from_text, printed
-from compiler_core.api.steer.kernel_trial import Trial
+from compiler_core.api.editing.graph_from_text import graph_from_text, printed
+from compiler_core.api.editing.kernel_trial import Trial
 from compiler_core.backends.code_edits import apply_edits, function_text, without_edits
 from compiler_core.codegen.source import KernelSource, LineOrigin
 from compiler_core.config import CodeEdit
@@ -122,7 +122,7 @@ def test_edited_loops_that_are_wrong_are_caught(record: Record, old: str, new: s
         ("tanh(mul)", "tanh(mul, mul)", "tanh takes 1 arguments"),
         ("i0 < 64", "i1 < 64", "line 1: expected `i0 < size`"),
         ("[i0]", "[i0 * i0]", "line 2: an index expression adds multiples"),
-        ("add: f32", "add = f32", "line 6: this is no statement"),
+        ("add: f32", "add = f32", "line 6: not a statement"),
         ("primals_2[", "more[", "line 3: there is no buffer more; there are primals_1, primals_2"),
         ("store add[i0] = add", "store primals_1[i0] = add", "primals_1 is both read and written"),
         ("primals_2[", "primals_1[", "the reads of the loops must stay primals_1, primals_2"),

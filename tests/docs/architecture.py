@@ -7,6 +7,7 @@ The texts are those of a real compile, so the page is that of one version: Pytho
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 
@@ -48,15 +49,41 @@ compiler_core.compile(scaled, backend="cpp")(x, w).backward()  # x requires a gr
 QUESTIONS = """\
 ## Finding your way
 
-- **Where is it decided that two loops are not fused?** `loops/` → `fuse/` → `rules.py`: the table `REFUSALS` has the
-  reasons, the functions above it decide.
-- **Where is a resume function made?** `resume/` → `resume_functions.py`: `resume_code`. Where the frame is split is in
-  `break_points.py`, beside it.
-- **What would I touch to support a new operator?** Nothing, for it to run: PyTorch's kernel is called. For a kernel of
-  ours, `loops/` → `lower/`: a rule in the file of its kind (`pointwise.py`, `reductions.py`, ...), or, where it is made
-  of simpler operators, `autograd/` → `trace/` → `decompositions.py`. A new scalar function also needs its text in
-  `codegen/` → `cpp/` and `triton/`, in the `ops.py` of each. `tests/loops/test_lower.py` compares rules with eager.
+Start at [`pipeline/frame.py`](../compiler_core/pipeline/frame.py) or [`graph.py`](../compiler_core/pipeline/graph.py):
+the docstrings name the folders and files of each stage, and the docstring of a folder names its files. Each module of a
+stage is two clicks away, which a test checks.
 """
+
+SUPPORT_AN_OPERATOR = """
+**What would I touch to support a new operator?** Nothing, for it to run: PyTorch's kernel is called. For a kernel of
+ours, `loops/lower/`: a rule in the file of its kind (`pointwise.py`, `reductions.py`, ...), or, where it is made of
+simpler operators, `autograd/trace/decompositions.py`. A new scalar function also needs its text in `codegen/cpp/` and
+`codegen/triton/`, in the `ops.py` of each. `tests/loops/test_lower.py` compares rules with eager.
+"""
+
+WAYS = [
+    ("Which code is never compiled?", [("hook/skip_rules.py", "")]),
+    ("Where is the limit of recompiles?", [("pipeline/compiled_region.py", "_find_or_compile")]),
+    ("Which sizes become symbolic?", [("capture/tensors/dynamic_policy.py", "DynamicPolicy")]),
+    ("Where are hooks of an `nn.Module` called?", [("capture/values/user/module_calls.py", "")]),
+    ("How does a change of an outside object reach it?", [("capture/side_effects.py", "SideEffects")]),
+    ("Where is a frame split at a graph break?", [("resume/break_points.py", "break_points_for")]),
+    ("Where is a resume function made?", [("resume/resume_functions.py", "resume_code")]),
+    ("What runs if the graph fails in a call?", [("resume/eager_fallback.py", "run_frame_eagerly")]),
+    ("Where are guards turned into code?", [("guards/tree.py", "build"), ("guards/listing.py", "guards_text")]),
+    ("Where are outputs made that are views of inputs?", [("autograd/trace/outputs.py", "OutputPlan")]),
+    ("Who decides what is saved for the backward?", [("autograd/mincut.py", "minimum_cut")]),
+    ("Where is it decided that two loops are not fused?", [("loops/fuse/rules.py", "REFUSALS")]),
+    ("Where is a reduction split over blocks?", [("loops/schedule/two_kernel_reduction.py", "split_reductions")]),
+    (
+        "Where are a Triton kernel's launch grid and block sizes chosen?",
+        [("codegen/triton/kernel.py", "_grid"), ("loops/schedule/block_sizes.py", "choose_blocks")],
+    ),
+    ("Where are kernels kept on disk?", [("codegen/build/disk_cache.py", "")]),
+    ("When is a CUDA graph recorded?", [("backends/cuda_graphs.py", "ReplayedRunner")]),
+    ("Where do eager PyTorch's warnings come from?", [("support/eager_warnings.py", "OperationWarnings")]),
+    ("Where does a `CompileWarning` come from?", [("hook/failures.py", "report_failure")]),
+]
 
 STEPS = [
     (
@@ -150,8 +177,19 @@ def levels(package: str) -> str:
 def page() -> str:
     """The whole text of docs/architecture.md."""
     imports = [picture("compiler_core"), "", levels("compiler_core")]
-    parts = [INTRODUCTION, *imports, QUESTIONS, STAGES, *_steps(compiled())]
+    parts = [INTRODUCTION, *imports, QUESTIONS, *_ways(), SUPPORT_AN_OPERATOR, STAGES, *_steps(compiled())]
     return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _ways() -> Iterator[str]:
+    yield "| question | file | name |\n|---|---|---|"
+    for question, places in WAYS:
+        for file, name in places:
+            text = (ROOT / "compiler_core" / file).read_text()
+            assert re.search(rf"(^|\n) *((def|class) )?{name}\b", text), f"{file} does not define {name}"
+        links = ", ".join(f"[`{file}`](../compiler_core/{file})" for file, _ in places)
+        names = ", ".join(f"`{name}`" for _, name in places if name)
+        yield f"| {question} | {links} | {names} |"
 
 
 def _steps(compile_: Compile) -> Iterator[str]:

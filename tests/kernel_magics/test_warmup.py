@@ -21,16 +21,21 @@ def start(shell: InteractiveShell) -> None:
     shell.run_cell("")
 
 
-def test_cell_waits_for_the_imports(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
-    go, order = threading.Event(), []
+def start_slowly(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, list[str]]:
+    """Starts imports that wait for the event, and then append to the list, which cells see as `order`."""
+    go, order = threading.Event(), shell.user_ns.setdefault("order", [])
 
     def load() -> None:
         go.wait(30)
         order.append("loaded")
 
     monkeypatch.setattr(warmup, "_load", load)
-    shell.user_ns["order"] = order
     start(shell)
+    return go, order
+
+
+def test_cell_waits_for_the_imports(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, order = start_slowly(shell, monkeypatch)
     threading.Timer(0.2, go.set).start()
     shell.run_cell("order.append('cell')")
     assert order == ["loaded", "cell"]
@@ -43,15 +48,7 @@ def test_cell_waits_for_the_imports(shell: InteractiveShell, monkeypatch: pytest
 def test_an_interrupt_of_the_wait_ends_the_cell_and_the_next_one_waits(
     shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, cell: str
 ) -> None:
-    go, order = threading.Event(), []
-
-    def load() -> None:
-        go.wait(30)
-        order.append("loaded")
-
-    monkeypatch.setattr(warmup, "_load", load)
-    shell.user_ns["order"] = order
-    start(shell)
+    go, order = start_slowly(shell, monkeypatch)
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
     result = shell.run_cell(cell)
     assert order == []

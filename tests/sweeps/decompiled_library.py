@@ -45,7 +45,7 @@ def run(replace: bool) -> Result:
 
 def replace_functions() -> int:
     """Replaces the functions of `MODULES`; returns how many."""
-    from compiler_core.api.steer.compiled_before import function_from
+    from compiler_core.api.inspection.compiled_before import function_from
     from compiler_core.errors import UsageError
 
     count = 0

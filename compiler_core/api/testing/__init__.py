@@ -37,7 +37,9 @@ A `ValueCheck` decides how close the elements of tensors must be:
   result cause.  For random programs, which compare and round: there a run in float64 may take another branch.
 * `Close`: within a tolerance that a test gives.
 
-`known_differences.py` lists the differences that are known and not fixed; each has a test that fails once it is gone.
+`programs` runs and counts, `observed_run` observes (`object_trees` walks objects, `training` trains), and
+`value_checks` has the `ValueCheck`s.  `known_differences` lists the differences that are known and not fixed; each has
+a test that fails once it is gone.
 
 Not compared: the names of `grad_fn` nodes and autograd's texts about them and their saved tensors, since a compiled
 function is one node; gradients after a second pass that raises, since which leaves it reached depends on the nodes; the

@@ -1,8 +1,11 @@
-"""Decompiles bytecode that the compiler generated into Python statements.
+"""Decompiles bytecode to Python statements.
 
-It is meant for what compilers generate: loads, the call of the graph, unpacking, stores, a branch to two resume
-functions, returns.  Any other instruction becomes a comment with its operands, so that the text is always correct,
-though not always a complete program.
+`decompiler` executes instructions on texts instead of values (`stack_instructions`, and `forms` for the text of each),
+and `statement_writer` holds its stack and statements.  That is meant for what compilers generate: loads, the call of
+the graph, unpacking, stores, a branch to two resume functions, returns.  Any other instruction becomes a comment with
+its operands, so that the text is always correct, though not always a complete program.
+
+`structured` writes functions that run: it finds loops and branches by `structure` and prints them by `branches`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The opcodes of CPython 3.11 to 3.13 over symbolic values: a method for each, named like the opcode.
 
-`stack.py` has the state that all share; the other files have one group of opcodes each.  The interpreter inherits from
-`Opcodes`.  Opcodes without a method break the graph, for the reason in `UNSUPPORTED`.
+`stack` has the state that all share; the other files have one group of opcodes each: `calls`, `containers`, `control`
+(jumps, loops, with), `exceptions`, `match`, `names` and `operators`.  The interpreter inherits from `Opcodes`.  Opcodes
+without a method break the graph, for the reason in `UNSUPPORTED`.
 """
 
 from compiler_core.capture.opcodes.calls import CallOpcodes

@@ -1,8 +1,9 @@
 """Symbolic values: what the symbolic interpreter keeps on its stack in place of Python objects.
 
-They correspond to the ``VariableTracker`` classes of ``torch/_dynamo/variables``.  `base.py` defines `Value` and its
+They correspond to the ``VariableTracker`` classes of ``torch/_dynamo/variables``.  `base` defines `Value` and its
 operations; each operation takes the interpreter, and its result is a value or a Python constant.  `builtin/` has
 constants, containers and iterators, `user/` the functions, classes and objects that programs define; this folder has
-tensors and context managers.  `builtin/` does not import `user/`: what it needs of rules and of `user/` it calls as
-methods of the interpreter or of the value (`interfaces.py`).
+`tensor` and `contexts` (context managers).  `classes` has facts about classes, and `describe` short texts of values.
+`builtin/` does not import `user/`: what it needs of rules and of `user/` it calls as methods of the interpreter or of
+the value (`interfaces`).
 """

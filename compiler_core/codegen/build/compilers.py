@@ -139,10 +139,7 @@ def library_content(source: str) -> bytes:
     content = disk_cache.read("cpp", key)
     if content is None:
         content = _build(source, tools, key)
-        try:
-            disk_cache.write("cpp", key, content)
-        except MissingTool as error:
-            disk_cache.report_problem(error)
+        _write_to_cache(key, content)
     return content
 
 
@@ -227,19 +224,24 @@ def _find_or_build(source: str, tools: Toolchain, key: str) -> ctypes.CDLL:
     if (library := disk_cache.find("cpp", key, _load_file)) is not None:
         return library
     content = _build(source, tools, key)
-    try:
-        disk_cache.write("cpp", key, content)
-    except MissingTool as error:
-        disk_cache.report_problem(error)
-    else:
-        if (library := disk_cache.find("cpp", key, _load_file)) is not None:
-            return library
+    if _write_to_cache(key, content) and (library := disk_cache.find("cpp", key, _load_file)) is not None:
+        return library
     try:
         return _load_copy(content)
     except OSError as error:
         fault = faults.fault_of_error(error)
         reason = f"{fault.what}; {fault.remedy}" if fault else str(error)
         raise BuildError(f"the C++ compiler {tools.path} made a library that cannot be loaded: {reason}") from None
+
+
+def _write_to_cache(key: str, content: bytes) -> bool:
+    """Writes a library to the cache; reports the problem and returns False if that is impossible."""
+    try:
+        disk_cache.write("cpp", key, content)
+    except MissingTool as error:
+        disk_cache.report_problem(error)
+        return False
+    return True
 
 
 def build_uncached(source: str) -> ctypes.CDLL:

@@ -1,7 +1,8 @@
 """Sources: where a value comes from, as a path from the frame: a local or global name, then attributes and items.
 
 A source has four members: `text` (for readers), `fetch` (its value in a frame), `load` (emits bytecode that pushes the
-value) and `manager` (its node in the C++ guard tree).  The names are those of ``torch/_dynamo/source.py``.
+value, by the interface in `emitter`) and `manager` (its node in the C++ guard tree).  The kinds are in `variables`,
+`attributes`, `items` and `tensors`, and derive from `base`.  The names are those of ``torch/_dynamo/source.py``.
 """
 
 from __future__ import annotations

@@ -22,11 +22,11 @@ from compiler_core.errors import set_error_location
 from compiler_core.loops import ir
 from compiler_core.loops.lower import (  # noqa: F401  (they fill the table of rules)
     arithmetic,
+    concatenation,
     creation,
     dropout,
     indexing,
     logical,
-    parts,
     pointwise,
     pooling,
     reductions,

@@ -1,1 +1,6 @@
-"""Access to PyTorch while it compiles: its internals by version, its loggers, its printed texts, Dynamo's steps."""
+"""Access to PyTorch while it compiles.
+
+`torch_internals` has what depends on its version.  `trace_file` writes its structured trace, `torch_logs` collects the
+messages of its loggers, `deferred_text` postpones the printing of its texts, and `dynamo_steps` records the steps of
+its symbolic interpreter.
+"""

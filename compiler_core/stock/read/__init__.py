@@ -3,7 +3,8 @@
 ``trace_event``    one event of PyTorch's structured trace
 ``graph_text``     a printed FX graph: nodes, edges and the user's lines
 ``guard_tree``     Dynamo's printed guard tree
-``messages``       graph breaks and reasons for recompiles
+``messages``       graph breaks
+``recompile_reasons``  reasons for recompiles
 ``output_code``    Inductor's generated Python file: kernels, launches and memory plan
 ``origins``        finds the nodes of one graph that a node of a later graph came from
 ``bytecode_listing``  the source lines of a bytecode listing

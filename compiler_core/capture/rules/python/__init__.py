@@ -1,5 +1,6 @@
 """Rules for Python's builtins, operators and standard library, a file for each topic.
 
-`operators.py` and `container_operators.py` have the operators; `builtins.py`, `iteration.py` and `text.py` builtins;
-the others have one module of the standard library each, or a part of one.
+`operators` and `container_operators` have the operators, and `type_errors` their TypeErrors; `builtins`, `iteration`
+and `text` have builtins, and `object_methods` the methods of `object`; `itertools`, `copying`, `getters` (the module
+`operator`), `cached` (``lru_cache``) and `library` have parts of the standard library.
 """

@@ -1,5 +1,6 @@
 """Rules for functions of PyTorch and NumPy.
 
-`functions.py` decides which functions become nodes of the graph, and `arguments.py` converts their arguments; the other
-files have the rules for functions that do not become nodes.
+`functions` decides which functions become nodes of the graph, and `arguments` converts their arguments; the other files
+have the rules for functions that do not become nodes: `queries` of PyTorch's state, `contexts` such as ``no_grad``,
+`modules` (methods of ``nn.Module``), `autograd_functions`, `scan` and `numpy`.
 """

@@ -1,5 +1,6 @@
-"""Values of Python's built-in types: constants, symbolic numbers, sequences, dicts, sets, deques, weak references,
-context variables, and what is compared by identity.
+"""Values of Python's built-in types.
 
-`containers.py` has what all containers share, `iterators.py` the iterators, and `keys.py` converts values to dict keys.
+`constant` has constants, `symbols` symbolic numbers, `sequences`, `mappings`, `sets` and `deques` the containers (with
+`containers` for what all share, `iterators`, and `keys` for conversion to dict keys), `weakrefs` and `context_vars`
+what their names say, `static` what is compared by identity, and `methods` bound methods.
 """

@@ -1,6 +1,7 @@
-"""Values of functions, classes and objects that programs define: functions, generators,
-instances, exceptions, nn.Modules.
+"""Values of functions, classes and objects that programs define.
 
-`descriptors.py` implements attribute lookup on classes; `object_attributes.py` implements Python's
-attribute protocol for instances, and `objects.py` their special methods.
+`functions` (with `function_attributes` and `cells`), `generators`, `exceptions`, `enums`, `namespaces`, `objects`
+(their special methods), `object_attributes` (Python's attribute protocol; `descriptors` and `super` are parts of it)
+and `subclasses` of containers.  Modules: `modules` (``nn.Module``), `module_calls` (hooks and ``forward``) and
+`module_containers`.
 """

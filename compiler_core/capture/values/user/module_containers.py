@@ -32,7 +32,16 @@ def _is_defined_by_torch(cls: type, name: str) -> bool:
     return getattr(getattr(cls, name, None), "__module__", "").startswith("torch.nn.modules.container")
 
 
-class ModuleDictValue(ModuleValue):
+class _ContainerValue(ModuleValue):
+    """A module that contains others."""
+
+    def length(self, tx: Interpreter) -> int:
+        if _is_defined_by_torch(self.cls, "__len__"):
+            return self.table(tx, "_modules").length(tx)
+        return super().length(tx)
+
+
+class ModuleDictValue(_ContainerValue):
     """An nn.ModuleDict."""
 
     def iterate(self, tx: Interpreter) -> Value:
@@ -41,18 +50,13 @@ class ModuleDictValue(ModuleValue):
             return self.table(tx, "_modules").iterate(tx)
         return super().iterate(tx)
 
-    def length(self, tx: Interpreter) -> int:
-        if _is_defined_by_torch(self.cls, "__len__"):
-            return self.table(tx, "_modules").length(tx)
-        return super().length(tx)
-
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         if _is_defined_by_torch(self.cls, "__getitem__"):
             return self.table(tx, "_modules").get_item(tx, key)
         return super().get_item(tx, key)
 
 
-class ModuleListValue(ModuleValue):
+class ModuleListValue(_ContainerValue):
     """An nn.ModuleList or nn.Sequential."""
 
     def iterate(self, tx: Interpreter) -> Value:
@@ -65,11 +69,6 @@ class ModuleListValue(ModuleValue):
         if not hasattr(self.cls, "__contains__"):
             return any(tx.is_same_or_equal(module, item) for module in tx.list_of(self))
         return super().contains(tx, item)
-
-    def length(self, tx: Interpreter) -> int:
-        if _is_defined_by_torch(self.cls, "__len__"):
-            return self.table(tx, "_modules").length(tx)
-        return super().length(tx)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         if not _is_defined_by_torch(self.cls, "__getitem__"):

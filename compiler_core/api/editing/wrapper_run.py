@@ -1,4 +1,4 @@
-"""Runs two texts of one wrapper on the same inputs: ``python -m compiler_core.api.steer.wrapper_run FOLDER``.
+"""Runs two texts of one wrapper on the same inputs: ``python -m compiler_core.api.editing.wrapper_run FOLDER``.
 
 It runs in its own process, which a wrong wrapper may crash.  ``job.json`` in the folder has the texts of the wrappers
 and of the kernels that they launch.  What a wrapper allocates, and its inputs, lie between zones filled with a pattern
@@ -17,8 +17,8 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from compiler_core.api.accuracy import relative_error
+from compiler_core.api.editing.guarded_run import PATTERN, ZONE, median_seconds
 from compiler_core.api.replay import inductor_inputs
-from compiler_core.api.steer.guarded_run import PATTERN, ZONE, median_seconds
 from compiler_core.codegen.wrapper.example_inputs import random_tensor
 from compiler_core.codegen.wrapper.executable import NAMES, launchers
 

@@ -24,8 +24,8 @@ import torch
 
 from compiler_core.api import replay
 from compiler_core.api.accuracy import relative_error
+from compiler_core.api.editing import guarded_run
 from compiler_core.api.measure import preserved_state
-from compiler_core.api.steer import guarded_run
 from compiler_core.backends.code_edits import apply_edits, edited_loops, function_text
 from compiler_core.backends.printers import generate
 from compiler_core.codegen.build import compilers

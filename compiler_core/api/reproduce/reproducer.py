@@ -26,10 +26,10 @@ from torch.utils.benchmark import Timer
 
 from compiler_core.api.accuracy import relative_error
 from compiler_core.api.compile import compile as compile_
+from compiler_core.api.editing.graph_trial import graph_function
+from compiler_core.api.editing.kernel_trial import tolerance
 from compiler_core.api.recording import record
-from compiler_core.api.steer.break_reproducer import Engine, break_reproducer
-from compiler_core.api.steer.graph_trial import graph_function
-from compiler_core.api.steer.kernel_trial import tolerance
+from compiler_core.api.reproduce.break_reproducer import Engine, break_reproducer
 from compiler_core.codegen.wrapper.example_inputs import random_tensor
 from compiler_core.errors import UsageError
 from compiler_core.support.fx_graphs import graph_text

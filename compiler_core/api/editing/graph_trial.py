@@ -16,11 +16,11 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from compiler_core.api.accuracy import relative_error
+from compiler_core.api.editing import guarded_run
+from compiler_core.api.editing.graph_from_text import parse_function
+from compiler_core.api.editing.kernel_trial import Trial, text_change, tolerance
 from compiler_core.api.measure import preserved_state
 from compiler_core.api.recording import record
-from compiler_core.api.steer import guarded_run
-from compiler_core.api.steer.graph_from_text import parse_function
-from compiler_core.api.steer.kernel_trial import Trial, text_change, tolerance
 from compiler_core.codegen.wrapper.example_inputs import random_tensor
 from compiler_core.errors import UsageError
 from compiler_core.records import Artifact

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 
 from compiler_core.api.compile import compile as compile_
-from compiler_core.api.steer.python_text import HELPERS, PythonText
+from compiler_core.api.reproduce.python_text import HELPERS, PythonText
 from compiler_core.errors import FullGraphError, UsageError
 from compiler_core.support.generated_code import keep_source
 

@@ -16,11 +16,11 @@ import torch.fx as fx
 from compiler_core.api import replay
 from compiler_core.api.compile import compile as compile_function
 from compiler_core.api.compiled_function import record_of, region_of
-from compiler_core.api.steer import stock_edits
-from compiler_core.api.steer.graph_from_text import graph_from_text, parse_function, printed
-from compiler_core.api.steer.graph_trial import try_graph
-from compiler_core.api.steer.kernel_trial import Trial, text_change, try_kernel, try_loops
-from compiler_core.api.steer.wrapper_trial import is_inductor, try_wrapper
+from compiler_core.api.editing import stock_edits
+from compiler_core.api.editing.graph_from_text import graph_from_text, parse_function, printed
+from compiler_core.api.editing.graph_trial import try_graph
+from compiler_core.api.editing.kernel_trial import Trial, text_change, try_kernel, try_loops
+from compiler_core.api.editing.wrapper_trial import is_inductor, try_wrapper
 from compiler_core.backends.code_edits import function_text, without_edits
 from compiler_core.codegen.build import compilers
 from compiler_core.config import CodeEdit, GraphPass, Options, PassPoint

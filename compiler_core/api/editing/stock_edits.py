@@ -16,7 +16,7 @@ from unittest import mock
 
 import torch.fx as fx
 
-from compiler_core.api.steer.graph_from_text import graph_from_text
+from compiler_core.api.editing.graph_from_text import graph_from_text
 from compiler_core.config import CodeEdit
 from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Kernel

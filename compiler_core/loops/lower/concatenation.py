@@ -1,4 +1,4 @@
-"""Lowering rules for tensors that consist of parts of others: each element is selected from the part it belongs to."""
+"""Lowering rules for concatenation, padding and writes to slices: each element is selected from one of the operands."""
 
 from __future__ import annotations
 

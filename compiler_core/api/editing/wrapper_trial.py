@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from compiler_core.api import replay
-from compiler_core.api.steer import wrapper_run
-from compiler_core.api.steer.kernel_trial import SECONDS, Trial, run_apart, text_change, tolerance
+from compiler_core.api.editing import wrapper_run
+from compiler_core.api.editing.kernel_trial import SECONDS, Trial, run_apart, text_change, tolerance
 from compiler_core.records import Artifact, Compile
 
 BUILD_SECONDS = 120

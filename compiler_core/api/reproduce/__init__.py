@@ -1,0 +1,6 @@
+"""Writes stand-alone files that show a fault of a compiler.
+
+reproducer         a graph with few nodes and small inputs
+break_reproducer   a graph break, with the user's functions
+python_text        functions, modules and values as Python text
+"""
