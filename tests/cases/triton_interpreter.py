@@ -1,4 +1,5 @@
-"""Completes Triton's interpreter: the functions of libdevice, and reductions and scans of whole blocks.
+"""Completes Triton's interpreter: the functions of libdevice, reductions and scans of whole blocks, and a check that
+kernels read and write only inside their arguments.
 
 Triton is interpreted if `TRITON_INTERPRET` is 1 when it is imported.
 """
@@ -19,6 +20,44 @@ def extend() -> None:
     _interpret_libdevice()
     ReduceOps.generic_reduce = _reduce
     ScanOps.generic_scan = _scan
+    _check_addresses()
+
+
+def _check_addresses() -> None:
+    """Has each load and store raise IndexError for an address outside the memory of the kernel's tensors.
+
+    The interpreter would read and write anywhere in the process.
+    """
+    from triton.runtime import interpreter
+
+    bounds: list[tuple[int, int]] = []
+    """The first address of each tensor's storage, and the one after its last, of the kernel that runs."""
+
+    def start(executor: Any, args: Any, kwargs: Any) -> Any:
+        converted = to_host(executor, args, kwargs)
+        storages = [a.untyped_storage() for a in (*converted[0], *converted[1].values()) if isinstance(a, torch.Tensor)]
+        bounds[:] = [(each.data_ptr(), each.data_ptr() + each.nbytes()) for each in storages]
+        return converted
+
+    def checked(access: Callable[..., Any], pointers: int, mask: int) -> Callable[..., Any]:
+        def call(builder: Any, *args: Any) -> Any:
+            width = args[pointers].get_element_ty().primitive_bitwidth // 8 or 1
+            used = args[pointers].data[args[mask].data.astype(bool)].astype(np.uint64)
+            inside = [(used >= first) & (used + np.uint64(width) <= end) for first, end in bounds]
+            if not np.logical_or.reduce(inside, initial=False, axis=0).all() if inside else used.size:
+                raise IndexError(f"{access.__name__} outside the memory of the kernel's tensors")
+            return access(builder, *args)
+
+        return call
+
+    to_host, builder = interpreter.GridExecutor._init_args_hst, interpreter.InterpreterBuilder
+    interpreter.GridExecutor._init_args_hst = start
+    for name, pointers, mask in (
+        ("create_masked_load", 0, 1),
+        ("create_masked_store", 0, 2),
+        ("create_atomic_rmw", 1, 3),
+    ):
+        setattr(builder, name, checked(getattr(builder, name), pointers, mask))
 
 
 def _interpret_libdevice() -> None:

@@ -46,6 +46,10 @@ def test_same_values_as_eager(name: str, verdicts: dict[str, str]) -> None:
     assert verdicts[name] == "ok"
 
 
+def test_an_access_outside_of_tensors_is_found(verdicts: dict[str, str]) -> None:
+    assert "outside the memory of the kernel's tensors" in verdicts["load_outside"]
+
+
 @pytest.mark.parametrize("name", sample(triton_cases.CASES, 6))
 def test_compiles_for_a_gpu_that_is_not_here(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
