@@ -522,3 +522,13 @@ def test_running_statistics_are_no_outputs_of_the_autograd_function() -> None:
     assert "_foreach_copy_" in forward
     assert re.search(r"return \((\w+),\)\n", forward), "the result alone"
     assert model[1].num_batches_tracked == 1
+
+
+def test_kernels_are_asked_which_dtypes_they_take() -> None:
+    """On GPUs, and in other versions of PyTorch, these are others."""
+    single, double = torch.ones(3), torch.ones(3, dtype=torch.float64)
+    assert decompositions._kernel_takes(torch.ops.aten.mse_loss.default, (single, double, 1))
+    assert not decompositions._kernel_takes(torch.ops.aten.huber_loss.default, (single.long(), double, 1, 1.0))
+    assert not decompositions._kernel_takes(
+        torch.ops.aten.huber_loss_backward.default, (single, single, double, 1, 1.0)
+    )

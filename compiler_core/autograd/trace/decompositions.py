@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch._decomp import get_decompositions
+from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.support.operator_facts import TYPED_AS_ARGUMENT, squeeze_reduced_dims
 
@@ -177,7 +178,7 @@ def _rule_of(op: torch._ops.OpOverload) -> Decomposition:
     return get_decompositions([op])[op]
 
 
-def loss_typed_as(index: int, rule: Decomposition) -> Decomposition:
+def loss_typed_as(index: int, op: torch._ops.OpOverload, rule: Decomposition) -> Decomposition:
     """Returns the decomposition `rule` of a loss or its gradient, computed in the dtype that the tensors are promoted
     to, with a result of the dtype of the `index`-th argument."""
 
@@ -185,11 +186,33 @@ def loss_typed_as(index: int, rule: Decomposition) -> Decomposition:
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         promoted = [t.dtype for t in tensors if t.dim()] or [t.dtype for t in tensors]
         wide, result = functools.reduce(torch.promote_types, promoted), args[index].dtype
-        if not _kernel_casts(wide, result):
+        if not _kernel_casts(wide, result) or not _kernel_takes(op, args):
             return NotImplemented
         return rule(*(a.to(wide) if isinstance(a, torch.Tensor) else a for a in args)).to(result)
 
     return loss
+
+
+def _kernel_takes(op: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
+    """Returns whether eager's kernel takes arguments of these dtypes.  If not, it is called and raises an error.
+
+    Which mixtures a kernel takes differs between devices and between versions of PyTorch.
+    """
+    if _same_dtype(*(a for a in args if isinstance(a, torch.Tensor))):
+        return True
+    small = [(a.dtype, min(a.dim(), 1), a.device.type) if isinstance(a, torch.Tensor) else a for a in args]
+    return _takes_small(op, *small)
+
+
+@functools.cache
+def _takes_small(op: torch._ops.OpOverload, *args: Any) -> bool:
+    """Calls `op` with tensors of one element, given as their dtypes, dimensions and devices."""
+    with _disable_current_modes(), torch.no_grad():
+        try:
+            op(*(torch.ones((1,) * a[1], dtype=a[0], device=a[2]) if isinstance(a, tuple) else a for a in args))
+        except RuntimeError:
+            return False
+    return True
 
 
 def smooth_l1_loss_backward(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
@@ -202,7 +225,7 @@ for _loss, _index in TYPED_AS_ARGUMENT.items():
     _rule: Decomposition = functools.partial(_pytorch_decomposition, _loss)
     if _loss is aten.smooth_l1_loss_backward.default:
         _rule = smooth_l1_loss_backward
-    register_decomposition(_loss)(loss_typed_as(_index, _rule))
+    register_decomposition(_loss)(loss_typed_as(_index, _loss, _rule))
 
 
 def _kernel_casts(dtype: torch.dtype, result: torch.dtype) -> bool:
