@@ -11,6 +11,7 @@ import torch
 import compiler_core
 from compiler_core.api.compile import compile as compile_
 from compiler_core.api.compile import record_of
+from compiler_core.api.editing import kernel_trial, wrapper_trial
 from compiler_core.api.editing.graph_from_text import graph_from_text, printed
 from compiler_core.api.editing.kernel_trial import Trial
 from compiler_core.backends.code_edits import apply_edits, function_text, without_edits
@@ -69,6 +70,21 @@ def test_an_edited_kernel_that_is_wrong_is_caught(record: Record, new: str, mess
     with pytest.raises(AssertionError, match=message):
         raise AssertionError(str(trial))
     assert STORE in trial.change
+
+
+@pytest.mark.parametrize(
+    ("id", "old", "new"),
+    [
+        ("0/0:forward_0", STORE, "volatile i32 forever = 1; while (forever) {} " + STORE),
+        ("0/0:forward.wrapper", "    forward_0(", "    while True: pass\n    forward_0("),
+    ],
+)
+def test_a_text_that_does_not_end_is_stopped(
+    record: Record, monkeypatch: pytest.MonkeyPatch, id: str, old: str, new: str
+) -> None:
+    monkeypatch.setattr(kernel_trial, "SECONDS", 1)
+    monkeypatch.setattr(wrapper_trial, "SECONDS", 1)
+    assert tried(record, old, new, id).fault == "it did not end within its time limit"
 
 
 @pytest.mark.parametrize(

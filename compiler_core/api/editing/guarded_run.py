@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import json
 import mmap
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -89,6 +90,7 @@ def main(folder: Path) -> None:
     on_cpu = job["language"] == "cpp"
     buffers: list[Any] = [HostBuffer(c) if on_cpu else DeviceBuffer(c, job["device"]) for c in contents]
     calls = [(_cpp_call if on_cpu else _triton_call)(job, folder, which, buffers) for which in (0, 1)]
+    signal.alarm(job["seconds"])  # ends the process, also inside a kernel
     for which, call in enumerate(calls):
         for buffer in buffers:
             buffer.fill()

@@ -37,7 +37,9 @@ from compiler_core.loops import ir
 from compiler_core.records import Compile, Kernel
 
 SECONDS = 30
-"""How long both kernels may run in all."""
+"""How long both kernels may run in all, from an alarm that the process sets after its imports."""
+START_SECONDS = 300
+"""How long the process may take to import and build what it needs."""
 MAX_BYTES = 1 << 31
 """The most bytes of all arguments together."""
 
@@ -135,7 +137,7 @@ def _try_sources(kernel: Kernel, source: str, edited: str, head: str, launched: 
     language: Any = kernel.language
     with tempfile.TemporaryDirectory() as name, preserved_state():
         folder = Path(name)
-        job: dict[str, Any] = {"language": language, "name": kernel.name, "returns": None}
+        job: dict[str, Any] = {"language": language, "name": kernel.name, "returns": None, "seconds": SECONDS}
         if kernel.language == "cpp":
             for which, text in enumerate((source, edited)):
                 library = compilers.library_content(launch.library_source(text))
@@ -314,7 +316,7 @@ def _mark(inside: torch.Tensor, tensor: torch.Tensor) -> None:
 def _run(language: str, folder: Path, trial: Trial, arguments: _Arguments) -> list[dict[str, Any]]:
     """Runs both kernels in a separate process, and returns what it printed."""
     command = ["-I", guarded_run.__file__] if language == "cpp" else ["-m", guarded_run.__name__]
-    lines = run_apart([*command, str(folder)], trial, SECONDS, "it accesses", silent="the original")
+    lines = run_apart([*command, str(folder)], trial, "it accesses", silent="the original")
     if len(lines) > 1 and not trial.fault:
         for number, overrun in enumerate(lines[1]["overruns"]):
             if overrun:
@@ -322,15 +324,12 @@ def _run(language: str, folder: Path, trial: Trial, arguments: _Arguments) -> li
     return lines
 
 
-def run_apart(
-    arguments: list[str], trial: Trial, seconds: float, accesses: str, silent: str = "it"
-) -> list[dict[str, Any]]:
+def run_apart(arguments: list[str], trial: Trial, accesses: str, silent: str = "it") -> list[dict[str, Any]]:
     """Runs Python in a separate process and returns the lines of JSON that it printed; notes how it failed in `trial`.
 
     Args:
         arguments: those of Python.
         trial: where the failure is noted.
-        seconds: the time limit.
         accesses: who accesses memory if it crashes.
         silent: what failed if nothing was printed.
     """
@@ -342,14 +341,16 @@ def run_apart(
     command = [sys.executable, *arguments]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=seconds, env=environment, stdin=subprocess.DEVNULL
+            command, capture_output=True, text=True, timeout=START_SECONDS, env=environment, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired:
-        trial.fault = f"it did not end within {seconds:g} s"
+        trial.fault = f"it did not end within {START_SECONDS} s"
         return []
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     which = "it" if lines else silent
-    if done.returncode < 0:
+    if done.returncode == -signal.SIGALRM:
+        trial.fault = "it did not end within its time limit"
+    elif done.returncode < 0:
         name = signal.Signals(-done.returncode).name
         trial.fault = f"{which} crashed ({name}): {accesses} memory far outside of its buffers"
     elif done.returncode:

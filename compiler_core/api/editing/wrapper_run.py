@@ -8,6 +8,7 @@ and of the kernels that they launch.  What a wrapper allocates, and its inputs, 
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -63,6 +64,7 @@ def main(folder: Path) -> None:
     """Runs the job in `folder`, and prints what was found."""
     job = json.loads((folder / "job.json").read_text())
     inputs = _loaded(job, 0, None)[1]
+    signal.alarm(job["seconds"])  # ends the process, also inside a kernel
     runs = []
     for which in (0, 1):
         memory = GuardedMemory()

@@ -48,11 +48,11 @@ def try_wrapper(compile_: Compile, wrapper: Artifact, original: str, text: str) 
         "kernels": replay.sources(compile_, direction) if ours else None,
         "function": f"run_{direction}" if ours else "call",
         "names": [each.strip() for each in returned[-1].split(",")] if returned else [],
+        "seconds": SECONDS if ours else SECONDS + BUILD_SECONDS,
     }
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "job.json").write_text(json.dumps(job))
-        command, seconds = ["-m", wrapper_run.__name__, folder], SECONDS if ours else SECONDS + BUILD_SECONDS
-        for line in run_apart(command, trial, seconds, "a kernel accesses"):
+        for line in run_apart(["-m", wrapper_run.__name__, folder], trial, "a kernel accesses"):
             _note(trial, line)
     return trial
 
