@@ -63,7 +63,7 @@ _EXPENSIVE = {
 
 
 WRITE_COST = 1 / 128
-"""The share of a value's bytes that writing it costs: small, but more than the share that a mean has of its input."""
+"""The cost of writing a value, as a share of its bytes: small, but more than a mean's share of its input."""
 
 
 class JointValues:

@@ -20,7 +20,7 @@ from compiler_core.api.editing.kernel_trial import SECONDS, Trial, run_apart, te
 from compiler_core.records import Artifact, Compile
 
 BUILD_SECONDS = 120
-"""How long Inductor's kernels may be built, besides."""
+"""Further seconds for building Inductor's kernels."""
 
 
 def is_inductor(text: str) -> bool:

@@ -37,7 +37,7 @@ from compiler_core.support.fx_graphs import graph_text
 Fails = Callable[[fx.GraphModule, Sequence[Any]], bool]
 Fault = Literal["failure", "slow", "crash", "break"]
 CALL_SECONDS = 1e-4
-"""What a call of a compiled graph may take besides: a graph without operations is not slow."""
+"""Seconds that a call of a compiled graph may take in addition: a graph without operations is not slow."""
 MAX_ELEMENTS = 64
 """Inputs of at most this many elements are written with their values, if the fault needs these."""
 

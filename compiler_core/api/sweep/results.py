@@ -29,7 +29,7 @@ class Thresholds:
     error_ratio: float = 10.0
     """The error beside float64 is this many times eager's."""
     error: float = 1e-4
-    """Errors below this are none."""
+    """Errors below this do not count."""
     peak_bytes: float = float("inf")
 
 

@@ -23,7 +23,7 @@ from compiler_core.errors import UsageError
 
 VERSION = 1
 _TOKEN = secrets.token_hex(4)
-"""Tells this process from an earlier one with the same number."""
+"""Distinguishes this process from an earlier one with the same id."""
 STALE_S = 30.0
 """Seconds after which a claim that was not renewed has lapsed."""
 RENEW_S = 5.0

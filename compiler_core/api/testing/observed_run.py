@@ -32,7 +32,7 @@ _NODE = re.compile(
 )
 """What an error says about an autograd node, what it saved and counts of writes; compiled functions have others."""
 _PER_ALLOCATION = "ComplexHalf support is experimental"
-"""A warning that PyTorch gives once, and while all are shown at each allocation: compiled code allocates less."""
+"""A warning that PyTorch gives once or, while all are shown, at each allocation: compiled code allocates less."""
 
 
 @dataclass

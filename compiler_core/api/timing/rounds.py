@@ -31,7 +31,7 @@ AGREEMENT = 0.7
 SIGNIFICANCE = 0.01
 """How probable such an agreement may be between forms that are equally fast (a sign test)."""
 MIN_DIFFERENCE = 0.02
-"""Differences below this share are called none: where code and data lie in memory makes as much."""
+"""Differences below this share count as none: the addresses of code and data alone cause as much."""
 
 Progress = Callable[[str, float], None]
 """Called with what is done, and the share of all rounds that is."""

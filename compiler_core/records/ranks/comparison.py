@@ -16,7 +16,7 @@ from compiler_core.records.timings.timings import plural, time_text
 SLOW = 1.5
 """A rank that compiles this many times as long as the median is slow."""
 SLOW_S = 1.0
-"""... if it is so many seconds longer."""
+"""... and takes at least this many seconds longer."""
 _MAX_TEXT, _BEFORE = 120, 30
 """Characters of a text that are shown, and how many of them are before the first difference."""
 _STRIDES = re.compile(r", stride=\([^)]*\)")

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 MAX_VARIATION = 3
-"""How many times the first decile the last one may be; beyond it, the times deserve a warning."""
+"""The greatest ratio of the last decile to the first without a warning."""
 MAX_LOAD = 1.2
 """From this load on, other programs take a share of the CPUs."""
 MIN_CHANGE = 0.005
-"""Changes of memory below this share of it are called none."""
+"""Changes of memory below this share of it count as none."""
 MIN_BYTES = 4096
-"""Less memory than this is not worth a word."""
+"""Less memory than this is not mentioned."""
 MANY_TIMES = 10
 """From this factor on, a change of memory is given as both amounts."""
 
@@ -42,7 +42,7 @@ class Timing:
     compiled_again: int = 0
     """How many compiles there were while it was timed; a call that always compiles is not a fair comparison."""
     pays_off: int | None = None
-    """After how many calls the time of compiling is saved; None if it never is, or nobody knows."""
+    """After how many calls the time of compiling is saved; None if never, or if it is not known."""
     problems: int | None = None
     """The number of costly and blocking problems in the record of its compiles; None if there is no record."""
 

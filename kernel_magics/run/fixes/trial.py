@@ -42,7 +42,7 @@ class Fix:
     disables: str = ""
     """The name of the function that is left to Python."""
     is_dynamic: bool = False
-    """Whether the change is an option of the magic, and none of the code."""
+    """Whether the change is an option of the magic, and not of the code."""
 
 
 class Fixes:
