@@ -68,7 +68,7 @@ def edited_loops(before: ir.Loops, text: str, dtypes: Mapping[str, torch.dtype])
     Raises:
         UsageError: the text breaks a rule of the loop IR, or has another name or other arguments than `before`.
     """
-    edited = ir.parse(text, ir.Known(dtypes, ir.symbols_of(before), before.scalars))
+    edited = ir.parse(text, ir.ParseContext(dtypes, ir.symbols_of(before), before.scalars))
     try:
         ir.check(edited)
     except CompilerBug as error:

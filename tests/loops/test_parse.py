@@ -46,7 +46,7 @@ def test_the_text_of_loops_is_read_back(dynamic: bool) -> None:
         dtypes = {name: buffer.dtype for name, buffer in program.buffers.items()}
         for loops in (step for step in program.steps if isinstance(step, ir.Loops)):
             seen.append(loops)
-            assert ir.parse(loops.text(), ir.Known(dtypes, ir.symbols_of(loops), loops.scalars)) == loops
+            assert ir.parse(loops.text(), ir.ParseContext(dtypes, ir.symbols_of(loops), loops.scalars)) == loops
     kinds = {type(statement) for loops in seen for statement in loops.body}
     assert kinds >= {ir.Load, ir.Index, ir.Position, ir.Compute, ir.Reduce, ir.Scan, ir.Store}
     assert any(loops.symbols for loops in seen) == dynamic

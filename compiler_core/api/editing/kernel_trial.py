@@ -111,7 +111,7 @@ def try_loops(compile_: Compile, kernel: Kernel, original: str, text: str) -> tu
     names = [*dict.fromkeys(re.findall(r" = load (\w+)\[", original)), *dict.fromkeys(_STORED.findall(original))]
     tensors = {name: each for name, each in zip(names, arguments, strict=False) if isinstance(each, torch.Tensor)}
     dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
-    before = ir.parse(original, ir.Known(dtypes, scalars=_scalars(original)))
+    before = ir.parse(original, ir.ParseContext(dtypes, scalars=_scalars(original)))
     edited = edited_loops(before, text, dtypes)
     buffers = {n: ir.Buffer(n, t.dtype, tuple(t.shape), t.stride(), t.device, "input") for n, t in tensors.items()}
     language: Any = kernel.language

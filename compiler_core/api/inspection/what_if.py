@@ -98,12 +98,12 @@ def fusion_rules(record: Record, split: Sequence[str], join: Sequence[tuple[str,
         graph, nodes = _kernel(record, name)
         if len(nodes) < 2:
             raise UsageError(f"{name} has one operation, so there is nothing to split")
-        rules.append(GraphPass(_Between(graph, nodes, nodes, "keep_apart"), "fusion", f"split_{name}"))
+        rules.append(GraphPass(_PairRule(graph, nodes, nodes, "keep_apart"), "fusion", f"split_{name}"))
     for first, second in join:
         (graph, one), (other_graph, other) = _kernel(record, first), _kernel(record, second)
         if graph != other_graph:
             raise UsageError(f"{first} and {second} are in different graphs")
-        rules.append(GraphPass(_Between(graph, one, other, "force_fuse"), "fusion", f"join_{first}_{second}"))
+        rules.append(GraphPass(_PairRule(graph, one, other, "force_fuse"), "fusion", f"join_{first}_{second}"))
     return tuple(rules)
 
 
@@ -114,7 +114,7 @@ def check_kernels(record: Record, names: Iterable[str]) -> None:
 
 
 @dataclass(frozen=True)
-class _Between:
+class _PairRule:
     """A rule of fusion: the decision on loop nests of which one has nodes of `one` and the other nodes of `other`."""
 
     graph: str

@@ -90,7 +90,7 @@ from compiler_core.loops.ir.address import Address, Range
 from compiler_core.loops.ir.check import check, check_devices
 from compiler_core.loops.ir.loops import Loops, has_contiguous_outer
 from compiler_core.loops.ir.ops import COMPARISONS, OPS, REDUCTIONS, SCANS, SHORT, Op
-from compiler_core.loops.ir.parse import Known, parse, symbols_of, with_origins
+from compiler_core.loops.ir.parse import ParseContext, parse, symbols_of, with_origins
 from compiler_core.loops.ir.program import (
     LANGUAGES,
     Buffer,
@@ -125,8 +125,8 @@ from compiler_core.loops.ir.sweeps import Sweep, sweeps
 
 __all__ = [
     "COMPARISONS", "LANGUAGES", "OPS", "REDUCTIONS", "SCANS", "SHORT", "Address", "Argument", "Buffer", "Call",
-    "Compute", "Index", "Known", "Language", "Languages", "Literal", "Load", "Loops", "Op", "Position", "Program",
-    "Range", "Reduce", "Result", "Scalar", "Scan", "Statement", "Step", "Store", "Sweep", "TensorView",
+    "Compute", "Index", "Language", "Languages", "Literal", "Load", "Loops", "Op", "ParseContext", "Position",
+    "Program", "Range", "Reduce", "Result", "Scalar", "Scan", "Statement", "Step", "Store", "Sweep", "TensorView",
     "ValueStatement", "addresses", "check", "check_devices", "dependencies", "draw_bernoulli", "eliminate_dead_code",
     "has_contiguous_outer", "map_addresses", "parse", "sweeps", "symbols_of", "with_origins",
 ]  # fmt: skip

@@ -40,7 +40,7 @@ _LITERALS: dict[str, Any] = {"True": True, "False": False, "inf": math.inf, "-in
 
 
 @dataclass
-class Known:
+class ParseContext:
     """What parsing needs to know besides the text of a loop nest.
 
     Args:
@@ -54,7 +54,7 @@ class Known:
     scalars: Collection[str] = ()
 
 
-def parse(text: str, known: Known) -> Loops:
+def parse(text: str, context: ParseContext) -> Loops:
     """Returns the loop nest that a text defines; its statements have no origin.
 
     Raises:
@@ -64,7 +64,7 @@ def parse(text: str, known: Known) -> Loops:
     heading = _HEADING.fullmatch(lines[0][1]) if lines else None
     if heading is None:
         raise UsageError("line 1: a loop nest begins with a line `name: for i0 < 32: over j0 < 128:`")
-    reader = _Reader(known)
+    reader = _Reader(context)
     with _at_line(lines[0][0]):
         outer, inner = reader.sizes("i", heading[2]), reader.sizes("j", heading[3])
     body = []
@@ -107,9 +107,9 @@ def _defined(statement: Statement) -> tuple[bool, str]:
 
 
 class _Reader:
-    def __init__(self, known: Known) -> None:
-        self._known = known
-        self._symbols: dict[str, Int] = dict(known.symbols)
+    def __init__(self, context: ParseContext) -> None:
+        self._context = context
+        self._symbols: dict[str, Int] = dict(context.symbols)
         self._indices: list[str] = []
         self._positions: set[str] = set()
         self._dtypes: dict[str, torch.dtype] = {}
@@ -156,7 +156,7 @@ class _Reader:
             return kind(name, dtype, reduced[1], self._argument(reduced[3], dtype))
         if called := re.fullmatch(r"(\w+)\((.*)\)", text):
             return Compute(name, dtype, called[1], self._arguments(called[1], dtype, called[2].split(", ")))
-        if text in self._known.scalars:
+        if text in self._context.scalars:
             return Scalar(name, Real(text), (), dtype)
         return Index(name, dtype, self._address(text))
 
@@ -191,9 +191,9 @@ class _Reader:
         return Range(self._address(match[1]), self._size(match[2]))
 
     def _buffer_dtype(self, name: str) -> torch.dtype:
-        if name not in self._known.dtypes:
-            raise UsageError(f"there is no buffer {name}; there are {', '.join(self._known.dtypes)}")
-        return self._known.dtypes[name]
+        if name not in self._context.dtypes:
+            raise UsageError(f"there is no buffer {name}; there are {', '.join(self._context.dtypes)}")
+        return self._context.dtypes[name]
 
     def _address(self, text: str) -> Address:
         return self._affine(self._expression(text))

@@ -45,7 +45,7 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _Replacement:
     """What a rule makes: new statements in place of those from `first` to `last`."""
 
     title: str
@@ -108,7 +108,7 @@ def _inner_blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
 # ---- rules -------------------------------------------------------------------------------------
 
 
-def _branch(place: _Place) -> _Made | None:
+def _branch(place: _Place) -> _Replacement | None:
     """``if c: y = a`` becomes ``y = torch.where(c, a, y)``."""
     match place.statement:
         case ast.If(test, [then], [] | [_] as otherwise) if (target := _assigned(then)) is not None:
@@ -132,7 +132,7 @@ def _assigned(statement: ast.stmt) -> tuple[str, ast.expr] | None:
     return None
 
 
-def _chosen_return(place: _Place) -> _Made | None:
+def _chosen_return(place: _Place) -> _Replacement | None:
     """``if c: return a`` and ``return b`` become ``return torch.where(c, a, b)``."""
     match place.statement, place.after:
         case ast.If(test, [ast.Return(ast.expr() as value)], []), [ast.Return(ast.expr() as other) as last, *_]:
@@ -149,7 +149,7 @@ def _where(
     other: ast.expr,
     make: Callable[[ast.expr], ast.stmt],
     last: ast.stmt,
-) -> _Made | None:
+) -> _Replacement | None:
     condition = as_condition(test, place.modules)
     if condition is None or not place.modules.torch:
         return None
@@ -159,7 +159,7 @@ def _where(
     assert isinstance(negated, ast.If)
     negated.test = ast.UnaryOp(ast.Not(), test)
     old = [negated] if last is place.statement else [negated, last]
-    return _Made("torch.where in place of the branch", place.statement, last, [make(where(value, other))],
+    return _Replacement("torch.where in place of the branch", place.statement, last, [make(where(value, other))],
                  (old, [make(where(other, value))]))  # fmt: skip
 
 
@@ -169,7 +169,7 @@ def _call_where(modules: Modules, condition: ast.expr, value: ast.expr, other: a
     )
 
 
-def _chosen_value(place: _Place) -> _Made | None:
+def _chosen_value(place: _Place) -> _Replacement | None:
     """``y = a if c else b`` becomes ``y = torch.where(c, a, b)``."""
     found = [node for node in ast.walk(place.statement) if isinstance(node, ast.IfExp)]
     if len(found) != 1 or not isinstance(place.statement, _SIMPLE) or not place.modules.torch:
@@ -180,12 +180,14 @@ def _chosen_value(place: _Place) -> _Made | None:
 
     body, orelse, statement = found[0].body, found[0].orelse, place.statement
     where = partial(_call_where, place.modules, condition)
-    flipped = _Replaced(found[0], ast.IfExp(found[0].test, orelse, body)).visit(statement)
-    new = [_Replaced(found[0], where(*values)).visit(statement) for values in ((body, orelse), (orelse, body))]
-    return _Made("torch.where in place of the branch", statement, statement, new[:1], ([flipped], new[1:]))
+    flipped = _ExpressionReplacer(found[0], ast.IfExp(found[0].test, orelse, body)).visit(statement)
+    new = [
+        _ExpressionReplacer(found[0], where(*values)).visit(statement) for values in ((body, orelse), (orelse, body))
+    ]
+    return _Replacement("torch.where in place of the branch", statement, statement, new[:1], ([flipped], new[1:]))
 
 
-class _Replaced(ast.NodeTransformer):
+class _ExpressionReplacer(ast.NodeTransformer):
     """Makes a copy of a tree with one expression replaced."""
 
     def __init__(self, node: ast.expr, by: ast.expr) -> None:
@@ -195,7 +197,7 @@ class _Replaced(ast.NodeTransformer):
         return self._by if node is self._node else super().generic_visit(copy.copy(node))
 
 
-def _kept_tensor(place: _Place) -> _Made | None:
+def _kept_tensor(place: _Place) -> _Replacement | None:
     """``s = x.sum().item()`` becomes ``s = x.sum()``; in the whole block, if NumPy computes in several statements."""
     made = {each: kept_tensors(each, place.modules) for each in place.block if isinstance(each, _SIMPLE)}
     # of a call whose result is not used, such as one that logs, only what it does is known to matter
@@ -206,7 +208,7 @@ def _kept_tensor(place: _Place) -> _Made | None:
     between = place.block[place.block.index(first) : place.block.index(last) + 1]
     new = [made[each][0] if each in changed else each for each in between]
     title = max((made[each][1] for each in changed), key=len)
-    return _Made(title, first, last, [each for each in new if isinstance(each, ast.stmt)])
+    return _Replacement(title, first, last, [each for each in new if isinstance(each, ast.stmt)])
 
 
 def _is_print(statement: ast.stmt) -> bool:
@@ -216,7 +218,7 @@ def _is_print(statement: ast.stmt) -> bool:
     return False
 
 
-def _moved_print(place: _Place) -> _Made | None:
+def _moved_print(place: _Place) -> _Replacement | None:
     """Moves a `print` from the middle of a function to its end."""
     after = place.after
     if not (after and place.in_function and _is_print(place.statement)) or _read(place.statement) & _stored(after):
@@ -236,7 +238,7 @@ def _moved_print(place: _Place) -> _Made | None:
             middle, end = after, [place.statement]
     if not middle and len(end) < 3:
         return None
-    return _Made("print at the end, after the graph", place.statement, last, [*middle, *end])
+    return _Replacement("print at the end, after the graph", place.statement, last, [*middle, *end])
 
 
 def _read(statement: ast.stmt) -> set[str]:
@@ -253,7 +255,7 @@ def _new_name(block: list[ast.stmt]) -> str:
     return next(name for name in ("result", "returned", "result_1", "result_2") if name not in taken)
 
 
-_RULES: tuple[Callable[[_Place], _Made | None], ...] = (
+_RULES: tuple[Callable[[_Place], _Replacement | None], ...] = (
     _branch,
     _chosen_return,
     _chosen_value,
@@ -265,7 +267,7 @@ _RULES: tuple[Callable[[_Place], _Made | None], ...] = (
 # ---- text --------------------------------------------------------------------------------------
 
 
-def _is_alone(made: _Made, block: list[ast.stmt], lines: list[str]) -> bool:
+def _is_alone(made: _Replacement, block: list[ast.stmt], lines: list[str]) -> bool:
     """Whether the replaced statements share their lines with no others."""
     replaced = block[block.index(made.first) : block.index(made.last) + 1]
     before = lines[made.first.lineno - 1].encode()[: made.first.col_offset]
@@ -274,7 +276,7 @@ def _is_alone(made: _Made, block: list[ast.stmt], lines: list[str]) -> bool:
     return apart and not before.strip() and not after.partition("#")[0].strip()
 
 
-def _rewrite(made: _Made, block: list[ast.stmt], filename: str, lines: list[str]) -> Rewrite:
+def _rewrite(made: _Replacement, block: list[ast.stmt], filename: str, lines: list[str]) -> Rewrite:
     first, last = made.first.lineno, made.last.end_lineno or 0
     removed = lines[first - 1 : last]
 
@@ -293,13 +295,13 @@ def _text(statement: ast.stmt, is_old: bool, lines: list[str], column: int) -> l
     """Returns the lines of a statement, with the comment at its end."""
     if is_old:
         return lines[statement.lineno - 1 : statement.end_lineno]
-    text = ast.unparse(ast.fix_missing_locations(_AsWritten(lines).visit(copy.deepcopy(statement))))
+    text = ast.unparse(ast.fix_missing_locations(_OriginalLiterals(lines).visit(copy.deepcopy(statement))))
     made = [" " * column + line for line in text.splitlines()]
     comment = _behind(statement, lines).strip() if hasattr(statement, "lineno") else ""
     return [*made[:-1], f"{made[-1]}  {comment}".rstrip()]
 
 
-class _AsWritten(ast.NodeTransformer):
+class _OriginalLiterals(ast.NodeTransformer):
     """Gives numbers and texts the form that they have in the code, such as 1e-9 and double quotes."""
 
     def __init__(self, lines: list[str]) -> None:
