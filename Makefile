@@ -19,7 +19,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
-.PHONY: help ready lab demo site pictures test smoke sweeps quick lint hooks fix wheel bench fuzz gpu cpython-tests operators cuda-sweep shapes interrupts kernel-interrupts soak fuzz-inputs versions compat clean
+.PHONY: help ready lab demo site pictures test smoke slow sweeps quick lint hooks fix wheel bench fuzz gpu cpython-tests operators cuda-sweep shapes interrupts kernel-interrupts soak fuzz-inputs versions compat clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ test: $(STAMPS)/test $(STAMPS)/chromium ## Run all tests
 
 smoke: $(STAMPS)/test ## Run the tests of tests/smoke.txt, which touch every stage, in half a minute
 	$(PY) -m pytest -q @tests/smoke.txt $(ARGS)
+
+slow: $(STAMPS)/test $(STAMPS)/chromium ## Run the browser tests as on a machine N times as slow (N=6 ONLY=--type=renderer)
+	$(PY) -m tests.slow --only='$(ONLY)' $(or $(N),6) $(PY) -m pytest tests/ui $(ARGS)
 
 sweeps: $(STAMPS)/test $(STAMPS)/chromium ## Run the tests that `make test` leaves out: more seeds, sizes and programs of what it tests
 	$(PYTEST) -m sweep --ignore tests/ui $(ARGS)

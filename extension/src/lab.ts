@@ -15,6 +15,7 @@ import { Links } from "./view/model/analysis/links";
 import { type Mark, marksOf } from "./view/model/analysis/marks";
 import type { Record as CutawayRecord } from "./view/model/record/record";
 import { unpackRecord } from "./view/model/record/unpack";
+import { takeOver, type WidgetModel } from "./view/model/widget_model";
 
 const RENDERER_RANK = -20;
 
@@ -47,15 +48,19 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
   private marks: SourceMarks[] = [];
   /** The id of the widget in the kernel that the output shows. */
   private widget = "";
+  /** The model of the explorer that is shown. */
+  private explored: WidgetModel | null = null;
 
   constructor() {
     super();
     this.layout = new PanelLayout();
     this.addClass("cutaway-output");
+    this.node.addEventListener("cutaway-shown", (event) => this.keepState((event as CustomEvent<WidgetModel>).detail));
   }
 
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
     this.model = model;
+    this.explored = null;
     this.marks = [];
     this.trackWidget();
     void this.findMarks(model);
@@ -165,6 +170,12 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
     (this.layout as PanelLayout).addWidget(host);
     this.removeExplorer = open(host.node, model.data[MIME]);
     this.shown = "record";
+  }
+
+  /** A live explorer shows what was opened and pinned in the one of the record, whose place it takes. */
+  private keepState(model: WidgetModel): void {
+    if (this.explored && this.explored !== model) takeOver(this.explored, model);
+    this.explored = model;
   }
 
   private empty(): void {

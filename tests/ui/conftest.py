@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.sampling import sample
-from tests.ui.drive import Server, jupyter, open_report
+from tests.ui.drive import WAIT_MS, Server, jupyter, open_report
 
 OUTPUT = Path(__file__).parent / "output"
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
@@ -21,7 +21,6 @@ FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
-ACTION_MS = 20_000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -82,7 +81,7 @@ FIRST_VISIT = """if (!sessionStorage.getItem("visited")) {
 def page(context: BrowserContext) -> Iterator[Page]:
     page = context.new_page()
     page.add_init_script(FIRST_VISIT)
-    page.set_default_timeout(ACTION_MS)
+    page.set_default_timeout(WAIT_MS)
     yield page
     page.close()
 
@@ -101,6 +100,7 @@ def screenshot() -> Callable[[Page, str], None]:
 
     def screenshot(page: Page, name: str) -> None:
         if "CI" not in os.environ:
+            page.wait_for_timeout(400)  # drawings move to where they show something
             page.screenshot(path=OUTPUT / f"{name}.png", animations="disabled")
 
     return screenshot

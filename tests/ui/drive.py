@@ -13,21 +13,26 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import nbformat
-from playwright.sync_api import Browser, Locator, Page, Position
+from playwright.sync_api import Browser, Locator, Page, Position, expect
 
 from tests import warm_python
 
 KERNEL = "warm"
 """The kernel of notebooks that are made for tests (`warm_python.kernel_spec`); that of the tour starts as any other."""
 START_S = 60
-ARRIVE_S = 10
 RUN_MS = 90_000
+WAIT_MS = 30_000
+"""How long a test waits for what it expects of the page: only a test that fails takes as long."""
+POLL_S = 0.05
+
+expect.set_options(timeout=WAIT_MS)
+
 
 # Position in a line of code at which it is clicked: near its start, since its middle may be scrolled out of view.
 INSIDE: Position = {"x": 12, "y": 6}
@@ -160,6 +165,17 @@ def _await_start(server: Server, process: subprocess.Popen[bytes], log: Path) ->
             return
 
 
+def expect_value(read: Callable[[], object], wanted: object) -> None:
+    """Waits until `read()`, which looks at the page or asks the kernel, is `wanted`.
+
+    For what `expect(...)` of Playwright cannot say.  An ``assert`` looks once, and the page may not be so far yet.
+    """
+    until = time.monotonic() + WAIT_MS / 1000
+    while (found := read()) != wanted:
+        assert time.monotonic() < until, f"it is {found!r}, not {wanted!r}"
+        time.sleep(POLL_S)
+
+
 class Notebook:
     """A notebook that is open in JupyterLab, or in Notebook 7 if `path` is ``notebooks``."""
 
@@ -171,9 +187,14 @@ class Notebook:
 
     def open(self) -> Notebook:
         """Opens the notebook and waits until its kernel is ready."""
+        self.visit()
+        return self.wait()
+
+    def visit(self) -> None:
+        """Opens the notebook, whose kernel may be busy."""
         reset = "reset&" if self.path == "lab/tree" else ""
         self.page.goto(f"{self.server.url}/{self.path}/{self.name}?{reset}token={self.server.token}")
-        return self.wait()
+        self.page.wait_for_selector(".jp-Notebook .jp-CodeCell")
 
     def wait(self) -> Notebook:
         """Waits until the notebook is open and its kernel ready."""
@@ -200,6 +221,20 @@ class Notebook:
             }"""
         )
 
+    def start(self, id_: str) -> None:
+        """Runs one cell without waiting; `ended` of the page says whether it has ended."""
+        self.page.evaluate(
+            """(id) => {
+                const { content } = window.jupyterapp.shell.currentWidget;
+                content.activeCellIndex = content.widgets.findIndex((cell) => cell.model.id === id);
+                content.deselectAll();
+                window.ended = false;
+                const end = () => { window.ended = true; };
+                window.jupyterapp.commands.execute("notebook:run-cell").then(end, end);
+            }""",
+            id_,
+        )
+
     def run(self, id_: str) -> None:
         """Runs one cell and waits."""
         self.page.evaluate(
@@ -218,12 +253,9 @@ class Notebook:
         assert not text.startswith("!"), text
         return ast.literal_eval(text)
 
-    def await_python(self, expression: str, value: object) -> None:
+    def expect_python(self, expression: str, value: object) -> None:
         """Waits until an expression has this value: a click reaches the kernel later than a request."""
-        until = time.monotonic() + ARRIVE_S
-        while (found := self.python(expression)) != value:
-            assert time.monotonic() < until, f"{expression} is {found!r}, not {value!r}"
-            self.page.wait_for_timeout(50)
+        expect_value(lambda: self.python(expression), value)
 
     def cell(self, id_: str) -> dict[str, Any]:
         """Returns the id, execution count and outputs of a cell."""
@@ -310,13 +342,24 @@ class Explorer:
         graph_input = f'.node-elements > [aria-label^="{name} "][aria-label*=", input"]'
         return self.pane(at).locator(f"{operation}, {graph_input}")
 
+    def expect_pinned(self, at: int, *lines: str) -> None:
+        """Waits until these are the lines of a pane that are pinned or linked to a pinned item."""
+        expect_value(lambda: self.pinned_lines(at), list(lines))
+
     def pinned_lines(self, at: int) -> list[str]:
-        """Returns the lines of a pane that are pinned or linked to a pinned item."""
         found: list[str] = self.pane(at).locator(".cm-line.pin-linked, .cm-line.pinned").evaluate_all(TEXTS)
         return [text.strip() for text in found]
 
-    def pinned_nodes(self, at: int) -> list[str]:
-        """Returns the nodes of a drawn graph that are pinned or linked to a pinned item."""
-        nodes = self.pane(at).locator(".node-elements > .pin-linked, .node-elements > .pinned").all()
-        labels = [node.get_attribute("aria-label") or "" for node in nodes]
-        return [found[1] if (found := re.search(r", (\w+) = ", label)) else label.split()[0] for label in labels]
+    def expect_pinned_nodes(self, at: int, *names: str) -> None:
+        """Waits until nodes of a drawn graph, these among them, are pinned or linked to a pinned item."""
+        expect_value(lambda: set(names) - self.pinned_nodes(at), set())
+
+    def pinned_nodes(self, at: int) -> set[str]:
+        nodes = self.pane(at).locator(".node-elements > .pin-linked, .node-elements > .pinned")
+        labels: list[str] = nodes.evaluate_all("(nodes) => nodes.map((node) => node.ariaLabel ?? '')")
+        return {found[1] if (found := re.search(r", (\w+) = ", label)) else label.split()[0] for label in labels}
+
+
+def line_of(mark: Locator) -> Locator:
+    """Returns the line of an editor in which a mark is."""
+    return mark.locator("xpath=ancestor::*[contains(@class, 'cm-line')]")

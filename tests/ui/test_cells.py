@@ -77,16 +77,13 @@ def test_kernels_are_joined_and_split_by_dragging(notebook: Notebook, screenshot
     row = pane.locator("tr", has=page.get_by_role("button", name="Choose forward_1"))
     pane.get_by_role("button", name="Choose forward_0").hover()
     mouse.down()
-    row.scroll_into_view_if_needed()
-    box = row.bounding_box()
-    assert box is not None
-    mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
+    row.hover()
     expect(row).to_have_class(re.compile("drop"))
     screenshot(page, "drag")
     mouse.up()
     runs = explorer.root.get_by_role("group", name="Runs")
     expect(runs).to_contain_text("forward_0 and forward_1 joined", timeout=RUN_MS)
-    notebook.await_python("[len(c.kernels) for c in kernel_magics.last().record.compiles]", [1])
+    notebook.expect_python("[len(c.kernels) for c in kernel_magics.last().record.compiles]", [1])
     two_runs = explorer.root.locator(".pane", has_text="kernel microseconds")
     expect(two_runs).to_be_visible()
     screenshot(page, "joined")
@@ -125,7 +122,7 @@ def test_run_all_stops_at_a_cell_that_raises(page: Page, server: Server, screens
     notebook.run_all()
     assert notebook.errors() == ["ValueError: on purpose"]
     output = notebook.output_text("raises")
-    assert output.count("Traceback") == 1
+    assert re.findall("Traceback", output) == ["Traceback"]
     assert "line 3" in output
     assert notebook.cell("after")["count"] is None
     assert notebook.python("torch.allclose(y, x.cos())"), "what ran before the error has its effect"
@@ -141,9 +138,9 @@ def test_run_all_stops_at_a_cell_that_raises(page: Page, server: Server, screens
 @pytest.mark.parametrize("way", ["stop", "cancel"])
 def test_a_long_compile_can_be_interrupted(notebook: Notebook, screenshot: Screenshot, way: str) -> None:
     notebook.page.evaluate("() => localStorage.removeItem('cutaway.shown')")  # tests before this one chose other panes
-    start(notebook, "long")
+    notebook.start("long")
     compiling = notebook.element("long").locator(".compiling")
-    expect(compiling).to_contain_text("✓capture", timeout=20_000)
+    expect(compiling).to_contain_text("✓capture")
     if way == "stop":
         live = notebook.explorer("long")  # the panes fill meanwhile
         expect(live.pane(0)).to_contain_text("long(weights)")
@@ -152,22 +149,8 @@ def test_a_long_compile_can_be_interrupted(notebook: Notebook, screenshot: Scree
         notebook.command("notebook:interrupt-kernel")
     else:
         compiling.get_by_role("button", name="Stop").click()
-    notebook.page.wait_for_function("() => !window.running", timeout=RUN_MS)
+    notebook.page.wait_for_function("() => window.ended", timeout=RUN_MS)
     assert "KeyboardInterrupt" in notebook.output_text("long")
     notebook.run("usable")
     assert notebook.python("torch.allclose(usable, x.sin())")
     expect(notebook.explorer("usable").tree).to_contain_text("one graph, no break")
-
-
-def start(notebook: Notebook, id_: str) -> None:
-    """Runs one cell without waiting."""
-    notebook.page.evaluate(
-        """(id) => {
-            const { content } = window.jupyterapp.shell.currentWidget;
-            content.activeCellIndex = content.widgets.findIndex((cell) => cell.model.id === id);
-            window.running = true;
-            const end = () => { window.running = false; };
-            window.jupyterapp.commands.execute("notebook:run-cell").then(end, end);
-        }""",
-        id_,
-    )

@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from compiler_core.api import compile as api
 from kernel_magics.display.report import write_report
-from tests.ui.drive import INSIDE, Explorer
+from tests.ui.drive import INSIDE, Explorer, expect_value
 
 Screenshot = Callable[[Page, str], None]
 
@@ -52,6 +52,11 @@ def line(pane: Locator, at: int, text: str) -> Locator:
     return half(pane, at).locator(".cm-line").filter(has_text=text).first
 
 
+def expect_beside(left: Locator, right: Locator) -> None:
+    top = "(line) => line.getBoundingClientRect().top"
+    expect_value(lambda: abs(left.evaluate(top) - right.evaluate(top)) < 1.5, True)
+
+
 def test_texts_are_aligned(pane: Locator, themed_page: Page, screenshot: Screenshot) -> None:
     pane.get_by_role("button", name="Text").click()
     expect(half(pane, 0).get_by_role("heading")).to_have_text("0/0")
@@ -62,10 +67,7 @@ def test_texts_are_aligned(pane: Locator, themed_page: Page, screenshot: Screens
     expect(line(pane, 0, "def captured")).not_to_have_class(re.compile("differs"))
     expect(half(pane, 1).locator(".gap-beside")).to_have_count(1)
     for text in (" cos:", " sin:", " sin_3:"):
-        left, right = (line(pane, at, text).bounding_box() for at in (0, 1))
-        assert left
-        assert right
-        assert left["y"] == pytest.approx(right["y"], abs=1.5)
+        expect_beside(line(pane, 0, text), line(pane, 1, text))
     screenshot(themed_page, "compare_text")
 
 
@@ -75,7 +77,7 @@ def test_both_halves_scroll_and_hover_together(pane: Locator, themed_page: Page)
     left.hover()
     themed_page.mouse.wheel(0, 300)
     expect(right).not_to_have_js_property("scrollTop", 0)
-    assert left.evaluate("e => e.scrollTop") == right.evaluate("e => e.scrollTop") > 0
+    expect_value(lambda: left.evaluate("e => e.scrollTop") == right.evaluate("e => e.scrollTop"), True)
     right.hover()
     themed_page.mouse.wheel(0, -1000)
     expect(left).to_have_js_property("scrollTop", 0)

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from compiler_core.api import compile as api
 from compiler_core.pipeline.frame_watch import FrameWatch
 from kernel_magics.display.report import write_report
-from tests.ui.drive import Explorer, open_report
+from tests.ui.drive import Explorer, expect_value, open_report
 
 Screenshot = Callable[[Page, str], None]
 
@@ -47,19 +47,16 @@ def explorer(page: Page) -> Explorer:
     return Explorer(page.locator(".cutaway"))
 
 
-def pane(explorer: Explorer, title: str) -> str:
-    return explorer.root.locator(f'section.pane[aria-label^="{title}"]').inner_text()
-
-
 def test_each_click_on_a_count_goes_to_the_next_target(explorer: Explorer) -> None:
     count = explorer.root.locator(".count").filter(has_text="recompiles")
     count.click()
-    first = explorer.tree.locator("[aria-selected=true]").inner_text()
-    assert "recompiled" in first
-    assert "expected shape" in pane(explorer, "Overview")
+    selected = explorer.tree.locator("[aria-selected=true]")
+    expect(selected).to_contain_text("recompiled")
+    expect(explorer.root.get_by_label("Overview", exact=True)).to_contain_text("expected shape")
+    first = selected.inner_text()
     count.click()
-    expect(explorer.tree.locator("[aria-selected=true]")).not_to_have_text(first)
-    expect(explorer.tree.locator("[aria-selected=true]")).to_contain_text("recompiled")
+    expect(selected).not_to_have_text(first)
+    expect(selected).to_contain_text("recompiled")
 
 
 def test_kernels_open_at_the_first_kernel(browser: Browser, tmp_path: Path) -> None:
@@ -125,8 +122,8 @@ def test_stages_and_the_menu_open_panes(explorer: Explorer) -> None:
     expect(forward).to_have_attribute("aria-pressed", "true")
     expect(explorer.pane(2)).to_have_attribute("aria-label", re.compile("^Forward"))
     menu = explorer.stages.get_by_label("More panes")
-    assert "Guards" in menu.locator("optgroup[label=Capture]").inner_text()
-    assert "Roofline" in menu.locator("optgroup").all_inner_texts()[0]
+    expect(menu.locator("optgroup[label=Capture]")).to_contain_text("Guards")
+    expect(menu.locator("optgroup").first).to_contain_text("Roofline")
     menu.select_option("guards")
     expect(explorer.root.locator('section.pane[aria-label^="Guards"]')).to_be_visible()
     menu.select_option("frames")
@@ -136,24 +133,23 @@ def test_stages_and_the_menu_open_panes(explorer: Explorer) -> None:
     expect(explorer.tree.locator("[aria-selected=true]")).to_contain_text("0/1")
 
 
+CUT = """(root) => [...root.querySelectorAll(".bar, .steps, .pane > header, table")]
+    .filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.outerHTML.slice(0, 200))"""
+"""What is wider than its place."""
+SMALL = """(root) => [...root.querySelectorAll("section.pane")].map((pane) => pane.getBoundingClientRect())
+    .filter(({ width, height, bottom }) =>
+        width <= 250 || height <= 120 || bottom > root.getBoundingClientRect().bottom)"""
+"""The panes that are small, or reach out of the explorer."""
+
+
 @pytest.mark.parametrize("size", [(960, 540), (1000, 700), (2560, 1440)])
 def test_it_fits_the_window(explorer: Explorer, page: Page, screenshot: Screenshot, size: tuple[int, int]) -> None:
     page.set_viewport_size({"width": size[0], "height": size[1]})
     explorer.stages.get_by_label("More panes").select_option("partition")
     explorer.click_line(0, "x.cos() + 1")
     screenshot(page, f"window_{size[0]}")
-    cut = page.evaluate(
-        """() => [...document.querySelectorAll(".bar, .steps, .pane > header, table")].filter((each) =>
-            each.scrollWidth > each.clientWidth + 1)
-            .map((each) => each.outerHTML.slice(0, 200))"""
-    )
-    assert cut == []
-    root = explorer.root.bounding_box()
-    assert root
-    for box in filter(None, (pane.bounding_box() for pane in explorer.root.locator("section.pane").all())):
-        assert box["width"] > 250
-        assert box["height"] > 120
-        assert box["y"] + box["height"] <= root["y"] + root["height"]
+    expect_value(lambda: explorer.root.evaluate(CUT), [])
+    expect_value(lambda: explorer.root.evaluate(SMALL), [])
 
 
 def test_full_screen(explorer: Explorer, page: Page) -> None:
@@ -180,7 +176,7 @@ def test_a_narrow_page_is_readable(browser: Browser, report: Path, screenshot: S
     explorer.root.get_by_role("button", name="Frames").click()
     explorer.click_line(0, "x.cos()")
     screenshot(page, "narrow")
-    width = page.evaluate("() => document.documentElement.scrollWidth")
-    assert width <= 620
-    assert all(each.bounding_box()["width"] > 250 for each in explorer.root.locator("section.pane").all())  # type: ignore[index]
+    expect_value(lambda: page.evaluate("() => document.documentElement.scrollWidth <= 620"), True)
+    widths = "(panes) => panes.map((pane) => pane.getBoundingClientRect().width).filter((width) => width <= 250)"
+    expect_value(lambda: explorer.root.locator("section.pane").evaluate_all(widths), [])
     page.close()

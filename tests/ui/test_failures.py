@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.ui.drive import Notebook, Server
+from tests.ui.drive import Notebook, Server, expect_value, line_of
 
 Screenshot = Callable[[Page, str], None]
 
@@ -53,8 +53,7 @@ def test_a_failure_comes_first(notebook: Notebook, screenshot: Screenshot) -> No
     cell.scroll_into_view_if_needed()
     mark = cell.locator(".jp-Cell-inputArea .cutaway-mark").filter(has_text="failed in lower")
     expect(mark).to_have_class(re.compile("failure"))
-    line = mark.evaluate("(mark) => mark.closest('.cm-line').innerText").strip()
-    assert line.startswith("y = y.sin() + 1")
+    expect(line_of(mark)).to_have_text(re.compile(r"^\s*y = y\.sin\(\) \+ 1"))
     mark.hover()
     expect(notebook.page.locator(".cutaway-tip")).to_contain_text("--save record.json")
     screenshot(notebook.page, "failure")
@@ -74,7 +73,5 @@ def test_a_graph_break_that_is_refused_is_explained_above_its_traceback(
     overview = explorer.get_by_label("Overview", exact=True)
     expect(overview).to_contain_text("Graph break: data-dependent branch")
     expect(overview).to_contain_text("ended with an exception, which the call raised. fullgraph=True, but the graph")
-    box = explorer.bounding_box()
-    assert box is not None
-    assert box["height"] <= 300
+    expect_value(lambda: explorer.evaluate("(root) => root.getBoundingClientRect().height <= 300"), True)
     screenshot(notebook.page, "fullgraph")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from playwright.sync_api import Browser, FloatRect, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from compiler_core.api import compile as api
 from kernel_magics.display.report import write_report
 from tests.sampling import sample
-from tests.ui.drive import Explorer
+from tests.ui.drive import Explorer, expect_value
 
 Screenshot = Callable[[Page, str], None]
 WIDTH = 16
@@ -108,6 +108,18 @@ def pixels(drawing: Locator) -> str:
     return picture
 
 
+def still(drawing: Locator) -> str:
+    """The pixels, once they have stopped changing."""
+    last: list[str] = []
+
+    def is_still() -> bool:
+        last.append(pixels(drawing))
+        return last[-3:] == 3 * last[-1:]
+
+    expect_value(is_still, True)
+    return last[-1]
+
+
 def test_a_large_graph_starts_with_collapsed_modules(
     open_explorer: Callable[..., Explorer], large: Path, screenshot: Screenshot, theme: str
 ) -> None:
@@ -123,7 +135,6 @@ def test_a_large_graph_starts_with_collapsed_modules(
     drawing.get_by_label("Collapse by").select_option("No groups")
     expect(group(drawing, "layers.0")).to_have_count(0)
     drawing.get_by_role("button", name="Show the whole graph").click()
-    explorer.root.page.wait_for_timeout(400)
     screenshot(explorer.root.page, f"graph_whole_{theme}")
     drawing.get_by_label("Collapse by").select_option("Repeated blocks")
     expect(group(drawing, "block 1")).to_have_count(1)
@@ -139,17 +150,16 @@ def test_a_drawing_opens_at_a_readable_scale(open_explorer: Callable[..., Explor
         explorer.pane(1).get_by_role("button", name="Side by side").click()
         drawing = explorer.pane(1).locator(".graph")
         expect(boxes(drawing)).not_to_have_count(0)
-    page.wait_for_timeout(500)
-    window = drawing.locator(".window").bounding_box()
-    assert window
-    seen = [box for each in boxes(drawing).all() if (box := each.bounding_box()) and inside(box, window)]
-    assert len(seen) >= 2
-    assert min(box["height"] for box in seen) > 22
+    expect_value(lambda: drawing.locator(".window").evaluate(READABLE), True)
 
 
-def inside(box: FloatRect, window: FloatRect) -> bool:
-    across = window["x"] <= box["x"] and box["x"] + box["width"] <= window["x"] + window["width"]
-    return across and window["y"] <= box["y"] and box["y"] + box["height"] <= window["y"] + window["height"]
+READABLE = """(window) => {
+    const { left, right, top, bottom } = window.getBoundingClientRect();
+    const seen = [...window.querySelectorAll(".node-elements > .node")].map((node) => node.getBoundingClientRect())
+        .filter((box) => left <= box.left && box.right <= right && top <= box.top && box.bottom <= bottom);
+    return seen.length >= 2 && seen.every(({ height }) => height > 22);
+}"""
+"""Whether several boxes are in view, and all of them large enough for their texts."""
 
 
 def test_search_expands_groups_and_shows_only_matches(
@@ -187,8 +197,7 @@ def test_keys_move_pin_and_show_subsets(open_explorer: Callable[..., Explorer], 
     expect(explorer.line(0, "self.linear(self.norm(x))")).to_have_class(re.compile("pin-linked"))
     window.press("ArrowDown")
     expect(explorer.node(1, "linear")).to_have_class(re.compile("current"))
-    active = window.get_attribute("aria-activedescendant")
-    assert active == explorer.node(1, "linear").get_attribute("id")
+    expect(window).to_have_attribute("aria-activedescendant", explorer.node(1, "linear").get_attribute("id") or "")
     window.press("ArrowDown")
     expect(explorer.node(1, "gelu")).to_have_class(re.compile("current"))
     window.press("w")
@@ -212,15 +221,14 @@ def test_overlays_show_bytes_decisions_and_kernels(
 ) -> None:
     explorer = open_explorer(small)
     drawing = graph(explorer, 1, "forward")
-    seen = {pixels(drawing)}
+    seen = {still(drawing)}
     for overlay in ("Bytes", "Kernel traffic", "Saved or recomputed", "Kernels"):
         drawing.get_by_label("Colour by").select_option(overlay)
-        explorer.root.page.wait_for_timeout(100)
-        seen.add(pixels(drawing))
+        expect_value(lambda: pixels(drawing) in seen, False)
+        seen.add(still(drawing))
         if overlay == "Bytes":
             expect(drawing.locator(".legend")).to_contain_text("B")
             screenshot(explorer.root.page, "graph_bytes")
-    assert len(seen) == 5
 
 
 def test_side_by_side_the_cut_and_other_budgets(
@@ -236,21 +244,18 @@ def test_side_by_side_the_cut_and_other_budgets(
     # a saved value appears in both graphs; in the forward with its target
     expect(drawing.locator('.node-elements > [aria-label*="addmm = "]')).to_have_count(1)
     drawing.get_by_role("button", name="Show the whole graph").click()
-    page.wait_for_timeout(400)
     screenshot(page, f"graph_facing_{theme}")
     explorer.show(0, "partition")
     slider = explorer.pane(0).get_by_label("Memory budget", exact=True)
     drawing = graph(explorer, 1, "joint")
-    page.wait_for_timeout(300)
-    before = pixels(drawing)
+    before = still(drawing)
     description = explorer.pane(0).locator(".budget [role=status]").inner_text()
     slider.focus()
     for _ in range(3):
         page.keyboard.press("ArrowLeft")
     expect(explorer.pane(0).locator(".budget [role=status]")).not_to_have_text(description)
     expect(explorer.pane(0).locator(".budget .changes")).to_contain_text("no longer saved")
-    page.wait_for_timeout(300)
-    assert pixels(drawing) != before
+    expect_value(lambda: pixels(drawing) == before, False)
     screenshot(page, f"graph_cut_{theme}")
     explorer.pane(0).get_by_role("button", name="Plans").click()
     figures = explorer.pane(0).locator(".plans figure")

@@ -13,7 +13,7 @@ from compiler_core.records import Record
 from kernel_magics.display import static_html
 from kernel_magics.display.messages import PANES
 from kernel_magics.display.report import write_report
-from tests.ui.drive import Explorer
+from tests.ui.drive import Explorer, expect_value
 from tests.ui.hostile import MEGABYTE, STRINGS, hostile_record
 
 # CodeMirror adds images without a source next to its widgets.
@@ -48,7 +48,7 @@ def page(browser: Browser) -> Iterator[Page]:
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     yield page
     assert errors == []
-    assert page.evaluate("window.evil") is None
+    expect_value(lambda: page.evaluate("window.evil"), None)
     context.close()
 
 
@@ -61,11 +61,11 @@ def test_the_explorer_shows_them_as_text(page: Page, record: Record, tmp_path: P
     page.goto(write_report(record, tmp_path / "report.html").as_uri(), wait_until="commit")
     explorer = Explorer(page.locator(".cutaway"))
     rows = explorer.tree.locator(".row")
-    expect(rows).to_have_count(len(STRINGS), timeout=60_000)
+    expect(rows).to_have_count(len(STRINGS))
     expect(explorer.root.locator(".bar b")).to_have_text(STRINGS[0])
     for kind in PANES:
         explorer.show(1, kind)
-        assert page.locator(".cutaway").locator(FOREIGN).count() == 0
+        expect(page.locator(".cutaway").locator(FOREIGN)).to_have_count(0)
     explorer.show(0, "source")
     explorer.add_pane()
     for kinds in (("overview", "captured", "guards"), ("kernel", "sizes", "costs")):
@@ -75,7 +75,7 @@ def test_the_explorer_shows_them_as_text(page: Page, record: Record, tmp_path: P
         for _ in STRINGS[1:]:
             page.keyboard.press("ArrowDown")
         expect(rows.last).to_have_attribute("aria-selected", "true")
-        assert page.locator(".cutaway").locator(FOREIGN).count() == 0
+        expect(page.locator(".cutaway").locator(FOREIGN)).to_have_count(0)
 
 
 def test_a_pinned_item_and_its_links(page: Page, record: Record, tmp_path: Path) -> None:
@@ -89,13 +89,13 @@ def test_a_pinned_item_and_its_links(page: Page, record: Record, tmp_path: Path)
     expect(explorer.stages.locator(".step")).not_to_have_count(0)
     for step in explorer.stages.locator(".step").all():
         step.click()
-    assert page.locator(".cutaway").locator(FOREIGN).count() == 0
+    expect(page.locator(".cutaway").locator(FOREIGN)).to_have_count(0)
 
 
 def test_the_html_summary_is_escaped(page: Page, record: Record) -> None:
     page.set_content(static_html.html(record))
-    assert page.locator(FOREIGN).count() == 0
-    assert STRINGS[0] in page.locator("body").inner_text()
+    expect(page.locator(FOREIGN)).to_have_count(0)
+    expect(page.locator("body")).to_contain_text(STRINGS[0])
 
 
 def test_the_record_is_saved_and_loaded(record: Record) -> None:

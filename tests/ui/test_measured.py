@@ -18,7 +18,7 @@ from compiler_core.api.measure import measure
 from compiler_core.records import Record, Tuning, TuningTrial
 from kernel_magics.display.report import write_report
 from tests.sampling import always
-from tests.ui.drive import Explorer, Notebook, Server, open_report
+from tests.ui.drive import Explorer, Notebook, Server, expect_value, line_of, open_report
 
 Screenshot = Callable[[Page, str], None]
 SOURCE = "def f(x, w):\n    small = x.sin()\n    large = (small @ w).softmax(-1)\n    return (large * large).sum()\n"
@@ -70,14 +70,12 @@ def test_costs_and_hot_lines_are_by_time(
         pane = show(page, "costs").pane(0)
         expect(pane.locator("th").first.locator("xpath=..")).to_have_text(re.compile("Kernel.*Share.*Time.*Traffic"))
         expect(pane.locator(".lead").first).to_contain_text(re.compile(r"in [\d.]+ (µs|ms)\."))
-        box, table = pane.bounding_box(), pane.locator("table").first.bounding_box()
-        assert box is not None
-        assert table is not None
-        assert table["x"] + table["width"] <= box["x"] + box["width"], "all columns are visible"
+        right = "(element) => element.getBoundingClientRect().right"  # all columns are visible
+        expect_value(lambda: pane.locator("table").first.evaluate(right) <= pane.evaluate(right), True)
         pane = show(page, "source").pane(0)
         hot = pane.locator(".cutaway-mark", has_text="of the time")
         expect(hot).to_have_count(1)
-        expect(hot.locator("xpath=ancestor::*[contains(@class, 'cm-line')]")).to_contain_text("large = (small @ w)")
+        expect(line_of(hot)).to_contain_text("large = (small @ w)")
         screenshot(page, f"measured_costs_{appearance[0]}_{appearance[1]}")
 
 
@@ -97,7 +95,7 @@ def test_a_run_beside_eager_pytorch_and_its_memory(
         for name in ("compiled", "forward", "backward"):
             expect(charts.first.get_by_role("button", name=re.compile(f"^{name}")).first).to_be_attached()
         charts.first.get_by_role("button", name=re.compile("^large = ")).first.press("Enter")
-        assert explorer.pinned_lines(1) == ["large = (small @ w).softmax(-1)"]
+        explorer.expect_pinned(1, "large = (small @ w).softmax(-1)")
         with page.expect_download() as download:
             pane.get_by_role("button", name="show all").click()
             pane.get_by_role("button", name="save as trace").click()

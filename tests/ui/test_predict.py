@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.ui.drive import Notebook, Server
+from tests.ui.drive import Notebook, Server, expect_value
 
 Screenshot = Callable[[Page, str], None]
 
@@ -92,11 +92,11 @@ def test_views_are_presented_in_large_type(notebook: Notebook, screenshot: Scree
     views = explorer.root.get_by_role("navigation", name="Views to present")
     views.get_by_title("Next view").click()
     expect(explorer.root.locator('section.pane[aria-label^="Decompiled"]')).to_be_visible()
-    assert explorer.pinned_lines(0) == ["if b.sum() < 0:"]
-    before = explorer.root.locator(".cm-content").first.evaluate("(e) => parseFloat(getComputedStyle(e).fontSize)")
+    explorer.expect_pinned(0, "if b.sum() < 0:")
+    text, size = explorer.root.locator(".cm-content").first, "(text) => parseFloat(getComputedStyle(text).fontSize)"
+    before = text.evaluate(size)
     explorer.root.get_by_role("button", name="A+").click()
-    after = explorer.root.locator(".cm-content").first.evaluate("(e) => parseFloat(getComputedStyle(e).fontSize)")
-    assert after > before * 1.2
+    expect_value(lambda: text.evaluate(size) > before * 1.2, True)
     notebook.page.set_viewport_size({"width": 1280, "height": 720})
     explorer.root.get_by_role("button", name="Full screen").click()
     explorer.root.press("PageDown")
@@ -110,7 +110,7 @@ def test_views_are_presented_in_large_type(notebook: Notebook, screenshot: Scree
     notebook.page.keyboard.press("PageUp")
     expect(views.get_by_role("combobox")).to_have_value("0")
     overflow = "(e) => e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight"
-    assert not explorer.root.evaluate(overflow)
+    expect_value(lambda: explorer.root.evaluate(overflow), False)
     notebook.page.evaluate("() => document.exitFullscreen()")
     notebook.page.set_viewport_size({"width": 1600, "height": 1000})
     explorer.root.get_by_role("button", name="A+").click()

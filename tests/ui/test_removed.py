@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -62,7 +64,34 @@ def expect_drawn(notebook: Notebook, id_: str) -> None:
 
 
 def await_open(notebook: Notebook, *names: str) -> None:
-    notebook.await_python("still_open()", list(names))
+    notebook.expect_python("still_open()", list(names))
+
+
+def open_while_the_kernel_is_busy(notebook: Notebook) -> None:
+    """Explorers are of the saved record until the kernel answers, and then live, with what was pinned before."""
+    page, go = notebook.page, notebook.server.root / "go"
+    page.evaluate(
+        """() => {
+            const { kernel } = window.jupyterapp.shell.currentWidget.sessionContext.session;
+            const code = "import os, time\\nwhile not os.path.exists('go'): time.sleep(0.05)";
+            void kernel.requestExecute({ code, store_history: false });
+            window.kernel = kernel;
+        }"""
+    )
+    page.wait_for_function("() => window.kernel.status === 'busy'")
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.close()")
+    notebook.visit()
+    explorer = notebook.explorer("last")
+    expect(explorer.root).to_contain_text("this page has no kernel")
+    explorer.click_line(0, "x.cos()")
+    explorer.expect_pinned(0, "x.cos() + 5")
+    explorer.show(1, "guards")
+    go.touch()
+    expect(explorer.root).not_to_contain_text("this page has no kernel")
+    explorer.expect_pinned(0, "x.cos() + 5")
+    expect(explorer.pane(1)).to_have_attribute("aria-label", re.compile("^Guards"))
+    notebook.wait()
+    notebook.expect_python("len(kernel_magics.last().selection)", 1)
 
 
 def test_cleared_outputs_and_deleted_cells_are_freed(notebook: Notebook) -> None:
@@ -72,8 +101,13 @@ def test_cleared_outputs_and_deleted_cells_are_freed(notebook: Notebook) -> None
     await_open(notebook, "a", "d", "e", "last")
     notebook.command("notebook:undo-cell-action")
     expect_drawn(notebook, "c")  # from the record in the notebook
-    do(notebook, "delete-cell", "d")
-    notebook.command("notebook:undo-cell-action")  # at once: nothing is reported
+    choose(notebook, "d")
+    notebook.page.evaluate(  # at once: nothing is reported
+        """() => {
+            void window.jupyterapp.commands.execute("notebook:delete-cell");
+            void window.jupyterapp.commands.execute("notebook:undo-cell-action");
+        }"""
+    )
     do(notebook, "delete-cell", "e")
     await_open(notebook, "a", "d", "last")
     expect_drawn(notebook, "d")
@@ -100,8 +134,7 @@ def test_what_stays_in_the_notebook_stays_open(notebook: Notebook) -> None:
     do(notebook, "clear-cell-output", "e")
     await_open(notebook, "b", "c", "d", "last")
     notebook.command("docmanager:save")
-    notebook.page.evaluate("() => window.jupyterapp.shell.currentWidget.close()")
-    notebook.open()
+    open_while_the_kernel_is_busy(notebook)
     for id_ in ("b", "d", "last"):
         expect_drawn(notebook, id_)
     do(notebook, "clear-cell-output", "d")

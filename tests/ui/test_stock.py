@@ -82,7 +82,7 @@ def test_a_line_of_a_kernel_is_linked_to_the_users_line(explorer: Explorer) -> N
     explorer.show(0, "source")
     explorer.show(1, "kernel")
     explorer.click_line(1, ".cos()")
-    assert explorer.pinned_lines(0) == ["y = x.cos() + 0"]
+    explorer.expect_pinned(0, "y = x.cos() + 0")
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_two_engines_side_by_side(two_runs: Path, browser: Browser) -> None:
     expect(pane.get_by_role("row", name="of these in capture")).to_be_visible()
     explorer.show(0, "source")
     pane.locator("tr.place").filter(has_text="y = x.cos() + 0").click()
-    assert explorer.pinned_lines(0) == ["y = x.cos() + 0"]
+    explorer.expect_pinned(0, "y = x.cos() + 0")
     page.close()
 
 
@@ -134,5 +134,5 @@ def test_two_ranks_side_by_side(tmp_path: Path, browser: Browser) -> None:
     expect(pane.locator("tr.added").filter(has_text="captured")).to_contain_text("sin float32[6, 16]")
     explorer.show(0, "source")
     pane.locator("tr.place").filter(has_text="x = x.sin()").click()
-    assert explorer.pinned_lines(0) == ["x = x.sin()"]
+    explorer.expect_pinned(0, "x = x.sin()")
     page.close()

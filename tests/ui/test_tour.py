@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from compiler_core.records import to_plain
 from kernel_magics.display.explorer import MIME
 from kernel_magics.display.packing import pack, unpack
-from tests.ui.drive import INSIDE, Explorer, Notebook, Server
+from tests.ui.drive import INSIDE, Explorer, Notebook, Server, expect_value
 
 TOUR = "cutaway-lessons/00_tour.ipynb"
 CHANGED = "cutaway-lessons/workshop/01_frames.ipynb"
@@ -80,18 +80,18 @@ def test_a_click_on_a_source_line_highlights_all_panes(
     explorer.show(2, "kernel")
     explorer.click_line(0, "x.cos().cos()")
     expect(explorer.line(2, "::cosf(v0)")).to_have_class(re.compile("pin-linked"))
-    assert explorer.pinned_lines(0) == ["x = x.cos().cos()"]
-    assert {"cos", "cos_1"} <= set(explorer.pinned_nodes(1))
-    assert not any("0.5f" in line for line in explorer.pinned_lines(2))
-    tour.await_python("[record.text(item).strip() for item in explorer.selection]", ["x = x.cos().cos()"])
+    explorer.expect_pinned(0, "x = x.cos().cos()")
+    explorer.expect_pinned_nodes(1, "cos", "cos_1")
+    expect(explorer.pane(2).locator(".cm-line.pin-linked").filter(has_text="0.5f")).to_have_count(0)
+    tour.expect_python("[record.text(item).strip() for item in explorer.selection]", ["x = x.cos().cos()"])
     screenshot(explorer.root.page, "tour_line_clicked_1600")
 
 
 def test_a_click_on_a_node_highlights_its_line(tour: Notebook, explorer: Explorer) -> None:
     explorer.node(1, "mean").click()
     expect(explorer.line(0, "x.mean()")).to_have_class(re.compile("pin-linked"))
-    assert explorer.pinned_lines(0) == ["if x.mean() > 0.5:"]
-    tour.await_python("[item.partition(':')[2] for item in explorer.selection]", ["captured#mean"])
+    explorer.expect_pinned(0, "if x.mean() > 0.5:")
+    tour.expect_python("[item.partition(':')[2] for item in explorer.selection]", ["captured#mean"])
 
 
 def test_hovering_highlights_until_the_pointer_leaves(explorer: Explorer) -> None:
@@ -104,7 +104,7 @@ def test_hovering_highlights_until_the_pointer_leaves(explorer: Explorer) -> Non
 def test_a_selection_set_in_python_is_shown(tour: Notebook, explorer: Explorer) -> None:
     tour.python("setattr(explorer, 'selection', [user_line])")
     expect(explorer.line(0, "x.cos().cos()")).to_have_class(re.compile("pinned"))
-    assert {"cos", "cos_1"} <= set(explorer.pinned_nodes(1))
+    explorer.expect_pinned_nodes(1, "cos", "cos_1")
 
 
 def test_the_chain_of_links_of_a_line(explorer: Explorer) -> None:
@@ -114,29 +114,29 @@ def test_the_chain_of_links_of_a_line(explorer: Explorer) -> None:
 
 
 def test_arrow_keys_move_in_the_tree_and_escape_unpins(tour: Notebook, explorer: Explorer) -> None:
-    rows = explorer.tree.get_by_role("treeitem")
+    expect(explorer.tree.get_by_role("treeitem").nth(5)).to_be_attached()
     selected = explorer.tree.locator("[aria-selected=true]")
     explorer.click_line(0, "x.cos().cos()")
     before = tour.python("explorer.compile")
     selected.focus()
     explorer.root.page.keyboard.press("ArrowDown")
     expect(selected).not_to_contain_text(before)
-    tour.await_python(f"explorer.compile != {before!r}", True)
+    tour.expect_python(f"explorer.compile != {before!r}", True)
     explorer.root.page.keyboard.press("ArrowUp")
     expect(selected).to_contain_text(before)
     explorer.root.page.keyboard.press("Escape")
     expect(explorer.root.locator(".pinned")).to_have_count(0)
-    tour.await_python("explorer.selection", [])
-    assert rows.count() >= 6
+    tour.expect_python("explorer.selection", [])
 
 
 def test_keys_in_the_explorer_are_no_jupyterlab_shortcuts(tour: Notebook, explorer: Explorer) -> None:
     """In the notebook, `d d` deletes a cell and `a` adds one."""
-    cells = tour.page.locator(".jp-Notebook .jp-Cell").count()
+    cells = tour.page.locator(".jp-Notebook .jp-Cell")
+    count = cells.count()
     explorer.tree.locator("[aria-selected=true]").focus()
     for key in "adds":
         tour.page.keyboard.press(key)
-    assert tour.page.locator(".jp-Notebook .jp-Cell").count() == cells
+    expect(cells).to_have_count(count)
 
 
 @pytest.mark.parametrize("kind", ["overview", "bytecode", "guards", "joint", "partition", "forward", "backward",
@@ -198,7 +198,7 @@ def test_an_untrusted_record_is_only_text(tour: Notebook, server: Server, screen
     nbformat.write(stranger, server.root / "stranger.ipynb")
     explorer = Notebook(tour.page, server, "stranger.ipynb").open().explorer("made")
     expect(explorer.root.locator(".bar b")).to_have_text(evil)
-    assert tour.page.evaluate("window.evil") is None
+    expect_value(lambda: tour.page.evaluate("window.evil"), None)
     output["data"][MIME] = to_plain(record) | {"schema_version": 99}
     nbformat.write(stranger, server.root / "stranger2.ipynb")
     other = Notebook(tour.page, server, "stranger2.ipynb").open()

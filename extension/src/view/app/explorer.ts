@@ -28,6 +28,9 @@ const PANEL = ".cutaway-panel";
 /** Event by which a mark in a notebook's editor opens the explorer; its detail is the mark. */
 const GO_EVENT = "cutaway-go";
 
+/** Event of an explorer that shows other content; its detail is the model. */
+const SHOWN_EVENT = "cutaway-shown";
+
 /**
  * Adds the explorer of `model`'s record to `host`, and follows changes of the record. A finished record is unpacked
  * once the host comes near the visible part of the page. Returns a function that removes the explorer.
@@ -50,6 +53,7 @@ export function mount(host: HTMLElement, model: WidgetModel): () => void {
     root.replaceChildren(...shown.elements);
     if (wanted) shown.goTo(wanted);
     wanted = null;
+    root.dispatchEvent(new CustomEvent(SHOWN_EVENT, { detail: model, bubbles: true }));
   };
   const onGoTo = (event: Event) => {
     const mark = (event as CustomEvent<Mark>).detail;

@@ -111,6 +111,17 @@ export function experimentsOf(model: WidgetModel): Experiments | null {
   return found && Array.isArray(found.choices) ? (found as Experiments) : null;
 }
 
+/** Copies what the user has chosen from one model of a record to another. */
+export function takeOver(from: WidgetModel, to: WidgetModel): void {
+  const copy = <K extends "compile" | "shown" | "selection">(trait: K) => {
+    if (from.get(trait).length) to.set(trait, from.get(trait));
+  };
+  copy("compile");
+  copy("shown");
+  copy("selection");
+  to.save_changes();
+}
+
 /** A model without a kernel, for saved notebooks and reports. */
 export class StaticModel implements WidgetModel {
   private readonly traits: Traits;
