@@ -146,7 +146,9 @@ def narrow_masks(graph: fx.Graph) -> None:
 
 
 def softmax_from_log_softmax(graph: fx.Graph) -> None:
-    """Computes exp(a - log(sum(exp(a)))) as exp(a) / sum(exp(a)), with one exponential instead of two.
+    """Computes a softmax from its parts, with one exponential instead of two::
+
+        y = exp(sub(a, log(sum(exp(a)))))      e = exp(a);  y = div(e, sum(e))
 
     It applies where `a` is the row minus its maximum: then no exponential is infinite and no sum is 0.
     """
@@ -249,7 +251,10 @@ def _producer(node: fx.Node) -> fx.Node:
 
 
 def eliminate_dead_code(graph: fx.Graph) -> None:
-    """Removes nodes that nothing uses, except random operators: each draw advances the random number generator."""
+    """Removes nodes that nothing uses, except random operators: each draw advances the random number generator::
+
+    a = aten.cos(x);  b = aten.sin(x);  return [b]      b = aten.sin(x);  return [b]
+    """
     for node in reversed(list(graph.nodes)):
         if not node.users and node.op not in ("placeholder", "output") and not is_random(node):
             graph.erase_node(node)

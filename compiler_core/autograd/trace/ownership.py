@@ -63,7 +63,10 @@ def after_accumulation(
 
 
 def copy_shared_outputs(graph: fx.Graph, count: int) -> None:
-    """Copies those of the first `count` outputs that share memory with an input or an earlier output."""
+    """Copies those of the first `count` outputs that share memory with an input or an earlier output::
+
+    t = aten.t(x);  return [t]      t = aten.t(x);  c = aten.clone(t);  return [c]
+    """
     output: Any = graph.output_node()
     values = list(output.args[0])
     claimed = {n for n in graph.nodes if n.op in ("placeholder", "get_attr")}
