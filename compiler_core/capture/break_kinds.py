@@ -21,6 +21,11 @@ KINDS: dict[str, BreakKind] = {
         "The branch depends on the value of a tensor, which is known only when the program runs.",
         "Use torch.where to keep both sides in the graph, or move the test out of the compiled function.",
     ),
+    "distribution check": BreakKind(
+        "A distribution checks the values of its arguments here, which are known only when the program runs.",
+        "Pass validate_args=False to the distribution, or call "
+        "torch.distributions.Distribution.set_default_validate_args(False), once the program works.",
+    ),
     "tensor value read": BreakKind(
         "Python needs the value of a tensor here (item, tolist, float, bool, numpy ...; for x[mask] or nonzero, the "
         "size).",

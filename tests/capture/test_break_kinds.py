@@ -60,6 +60,11 @@ def test_branch_on_a_tensor(x):
     return y.cos()
 
 
+@breaking("distribution check", inputs=lambda: (torch.ones(3),))
+def test_checked_distribution(x):
+    return torch.distributions.Normal(x, x.exp(), validate_args=True).log_prob(x)
+
+
 @same_as_eager(inputs=lambda: (torch.randn(1),))
 def test_branch_both_ways(x):
     return "up" if x > 0 else "down"

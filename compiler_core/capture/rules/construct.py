@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from torch.distributions.utils import _lazy_property_and_property
 
 from compiler_core.capture.rules.table import handles, name_of
 from compiler_core.capture.values.base import Value, observed_exception
@@ -36,7 +37,9 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
         return StaticValue(dict).call(tx, args, kwargs)
     if issubclass(cls, BaseException):
         return construct_exception(tx, cls, args, kwargs)
-    from_torch = module_of(cls).startswith("torch.") and not issubclass(cls, torch.nn.Module)
+    home = module_of(cls)
+    is_captured = issubclass(cls, torch.nn.Module) or home.startswith("torch.distributions.")
+    from_torch = home.startswith("torch.") and not is_captured
     if not is_python_class(cls) or issubclass(cls, (torch.Tensor, torch.autograd.Function)) or from_torch:
         raise Unsupported("skipped function", f"{name_of(cls)}()")
     if hasattr(cls, "__del__"):
@@ -48,6 +51,12 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
         guard_class_attribute(tx, type(cls), "__call__", called)
         return tx.capture.wrap_static(called).call(tx, [StaticValue(cls), *args], kwargs)
     return instantiate(tx, cls, args, kwargs)
+
+
+@handles(_lazy_property_and_property)
+def _lazy_property_of_a_class(tx: Interpreter, wrapped: Value) -> Value:
+    """What ``Normal.probs`` gives for the class itself, which a distribution's ``__init__`` asks for the type of."""
+    return tx.capture.wrap_static(_lazy_property_and_property(wrapped.constant(tx)))
 
 
 def instantiate(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:

@@ -98,7 +98,8 @@ class TensorValue(Value):
         return None if self.source is not None else self._node
 
     def truth(self, tx: Interpreter) -> bool:
-        raise Unsupported("data-dependent branch", "bool(tensor)")
+        is_check = tx.code.co_filename == torch.distributions.distribution.__file__
+        raise Unsupported("distribution check" if is_check else "data-dependent branch", "bool(tensor)")
 
     # --- attributes
 

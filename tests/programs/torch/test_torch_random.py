@@ -155,6 +155,26 @@ def test_categorical(x):
 
 
 @one_graph()
+def test_distributions_without_checks(x):
+    D = torch.distributions
+    normal = D.Independent(D.Normal(x, x.exp(), validate_args=False), 1, validate_args=False)
+    other = D.Independent(D.Normal(x * 2, 1.0, validate_args=False), 1, validate_args=False)
+    action = D.Categorical(logits=x, validate_args=False)
+    squashed = D.TransformedDistribution(normal, [D.TanhTransform(cache_size=1)], validate_args=False)
+    a, s = action.sample(), squashed.rsample()
+    return normal, D.kl_divergence(normal, other), action.log_prob(a), action.entropy(), squashed.log_prob(s)
+
+
+@same_as_eager()
+def test_a_distribution_that_is_returned_and_one_with_bad_arguments(x):
+    kept = torch.distributions.Categorical(logits=x)
+    try:
+        torch.distributions.Normal(x, -x.exp(), validate_args=True)
+    except ValueError as error:
+        return kept.probs, vars(kept), str(error)
+
+
+@one_graph()
 def test_attention_with_dropout(x):
     q = x.view(1, 1, 4, 4)
     return F.scaled_dot_product_attention(q, q, q, dropout_p=0.5), F.scaled_dot_product_attention(

@@ -222,8 +222,8 @@ def _tuple(tx: Interpreter, obj: Value | None = None) -> Value:
 
 
 @handles(torch.Size)
-def _size(tx: Interpreter, obj: Value) -> Value:
-    return TupleValue(list(tx.list_of(obj)), torch.Size)
+def _size(tx: Interpreter, obj: Value | None = None) -> Value:
+    return TupleValue([] if obj is None else list(tx.list_of(obj)), torch.Size)
 
 
 @handles(dict)
