@@ -42,7 +42,8 @@ class GraphPass:
     that is possible), or None to leave the decision to the compiler.
 
     Raises:
-        UsageError: `function` cannot be called, `at` is no such point, `name` is no identifier, or a lowering rule, and
+        UsageError: `function` cannot be called, `at` is not such a point, `name` is not an identifier, or a lowering
+        rule, and
             no other pass, has no operator.
 
     Example::

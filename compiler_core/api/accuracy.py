@@ -4,8 +4,8 @@ Each graph's program is loaded from the record (`replay`) and runs once with ran
 that the forward saved.  The graph itself runs on the same inputs node by node, in float64 and in its own types.  All
 values that kernels write to memory are compared; of stock's kernels, the values that the program returns.  Each graph
 is compared separately, so errors of its inputs do not count.  Random numbers are drawn by the program, and the graph
-uses the same ones.  If a kernel does not write them to memory, the graph uses the first values that are computed of
-them and written.
+uses the same ones.  If a kernel does not write them to memory, the graph uses the first values that are computed from
+them and written to memory.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _check_graph(compile_: Compile, wrapper: Artifact, saved: Values) -> Values:
 def _random_values(graph: Graph, seen: Values) -> tuple[Values, set[str]]:
     """Returns the values of the program that replace those of the graph, and the nodes whose values are unknown.
 
-    The first are random numbers, and values computed of random numbers that a kernel draws and does not write to
+    The first are random numbers, and values computed from random numbers that a kernel draws and does not write to
     memory; the nodes between are unknown.
     """
     inputs: dict[str, list[str]] = {}

@@ -122,7 +122,7 @@ def _versions() -> Iterator[Finding]:
 
 
 def packages(is_meant: Callable[[str], bool]) -> Iterator[Finding]:
-    """Compares the packages that Cutaway needs, of those that are meant, with what is installed."""
+    """Compares the packages that Cutaway needs, those for which `is_meant` holds, with what is installed."""
     from packaging.requirements import Requirement
 
     try:

@@ -216,7 +216,7 @@ def mark_dynamic(tensor: torch.Tensor, dim: int, *, min: int | None = None, max:
     """Makes the size of a dimension symbolic from the first compile on.
 
     The mark is ``torch._dynamo.mark_dynamic``, so it holds for stock `torch.compile` as well.  If the program
-    specializes the size to a number, compiling raises UsageError with the condition that did.
+    specialises the size to a number, compiling raises UsageError with the condition that did.
 
     Args:
         tensor: an argument of a compiled function.

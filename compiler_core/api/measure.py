@@ -111,7 +111,7 @@ def _measure(compile_: Compile, wrapper: Artifact) -> None:
 
 
 def _in_range(load: Callable[[], replay.LoadedProgram]) -> replay.LoadedProgram:
-    """Returns a program whose random inputs have no index that is out of range; after some attempts, any."""
+    """Loads a program until its random inputs have no index out of range, at most `MAX_DRAWS` times."""
     program = load()
     for _ in range(MAX_DRAWS):
         try:

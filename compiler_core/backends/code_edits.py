@@ -51,7 +51,7 @@ def with_edited_loops(program: ir.Program, edits: Sequence[CodeEdit]) -> ir.Prog
     """Returns `program` in which each loop nest that has an edit is replaced by the edited one.
 
     Raises:
-        UsageError: an edited text is no loop nest that can replace the original (`edited_loops`).
+        UsageError: an edited text is not a loop nest that can replace the original (`edited_loops`).
     """
     texts = {edit.original: edit.text for edit in _of_kind(edits, "loops")}
     dtypes = {name: buffer.dtype for name, buffer in program.buffers.items()}

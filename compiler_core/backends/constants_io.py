@@ -17,7 +17,7 @@ MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Constant:
-    """A serialized tensor."""
+    """A serialised tensor."""
 
     dtype: str
     size: list[int]

@@ -202,7 +202,7 @@ class _Tables:
         template's slot `arg` decides."""
         found = self._slots_of.get(name)
         if found is None:
-            raise CompilerBug(f"{name!r} is no local, cell or free variable of the code being assembled")
+            raise CompilerBug(f"{name!r} is not a local, cell or free variable of the code being assembled")
         if arg is not None and arg < len(self._template) and self._template[arg].name == name:
             kinds = (self._template[arg].kind, *kinds)
         return min(found, key=lambda i: kinds.index(self._slots[i].kind))

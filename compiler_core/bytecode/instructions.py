@@ -92,7 +92,7 @@ def disassemble(code: CodeType) -> list[Instruction]:
     at: dict[int, Instruction] = {}
     for unit in raw_units(code.co_code):
         if not opset.is_supported(unit.opname) or unit.end > len(code.co_code):
-            raise InvalidBytecode(f"{unit.opname} is no whole instruction of this Python", unit.start)
+            raise InvalidBytecode(f"{unit.opname} is not a whole instruction of this Python", unit.start)
         if unit.offset // 2 >= len(positions):
             raise InvalidBytecode("the line table ends before here", unit.start)
         instruction = Instruction(unit.opname, positions=Positions(*positions[unit.offset // 2]), offset=unit.start)

@@ -216,4 +216,4 @@ def _check_slot_use(instruction: Instruction, state: _Slots, code: CodeType) -> 
         if opname == "STORE_FAST":
             stored |= bit
         if opname == "MAKE_CELL" and instruction.argval not in (*code.co_cellvars, *code.co_freevars):
-            raise _invalid(instruction, f"{instruction.argval!r} is no cell variable")
+            raise _invalid(instruction, f"{instruction.argval!r} is not a cell variable")

@@ -122,7 +122,7 @@ def _with_defaults(
 ) -> list[Any] | None:
     """Returns the values of all parameters of `fn` in order.
 
-    Returns None if the call does not fit them, or `fn` has no longer this code, whose parameters may all be given by
+    Returns None if the call does not fit them, or if `fn` no longer has this code, whose parameters may all be given by
     position.
     """
     if fn.__code__ is not code:

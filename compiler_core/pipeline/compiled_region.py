@@ -86,7 +86,7 @@ class Region:
         return list({e.id: e for e in found}.values())
 
     def replace_root(self, code: types.CodeType) -> None:
-        """Compiles this code from now on: the function that the user gave has got another."""
+        """Compiles this code from now on, which was set as the code of the root function."""
         self.forget()
         self.root = code
 

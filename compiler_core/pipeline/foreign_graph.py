@@ -58,7 +58,8 @@ def record_foreign_graph(gm: fx.GraphModule, record: Record) -> Compile:
     }
     filename, line, name = next(iter(locations.values()), ("<unknown>", "1", gm.__class__.__name__))
     frame = record.frame(name, filename, int(line), "root")
-    frame.id = 1 + max((each.id for each in record.frames if each is not frame), default=-1)  # stock's are no indices
+    # The ids of stock's frames are not their positions in the list.
+    frame.id = 1 + max((each.id for each in record.frames if each is not frame), default=-1)
     compile_ = record.compile(frame)
     lines = SourceLines(record, read_files=True)
     for node in gm.graph.nodes:

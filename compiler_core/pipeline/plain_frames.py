@@ -23,7 +23,8 @@ from compiler_core.pipeline.code_state import InstalledCode
 
 
 def plain_entry(info: FrameInfo, compile_id: str, drop: Callable[[weakref.ref[Any]], None]) -> InstalledCode | None:
-    """Returns what runs a frame's own code for calls with the same module; None if it is no ``forward`` of a library.
+    """Returns what runs a frame's own code for calls with the same module; None if it is not a ``forward`` of a
+    library.
 
     Args:
         info: the frame.

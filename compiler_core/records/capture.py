@@ -31,7 +31,7 @@ class Guard:
 
 @dataclass(slots=True)
 class Symbol:
-    """A size, stride or number that is symbolic, or was until a line of the program specialized it."""
+    """A size, stride or number that is symbolic, or was until a line of the program specialised it."""
 
     key: str
     source: str
@@ -46,9 +46,9 @@ class Symbol:
     line: ItemId | None = None
     """The first line of the user's that used it."""
     became: str | None = None
-    """What it was specialized to: a number, or an expression of other symbols that it must equal."""
+    """What it was specialised to: a number, or an expression of other symbols that it must equal."""
     condition: str | None = None
-    """The condition that specialized it, or that first narrowed its range."""
+    """The condition that specialised it, or that first narrowed its range."""
     condition_line: ItemId | None = None
     """The user's line that evaluated the condition."""
 

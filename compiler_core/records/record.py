@@ -70,7 +70,7 @@ class Compile:
     artifacts: list[Artifact] = field(default_factory=list)
     guards: list[Guard] = field(default_factory=list)
     symbols: list[Symbol] = field(default_factory=list)
-    """Its symbolic sizes and numbers, and those that were specialized."""
+    """Its symbolic sizes and numbers, and those that were specialised."""
     guards_ns: float | None = None
     """Nanoseconds of checking all guards in a call."""
     breaks: list[GraphBreak] = field(default_factory=list)

@@ -59,7 +59,7 @@ def has_symbols(value: Any) -> bool:
 def python_decompositions(symbolic: bool) -> AbstractContextManager[None]:
     """A context in which PyTorch decomposes composite operators in Python, if sizes are symbolic.
 
-    Some C++ decompositions specialize symbolic sizes: that of `linear` for three dimensions does in PyTorch 2.11.
+    Some C++ decompositions specialise symbolic sizes: that of `linear` for three dimensions does in PyTorch 2.11.
     """
     context: AbstractContextManager[None] = enable_python_dispatcher() if symbolic else nullcontext()
     return context

@@ -3,7 +3,7 @@
 An `Int` is an ``int`` or a `Size`: a polynomial over symbols with integer coefficients, in a normal form, so that equal
 polynomials compare equal however they were computed.  Comparisons use only the lower bound of each symbol
 (`Symbol.least`), never its current value.  If that does not decide a comparison, it raises `Undecided`, and the caller
-does without the optimization that asked.
+does without the optimisation that asked.
 
     n, m = symbol("n", least=2, hint=8), symbol("m", least=2, hint=5)
     (n + 1) * m - m == n * m        True

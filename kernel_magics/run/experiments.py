@@ -187,7 +187,7 @@ class CellExperiments:
         tensors = [(namespace.get(name), dim, name) for name, dim in marks]
         for tensor, dim, name in tensors:
             if not isinstance(tensor, torch.Tensor) or dim >= tensor.dim():
-                raise UsageError(f"{name} is no tensor with a dimension {dim}")
+                raise UsageError(f"{name} is not a tensor with a dimension {dim}")
             torch._dynamo.mark_dynamic(tensor, dim)
         try:
             yield

@@ -101,6 +101,23 @@ def test_a_fault_that_needs_the_very_values() -> None:
     assert "torch.tensor([1.0, 2000.0], dtype=torch.float32, device='cpu')" in text
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.tensor([1.0, math.nan, -math.inf]),
+        torch.tensor([1 + 2j, complex(math.nan, math.inf)]),
+    ],
+    ids=["real", "complex"],
+)
+def test_a_fault_that_needs_values_that_are_not_finite(value: torch.Tensor) -> None:
+    def has_nan(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+        return any(bool(each.isnan().any()) for each in inputs if isinstance(each, torch.Tensor))
+
+    file: dict[str, Any] = {}
+    exec(compiler_core.reproducer(lambda x: x + 1, value, fails=has_nan), file)
+    assert torch.view_as_real(file["inputs"]()[0] + 0j).isnan().any()
+
+
 def test_a_call_without_a_fault() -> None:
     with pytest.raises(UsageError, match="none of the 1 graphs of this call shows a fault"):
         compiler_core.reproducer(model, *arguments(), backend="eager")

@@ -77,7 +77,7 @@ def test_a_marked_dimension_that_is_specialised() -> None:
     assert str(raised.value) == f"{size} was marked dynamic, but is specialised to 5: {size} == 5"
 
 
-@pytest.mark.parametrize(("size", "text"), [(1, "compiled for itself"), (3, "from 4 to 8, but it is 3")])
+@pytest.mark.parametrize(("size", "text"), [(1, "sizes 0 and 1 stay numbers"), (3, "from 4 to 8, but it is 3")])
 def test_marks_that_cannot_be(size: int, text: str) -> None:
     x = torch.randn(size, 4)
     cc.mark_dynamic(x, 0, min=4 if size == 3 else None, max=8)

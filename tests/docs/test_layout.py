@@ -15,7 +15,7 @@ from tests.docs.imports import FILES, ROOT, below
 CORE = ROOT / "compiler_core"
 START = [CORE / "pipeline" / name for name in ("__init__.py", "frame.py", "graph.py")]
 ASIDE = ("api", "stock", "records")
-"""Folders of `compiler_core` that are no stages of a compile."""
+"""Folders of `compiler_core` that are not stages of a compile."""
 
 MODULES = {str(file): file for file in FILES.values()}
 

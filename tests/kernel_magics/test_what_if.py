@@ -58,7 +58,7 @@ def test_what_changes_is_printed(shell: InteractiveShell, options: str, changed:
         ("%what_if", "takes what is changed"),
         ("%what_if x", "unexpected argument 'x'"),
         ("%what_if --drop-guard nothing", "there is no guard of nothing; there are those of"),
-        ("%what_if --mark-dynamic y:7", "y is no tensor with a dimension 7"),
+        ("%what_if --mark-dynamic y:7", "y is not a tensor with a dimension 7"),
         ("%what_if --mark-dynamic y", "such as x:0"),
         ("%what_if --split nothing", "there is no kernel nothing; there are forward_0, backward_0"),
         ("%what_if --block-sizes nothing:i=8", "there is no kernel nothing; there are forward_0, backward_0"),

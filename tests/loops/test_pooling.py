@@ -103,7 +103,7 @@ POOLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize(("name", "channels_last"), pairs(POOLS, [False, True], 2))
 def test_the_input_is_not_saved_for_backward(name: str, channels_last: bool) -> None:
-    """The gradient depends on its shape alone: it gets an uninitialized tensor, filled with NaN in this test."""
+    """The gradient depends on its shape alone: it gets an uninitialised tensor, filled with NaN in this test."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         return POOLS[name]((x * 2).sin())

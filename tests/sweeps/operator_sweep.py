@@ -40,7 +40,7 @@ VERDICTS = ("equal", "known", "refused", "wrong", "crashed")
 NOISES = 8
 """Eager runs with noise that say what eager's error is: of ill-conditioned cases, one run alone says little."""
 UNSTABLE = frozenset({"empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted"})
-"""Operators with uninitialized results, of which only shapes, strides and types are compared."""
+"""Operators with uninitialised results, of which only shapes, strides and types are compared."""
 WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 

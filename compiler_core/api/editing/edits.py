@@ -241,7 +241,7 @@ def _loops_text(text: str, name: str) -> str:
 
 
 def _generated(shown: str, edits: Sequence[CodeEdit], kind: str) -> str:
-    """Returns the generated text, given that of the record, which may be that of an edit."""
+    """Returns the generated text of what is edited; the record's text may be that of an earlier edit."""
     return next((each.original for each in edits if each.kind == kind and each.text == shown), shown)
 
 

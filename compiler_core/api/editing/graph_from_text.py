@@ -93,7 +93,7 @@ class _Reader:
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
             target, value = statement.target, statement.value
         else:
-            raise GraphPassError("a graph has lines `name = call(...)` and a return")
+            raise GraphPassError("the lines of a graph are `name = call(...)` and a return")
         if not isinstance(target, ast.Name):
             raise GraphPassError("a graph assigns to names")
         name = target.id
@@ -103,7 +103,7 @@ class _Reader:
             return
         made = self._value(value)
         if not isinstance(made, fx.Node):
-            raise GraphPassError(f"{name} is no tensor operation")
+            raise GraphPassError(f"{name} is not a tensor operation")
         if made not in self._nodes.values():
             made._rename(name)
             same = self._by_name.get(name)
@@ -162,7 +162,7 @@ class _Reader:
         if target in _VALUES and not any(map(_is_node, (*args, *kwargs.values()))):
             return target(*args, **kwargs)
         if not callable(target):
-            raise GraphPassError(f"{ast.unparse(call.func)} is no function")
+            raise GraphPassError(f"{ast.unparse(call.func)} is not a function")
         return self._graph.call_function(target, tuple(args), kwargs)
 
     def _operation(self, kind: ast.AST, *operands: ast.expr) -> Any:

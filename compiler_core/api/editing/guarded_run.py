@@ -4,8 +4,8 @@ It runs in its own process, which a wrong kernel may crash.  For C++ it needs th
 starts at once.  ``job.json`` in the folder says what to run; the bytes of buffer N are in the file ``N.in``.  After
 each text its results are written to ``N.0`` or ``N.1``, and a line of JSON is printed.
 
-Each buffer lies between two zones that are filled with a pattern.  What is stored there is found afterwards, and what
-is loaded from there is NaN, as a float.  Beyond the zones of C++ kernels are pages that cannot be accessed.
+Each buffer lies between two zones that are filled with a pattern.  A store there is found afterwards, and a float
+loaded from there is NaN.  Beyond the zones of C++ kernels are pages that cannot be accessed.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def try_loops(compile_: Compile, kernel: Kernel, original: str, text: str) -> tu
     """Runs the kernel of an edited loop nest beside that of the original; returns the nest, and what was found.
 
     Raises:
-        UsageError: the text is no loop nest that can replace the original, or it cannot be tried.
+        UsageError: the text is not a loop nest that can replace the original, or it cannot be tried.
         BuildError: as for `try_kernel`.
     """
     arguments = first_launch(compile_, kernel)
@@ -127,7 +127,7 @@ _BARE_NAME = re.compile(r"^ +\w+: (?:f64|i64) = ([A-Za-z_]\w*)$", re.MULTILINE)
 
 
 def _scalars(text: str) -> set[str]:
-    """Returns the names of the numbers that are arguments of a loop nest: its text has them nowhere else."""
+    """Returns the names of the scalar arguments of a loop nest: the names that are read once and defined nowhere."""
     return {name for name in _BARE_NAME.findall(text) if len(re.findall(rf"\b{name}\b", text)) == 1}
 
 

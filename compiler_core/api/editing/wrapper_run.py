@@ -37,7 +37,7 @@ class GuardedMemory:
         self._memory: list[tuple[str, torch.Tensor]] = []
 
     def allocate(self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: Any) -> torch.Tensor:
-        """Returns a tensor whose elements, too, have the pattern: NaN, as a float."""
+        """Returns a tensor whose elements also have the pattern, which is NaN as a float."""
         length = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if 0 not in size else 0
         memory = torch.full((2 * ZONE + length * dtype.itemsize,), PATTERN[0], dtype=torch.uint8, device=device)
         self._memory.append((f"a buffer of size {tuple(size)}", memory))

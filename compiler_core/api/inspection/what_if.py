@@ -158,7 +158,7 @@ def without_guards_of(source: str) -> Callable[[list[Guard]], list[bool]]:
 
 
 def remove_marks(tensor: torch.Tensor) -> None:
-    """Makes a tensor one whose sizes were never marked as symbolic."""
+    """Removes the marks of symbolic sizes from a tensor."""
     for name in [name for name in vars(tensor) if name.startswith(("_dynamo_", "_specialize_on", "_has_dynamo"))]:
         delattr(tensor, name)
 

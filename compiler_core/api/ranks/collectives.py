@@ -1,8 +1,8 @@
 """Records collectives as they run: those of compiled code, of eager code, and of DistributedDataParallel's reducer.
 
 All of them end in PyTorch's operators ``c10d::*``.  While a record is open, a kernel of ours runs before PyTorch's and
-writes the call down.  Its dispatch key is one that every call passes, in each thread and in inference mode, and that
-fake tensors and tensors that are traced do not reach.
+records the call.  It is registered for a dispatch key that all calls have, in each thread and in inference mode, except
+those with fake tensors and those that are traced.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _install() -> None:
 
 
 def _kernel(op: torch._ops.OpOverload, after: torch._C.DispatchKeySet) -> Callable[..., Any]:
-    """Returns a kernel that writes a call of `op` down and continues with PyTorch's kernel."""
+    """Returns a kernel that records a call of `op` and continues with PyTorch's kernel."""
     names = [argument.name for argument in op._schema.arguments]
     name = op._schema.name.removeprefix("c10d::")
     passed = [] if name in _SIZES_DIFFER else [i for i, each in enumerate(names) if each.startswith("input")]
@@ -90,13 +90,13 @@ def _kernel(op: torch._ops.OpOverload, after: torch._C.DispatchKeySet) -> Callab
 
     def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
         if any(len(each.record.collectives) < limits.COLLECTIVES for each in _recordings):
-            _write_down(name.strip("_"), [args[i] for i in passed], args[group])
+            _record_call(name.strip("_"), [args[i] for i in passed], args[group])
         return op.redispatch(keys & after, *args, **kwargs)
 
     return kernel
 
 
-def _write_down(name: str, passed: list[Any], group: Any) -> None:
+def _record_call(name: str, passed: list[Any], group: Any) -> None:
     """Adds a call to all open records; an error in here becomes a note, and never ends the program."""
     try:
         file, line = _line()

@@ -3,4 +3,5 @@
 reproducer         a graph with few nodes and small inputs
 break_reproducer   a graph break, with the user's functions
 python_text        functions, modules and values as Python text
+values             tensors and numbers: their text, and smaller ones
 """

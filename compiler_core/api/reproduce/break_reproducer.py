@@ -15,6 +15,7 @@ import torch
 
 from compiler_core.api.compile import compile as compile_
 from compiler_core.api.reproduce.python_text import HELPERS, PythonText
+from compiler_core.api.reproduce.values import smaller_values
 from compiler_core.errors import FullGraphError, UsageError
 from compiler_core.support.generated_code import keep_source
 
@@ -64,13 +65,13 @@ def break_reproducer(fn: Callable[..., Any], args: Sequence[Any], engine: Engine
         return _break_of(tree, name, given, engine) == wanted
 
     program = _without_statements(program, lambda tree: breaks(tree, arguments))
-    arguments = _smaller(arguments, lambda given: breaks(program, given))
+    arguments = smaller_values(arguments, lambda given: breaks(program, given))
     program = _without_unused(program, name)
     return _text(program, name, arguments, wanted, engine, breaks)
 
 
 def _parsed(definitions: Sequence[str]) -> ast.Module:
-    """Returns a program without the annotations of functions, which may name what is not there."""
+    """Parses a program, and removes the annotations of functions, whose names may not be defined."""
     program = ast.parse("\n\n".join(definitions))
     for node in ast.walk(program):
         if isinstance(node, ast.arg):
@@ -105,7 +106,7 @@ def _break_of(program: ast.Module, name: str, args: Arguments, engine: Engine) -
 
 
 class _Namespace(dict[str, Any]):
-    """The globals of a program, which its functions keep; a plain dict has no weak references."""
+    """The globals of a program: a dict with weak references, for `keep_source`."""
 
 
 def _defined(program: ast.Module) -> dict[str, Any]:
@@ -180,30 +181,6 @@ def _without_unused(program: ast.Module, name: str) -> ast.Module:
     return ast.Module(kept, [])
 
 
-# ---------------------------------------------------------------- smaller inputs
-
-
-def _smaller(args: Arguments, breaks: Callable[[Arguments], bool]) -> Arguments:
-    """Returns the arguments with sizes of tensors halved while the break stays."""
-    sizes = sorted({n for each in args if isinstance(each, torch.Tensor) for n in each.shape if n > 1}, reverse=True)
-    for size in sizes:
-        while size > 1:
-            smaller = [_narrowed(each, size) for each in args]
-            if not breaks(smaller):
-                break
-            args, size = smaller, size // 2
-    return args
-
-
-def _narrowed(value: Any, size: int) -> Any:
-    if not isinstance(value, torch.Tensor) or not value.is_leaf:
-        return value
-    needs_gradient, value = value.requires_grad, value.detach()
-    for dim in [dim for dim, n in enumerate(value.shape) if n == size]:
-        value = value.narrow(dim, 0, size // 2)
-    return value.clone(memory_format=torch.contiguous_format).requires_grad_(needs_gradient)
-
-
 # ---------------------------------------------------------------- the file
 
 
@@ -235,7 +212,7 @@ def _text(
 
 
 def _with_definitions(program: ast.Module, definitions: Sequence[str]) -> ast.Module:
-    """Returns the program with the definitions that it does not have."""
+    """Returns the program with those of the definitions added that it lacks."""
     known = [ast.unparse(each) for each in program.body]
     more = [each for each in _parsed(definitions).body if ast.unparse(each) not in known]
     statements = [*more, *program.body]

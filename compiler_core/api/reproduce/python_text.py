@@ -11,14 +11,13 @@ from typing import Any
 
 import torch
 
+from compiler_core.api.reproduce.values import number_text, tensor_text
 from compiler_core.codegen.wrapper.example_inputs import random_tensor
 from compiler_core.errors import UsageError
 from compiler_core.hook.skip_rules import is_library_file
 
 HELPERS = ("random_tensor", "make_module")
 """Functions that texts may call."""
-MAX_ELEMENTS = 64
-"""Tensors of at most this many elements are written with their values, if these matter."""
 
 
 class PythonText:
@@ -38,7 +37,7 @@ class PythonText:
         return [*imports, *(text for text in self._definitions.values() if text not in imports)]
 
     def name_of(self, fn: Callable[..., Any]) -> str:
-        """Returns a name for what is called, and defines it.
+        """Returns a name for a callable, and defines it.
 
         Raises:
             UsageError: it, or something that it needs, has no Python text.
@@ -69,19 +68,16 @@ class PythonText:
         if type(value) is dict:
             return "{" + ", ".join(f"{self.value(key)}: {self.value(each)}" for key, each in value.items()) + "}"
         if isinstance(value, (bool, int, float, str, bytes, complex, types.NoneType, types.EllipsisType)):
-            return f"float({str(value)!r})" if isinstance(value, float) and value - value != 0 else repr(value)
+            return number_text(value)
         if isinstance(value, (torch.dtype, torch.device)):
             return f"torch.device({str(value)!r})" if isinstance(value, torch.device) else str(value)
         raise UsageError(f"a {type(value).__name__} cannot be written as Python text")
 
     def _tensor(self, value: torch.Tensor) -> str:
-        gradient = ".requires_grad_()" if value.requires_grad else ""
-        if self._exact and value.numel() <= MAX_ELEMENTS:
-            return f"torch.tensor({value.tolist()}, dtype={value.dtype}, device={str(value.device)!r}){gradient}"
-        self._definitions.setdefault("random_tensor", inspect.getsource(random_tensor))
-        below = f", {max(1, int(value.max()) + 1)}" if _is_integer(value) and value.numel() else ""
-        shape, stride = tuple(value.shape), tuple(value.stride())
-        return f"random_tensor({shape}, {stride}, {value.dtype}, {str(value.device)!r}{below}){gradient}"
+        text = tensor_text(value, self._exact)
+        if text.startswith("random_tensor("):
+            self._definitions.setdefault("random_tensor", inspect.getsource(random_tensor))
+        return text
 
     def _module(self, module: torch.nn.Module) -> str:
         """Returns an expression for a module: of PyTorch by its constructor, of the user with its attributes."""
@@ -152,10 +148,6 @@ def make_module(cls, **attributes):
         setattr(module, name, value)
     return module
 """
-
-
-def _is_integer(value: torch.Tensor) -> bool:
-    return not (value.dtype.is_floating_point or value.dtype.is_complex or value.dtype is torch.bool)
 
 
 def _is_of_library(thing: Any) -> bool:

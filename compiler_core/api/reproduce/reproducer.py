@@ -30,6 +30,7 @@ from compiler_core.api.editing.graph_trial import graph_function
 from compiler_core.api.editing.kernel_trial import tolerance
 from compiler_core.api.recording import record
 from compiler_core.api.reproduce.break_reproducer import Engine, break_reproducer
+from compiler_core.api.reproduce.values import number_text, smaller_values, tensor_text
 from compiler_core.codegen.wrapper.example_inputs import random_tensor
 from compiler_core.errors import UsageError
 from compiler_core.support.fx_graphs import graph_text
@@ -38,8 +39,6 @@ Fails = Callable[[fx.GraphModule, Sequence[Any]], bool]
 Fault = Literal["failure", "slow", "crash", "break"]
 CALL_SECONDS = 1e-4
 """Seconds that a call of a compiled graph may take in addition: a graph without operations is not slow."""
-MAX_ELEMENTS = 64
-"""Inputs of at most this many elements are written with their values, if the fault needs these."""
 
 _FILE = '''\
 """{title}"""
@@ -114,7 +113,6 @@ def reproducer(
     for gm, inputs in graphs:
         if _holds(test, gm, inputs):
             small, few = _minimised(gm, inputs, test)
-            few = _shrunk(small, few, test)
             shown = _TIMES if of == "slow" else _DIFFERENCES
             return _text(small, _inputs_text(small, few, test), engine, backend, shown)
     raise UsageError(f"none of the {len(graphs)} graphs of this call shows a fault")
@@ -170,7 +168,8 @@ def _crashes(engine: Engine, backend: str | None) -> Fails:
     def crashes(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "graph.py"
-            text = _text(gm, list(map(_text_of_input, inputs)), engine, backend, _DIFFERENCES)
+            values = [_text_of_input(each, exact=True) for each in inputs]
+            text = _text(gm, values, engine, backend, _DIFFERENCES)
             file.write_text(text, encoding="utf-8")
             return subprocess.run([sys.executable, file], capture_output=True, check=False).returncode < 0
 
@@ -214,6 +213,12 @@ def _holds(test: Fails, gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
 
 
 def _minimised(gm: fx.GraphModule, inputs: Sequence[Any], test: Fails) -> tuple[fx.GraphModule, list[Any]]:
+    """Returns a graph with few nodes and small inputs that shows the fault."""
+    small, few = _few_nodes(gm, inputs, test)
+    return small, smaller_values(few, lambda values: _holds(test, small, values))
+
+
+def _few_nodes(gm: fx.GraphModule, inputs: Sequence[Any], test: Fails) -> tuple[fx.GraphModule, list[Any]]:
     """Returns the smallest graph that PyTorch's minimiser finds, with its inputs; the graph itself if that fails."""
     with _quiet():
         try:
@@ -225,36 +230,16 @@ def _minimised(gm: fx.GraphModule, inputs: Sequence[Any], test: Fails) -> tuple[
     return small, list(few)
 
 
-def _shrunk(gm: fx.GraphModule, inputs: list[Any], test: Fails) -> list[Any]:
-    """Returns the inputs with sizes halved while the fault stays."""
-    sizes = sorted({n for each in inputs if isinstance(each, torch.Tensor) for n in each.shape if n > 1}, reverse=True)
-    for size in sizes:
-        while size > 1:
-            smaller = [_narrowed(each, size) for each in inputs]
-            if not _holds(test, gm, smaller):
-                break
-            inputs, size = smaller, size // 2
-    return inputs
-
-
-def _narrowed(value: Any, size: int) -> Any:
-    if not isinstance(value, torch.Tensor) or size not in value.shape:
-        return value
-    for dim in [dim for dim, n in enumerate(value.shape) if n == size]:
-        value = value.narrow(dim, 0, size // 2)
-    return value.contiguous()
-
-
 def _inputs_text(gm: fx.GraphModule, inputs: Sequence[Any], test: Fails) -> list[str]:
     """Returns expressions for the inputs: random ones if the fault does not need the values."""
-    synthetic = [_synthetic(each) for each in inputs]
+    synthetic = [_text_of_input(each, exact=False) for each in inputs]
     torch.manual_seed(0)
     is_enough = _holds(test, gm, [eval(text, {"random_tensor": random_tensor, "torch": torch}) for text in synthetic])
-    return synthetic if is_enough else list(map(_text_of_input, inputs))
+    return synthetic if is_enough else [_text_of_input(each, exact=True) for each in inputs]
 
 
-def _text_of_input(value: Any) -> str:
-    return _exact(value) or _synthetic(value)
+def _text_of_input(value: Any, exact: bool) -> str:
+    return tensor_text(value, exact) if isinstance(value, torch.Tensor) else number_text(value)
 
 
 def _text(gm: fx.GraphModule, inputs: Sequence[str], engine: Engine, backend: str | None, shown: str) -> str:
@@ -275,21 +260,6 @@ def _text(gm: fx.GraphModule, inputs: Sequence[str], engine: Engine, backend: st
     )
 
 
-def _synthetic(value: Any) -> str:
-    if not isinstance(value, torch.Tensor):
-        return repr(value)
-    is_integer = value.numel() and not value.dtype.is_floating_point and value.dtype != torch.bool
-    below = f", {max(1, int(value.max()) + 1)}" if is_integer else ""
-    shape, stride = tuple(value.shape), tuple(value.stride())
-    return f"random_tensor({shape}, {stride}, {value.dtype}, {str(value.device)!r}{below})"
-
-
-def _exact(value: Any) -> str | None:
-    if not isinstance(value, torch.Tensor) or value.numel() > MAX_ELEMENTS:
-        return None
-    return f"torch.tensor({value.tolist()}, dtype={value.dtype}, device={str(value.device)!r})"
-
-
 def _copies(inputs: Sequence[Any]) -> list[Any]:
     return [each.clone() if isinstance(each, torch.Tensor) else each for each in inputs]
 
@@ -300,7 +270,7 @@ def _flat(results: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Context manager without the minimiser's messages."""
+    """Context manager that suppresses the messages of the minimiser."""
     logger = logging.getLogger("torch._functorch")
     level = logger.level
     logger.setLevel(logging.ERROR)

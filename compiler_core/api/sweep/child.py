@@ -1,7 +1,7 @@
 """The process of one case: ``python -m compiler_core.api.sweep.child``, which `isolate` starts.
 
-Reads the case as one line of JSON from standard input and writes the row to the file that it names.  When the input
-ends, the process that started it is gone, and it ends too.
+Reads the case as one line of JSON from standard input and writes the row to the file that it names.  When the input is
+closed, the process that started it has ended, and it ends too.
 """
 
 from __future__ import annotations

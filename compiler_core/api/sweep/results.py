@@ -68,7 +68,7 @@ class Sweep:
         path: the file.
 
     Raises:
-        UsageError: there is no such file, or it is none of a sweep.
+        UsageError: there is no such file, or it is not a file of a sweep.
     """
 
     def __init__(self, path: str | Path) -> None:

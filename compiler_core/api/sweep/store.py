@@ -1,9 +1,9 @@
 """The file with the results of a sweep: SQLite, one table of rows that other tools read.
 
 Workers in many processes write to it (write-ahead log, one short transaction at a time).  A worker claims a case before
-it runs it, and renews the claim while it does; the claim of a worker that was killed lapses.  So a case that is
-finished is never run again, and one that was interrupted is.  All workers need the file on a file system with locks,
-which network file systems may lack.
+it runs it, and renews the claim while it does; the claim of a worker that was killed expires.  So a finished case is
+never run again, and an interrupted one is.  All workers need the file on a file system with locks, which network file
+systems may lack.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSION = 1
 _TOKEN = secrets.token_hex(4)
 """Distinguishes this process from an earlier one with the same id."""
 STALE_S = 30.0
-"""Seconds after which a claim that was not renewed has lapsed."""
+"""Seconds after which a claim that was not renewed has expired."""
 RENEW_S = 5.0
 LOCK_S = 60.0
 """Seconds that a transaction waits for those of others."""
@@ -82,7 +82,7 @@ class Store:
                 db.executemany("INSERT OR IGNORE INTO cases (name, position) VALUES (?, ?)",
                                [(name, position) for position, name in enumerate(names)])  # fmt: skip
         except sqlite3.DatabaseError as error:
-            raise UsageError(f"{self.path} is no file of a sweep: {error}") from None
+            raise UsageError(f"{self.path} is not a file of a sweep: {error}") from None
 
     def claim(self, name: str) -> bool:
         """Claims a case for this process; False if it is finished.  Waits while another worker has it."""
@@ -91,7 +91,7 @@ class Store:
                 if db.execute("SELECT 1 FROM rows WHERE name = ?", (name,)).fetchone():
                     return False
                 found = db.execute("SELECT owner, renewed FROM cases WHERE name = ?", (name,)).fetchone()
-                if not found or not found[0] or _has_lapsed(*found):
+                if not found or not found[0] or _has_expired(*found):
                     db.execute(
                         "UPDATE cases SET owner = ?, renewed = ?, attempts = attempts + 1 WHERE name = ?",
                         (_owner(), time.time(), name),
@@ -107,7 +107,7 @@ class Store:
             db.execute("UPDATE cases SET renewed = ? WHERE name = ? AND owner = ?", (time.time(), name, _owner()))
 
     def release(self, name: str, state: str) -> None:
-        """Gives a claim up without a row: another attempt follows."""
+        """Gives up a claim without writing a row, for another attempt."""
         with self._transaction() as db:
             self._end_run(db, name, state)
             db.execute("UPDATE cases SET owner = '' WHERE name = ?", (name,))
@@ -183,7 +183,7 @@ class Store:
         try:
             yield db
         except sqlite3.DatabaseError as error:
-            raise UsageError(f"{self.path} is no file of a sweep: {error}") from None
+            raise UsageError(f"{self.path} is not a file of a sweep: {error}") from None
         finally:
             db.close()
 
@@ -192,8 +192,9 @@ def _owner() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{_TOKEN}"
 
 
-def _has_lapsed(owner: str, renewed: float) -> bool:
-    """Whether the worker of a claim is gone: its process, if it was on this machine, else it is too long silent."""
+def _has_expired(owner: str, renewed: float) -> bool:
+    """Whether the worker of a claim has ended: on this machine its process, elsewhere it did not renew the claim in
+    time."""
     host, pid, token = owner.rsplit(":", 2)
     if host == socket.gethostname():
         if int(pid) == os.getpid():

@@ -72,7 +72,7 @@ def sweep(
         options: keyword arguments of `torch.compile` or `compiler_core.compile`: plain values only.
         timeout: seconds after which a case is ended; None: never.
         memory: bytes that the process of a case may take; None: any number.  The workers must run Linux.
-        retries: how often a case is run again whose process crashed, that raised, or whose worker was lost.
+        retries: how often a case is run again if it raised, its process crashed, or its worker was lost.
         seconds: for how long a case is timed beside plain PyTorch; 0: not at all.
         calls: how often a case is called with its arguments; the first call compiles.
         records: save the record of each case.
@@ -158,7 +158,7 @@ class _Driver:
         self._futures[name] = future
 
     def _end(self, name: str, future: Any) -> bool:
-        """Takes the end of a case; returns whether it has a row now."""
+        """Handles the end of a case; returns whether it has a row now."""
         try:
             future.result()
             return True

@@ -62,7 +62,7 @@ class Exact:
 
 
 class AnyValue:
-    """Accepts any elements, as of uninitialized memory."""
+    """Accepts any elements, as of uninitialised memory."""
 
     exact_strides = True
 

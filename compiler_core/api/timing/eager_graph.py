@@ -67,7 +67,7 @@ def whole_ns(run: Callable[[Clock], Any]) -> float:
 
 
 def _scale(times: list[EagerTime], field: str, limit: float) -> None:
-    """Scales times down so that they add up to no more than the whole: the clock's own calls take part of them."""
+    """Scales times down so that they add up to no more than the whole: they include the clock's own calls."""
     total = sum(getattr(each, field) for each in times)
     if total > limit:
         for each in times:
@@ -244,7 +244,7 @@ def synchronize(values: Iterable[Any]) -> None:
 
 
 def _with_gradients(compile_: Compile) -> Iterator[int]:
-    """Yields the positions of the inputs that get a gradient: the last results of the joint graph are those."""
+    """Yields the positions of the inputs that get a gradient; the gradients are the last results of the joint graph."""
     joint = next((a for a in compile_.artifacts if a.pane == "joint" and a.graph), None)
     if joint is None or joint.graph is None:
         return

@@ -202,7 +202,7 @@ def _stock_compiles() -> int:
 
 
 def _peak_on_cpu(call: Callable[[], None]) -> int:
-    """Returns the most bytes that `call` held at a time.  `torch.profiler` knows them, too, but prints to stderr."""
+    """Returns the most bytes that `call` held at a time.  `torch.profiler` also counts them, but prints to stderr."""
     legacy: Any = torch.autograd
     config = legacy.ProfilerConfig(
         legacy.ProfilerState.CPU, False, True, False, False, False, torch._C._profiler._ExperimentalConfig()

@@ -118,10 +118,10 @@ def speed(times: Sequence[float], reference: Sequence[float]) -> float:
 
 
 def differs(times: Sequence[float], reference: Sequence[float]) -> bool:
-    """Returns whether a form was faster than the reference, or slower, in nearly all rounds, the fastest included: on a
-    busy machine, one of the two may wait for a processor more often.
+    """Returns whether a form was faster than the reference, or slower, in nearly all rounds.
 
-    With few rounds, all times of one must be below all times of the other.
+    The fastest tenth of the rounds must show it too: on a busy machine, one of the two may wait for a processor more
+    often.  With few rounds, all times of one must be below all times of the other.
     """
     ratio = math.log(speed(times, reference))
     if abs(ratio) < MIN_DIFFERENCE:
@@ -138,7 +138,7 @@ def differs(times: Sequence[float], reference: Sequence[float]) -> bool:
 
 
 def _fastest(times: Sequence[float]) -> float:
-    """Returns the time that the fastest tenth of the rounds takes at most."""
+    """Returns the time that separates the fastest tenth of the rounds from the others."""
     return max(statistics.quantiles(times, n=10)[0], min(times))
 
 
@@ -181,7 +181,7 @@ def _load() -> float:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Context manager without Python's garbage collection, which would fall into the time of one form by chance."""
+    """Context manager that turns off garbage collection, which would be in the times of one form by chance."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -151,7 +151,7 @@ class CellState:
 
 
 class TensorState:
-    """What is the tensor's and not its storage's: which storage it has, its shape, its gradient, its flag."""
+    """The state of a tensor without the bytes of its storage: the storage, shape, gradient, `requires_grad`."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._tensor, self._grad, self._requires_grad = tensor, grad_of(tensor), tensor.requires_grad

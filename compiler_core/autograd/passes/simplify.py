@@ -2,7 +2,7 @@
 
     copy_graph                       into a new graph: placeholders named and first, only our own metadata
     inline_constants                 tensors of one element that tracing left as attributes become aten.full
-    conjugate_numbers                the conjugate of a number, which is no tensor in the graph, becomes a number
+    conjugate_numbers                the conjugate of a number, which is not a tensor in the graph, becomes a number
     drop_aliases                     removes detach and the like, which mean nothing in a functional graph
     cancel_transposes                the transpose of a transpose is the matrix itself
     narrow_masks                     random zeros and ones pass through bool, the smallest dtype to save them in
@@ -87,7 +87,7 @@ def _item(tensor: torch.Tensor) -> Any:
 
 
 def conjugate_numbers(graph: fx.Graph) -> None:
-    """Replaces the conjugate of a number in a gradient, which is no tensor in the graph::
+    """Replaces the conjugate of a number in a gradient, which is not a tensor in the graph::
 
     c = aten._conj(2j);  y = aten.mul(g, c)      y = aten.mul(g, -2j)
     """

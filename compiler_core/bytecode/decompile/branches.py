@@ -56,7 +56,7 @@ class Branches(Decompiler, ABC):
         meet = self._structure.join_point((fall, target), [stop, *around])
         if meet in around and meet != stop:  # both sides end with the same continue or break
             meet = None
-        self._settle(None)
+        self._store_pending(None)
         stacks = [list(self._stack[: len(self._stack) - keeps]), list(self._stack)]
         if target in around or fall == meet:  # the short side first
             condition, fall, target = f"not ({condition})" if target in around else opposite, target, fall
@@ -87,7 +87,7 @@ class Branches(Decompiler, ABC):
         self._indent += 1
         flows = self._path(at, stop)
         if flows:
-            self._settle(None)
+            self._store_pending(None)
         if len(self.lines) == start:
             self._emit("pass")
         self._indent -= 1

@@ -103,7 +103,7 @@ class Decompiler(StackInstructions):
         values = self._pop_many(form.pops(instruction.arg or 0))
         instructions = (*instructions_of(values), at)
         if form.is_statement:
-            self._settle(None)
+            self._store_pending(None)
             self._emit(form.text(instruction, values), instructions)
         else:
             self._stack.append(StackText(form.text(instruction, values), instructions, form.is_atom))
@@ -125,14 +125,14 @@ class Decompiler(StackInstructions):
     def _extend_object(self, instruction: Instruction, at: int) -> bool:
         more = self._pop()
         extended = self._stable_copy(instruction.arg or 1)
-        self._settle(None)
+        self._store_pending(None)
         method = "extend" if instruction.opname == "LIST_EXTEND" else "update"
         self._emit(f"{extended.text}.{method}({more.text})", (*more.instructions, at))
         return True
 
     def _in_place(self, instruction: Instruction, at: int) -> bool:
         left, right = self._pop_many(2)
-        self._settle(None)
+        self._store_pending(None)
         name = self._new_temporary()
         self._emit(f"{name} = {left.text}", left.instructions)
         self._emit(f"{name} {instruction.argval} {right.text}", (*right.instructions, at))
@@ -143,7 +143,7 @@ class Decompiler(StackInstructions):
         """Prints the path to the target (or to its end) as an indented block; continues at the target."""
         assert instruction.target is not None
         value, target = self._pop(), self._where[instruction.target]
-        self._settle(None)
+        self._store_pending(None)
         self._emit(
             f"if {condition.format(value.inner if ' ' in condition else value.text)}:", (*value.instructions, at)
         )
@@ -165,7 +165,7 @@ class Decompiler(StackInstructions):
         else:
             after = []
             self._visited.update(range(at + 1, following))
-        self._settle(*names)
+        self._store_pending(*names)
         left = f"{', '.join(names)}{',' if count == 1 else ''}" if names else "()"
         self._emit(f"{left} = {value.text}", (*value.instructions, *range(at, following)))
         self._stack += after
@@ -193,7 +193,7 @@ class Decompiler(StackInstructions):
         """Prints an instruction that has no Python text, with its operands and names for its results."""
         pops = opset.least_depth(instruction.opname, instruction.arg)
         values = self._pop_many(pops)
-        self._settle(None)
+        self._store_pending(None)
         effect = opset.stack_effect(instruction.opname, instruction.arg, jump=False)
         pushes = 0 if instruction.opname in opset.TERMINATORS else max(0, effect + pops)
         names = [self._new_temporary() for _ in range(pushes)]

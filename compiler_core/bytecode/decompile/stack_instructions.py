@@ -96,12 +96,12 @@ class StackInstructions(StatementWriter):
         if value.is_stable:
             self.line_of[at] = len(self.lines)
         else:
-            self._settle(None)
+            self._store_pending(None)
             self._emit(value.text, (*value.instructions, at))
 
     def _assign(self, name: str, at: int) -> None:
         value = self._pop()
-        self._settle(name)
+        self._store_pending(name)
         self._emit(f"{name} = {value.text}", (*value.instructions, at))
 
     def _call(self, instruction: Instruction, at: int) -> bool:

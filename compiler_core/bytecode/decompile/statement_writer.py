@@ -48,7 +48,7 @@ class StatementWriter:
             self._store_in_temporary(len(self._stack) - depth)
         return self._stack[-depth]
 
-    def _settle(self, *written: str | None) -> None:
+    def _store_pending(self, *written: str | None) -> None:
         """Called before a statement: stores what was computed earlier and is used later, or is overwritten by it, in
         temporaries."""
         first = 0 if self._loaded.intersection(written) else self._settled

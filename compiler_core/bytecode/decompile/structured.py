@@ -83,7 +83,7 @@ class StructuredDecompiler(Branches):
                 continue
             if number:
                 raise ValueError("a jump leaves two loops")
-            self._settle(None)
+            self._store_pending(None)
             if at == loop.follow:
                 if loop.broken is not None and texts_of(loop.broken) != texts_of(self._stack):
                     raise ValueError("the ways out of a loop leave different values on the stack")
@@ -129,7 +129,7 @@ class StructuredDecompiler(Branches):
         if not (is_same and str(instruction.argval).endswith("=")):
             return None
         name, value = self._pop_many(2)
-        self._settle(name.text)
+        self._store_pending(name.text)
         self._emit(f"{name.text} {instruction.argval} {value.text}", (*value.instructions, at, at + 1))
         return at + 2
 
@@ -148,13 +148,13 @@ class StructuredDecompiler(Branches):
             follow = self._structure.successors(header)[1] if is_for else next(iter(exits))
         if is_for:
             return self._for(header, follow)
-        self._settle(None)
+        self._store_pending(None)
         depth = len(self._stack)
         loop = Loop(header, follow, depth)
         self._emit("while True:")
         start = len(self.lines)
         self._print_body(loop, header)
-        self._tidy_while(start)
+        self._write_while_test(start)
         if loop.broken is None:
             return None
         self._stack, self._settled = loop.broken, 0
@@ -163,7 +163,7 @@ class StructuredDecompiler(Branches):
     def _for(self, header: int, follow: int | None) -> int | None:
         first, exhausted = header + 1, self._structure.successors(header)[1]
         iterator = self._pop()
-        self._settle(None)
+        self._store_pending(None)
         names, first = self._stored_after(header, 1) if self._is_store(header + 1) else (None, first)
         if not self._is_store(header + 1) and self._instructions[header + 1].opname == "UNPACK_SEQUENCE":
             count = self._instructions[header + 1].arg or 0
@@ -185,7 +185,7 @@ class StructuredDecompiler(Branches):
         self._stack = before[:-1] if opset.VERSION < (3, 12) else [*before, StackText("<end>", is_stable=True)]
         if opset.VERSION >= (3, 12):
             exhausted = self._after_end_for(exhausted)
-        self._tidy(start)
+        self._drop_last_continue(start)
         if exhausted == follow or loop.broken is None:
             if loop.broken is not None and texts_of(loop.broken) != texts_of(self._stack):
                 raise ValueError("the ways out of a loop leave different values on the stack")
@@ -220,7 +220,7 @@ class StructuredDecompiler(Branches):
         self._indent -= 1
         self._loops.pop()
 
-    def _tidy(self, start: int) -> None:
+    def _drop_last_continue(self, start: int) -> None:
         """Leaves out a ``continue`` at the end of a loop's body."""
         last = "    " * (self._indent + 1) + "continue"
         if self.lines[-1] == last and len(self.lines) > start + 1:
@@ -228,9 +228,9 @@ class StructuredDecompiler(Branches):
         elif self.lines[-1] == last:
             self.lines[-1] = last.replace("continue", "pass")
 
-    def _tidy_while(self, start: int) -> None:
+    def _write_while_test(self, start: int) -> None:
         """Writes ``while test:`` for a loop that begins with a test that leaves it."""
-        self._tidy(start)
+        self._drop_last_continue(start)
         indent = "    " * (self._indent + 1)
         first, *others = self.lines[start:]
         if others[1:] and first.startswith(f"{indent}if not (") and others[0] == f"{indent}    break":
@@ -248,7 +248,7 @@ class StructuredDecompiler(Branches):
         else:
             value = self._pop()
             text = ADDS[instruction.opname].format(self._stable_copy(depth).text, value.text)
-        self._settle(None)
+        self._store_pending(None)
         self._emit(text, (at,))
         return at + 1
 
@@ -263,7 +263,7 @@ class StructuredDecompiler(Branches):
             self._stack[-1] = StackText("<cells>", is_stable=True)
         if not isinstance(code, CodeType) or self._names is None:
             raise ValueError("a nested function of unknown code has no Python text")
-        self._settle(None)
+        self._store_pending(None)
         nested = StructuredDecompiler(code, self._names)
         nested.run()
         name = f"function_{self._new_temporary()}"

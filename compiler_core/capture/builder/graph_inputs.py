@@ -82,7 +82,7 @@ class GraphInputs(OutsideObjects):
     def number_node(self, number: Any) -> Any:
         """Returns the argument of a node for a symbolic number: an input, a node that computes it, or a plain number.
 
-        It is a plain number if the symbol has been specialized.
+        It is a plain number if the symbol has been specialised.
         """
         expr = number.node.expr
         if expr.is_number:

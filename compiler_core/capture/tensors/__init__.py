@@ -2,5 +2,5 @@
 
 `dynamic_policy.py` decides which sizes and numbers are symbolic, `symbolic_shapes.py` makes and tracks the symbols,
 `fake_tensors.py` makes fake tensors with them, and `refused_types.py` has what eager's kernels refuse and fake tensors
-do not.  In go real tensors, out come fake ones, and conditions for the guards.
+do not.  Input: real tensors; output: fake ones, and conditions for the guards.
 """

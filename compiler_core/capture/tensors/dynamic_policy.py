@@ -48,7 +48,7 @@ class DynamicPolicy:
         """Returns, for each dimension of the tensor at `source`, why it is symbolic; None if it is not."""
         found = self._unmarked(real, source)
         for dim in getattr(real, "_dynamo_weak_dynamic_indices", ()):
-            found[dim] = DynamicDim("it may be dynamic, by its mark")
+            found[dim] = DynamicDim("it was marked as possibly dynamic")
         for dim in _static_dims(real):
             found[dim] = None
         for dim in getattr(real, "_dynamo_dynamic_indices", ()):
@@ -129,5 +129,5 @@ def _marked_dim(real: torch.Tensor, dim: int, source: Source) -> DynamicDim:
     if not (low or 0) <= size <= (size if high is None else high):
         raise UsageError(f"{source.text} was marked dynamic, size({dim}) from {low} to {high}, but it is {size}")
     if size in (0, 1):
-        raise UsageError(f"{source.text} was marked dynamic, but size({dim}) is {size}, which is compiled for itself")
+        raise UsageError(f"{source.text} was marked dynamic, but size({dim}) is {size}: sizes 0 and 1 stay numbers")
     return DynamicDim("it was marked dynamic", max(low or 2, 2), high, marked=True)

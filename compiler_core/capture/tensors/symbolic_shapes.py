@@ -120,7 +120,7 @@ class Symbols:
                     self._note(extent, TensorPropertySource(source, method, i))
 
     def specialize_named(self, text: str) -> bool:
-        """Specializes the symbols that a text (such as a warning about sizes) names; returns whether it names any."""
+        """Specialises the symbols that a text (such as a warning about sizes) names; returns whether it names any."""
         named = [s for s in self.sources if re.search(rf"\b{s.name}\b", text)]
         for symbol in named:
             self.env.evaluate_expr(sympy.Eq(symbol, self.env.backed_var_to_val[symbol]))
@@ -170,7 +170,7 @@ class Symbols:
             return None
         source = self._computed.setdefault(key, ComputedSource(_name_of(function), function, sources))
         self._steps[source] = steps
-        return self.symbol_for_number(value, source, "it is computed of others")
+        return self.symbol_for_number(value, source, "it is computed from others")
 
     def source_of(self, number: Any) -> Source:
         """Returns the source from which a call computes the value of a symbolic number."""
@@ -234,7 +234,7 @@ class Symbols:
     def records(self) -> list[Symbol]:
         """Returns the record of each symbol.
 
-        Raises UsageError if a size that the user marked dynamic has been specialized.
+        Raises UsageError if a size that the user marked dynamic has been specialised.
         """
         guards, texts = self._first_guards(), self._texts
         return [self._record(symbol, source, guards, texts) for symbol, source in self.sources.items()]

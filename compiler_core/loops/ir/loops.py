@@ -160,7 +160,7 @@ class Loops:
 def has_contiguous_outer(loops: Loops) -> bool:
     """Whether adjacent elements in memory differ in the last outer index rather than in an inner one.
 
-    A C++ kernel of such loops is vectorized over the outer index.  Accesses with stride 0 in an index (a mask of rows)
+    A C++ kernel of such loops is vectorised over the outer index.  Accesses with stride 0 in an index (a mask of rows)
     count as adjacent for that index.
     """
     if not loops.outer or loops.column_stores or hint(loops.outer[-1]) < 8:

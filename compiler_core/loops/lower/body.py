@@ -131,7 +131,7 @@ class Body:
         for d in self._inner_dims:
             strides.append(prod(self._size[k] for k in self._inner_dims if k > d))
         small = isinstance(self.inner_numel, int) and self.inner_numel < 2**31
-        kind = torch.int32 if small else torch.int64  # int32 is as wide as a float, so it vectorizes alike
+        kind = torch.int32 if small else torch.int64  # int32 is as wide as a float, so it is vectorised alike
         return self._add(ir.Index(self._fresh(), kind, ir.Address(tuple(strides)), self._origin))
 
     def number(self, value: Number | Symbolic, dtype: torch.dtype) -> Element:

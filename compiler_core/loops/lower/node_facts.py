@@ -58,7 +58,7 @@ def unsupported(node: fx.Node, languages: ir.Languages, for_gpu: bool, sizes: Si
 def is_plain(value: Any) -> bool:
     """Whether `value` is a tensor that is fully described by its memory, sizes and strides.
 
-    It is not sparse, nested or quantized, has no conjugate or negative bit, and is on a device of `WITH_MEMORY`.
+    It is not sparse, nested or quantised, has no conjugate or negative bit, and is on a device of `WITH_MEMORY`.
     """
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.device.type not in WITH_MEMORY:
         return False

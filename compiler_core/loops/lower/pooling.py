@@ -43,7 +43,7 @@ class _Windows(NamedTuple):
         rows, columns = ([self._line(axis, k) for k in range(self.size[axis])] for axis in (0, 1))
         reaches_out = any(inside for _, inside in (*rows, *columns))
         if reaches_out and self.body.out.device.type == "cpu" and self.body.out.stride[-1] != 1:
-            raise NotLowered("conditional loads are not vectorized in C++; PyTorch's kernel vectorizes over channels")
+            raise NotLowered("conditional loads are not vectorized in C++; PyTorch's kernel vectorises over channels")
         for (row, above), (column, beside) in itertools.product(rows, columns):
             within = [ir.Range(at, self._extent(k)) for k, at, i in ((0, row, above), (1, column, beside)) if i]
             found = self.body.load(self.image, [*front, row, column], within)

@@ -49,7 +49,7 @@ class FormatProxy:
 
 
 def format_operand(tx: Interpreter, value: Value) -> Any:
-    """What may stand for `value` as Python formats a text: the constant, or a `Shown`."""
+    """Returns the object that Python formats in place of `value`: the constant, or a `FormatProxy`."""
     if isinstance(value, ConstantValue) or (value.is_constant() and not isinstance(value, TupleValue)):
         return value.constant(tx)
     return FormatProxy(tx, value)

@@ -231,7 +231,7 @@ export interface Guard {
   sizes: (number | null)[] | null;
 }
 
-/** A size, stride or number that is symbolic, or was until a line of the program specialized it. */
+/** A size, stride or number that is symbolic, or was until a line of the program specialised it. */
 export interface Symbol {
   key: string;
   source: string;
