@@ -352,7 +352,7 @@ def test_what_cannot_be_assembled_is_refused() -> None:
     lost = make.nop()
     with pytest.raises(CompilerBug, match="not in the list"):
         function([make.jump(lost)])
-    with pytest.raises(CompilerBug, match="no local, cell or free variable"):
+    with pytest.raises(CompilerBug, match="not a local, cell or free variable"):
         function(returning(make.load_deref("nothing")))
     with pytest.raises(CompilerBug, match="in the list twice"):
         function([lost, lost, *returning(make.load_const(1))])
@@ -531,7 +531,7 @@ DAMAGE: dict[str, tuple[Callable[[], types.CodeType], str]] = {
     "no MAKE_CELL": (lambda: without(closing.__code__, "MAKE_CELL"), "'a' may not be a cell here"),
     "no COPY_FREE_VARS": (lambda: without(INNER, "COPY_FREE_VARS"), "need COPY_FREE_VARS first"),
     "wrong COPY_FREE_VARS": (lambda: with_operand(INNER, "COPY_FREE_VARS", 2), "must come first and copy 1"),
-    "no cell variable": (lambda: assembled(Instruction("MAKE_CELL", 0, "a"), ONE, make.return_value()), "no cell var"),
+    "no cell variable": (lambda: assembled(Instruction("MAKE_CELL", 0, "a"), ONE, make.return_value()), "not a cell var"),
     "no RESUME": (lambda: without(plain.__code__, "RESUME"), "comes before RESUME"),
     "no generator": (
         lambda: looping.__code__.replace(co_flags=looping.__code__.co_flags & ~inspect.CO_GENERATOR),
