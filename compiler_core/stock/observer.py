@@ -16,8 +16,7 @@ from typing import Any
 
 from compiler_core.records import Record
 from compiler_core.stock.build.record_builder import RecordBuilder
-from compiler_core.stock.hooks import torch_internals, torch_logs
-from compiler_core.stock.hooks.deferred_text import has_symbolic_sizes
+from compiler_core.stock.hooks import deferred_text, torch_internals, torch_logs
 from compiler_core.stock.hooks.dynamo_steps import DynamoStepRecorder
 from compiler_core.stock.read.trace_event import TraceEvent, parse_event
 from compiler_core.support.interrupts import deferred_signals
@@ -103,7 +102,7 @@ def _observe_trace(observer: _Observer, stack: ExitStack) -> None:
     stack.callback(setattr, logger, "propagate", logger.propagate)
     logger.addHandler(handler)
     logger.propagate = False  # a handler of the program's, such as pytest's, would show entries as empty messages
-    observer.builder.deferred.install(stack, lambda: logger.handlers == [handler])
+    deferred_text.install(observer.builder.deferred, stack, lambda: logger.handlers == [handler])
 
 
 def _observe_bytecode(observer: _Observer, stack: ExitStack) -> None:
@@ -271,10 +270,10 @@ class _PassObserver:
     def _emit(self, transform: Any, is_before: bool) -> None:
         name = ".".join(filter(None, (getattr(transform, "subsystem", None), transform.passname)))
         options = {"print_output": False, "include_stride": True, "include_device": True}
-        if has_symbolic_sizes(transform.gm.graph):
+        if deferred_text.has_symbolic_sizes(transform.gm.graph):
             text = transform.gm.print_readable(**options)
         else:
-            text = self._observer.builder.deferred.defer_graph(transform.gm, **options)
+            text = deferred_text.defer_graph(self._observer.builder.deferred, transform.gm, **options)
         self._observer.emit("cutaway.pass", (name, is_before), text)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler_core.records import Compile, Event, Record, RecordError, limits, to_plain
-from compiler_core.records.plain import public_fields
+from compiler_core.records.plain import public_fields, without_gc
 
 FORMAT = "cutaway journal"
 WAIT_S = 0.5
@@ -178,7 +178,7 @@ def read_journal(path: str | Path) -> Record:
     plain = {**head, "sources": list(sources.values()), "frames": [frames[id_] for id_ in sorted(frames)],
              "collectives": collectives}  # fmt: skip
     try:
-        record = Record.from_json(json.dumps(plain))
+        record = without_gc(lambda: Record.from_plain(plain))
     except RecordError as error:
         raise RecordError(f"{path}: {error}") from None
     record.notes += notes[: limits.NOTES]

@@ -13,13 +13,12 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any
-
-import torch
-from torch._C._dynamo import guards as cpp
-from torch._dynamo.guards import GuardManagerType
+from typing import TYPE_CHECKING, Any
 
 from compiler_core.records import Guard
+
+if TYPE_CHECKING:  # a log is read without PyTorch unless costs are wanted
+    import torch
 
 _CALLS, _ROUNDS = 200, 5
 _MAX_STEPS = 100
@@ -52,6 +51,8 @@ def _unscaled_cost(guard: Guard, step_ns: float, leaf_ns: dict[str, float], reac
 @functools.cache
 def _measured_costs() -> tuple[float, dict[str, float]]:
     """Returns the nanoseconds of an access step, and of a guard of each kind."""
+    import torch
+
     no_step, four_steps = (_nanoseconds(7, steps, None) for steps in (0, 4))
     leaves = {
         kind: max(_nanoseconds(value, 0, add) - no_step, 1.0)
@@ -62,6 +63,8 @@ def _measured_costs() -> tuple[float, dict[str, float]]:
 
 def _example_guards(number: int, tensor: torch.Tensor) -> dict[str, tuple[Any, Callable[[Any], Any]]]:
     """Returns for each kind of guard a value that passes it, and a function that adds the guard to a manager."""
+    import torch
+
     keys = torch._C._dispatch_keys(tensor)
     return {
         "ID_MATCH": (number, lambda manager: manager.add_id_match_guard(id(number), [""], None)),
@@ -86,6 +89,9 @@ def _nanoseconds(value: Any, steps: int, add_guard: Callable[[Any], Any] | None)
 
     The steps go through lists, since a dict that did not change is skipped.
     """
+    from torch._C._dynamo import guards as cpp
+    from torch._dynamo.guards import GuardManagerType
+
     root, nested = cpp.RootGuardManager(), value
     for _ in range(steps):
         nested = [nested]

@@ -13,7 +13,7 @@ from compiler_core.records import Record, limits
 from compiler_core.stock.build.event_handlers import write_event
 from compiler_core.stock.build.memory_budget import COMPILE_BYTES, MemoryBudget
 from compiler_core.stock.build.partial_record import PartialRecord
-from compiler_core.stock.hooks.deferred_text import DeferredTexts, is_deferred
+from compiler_core.stock.read.placeholders import Placeholders, is_deferred
 from compiler_core.stock.read.trace_event import TraceEvent
 
 _JSON_EVENTS = frozenset({"chromium_event", "recompile_reasons", "torch_version"})
@@ -37,7 +37,7 @@ class RecordBuilder:
             budget: bytes that the record may take; `limits.MEMORY` by default.
         """
         self.budget = MemoryBudget(budget)
-        self.deferred = DeferredTexts()
+        self.deferred = Placeholders()
         self._partial = PartialRecord(record, start_ns, read_files, self.budget)
         self._kept_compiles: set[str] = set()
         self._compiles_left_out = 0

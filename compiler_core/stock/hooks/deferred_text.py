@@ -7,7 +7,6 @@ compile is observed and nobody else reads the log, a placeholder replaces each s
 from __future__ import annotations
 
 import functools
-import re
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -17,58 +16,37 @@ import torch
 from torch.fx import Graph, GraphModule
 
 from compiler_core.stock.hooks import torch_internals
+from compiler_core.stock.read.placeholders import Placeholders
 
-_PLACEHOLDER = re.compile("\x00(\\d+)\x00")
 _SHAPE_KEYS = ("val", "tensor_meta", "example_value")
 """Keys of a node's `meta` from which its shape is printed."""
 
 
-class DeferredTexts:
-    """Hands out placeholders for texts and prints the texts later."""
-
-    def __init__(self) -> None:
-        self._printers: list[Callable[[], str]] = []
-
-    def defer(self, print_text: Callable[[], str]) -> str:
-        """Returns a placeholder for the text that `print_text` returns."""
-        self._printers.append(print_text)
-        return f"\x00{len(self._printers) - 1}\x00"
-
-    def resolve(self, text: str) -> str:
-        """Returns `text` with each placeholder replaced by its text."""
-        return _PLACEHOLDER.sub(self._print, text) if is_deferred(text) else text
-
-    def _print(self, placeholder: re.Match[str]) -> str:
-        number = int(placeholder[1])
-        return self._printers[number]() if number < len(self._printers) else placeholder[0]
-
-    def defer_graph(self, module: GraphModule, **options: Any) -> str:
-        """Returns a placeholder for ``module.print_readable(**options)`` of the graph as it is now."""
-        snapshot = _GraphSnapshot(module)
-        return self.defer(lambda: snapshot.module().print_readable(**options))
-
-    def install(self, stack: ExitStack, is_only_reader: Callable[[], bool]) -> None:
-        """Defers the texts of PyTorch's log until `stack` closes, while `is_only_reader` returns True."""
-        log_function = torch_internals.trace_function()
-        if log_function is None:
-            return
-        for owner, name, defer in self._deferrable():
-            _defer_for_log(stack, owner, name, log_function.__code__, is_only_reader, defer)
-
-    def _deferrable(self) -> Iterable[tuple[Any, str, Callable[..., str | None]]]:
-        """The methods that print texts, each with a function that returns a placeholder, or None to print now."""
-        yield GraphModule, "print_readable", self._defer_static_graph
-        if (tree := torch_internals.guard_tree()) is not None:
-            original = tree.__str__
-            yield tree, "__str__", lambda manager: self.defer(lambda: original(manager))
-
-    def _defer_static_graph(self, module: GraphModule, **options: Any) -> str | None:
-        return None if has_symbolic_sizes(module.graph) else self.defer_graph(module, **options)
+def defer_graph(texts: Placeholders, module: GraphModule, **options: Any) -> str:
+    """Returns a placeholder for ``module.print_readable(**options)`` of the graph as it is now."""
+    snapshot = _GraphSnapshot(module)
+    return texts.defer(lambda: snapshot.module().print_readable(**options))
 
 
-def is_deferred(text: str) -> bool:
-    """Whether `text` has placeholders."""
-    return "\x00" in text
+def install(texts: Placeholders, stack: ExitStack, is_only_reader: Callable[[], bool]) -> None:
+    """Defers the texts of PyTorch's log until `stack` closes, while `is_only_reader` returns True."""
+    log_function = torch_internals.trace_function()
+    if log_function is None:
+        return
+    for owner, name, defer in _deferrable(texts):
+        _defer_for_log(stack, owner, name, log_function.__code__, is_only_reader, defer)
+
+
+def _deferrable(texts: Placeholders) -> Iterable[tuple[Any, str, Callable[..., str | None]]]:
+    """The methods that print texts, each with a function that returns a placeholder, or None to print now."""
+
+    def defer_static_graph(module: GraphModule, **options: Any) -> str | None:
+        return None if has_symbolic_sizes(module.graph) else defer_graph(texts, module, **options)
+
+    yield GraphModule, "print_readable", defer_static_graph
+    if (tree := torch_internals.guard_tree()) is not None:
+        original = tree.__str__
+        yield tree, "__str__", lambda manager: texts.defer(lambda: original(manager))
 
 
 class _GraphSnapshot:

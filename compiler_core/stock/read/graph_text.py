@@ -6,6 +6,7 @@ pass over its lines.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections import Counter
@@ -253,13 +254,11 @@ def _call_of(code: str, known: Container[str]) -> tuple[str, str]:
 
 def _set_tensor_fields(node: Node, annotation: str, hints: Mapping[str, int]) -> None:
     """Sets shape, dtype, device and bytes from an annotation such as ``f32[8, s17][s17, 1]cpu``."""
-    found = _TENSOR.match(annotation)
-    if found is None:
+    parsed = _parse_tensor(annotation)
+    if parsed is None:
         return
-    dtype, shape, device = found.groups()
-    node.dtype = _DTYPES.get(dtype, dtype)
-    node.shape = list(_parse_sizes(shape))
-    node.device = device or None
+    node.dtype, shape, node.device = parsed
+    node.shape = list(shape)
     sizes = [size if isinstance(size, int) else hints.get(size) for size in node.shape]
     known = [size for size in sizes if size is not None]
     if len(known) == len(sizes):
@@ -274,6 +273,12 @@ def tensor_bytes(shape: list[int], dtype: str) -> int:
     return count * _ITEM_SIZES.get(dtype, 1)
 
 
-def _parse_sizes(shape: str) -> Iterator[int | str]:
-    for size in filter(None, (s.strip() for s in shape.split(","))):
-        yield int(size) if size.isdigit() else size
+@functools.lru_cache(maxsize=1000)
+def _parse_tensor(annotation: str) -> tuple[str, tuple[int | str, ...], str | None] | None:
+    """Returns the dtype, shape and device of an annotation; None if it is not that of a tensor."""
+    found = _TENSOR.match(annotation)
+    if found is None:
+        return None
+    dtype, shape, device = found.groups()
+    sizes = filter(None, (size.strip() for size in shape.split(",")))
+    return _DTYPES.get(dtype, dtype), tuple(int(size) if size.isdigit() else size for size in sizes), device or None
