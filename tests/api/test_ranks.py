@@ -194,10 +194,12 @@ def test_a_journal_that_ends_early_or_is_damaged_is_read(tmp_path: Path) -> None
     file.write_bytes(b"".join([*lines[:last], lines[last][:100]]))
     read = read_journal(file)
     assert len(read.compiles) == len(compile_lines) - 1
-    assert read.notes == ["The last entry is incomplete: the process ended while it was written."]
+    incomplete, unclosed = read.notes
+    assert incomplete == "The last entry is incomplete: the process ended while it was written."
+    assert unclosed.startswith("The process did not close the file")
     for n in range(1, len(lines)):
         file.write_bytes(b"".join([*lines[:n], b"{damaged\n", *lines[n + 1 :]]))
-        assert read_journal(file).notes == [f"Line {n + 1} is damaged and left out."]
+        assert read_journal(file).notes[0] == f"Line {n + 1} is damaged and left out."
     file.write_bytes(b"[]\n")
     with pytest.raises(RecordError, match="not a journal"):
         read_journal(file)

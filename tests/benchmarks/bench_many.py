@@ -3,19 +3,23 @@
     python -m tests.benchmarks.bench_many [--models 200] [--kills 2] [--every 120] [--executors dask ray ...]
 
 The models are small and generated: networks of random layers, every tenth with a graph break, every fiftieth raises.
-A sweep is killed with its workers (SIGKILL to the process group) so many times, some seconds after each start.
+A sweep is killed with its workers (SIGKILL to the process group) so many times, some seconds after each start.  Under
+each executor one worker is killed while it has a model.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -89,14 +93,33 @@ def compared(path: Path, folder: Path, names: list[str], models: int) -> None:
     """Runs the sweep under each executor and compares its rows with those of the first sweep."""
     right = _table(Store(path).rows()[:models])
     for name in names:
-        began = time.monotonic()
+        began, file = time.monotonic(), folder / f"{name}.sqlite"
         with getattr(executors, f"{name}_workers")(folder) as executor:
-            found = _table(run(folder / f"{name}.sqlite", models, executor).rows)
+            killer = threading.Thread(target=_kill_a_worker, args=(file,), daemon=True)
+            killer.start()
+            found = _table(run(file, models, executor).rows)
         pairs = list(zip(right, found, strict=True))
         count = sum(row != other for row, other in pairs)
         columns = sorted({key for row, other in pairs for key in row if row[key] != other[key]})
         taken = time.monotonic() - began
         print(f"{name}: {len(found)} rows in {taken:.0f} s, {count} differ {columns or ''}", flush=True)
+
+
+def _kill_a_worker(path: Path) -> None:
+    """Kills the worker that has a model once a quarter of the models is finished."""
+    query = "SELECT cases.name, owner FROM cases LEFT JOIN rows USING (name) WHERE owner != '' AND state IS NULL"
+    while True:
+        time.sleep(0.5)
+        with (
+            contextlib.suppress(sqlite3.Error),
+            contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db,
+        ):
+            done, of = (db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("rows", "cases"))
+            running = db.execute(query).fetchone() if of and done >= of / 4 else None
+            if running:
+                print(f"killed the worker that had {running[0]!r}, {running[1]}, after {done} rows", flush=True)
+                os.kill(int(running[1].split(":")[1]), signal.SIGKILL)
+                return
 
 
 def _table(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

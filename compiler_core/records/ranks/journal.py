@@ -155,7 +155,7 @@ def read_journal(path: str | Path) -> Record:
     frames: dict[int, dict[str, Any]] = {}
     compiles: dict[str, Any] = {}
     collectives: list[Any] = []
-    notes = []
+    notes, heads = [], 0
     for number, line, is_complete in _lines(Path(path)):
         entry = _parsed(line)
         if entry is None and not is_complete:
@@ -163,7 +163,7 @@ def read_journal(path: str | Path) -> Record:
         elif entry is None:
             notes.append(f"Line {number} is damaged and left out.")
         elif "head" in entry:
-            head = entry["head"]
+            head, heads = entry["head"], heads + 1
         elif "source" in entry:
             sources[entry["source"]["id"]] = entry["source"]
         elif "collectives" in entry:
@@ -173,6 +173,8 @@ def read_journal(path: str | Path) -> Record:
             compiles[entry["compile"]["id"]] = entry["compile"]
     if not head:
         raise RecordError(f"{path}: not a journal of Cutaway")
+    if heads == 1:  # `close` writes it again
+        notes.append(f"The process did not close the file: up to its last {WAIT_S} s may be missing.")
     for frame in frames.values():
         frame["compiles"] = [each for each in compiles.values() if each.get("frame") == frame["id"]]
     plain = {**head, "sources": list(sources.values()), "frames": [frames[id_] for id_ in sorted(frames)],
