@@ -17,11 +17,13 @@ from typing import Any
 from compiler_core.records import Record
 from compiler_core.stock.build.record_builder import RecordBuilder
 from compiler_core.stock.hooks import deferred_text, torch_internals, torch_logs
+from compiler_core.stock.hooks.after_import import call_after_import
 from compiler_core.stock.hooks.dynamo_steps import DynamoStepRecorder
 from compiler_core.stock.read.trace_event import TraceEvent, parse_event
 from compiler_core.support.interrupts import deferred_signals
 
 _TRACE_LOGGER = "torch.__trace"
+_Start = Callable[["_Observer", ExitStack], None]
 LOGGED_PASSES = ("pre_grad_passes", "post_grad_passes")
 """Subsystems whose graph PyTorch itself logs before their first pass, so that it need not be printed again."""
 
@@ -39,8 +41,10 @@ def observing(record: Record, steps: bool = False, logs: bool = False) -> Iterat
             observer = _Observer(record, builder)
             stack.callback(observer.guard(builder.close))
             starts = [
-                _observe_trace, _observe_bytecode, _observe_kernels, _observe_refusals, _observe_passes,
-                _observe_autotuning, _observe_cudagraphs, _observe_backend,
+                _observe_trace, _observe_bytecode, _observe_kernels, _observe_passes, _observe_backend,
+                _after("torch._inductor.scheduler", _observe_refusals),
+                _after("torch._inductor.select_algorithm", _observe_autotuning),
+                _after("torch._inductor.output_code", _observe_cudagraphs),
             ]  # fmt: skip
             if steps:
                 starts.append(_observe_steps)
@@ -55,6 +59,15 @@ def observing(record: Record, steps: bool = False, logs: bool = False) -> Iterat
                 stack.close()
         finally:
             stack.close()  # closes the rest if an interrupt arrived before `deferred_signals` took effect
+
+
+def _after(module: str, start: _Start) -> _Start:
+    """Returns a function that calls `start` once `module` is imported.  A program without Inductor need not load it."""
+
+    def start_then(observer: _Observer, stack: ExitStack) -> None:
+        stack.callback(call_after_import(module, functools.partial(observer.guard(start), observer, stack)))
+
+    return start_then
 
 
 class _Observer:
@@ -121,11 +134,15 @@ def _observe_kernels(observer: _Observer, stack: ExitStack) -> None:
     def on_kernel(schedule: Any, kernel_name: Any, is_extern: bool = False) -> None:
         observer.emit("cutaway.kernel", (str(kernel_name), _node_names(schedule, is_extern)))
 
-    functions = list(torch_internals.kernel_provenance_functions())
-    for module, name in functions:
-        _call_before(stack, module, name, observer.guard(on_kernel))
-    if not functions:
-        observer.note_missing("the nodes of each kernel")
+    def observe_module(module: str, observer: _Observer, stack: ExitStack) -> None:
+        owner, name = torch_internals.kernel_provenance_function(module)
+        if name:
+            _call_before(stack, owner, name, observer.guard(on_kernel))
+        elif module == torch_internals.KERNEL_MODULES[0]:
+            observer.note_missing("the nodes of each kernel")
+
+    for module in torch_internals.KERNEL_MODULES:
+        _after(module, functools.partial(observe_module, module))(observer, stack)
 
 
 def _node_names(schedule: Any, is_extern: bool) -> dict[str, list[str]]:

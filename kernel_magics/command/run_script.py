@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
-import importlib.abc
 import importlib.machinery
-import importlib.util
 import os
 import runpy
 import sys
@@ -24,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from compiler_core.records import Record
+from compiler_core.stock.hooks.after_import import call_after_import
 
 Engine = Literal["core", "torch"]
 _STARTS: dict[Engine, str] = {"torch": "torch._dynamo", "core": "torch"}
@@ -59,11 +58,7 @@ class ScriptRecording:
 
     def start(self) -> None:
         """Records from the moment on at which the script imports the compiler."""
-        name = _STARTS["torch" if self._ranks else self._engine]
-        if name in sys.modules:
-            self._open()
-        else:
-            sys.meta_path.insert(0, _AfterImport(name, self._open))
+        call_after_import(_STARTS["torch" if self._ranks else self._engine], self._open)
         atexit.register(self.finish)
 
     def finish(self) -> None:
@@ -136,10 +131,11 @@ def _set_first_path(folder: str) -> None:
 
 
 def _join_threads() -> None:
-    """Waits for the script's threads, as Python does before it ends."""
-    for thread in threading.enumerate():
-        if thread is not threading.main_thread() and not thread.daemon:
-            thread.join()
+    """Waits for the script's threads as Python does before it ends, when it has executors end their idle ones first.
+
+    Python calls the same function at the end, where a second call does nothing.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
 
 
 def _print_without_our_frames(error: BaseException) -> None:
@@ -164,35 +160,6 @@ def _after_our_frames(traceback: types.TracebackType | None) -> types.TracebackT
         if was_ours:
             rest = each
     return rest
-
-
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls a function once, after a module was imported."""
-
-    def __init__(self, name: str, callback: Callable[[], Any]) -> None:
-        self._name, self._callback = name, callback
-        self._is_looking = False
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._name or self._is_looking:
-            return None
-        self._is_looking = True
-        try:
-            spec = importlib.util.find_spec(fullname)
-        finally:
-            self._is_looking = False
-        if spec is not None and spec.loader is not None:
-            loader: Any = spec.loader
-            execute = loader.exec_module
-
-            def exec_module(module: types.ModuleType) -> None:
-                execute(module)
-                del loader.exec_module
-                sys.meta_path.remove(self)
-                self._callback()
-
-            loader.exec_module = exec_module
-        return spec
 
 
 def _torch_compile_by_core(record: Record) -> ExitStack:

@@ -300,7 +300,8 @@ def changed_by_observer() -> list[Any]:
     """Returns the functions and lists that the observer changes."""
     import torch._dynamo.convert_frame as convert_frame
 
-    places = [getattr(module, name) for module, name in torch_internals.kernel_provenance_functions()]
+    functions = map(torch_internals.kernel_provenance_function, torch_internals.KERNEL_MODULES)
+    places = [getattr(*function) for function in functions]
     refusal, passes = torch_internals.fusion_refusal_class(), torch_internals.pass_observer()
     places += [refusal.__call__, passes.__enter__, passes.__exit__, torch.fx.GraphModule.print_readable]
     places += [

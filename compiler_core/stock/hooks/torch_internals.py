@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 
@@ -23,13 +23,14 @@ def lookup(module: str, *names: str) -> Any:
     return found
 
 
-def kernel_provenance_functions() -> Iterator[tuple[Any, str]]:
-    """Yields the modules in which Inductor calls the function that notes a kernel's graph nodes, and its name."""
-    name = "set_kernel_post_grad_provenance_tracing"
-    for module in ("torch._inductor.debug", "torch._inductor.codegen.cpp", "torch._inductor.codegen.triton"):
-        found = lookup(module)
-        if found is not None and hasattr(found, name):
-            yield found, name
+KERNEL_MODULES = ("torch._inductor.debug", "torch._inductor.codegen.cpp", "torch._inductor.codegen.triton")
+"""The module that has the function which notes a kernel's graph nodes, and those that call it by their own name."""
+
+
+def kernel_provenance_function(module: str) -> tuple[Any, str]:
+    """Returns one of `KERNEL_MODULES`, and the name of the function there; an empty name without one."""
+    name, found = "set_kernel_post_grad_provenance_tracing", lookup(module)
+    return found, name if hasattr(found, name) else ""
 
 
 def fusion_refusal_class() -> Any:
