@@ -8,5 +8,6 @@
 ``output_code``    Inductor's generated Python file: kernels, launches and memory plan
 ``origins``        finds the nodes of one graph that a node of a later graph came from
 ``bytecode_listing``  the source lines of a bytecode listing
+``placeholders``   stand for texts that are printed later
 ``lines, stages``  the user's source lines; PyTorch's phases as stages of the record
 """
