@@ -42,7 +42,7 @@ _INLINED_STDLIB_FILES = frozenset(
 _INLINED_FILES = (
     "utils/_contextlib.py", "amp/autocast_mode.py", "autograd/function.py", "autograd/grad_mode.py", "_tensor.py",
     "_jit_internal.py", "jit/__init__.py", "_library/custom_ops.py", "_dynamo/mutation_guard.py",
-    "utils/_foreach_utils.py",
+    "utils/_foreach_utils.py", "_functorch/functional_call.py",
 )  # fmt: skip
 _INLINED_ONLY_FILES = _INLINED_STDLIB_FILES | {
     _MODULE_FILE,

@@ -531,7 +531,10 @@ DAMAGE: dict[str, tuple[Callable[[], types.CodeType], str]] = {
     "no MAKE_CELL": (lambda: without(closing.__code__, "MAKE_CELL"), "'a' may not be a cell here"),
     "no COPY_FREE_VARS": (lambda: without(INNER, "COPY_FREE_VARS"), "need COPY_FREE_VARS first"),
     "wrong COPY_FREE_VARS": (lambda: with_operand(INNER, "COPY_FREE_VARS", 2), "must come first and copy 1"),
-    "no cell variable": (lambda: assembled(Instruction("MAKE_CELL", 0, "a"), ONE, make.return_value()), "not a cell var"),
+    "no cell variable": (
+        lambda: assembled(Instruction("MAKE_CELL", 0, "a"), ONE, make.return_value()),
+        "not a cell var",
+    ),
     "no RESUME": (lambda: without(plain.__code__, "RESUME"), "comes before RESUME"),
     "no generator": (
         lambda: looping.__code__.replace(co_flags=looping.__code__.co_flags & ~inspect.CO_GENERATOR),

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
 
 
+_CAPTURED_MODULES = ("torch.distributions.", "torch.nn.utils._named_member_accessor")
+"""Modules of PyTorch whose classes are ordinary Python code over tensors."""
+
+
 def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """``cls(...)``"""
     if issubclass(cls, enum.Enum) and len(args) == 1:
@@ -38,7 +42,7 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
     if issubclass(cls, BaseException):
         return construct_exception(tx, cls, args, kwargs)
     home = module_of(cls)
-    is_captured = issubclass(cls, torch.nn.Module) or home.startswith("torch.distributions.")
+    is_captured = issubclass(cls, torch.nn.Module) or home.startswith(_CAPTURED_MODULES)
     from_torch = home.startswith("torch.") and not is_captured
     if not is_python_class(cls) or issubclass(cls, (torch.Tensor, torch.autograd.Function)) or from_torch:
         raise Unsupported("skipped function", f"{name_of(cls)}()")

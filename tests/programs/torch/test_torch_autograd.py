@@ -597,13 +597,56 @@ def test_vmap_of_grad(x):
     return torch.func.vmap(torch.func.grad(lambda row: (row * row).sin().sum()))(x + 1)
 
 
-@same_as_eager(
-    graphs=2,
-    breaks=["skipped function", "skipped function", "unsupported iteration"],
-    inputs=lambda: (nn.Linear(4, 4), torch.randn(2, 4)),
-)
+def normalised():
+    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), torch.randn(3, 4)
+
+
+@one_graph(grad=True, inputs=normalised)
 def test_functional_call(net, x):
-    return torch.func.functional_call(net, {"weight": torch.ones(4, 4)}, (x,))
+    given = {name: value * 2 for name, value in (*net.named_parameters(), *net.named_buffers())}
+    y = torch.func.functional_call(net, given, (x,), strict=True)
+    z = torch.func.functional_call(net, ({"0.weight": x.T @ x}, {"0.bias": x[0]}), x)
+    return y, z, net(x), given, torch.func.functional_call(net[0], {"weight": x.T @ x}, (), {"input": x})
+
+
+@one_graph(inputs=lambda: (nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.randn(3, 4)))
+def test_functional_call_of_tied_weights(net, x):
+    net[1].weight = net[0].weight
+    given = {"0.weight": x.T @ x}
+    call = torch.func.functional_call
+    return call(net, given, (x,)), call(net, given, (x,), tie_weights=False), net[1].weight is net[0].weight
+
+
+class Fails(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+
+    def forward(self, x, wanted):
+        y = x * self.weight
+        if float(y.sum()) > wanted:
+            raise ValueError("too large")
+        return y + self.weight
+
+
+@same_as_eager(inputs=lambda: (Fails(), torch.ones(4)))
+def test_functional_call_that_breaks_or_raises(net, x):
+    """The module has its own parameters again."""
+    y = torch.func.functional_call(net, {"weight": x * 3}, (x, 100))
+    try:
+        torch.func.functional_call(net, {"weight": x * 3}, (x, 1))
+    except ValueError as error:
+        return y, str(error), type(net.weight), net(x, 100)
+
+
+@same_as_eager(inputs=normalised)
+def test_functional_call_with_wrong_names(net, x):
+    for given, strict in (({"nope": x}, False), ({"0.weight": x}, True)):
+        try:
+            torch.func.functional_call(net, given, (x,), strict=strict)
+        except (AttributeError, RuntimeError) as error:
+            x = x + len(str(error))
+    return x
 
 
 @same_as_eager(graphs=1, breaks=["skipped function", "skipped function", "skipped function"])
