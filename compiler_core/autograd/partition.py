@@ -190,15 +190,8 @@ def _copy(graph: fx.Graph, node: fx.Node, copied: Mapping[fx.Node, fx.Node]) -> 
     result = graph.node_copy(node, copied.__getitem__)
     result.meta = _meta(node)
     if is_view(node) and view_source(result).meta["val"] is not view_source(node).meta["val"]:
-        result.meta["val"] = _view_of_copy(result)
+        result.meta["val"] = fx_symbols.evaluate_call(result)  # the saved copy may have other strides
     return result
-
-
-def _view_of_copy(view: fx.Node) -> Any:
-    """Returns the value of a view of a saved copy.  The copy may have other strides than the original."""
-    target: Any = view.target
-    args, kwargs = fx.map_arg((view.args, view.kwargs), lambda n: n.meta["val"])
-    return target(*args, **kwargs)
 
 
 def _meta(node: fx.Node) -> dict[str, Any]:

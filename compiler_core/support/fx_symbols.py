@@ -173,7 +173,7 @@ class _SizeRewriter:
         result = sympy_interp(OptimizedPythonReferenceAnalysis, symbols, expr)
         node = last.next
         while node is not self._first:
-            node.meta |= {"val": _evaluate_node(node), "origin": origin, "rule": "size"}
+            node.meta |= {"val": evaluate_call(node), "origin": origin, "rule": "size"}
             node = node.next
         self._computed[expr] = result.node if isinstance(result, fx.Proxy) else result
         return self._computed[expr]
@@ -192,12 +192,13 @@ class _SizeRewriter:
 
 
 def _replace_uses(node: fx.Node, result: Any) -> None:
-    """Replaces uses of `node` by `made`, a node or a number."""
+    """Replaces uses of `node` by `result`, a node or a number."""
     for user in list(node.users):
         user.args, user.kwargs = fx.map_arg((user.args, user.kwargs), lambda n: result if n is node else n)
 
 
-def _evaluate_node(node: fx.Node) -> Any:
+def evaluate_call(node: fx.Node) -> Any:
+    """Calls the operator of a node with the values of its arguments, and returns the result."""
     target: Any = node.target
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
     return target(*args, **kwargs)

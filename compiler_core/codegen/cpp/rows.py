@@ -46,7 +46,7 @@ TOTAL_LANES = 4
 
 
 class RowPrinter(BlockPrinter):
-    """Prints reductions row by row; `_kept` are the values that one sweep stores in an array for later sweeps."""
+    """Prints reductions row by row; `_row_values` are the values that one sweep stores in an array for later sweeps."""
 
     def __init__(self, text: SourceWriter, loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> None:
         super().__init__(text, loops, buffers)
