@@ -164,8 +164,8 @@ $(STAMPS)/browser: $(STAMPS)/npm $(BROWSER_SOURCES)
 # The packages of an extra.  One call of pip installs the largest extra that the targets need, with those that it contains.
 EXTRA_OF = $(if $(filter ready lint hooks fix,$(1)),lint,$(if $(filter-out lab demo site,$(1)),test,$(if $(filter site,$(1)),site,notebooks)))
 EXTRA := $(call EXTRA_OF,$(MAKECMDGOALS))
-CONTAINED_lint := test notebooks
-CONTAINED_test := notebooks
+CONTAINED_lint := test site notebooks
+CONTAINED_test := site notebooks
 CONTAINED_site := notebooks
 $(STAMPS)/packages-%: pyproject.toml constraints.txt $(STAMPS)/tools
 	@echo "Installing packages ($*) ..."

@@ -1,5 +1,7 @@
 """Builds the documentation site into ``build/site`` without the network: ``python docs/site/build.py``.
 
+With ``--as-they-are`` the code of pages is not run, which the tests do elsewhere.
+
 The pages are those of this folder, of `docs`, and the notebooks.  The reference is generated from docstrings and from
 the options of the magics, the explorers of the gallery from programs that run here.  Afterwards every link inside of
 the site is checked, and that no page with an explorer is larger than 2 MB.
@@ -31,15 +33,18 @@ OTHER_PAGES = (
 )
 
 
-def main() -> int:
+def main(*, runs_code: bool = True) -> int:
     start = time.monotonic()
     collect()
+    if not runs_code:
+        page = PAGES / "how_to.md"
+        page.write_text(page.read_text(encoding="utf-8").replace("execution_mode: force", "execution_mode: 'off'"))
     write_gallery()
     write_reference()
     from sphinx.cmd.build import build_main
 
     doctrees = str(ROOT / "build" / "doctrees")
-    status = build_main(["-q", "-W", "--keep-going", "-j", "2", "-E", "-d", doctrees, str(PAGES), str(SITE)])
+    status = build_main(["-q", "-W", "--keep-going", "-E", "-d", doctrees, str(PAGES), str(SITE)])
     problems = check_site()
     print(*problems, sep="\n")
     pages = sum(1 for _ in SITE.rglob("*.html"))
@@ -184,5 +189,6 @@ def check_site() -> list[str]:
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    sys.exit(main())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--as-they-are", action="store_true", help="do not run the code of pages")
+    sys.exit(main(runs_code=not parser.parse_args().as_they_are))

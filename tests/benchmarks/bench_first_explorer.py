@@ -4,14 +4,18 @@
     python -m tests.benchmarks.bench_first_explorer --python ENVIRONMENT/bin/python
 
 The second form measures the environment that a wheel was installed in. No kernel is in the cache, and the kernel is
-started as any other. Prints the seconds of each part.
+started as any other. Prints the seconds of each part, then whose they are: JupyterLab's are measured again without
+Cutaway, and PyTorch's imports alone in a process.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -38,17 +42,47 @@ def timed(name: str, times: dict[str, float]) -> Iterator[None]:
 
 
 def first_cells() -> dict[str, str]:
-    """Returns the cells of the README, by ids."""
+    """Returns the cells of the README, by ids: the first line of its first cell loads the extension."""
     found = re.findall(r"```python\n(.*?)\n```", README.read_text(encoding="utf-8"), re.DOTALL)
-    return {"load": found[0], "compile": found[1]}
+    load, _, imports = found[0].partition("\n")
+    return {"load": load, "torch": imports, "compile": found[1]}
 
 
-def measure(python: str) -> dict[str, float]:
+def disable_cutaway(folder: Path) -> None:
+    """Writes the settings of Jupyter with which neither its server nor its page loads Cutaway."""
+    page = folder / "config" / "labconfig" / "page_config.json"
+    page.parent.mkdir(parents=True)
+    page.write_text(json.dumps({"disabledExtensions": {"cutaway": True}}))
+    server = {"ServerApp": {"jpserver_extensions": {"kernel_magics.server": False}}}
+    (folder / "config" / "jupyter_server_config.json").write_text(json.dumps(server))
+
+
+def imports_of_pytorch(python: str) -> float:
+    """Returns the seconds that the import of PyTorch's compiler takes, after that of PyTorch."""
+    program = "import time, torch; start = time.monotonic(); import torch._dynamo; print(time.monotonic() - start)"
+    return float(subprocess.run([python, "-c", program], check=True, stdout=subprocess.PIPE).stdout)
+
+
+def run_cells(notebook: drive.Notebook, times: dict[str, float]) -> None:
+    with timed("%load_ext kernel_magics", times):
+        notebook.run("load")
+    with timed("import torch", times):
+        notebook.run("torch")
+    with timed("the compiled cell", times):
+        notebook.run("compile")
+    with timed("until its explorer is there", times):
+        notebook.element("compile").locator(".cutaway .stages").wait_for()
+        notebook.element("compile").locator(".cutaway section.pane .cm-line").first.wait_for()
+
+
+def measure(python: str, *, with_cutaway: bool = True) -> dict[str, float]:
     times: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         page = browser.new_page(viewport={"width": 1600, "height": 1000})
         page.set_default_timeout(drive.RUN_MS)
+        if not with_cutaway:
+            disable_cutaway(Path(folder))
         with (
             mock.patch.object(sys, "executable", python),
             mock.patch.object(drive, "KERNEL", "python3"),
@@ -60,29 +94,34 @@ def measure(python: str) -> dict[str, float]:
                 server = stack.__enter__()
             try:
                 notebook = drive.Notebook(page, server, server.notebook("first.ipynb", first_cells()))
-                with timed("page and kernel", times):
+                with timed("its page, and a kernel", times):
                     notebook.open()
-                with timed("first cell: load_ext, torch", times):
-                    notebook.run("load")
-                with timed("second cell: compile", times):
-                    notebook.run("compile")
-                with timed("until its explorer is there", times):
-                    notebook.element("compile").locator(".cutaway .stages").wait_for()
-                    notebook.element("compile").locator(".cutaway section.pane .cm-line").first.wait_for()
+                if with_cutaway:
+                    run_cells(notebook, times)
             finally:
                 stack.__exit__(None, None, None)
         browser.close()
     return times
 
 
+def whose(times: dict[str, float], without: dict[str, float], imports: float) -> dict[str, float]:
+    """Divides the seconds of a round between JupyterLab, PyTorch and Cutaway."""
+    jupyter = sum(without.values())
+    torch = times["import torch"] + imports
+    return {"JupyterLab's": jupyter, "PyTorch's imports": torch, "ours": sum(times.values()) - jupyter - torch}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="the Python of the environment to measure")
     python = str(Path(parser.parse_args().python).absolute())
-    rounds = [measure(python) for _ in range(ROUNDS)]
+    rounds = []
+    for _ in range(ROUNDS):
+        without, times = measure(python, with_cutaway=False), measure(python)
+        rounds.append(times | {"all": sum(times.values())} | whose(times, without, imports_of_pytorch(python)))
     for name in rounds[0]:
-        print(f"{name:30}", *(f"{each[name]:6.2f}" for each in rounds))
-    print(f"{'all, s':30}", *(f"{sum(each.values()):6.2f}" for each in rounds))
+        values = [each[name] for each in rounds]
+        print(f"{name:30}", *(f"{value:6.2f}" for value in values), f"  median {statistics.median(values):6.2f} s")
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def note(reply: Reply, kind: str, content: dict[str, Any]) -> None:
 
 
 @pytest.fixture(scope="module")
-def kernel() -> Iterator[Kernel]:
+def kernel(warm_kernels: None) -> Iterator[Kernel]:
     manager, client = start_new_kernel(kernel_name="python3", startup_timeout=WAIT_S)
     kernel = Kernel(manager, client)
     loaded = kernel.run("%load_ext kernel_magics\nimport torch, asyncio, kernel_magics\nx = torch.ones(3)")
