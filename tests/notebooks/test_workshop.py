@@ -13,10 +13,11 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import start_new_kernel
 
+from tests.notebooks import minutes
+from tests.notebooks.minutes import LESSONS
+
 pytestmark = pytest.mark.slow
 
-FOLDER = Path(__file__).parents[2] / "notebooks" / "workshop"
-LESSONS = sorted(FOLDER.glob("[0-9]*.ipynb"))
 WAIT_S = 120
 ANY = ["depends on the machine"]
 
@@ -95,6 +96,13 @@ def test_a_lesson_runs_and_its_questions_have_these_answers(kernel: BlockingKern
 def test_the_committed_lessons_have_no_outputs(lesson: Path) -> None:
     cells = [c for c in nbformat.read(lesson, as_version=4).cells if c.cell_type == "code"]
     assert not any(c.outputs or c.execution_count for c in cells)
+
+
+def test_a_lesson_takes_a_person_20_to_40_minutes_by_the_estimate() -> None:
+    estimates = {lesson.stem: minutes.read(lesson).minutes for lesson in LESSONS}
+    assert {name: estimate for name, estimate in estimates.items() if not 20 <= estimate <= 40} == {}
+    page = Path(__file__).parents[2] / "docs" / "classroom.md"
+    assert minutes.table() in page.read_text(encoding="utf-8"), "copy what `python -m tests.notebooks.minutes` prints"
 
 
 def test_the_code_of_questions_is_folded_away() -> None:
