@@ -35,7 +35,7 @@ class Lesson(NamedTuple):
 
     @property
     def minutes(self) -> float:
-        return sum(getattr(self, name) * each for name, each in MINUTES.items())
+        return sum(float(getattr(self, name)) * each for name, each in MINUTES.items())
 
 
 def read(path: Path) -> Lesson:
@@ -58,10 +58,10 @@ def read(path: Path) -> Lesson:
 
 
 def table() -> str:
-    rows = ["| lesson | minutes | words | lines of code | questions | tasks | exercises |", "|---|" + "---|" * 6]
+    rows = ["| lesson | minutes | questions | tasks | exercises |", "|---|---|---|---|---|"]
     for number, path in enumerate(LESSONS, 1):
         lesson = read(path)
-        counts = (round(lesson.minutes), lesson.words, lesson.lines, lesson.questions, lesson.tasks)
+        counts = (5 * round(lesson.minutes / 5), lesson.questions, lesson.tasks)
         exercises = ", ".join(lesson.exercises).replace("_", " ")
         rows.append(f"| {number} {lesson.title} | {' | '.join(map(str, counts))} | {exercises} |")
     return "\n".join(rows)

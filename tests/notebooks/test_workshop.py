@@ -1,9 +1,10 @@
-"""The lessons of the workshop, run one after another in one kernel: each runs without an error, and its questions have
-the answers that the text expects."""
+"""The lessons of the workshop, run one after another in one kernel: each runs without an error, as do the magics that
+its tasks name, and its questions have the answers that the text expects."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,9 +86,13 @@ def smaller(source: str) -> str:
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 def test_a_lesson_runs_and_its_questions_have_these_answers(kernel: BlockingKernelClient, lesson: Path) -> None:
-    for cell in nbformat.read(lesson, as_version=4).cells:
-        if cell.cell_type == "code":
-            run(kernel, smaller(cell.source))
+    cells = nbformat.read(lesson, as_version=4).cells
+    code = [smaller(cell.source) for cell in cells if cell.cell_type == "code"]
+    for source in code:
+        run(kernel, source)
+    for magic in re.findall(r"`(%[a-z]\w* [^`]+)`", cells[-1].source):  # of the tasks at the end
+        run(kernel, next(source for source in code if source.startswith("%%compile")))
+        run(kernel, magic)
     asked, expected = json.loads(run(kernel, ASKED)), ANSWERS[lesson.stem]
     assert [known if known is ANY else each for each, known in zip(asked, expected, strict=True)] == expected
 
