@@ -21,6 +21,7 @@ from kernel_magics import write_report
 from tests.ui import drive
 from tests.ui.conftest import FLAGS, chromium
 from tests.ui.drive import INSIDE, Explorer, Notebook
+from tests.ui.pictured import branch, layer, softmax
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 THEMES: dict[Literal["light", "dark"], str] = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
@@ -97,25 +98,6 @@ def record_cell(browser: Browser, theme: Literal["light", "dark"]) -> None:
             recording.add(1800)
         recording.save(f"recording_{theme}")
         page.close()
-
-
-def branch(x: torch.Tensor) -> torch.Tensor:
-    y = x.cos()
-    if y.sum() > 0:
-        y = y / 2
-    return y.relu()
-
-
-def layer(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    hidden = x @ w
-    active = torch.sigmoid(hidden) * hidden
-    return active.tanh().sum()
-
-
-def softmax(x: torch.Tensor) -> torch.Tensor:
-    shifted = x - x.amax(-1, keepdim=True)
-    powers = shifted.exp()
-    return powers / powers.sum(-1, keepdim=True)
 
 
 @contextmanager

@@ -26,6 +26,8 @@ test("answers of predictions come from the record", () => {
   assert.equal(questionOf("forward", record, compile)?.answer, 1);
   const saved = questionOf("partition", record, compile);
   assert.deepEqual([saved?.choices, saved?.answer], [["x", "cos"], ["x"]]);
+  const named = questionOf("partition", record, compile, (item) => (item.endsWith("#x") ? "rows" : ""));
+  assert.deepEqual([named?.choices, named?.answer], [["x (rows)", "cos"], ["x (rows)"]]);
   assert.equal(questionOf("bytecode", record, compile), null);
 });
 

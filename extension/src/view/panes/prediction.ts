@@ -3,7 +3,7 @@
 import { h } from "../dom/elements";
 import { plural } from "../dom/format";
 import { keyOf } from "../model/analysis/links";
-import type { Compile, Record as CutawayRecord } from "../model/record/record";
+import type { Compile, Record as CutawayRecord, ItemId } from "../model/record/record";
 import type { State } from "../model/state";
 import type { PaneKind } from "./registry";
 
@@ -17,8 +17,16 @@ export interface Question {
   choices: string[];
 }
 
-/** The question about a pane; null if there is none, so that the pane is only covered. */
-export function questionOf(pane: string, record: CutawayRecord, compile: Compile | null): Question | null {
+/**
+ * The question about a pane; null if there is none, so that the pane is only covered. `inputName` returns the name that
+ * an input has in the captured graph.
+ */
+export function questionOf(
+  pane: string,
+  record: CutawayRecord,
+  compile: Compile | null,
+  inputName: (item: ItemId) => string = () => "",
+): Question | null {
   const compiles = record.frames.flatMap((frame) => frame.compiles);
   switch (pane) {
     case "captured":
@@ -38,7 +46,7 @@ export function questionOf(pane: string, record: CutawayRecord, compile: Compile
     case "backward":
       return number("How many values are saved for the backward?", compile?.partition?.saved_count ?? 0);
     case "partition":
-      return savedValues(compile);
+      return savedValues(compile, inputName);
     case "fusion":
       return fusedNodes(compile);
     default:
@@ -63,7 +71,7 @@ function listed(title: string, choices: string[]): string {
 
 /** Creates the cover of a pane. */
 export function coverOf(state: State, kind: PaneKind): HTMLElement {
-  const question = questionOf(kind.name, state.record, state.compile);
+  const question = questionOf(kind.name, state.record, state.compile, (item) => state.links.inputName(item));
   const reveal = (predicted?: number | string[]) =>
     state.uncover(kind.name, question && predicted !== undefined ? verdictOf(question, predicted) : "");
   const skip = h(
@@ -97,7 +105,7 @@ function choiceFields(choices: string[]): { fields: HTMLElement; read: () => str
 }
 
 function isLong(choice: string): boolean {
-  return choice.length > 15;
+  return choice.length > 20;
 }
 
 function number(text: string, answer: number): Question {
@@ -134,11 +142,14 @@ function guardedLines(record: CutawayRecord, compile: Compile | null): Question 
   };
 }
 
-function savedValues(compile: Compile | null): Question {
-  const values = (compile?.partition?.values ?? []).slice(0, MAX_CHOICES);
+function savedValues(compile: Compile | null, inputName: (item: ItemId) => string): Question {
+  const values = (compile?.partition?.values ?? []).slice(0, MAX_CHOICES).map(({ node, decision }) => {
+    const name = inputName(node);
+    return { text: keyOf(node) + (name && ` (${name})`), decision };
+  });
   const saved = values.filter(({ decision }) => decision === "saved");
-  const choices = values.map(({ node }) => keyOf(node));
-  return { text: "Which values are saved for the backward?", answer: saved.map(({ node }) => keyOf(node)), choices };
+  const [answer, choices] = [saved, values].map((those) => those.map(({ text }) => text));
+  return { text: "Which values are saved for the backward?", answer, choices };
 }
 
 /** Asks for the operations of the largest kernel; for the number of kernels if there is only one operation. */
