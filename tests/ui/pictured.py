@@ -1,4 +1,4 @@
-"""The programs of the README's pictures, alone in a file: the pane *Source* shows all of it."""
+"""The programs of the README's pictures."""
 
 import torch
 

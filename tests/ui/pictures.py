@@ -134,12 +134,12 @@ def press_saved(page: Page, explorer: Explorer) -> None:
 
 
 def press_line(page: Page, explorer: Explorer) -> None:
-    explorer.line(0, "shifted.exp()").click(position=INSIDE)
+    explorer.click_line(0, "shifted.exp()")
     explorer.stages.get_by_role("button", name="Fusion").first.click()
 
 
 def press_machine(page: Page, explorer: Explorer) -> None:
-    explorer.line(0, "shifted.exp()").click(position=INSIDE)
+    explorer.click_line(0, "shifted.exp()")
     explorer.stages.get_by_role("button", name="Machine").first.click()
 
 

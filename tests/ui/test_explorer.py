@@ -140,6 +140,9 @@ SMALL = """(root) => [...root.querySelectorAll("section.pane")].map((pane) => pa
     .filter(({ width, height, bottom }) =>
         width <= 250 || height <= 120 || bottom > root.getBoundingClientRect().bottom)"""
 """The panes that are small, or reach out of the explorer."""
+BLANK = """(root) => [...root.querySelectorAll("td")].map((cell) => [cell.textContent.trim(), cell.clientWidth])
+    .filter(([text, width]) => text && width < 24)"""
+"""The cells of tables that have no room for their text."""
 
 
 @pytest.mark.parametrize("size", [(960, 540), (1000, 700), (2560, 1440)])
@@ -150,6 +153,7 @@ def test_it_fits_the_window(explorer: Explorer, page: Page, screenshot: Screensh
     screenshot(page, f"window_{size[0]}")
     expect_value(lambda: explorer.root.evaluate(CUT), [])
     expect_value(lambda: explorer.root.evaluate(SMALL), [])
+    expect_value(lambda: explorer.root.evaluate(BLANK), [])
 
 
 def test_full_screen(explorer: Explorer, page: Page) -> None:
