@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.sampling import sample
-from tests.ui.drive import WAIT_MS, Server, jupyter, open_report
+from tests.ui.drive import RUN_MS, WAIT_MS, Server, jupyter, open_report
 
 OUTPUT = Path(__file__).parent / "output"
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
@@ -70,20 +70,41 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     context.close()
 
 
-FIRST_VISIT = """if (!sessionStorage.getItem("visited")) {
-    sessionStorage.setItem("visited", "yes");
+FORGET = """() => {
     for (const key of Object.keys(localStorage)) if (key.startsWith("cutaway.")) localStorage.removeItem(key);
 }"""
-"""Forgets, at the first visit of a page, which panes the pages of other modules have shown."""
+CLOSE_ALL = "() => { for (const widget of [...window.jupyterapp.shell.widgets('main')]) widget.dispose(); }"
+
+
+@pytest.fixture(scope=_scope)
+def jupyterlab(context: BrowserContext, server: Server) -> Iterator[Page]:
+    """The page in which modules open their notebooks one after another, since it takes seconds to load."""
+    page = context.new_page()
+    page.set_default_timeout(WAIT_MS)
+    page.goto(f"{server.url}/lab?reset&token={server.token}")
+    page.wait_for_function("() => window.jupyterapp?.commands.hasCommand('docmanager:open')", timeout=RUN_MS)
+    page.evaluate("() => window.jupyterapp.restored.then(() => null)")
+    yield page
+    page.close()
 
 
 @pytest.fixture(scope="module")
-def page(context: BrowserContext) -> Iterator[Page]:
+def page(jupyterlab: Page, server: Server) -> Iterator[Page]:
+    """A page with JupyterLab, without notebooks, kernels and choices of panes of other modules."""
+    jupyterlab.evaluate(FORGET)
+    yield jupyterlab
+    jupyterlab.evaluate(CLOSE_ALL)
+    server.end_kernels()
+
+
+@pytest.fixture(scope="module")
+def page_of_notebook7(context: BrowserContext, server: Server) -> Iterator[Page]:
+    """A page in which Notebook 7 is to be opened."""
     page = context.new_page()
-    page.add_init_script(FIRST_VISIT)
     page.set_default_timeout(WAIT_MS)
     yield page
     page.close()
+    server.end_kernels()
 
 
 @pytest.fixture(params=sample(["light", "dark"], 2))

@@ -42,6 +42,9 @@ SETTINGS = {
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
 
+PANEL = ".jp-NotebookPanel:not(.lm-mod-hidden)"
+"""The notebook of the tab that is shown."""
+
 KERNEL_IS_READY = """async () => {
     const context = window.jupyterapp?.shell?.currentWidget?.sessionContext;
     if (!context) return false;
@@ -71,6 +74,11 @@ CELLS = """() => window.jupyterapp.shell.currentWidget.content.widgets.map((cell
 }))"""
 
 
+# The place of a cell, counted from 1; 0 if there is none.
+PLACE = """(id) =>
+    (window.jupyterapp.shell.currentWidget?.content?.widgets?.findIndex((cell) => cell.model.id === id) ?? -1) + 1"""
+
+
 @dataclass
 class Server:
     """A running Jupyter server."""
@@ -85,6 +93,11 @@ class Server:
         with urllib.request.urlopen(request, timeout=20) as reply:
             text = reply.read()
         return json.loads(text) if text else None
+
+    def end_kernels(self) -> None:
+        """Ends all kernels; notebooks stay open without one."""
+        for session in self.get("api/sessions"):
+            self.get(f"api/sessions/{session['id']}", "DELETE")
 
     def notebook(self, name: str, cells: dict[str, str]) -> str:
         """Writes a new notebook with code cells, given by id; returns its name."""
@@ -186,24 +199,48 @@ class Notebook:
         self.path = path
 
     def open(self) -> Notebook:
-        """Opens the notebook and waits until its kernel is ready."""
-        self.visit()
+        """Opens the notebook, in the JupyterLab that the page shows, and waits until its kernel is ready."""
+        if self.path == "lab/tree":
+            self.command("docmanager:open", path=self.name)
+            self.wait_until_current()
+        else:
+            self.visit()
         return self.wait()
 
+    def wait_until_current(self) -> None:
+        self.page.wait_for_function(
+            "(name) => window.jupyterapp.shell.currentWidget?.context?.path === name", arg=self.name
+        )
+
     def visit(self) -> None:
-        """Opens the notebook, whose kernel may be busy."""
+        """Loads the page of the notebook, whose kernel may be busy."""
         reset = "reset&" if self.path == "lab/tree" else ""
         self.page.goto(f"{self.server.url}/{self.path}/{self.name}?{reset}token={self.server.token}")
-        self.page.wait_for_selector(".jp-Notebook .jp-CodeCell")
+        self.page.wait_for_selector(f"{PANEL} .jp-CodeCell")
 
     def wait(self) -> Notebook:
         """Waits until the notebook is open and its kernel ready."""
-        self.page.wait_for_selector(".jp-Notebook .jp-CodeCell")
+        self.page.wait_for_selector(f"{PANEL} .jp-CodeCell")
         self.page.wait_for_function(KERNEL_IS_READY, timeout=RUN_MS)
         return self
 
-    def command(self, name: str, **arguments: object) -> object:
-        return self.page.evaluate("([name, args]) => window.jupyterapp.commands.execute(name, args)", [name, arguments])
+    @contextlib.contextmanager
+    def beside(self, name: str) -> Iterator[Notebook]:
+        """Another notebook, in another tab of JupyterLab, or in another page with Notebook 7."""
+        if self.path == "lab/tree":
+            own = self.page.evaluate("() => window.jupyterapp.shell.currentWidget.id")
+            yield Notebook(self.page, self.server, name).open()
+            self.page.evaluate("() => window.jupyterapp.shell.currentWidget.dispose()")
+            self.page.evaluate("(own) => window.jupyterapp.shell.activateById(own)", own)
+            self.wait_until_current()
+        else:
+            page = self.page.context.new_page()
+            yield Notebook(page, self.server, name, self.path).open()
+            page.close()
+
+    def command(self, name: str, **arguments: object) -> None:
+        command = "async ([name, args]) => { await window.jupyterapp.commands.execute(name, args); }"
+        self.page.evaluate(command, [name, arguments])
 
     def run_all(self) -> None:
         """Runs all cells, to the end or to the first one that raises, and waits."""
@@ -274,9 +311,9 @@ class Notebook:
         return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
     def element(self, id_: str) -> Locator:
-        """Returns a cell on the page."""
-        ids = [cell["id"] for cell in self.page.evaluate(CELLS)]
-        return self.page.locator(".jp-Notebook .jp-Cell").nth(ids.index(id_))
+        """Returns a cell on the page, once the notebook has it."""
+        place = self.page.wait_for_function(PLACE, arg=id_).json_value()
+        return self.page.locator(f"{PANEL} .jp-Cell").nth(place - 1)
 
     def explorer(self, id_: str) -> Explorer:
         """Returns the explorer in the output of a cell, and scrolls to it."""

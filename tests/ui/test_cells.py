@@ -115,10 +115,13 @@ def test_a_syntax_error_shows_the_line(notebook: Notebook) -> None:
     assert "x = = 1" in notebook.output_text("syntax")
 
 
-def test_run_all_stops_at_a_cell_that_raises(page: Page, server: Server, screenshot: Screenshot) -> None:
+def test_run_all_stops_at_a_cell_that_raises(notebook: Notebook, screenshot: Screenshot) -> None:
     cells = {name: CELLS[name] for name in ("load", "fine", "raises", "after")}
-    other = page.context.new_page()
-    notebook = Notebook(other, server, server.notebook("stops.ipynb", cells)).open()
+    with notebook.beside(notebook.server.notebook("stops.ipynb", cells)) as other:
+        run_to_an_error(other, screenshot)
+
+
+def run_to_an_error(notebook: Notebook, screenshot: Screenshot) -> None:
     notebook.run_all()
     assert notebook.errors() == ["ValueError: on purpose"]
     output = notebook.output_text("raises")
@@ -129,10 +132,9 @@ def test_run_all_stops_at_a_cell_that_raises(page: Page, server: Server, screens
     explorer = notebook.explorer("raises").root  # one line above the traceback, until it is asked for
     expect(explorer).to_contain_text("not timed: the cell raised ValueError")
     expect(explorer.locator(".stages")).to_be_hidden()
-    screenshot(other, "cell_raises")
+    screenshot(notebook.page, "cell_raises")
     explorer.get_by_role("button", name="Explore").click()
     expect(explorer.locator(".stages")).to_be_visible()
-    other.close()
 
 
 @pytest.mark.parametrize("way", ["stop", "cancel"])

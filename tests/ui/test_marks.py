@@ -22,7 +22,8 @@ CELLS = {
 
 
 @pytest.fixture(scope="module", params=["lab/tree", "notebooks"], ids=["lab", "notebook7"])
-def notebook(request: pytest.FixtureRequest, page: Page, server: Server) -> Notebook:
+def notebook(request: pytest.FixtureRequest, server: Server) -> Notebook:
+    page = request.getfixturevalue("page" if request.param == "lab/tree" else "page_of_notebook7")
     result = server.notebook(f"marks_{request.param[:3]}.ipynb", CELLS)
     notebook = Notebook(page, server, result, path=request.param).open()
     notebook.run_all()
@@ -95,9 +96,9 @@ def test_marks_follow_edits_and_disappear_when_the_code_changes(notebook: Notebo
 def test_marks_survive_save_and_reload_without_a_kernel(notebook: Notebook) -> None:
     notebook.command("docmanager:save")
     notebook.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
-    for session in notebook.server.get("api/sessions"):
-        notebook.server.get(f"api/sessions/{session['id']}", "DELETE")
-    notebook.open()
+    notebook.server.end_kernels()
+    notebook.visit()
+    notebook.wait()
     mark = marks(notebook, "define").filter(has_text="graph break")
     expect(mark).to_have_count(1)
     expect(line_of(mark)).to_have_text(BRANCH)
@@ -112,19 +113,17 @@ def test_an_untrusted_notebook_has_marks(notebook: Notebook) -> None:
     saved.cells[0].source += "  # edited by someone else"
     strange = f"strange_{notebook.name}"
     nbformat.write(saved, notebook.server.root / strange)
-    page = notebook.page.context.new_page()
-    other = Notebook(page, notebook.server, strange, path=notebook.path).open()
-    trusted = "() => window.jupyterapp.shell.currentWidget.content.widgets.map((cell) => cell.model.trusted)"
-    expect_value(lambda: any(page.evaluate(trusted)), False)
-    mark = marks(other, "define").filter(has_text="graph break: data-dependent branch")
-    expect(mark).to_have_count(1)
-    mark.hover()
-    expect(page.locator(".cutaway-tip")).to_contain_text("What to do: Use torch.where")
-    mark.click()
-    explorer = other.explorer("again")
-    expect(explorer.line(0, "if y.sum()")).to_have_class(re.compile("pinned"))
-    assert other.python("'f' in globals()") is False
-    page.close()
+    with notebook.beside(strange) as other:
+        trusted = "() => window.jupyterapp.shell.currentWidget.content.widgets.map((cell) => cell.model.trusted)"
+        expect_value(lambda: any(other.page.evaluate(trusted)), False)
+        mark = marks(other, "define").filter(has_text="graph break: data-dependent branch")
+        expect(mark).to_have_count(1)
+        mark.hover()
+        expect(other.page.locator(".cutaway-tip")).to_contain_text("What to do: Use torch.where")
+        mark.click()
+        explorer = other.explorer("again")
+        expect(explorer.line(0, "if y.sum()")).to_have_class(re.compile("pinned"))
+        assert other.python("'f' in globals()") is False
 
 
 def test_clearing_the_output_removes_the_marks(notebook: Notebook) -> None:

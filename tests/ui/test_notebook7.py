@@ -28,8 +28,8 @@ CELLS = {
 
 
 @pytest.fixture(scope="module")
-def notebook(page: Page, server: Server) -> Notebook:
-    notebook = Notebook(page, server, server.notebook("seven.ipynb", CELLS), path="notebooks").open()
+def notebook(page_of_notebook7: Page, server: Server) -> Notebook:
+    notebook = Notebook(page_of_notebook7, server, server.notebook("seven.ipynb", CELLS), path="notebooks").open()
     notebook.run_all()
     assert notebook.errors() == []
     return notebook

@@ -171,9 +171,9 @@ def test_a_saved_notebook_shows_the_record_without_its_kernel(tour: Notebook, sc
     """The output of a saved notebook without a kernel is rendered from the notebook's data."""
     tour.command("docmanager:save")
     tour.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
-    for session in tour.server.get("api/sessions"):
-        tour.server.get(f"api/sessions/{session['id']}", "DELETE")
-    tour.open()
+    tour.server.end_kernels()
+    tour.visit()
+    tour.wait()
     saved = tour.explorer("walk-compile")
     expect(saved.tree).to_contain_text("not reached")
     saved.row("graph break at line 5").first.click()
