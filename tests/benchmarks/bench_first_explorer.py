@@ -95,7 +95,7 @@ def measure(python: str, *, with_cutaway: bool = True) -> dict[str, float]:
             try:
                 notebook = drive.Notebook(page, server, server.notebook("first.ipynb", first_cells()))
                 with timed("its page, and a kernel", times):
-                    notebook.open()
+                    notebook.visit().wait()
                 if with_cutaway:
                     run_cells(notebook, times)
             finally:

@@ -212,11 +212,12 @@ class Notebook:
             "(name) => window.jupyterapp.shell.currentWidget?.context?.path === name", arg=self.name
         )
 
-    def visit(self) -> None:
+    def visit(self) -> Notebook:
         """Loads the page of the notebook, whose kernel may be busy."""
         reset = "reset&" if self.path == "lab/tree" else ""
         self.page.goto(f"{self.server.url}/{self.path}/{self.name}?{reset}token={self.server.token}")
         self.page.wait_for_selector(f"{PANEL} .jp-CodeCell")
+        return self
 
     def wait(self) -> Notebook:
         """Waits until the notebook is open and its kernel ready."""

@@ -78,7 +78,7 @@ def record_cell(browser: Browser, theme: Literal["light", "dark"]) -> None:
     ):
         page = browser.new_page(viewport=VIEWPORT, color_scheme=theme)
         notebook = Notebook(page, server, server.notebook("recording.ipynb", {"a": SETUP.strip(), "b": CELL.strip()}))
-        notebook.open()
+        notebook.visit().wait()
         notebook.command("application:toggle-left-area")
         recording = Recording(page)
         notebook.run("a")
