@@ -1,4 +1,4 @@
-"""Networks that need PyTorch only: a copy of torchvision's ResNet-18, a transformer, and a token decoder."""
+"""Networks that need PyTorch only: copies of torchvision's ResNet-18 and of ViT, a transformer, and a token decoder."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class ResNet18(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, is_causal: bool = True) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.is_causal = heads, is_causal
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -55,7 +55,7 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
         q, k, v = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.is_causal)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
         return x + self.down(F.gelu(self.up(self.norm2(x))))  # type: ignore[no-any-return]
 
@@ -126,3 +126,22 @@ class Decoder(nn.Module):
         for layer in self.layers:
             x = layer(x, place, turn)
         return self.head(self.norm(x))  # type: ignore[no-any-return]
+
+
+class VisionTransformer(nn.Module):
+    """A vision transformer of the base size: layers of 768 channels and 12 heads over patches of 16 pixels."""
+
+    def __init__(self, pixels: int = 224, layers: int = 12) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 768, 16, 16)
+        self.cls = nn.Parameter(torch.zeros(1, 1, 768))
+        self.positions = nn.Parameter(torch.randn(1, (pixels // 16) ** 2 + 1, 768) / 50)
+        self.layers = nn.ModuleList(Block(768, 12, is_causal=False) for _ in range(layers))
+        self.norm = nn.LayerNorm(768)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        x = self.patches(images).flatten(2).transpose(1, 2)
+        x = torch.cat((self.cls.expand(len(x), -1, -1), x), 1) + self.positions
+        for layer in self.layers:
+            x = layer(x)
+        return self.norm(x)  # type: ignore[no-any-return]

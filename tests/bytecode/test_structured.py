@@ -109,6 +109,136 @@ def nested_function(x: Any) -> Any:
     return inner(3), x, (lambda y: y + x)(2)
 
 
+LOG: list[str] = []
+
+
+class Manager:
+    """Notes when it is entered and left; swallows the exceptions of `swallows`."""
+
+    def __init__(self, name: str, *swallows: type[Exception]) -> None:
+        self.name, self.swallows = name, swallows
+
+    def __enter__(self) -> tuple[str, str]:
+        LOG.append(f"enter {self.name}")
+        return self.name, "entered"
+
+    def __exit__(self, kind: Any, error: Any, _: Any) -> bool:
+        LOG.append(f"exit {self.name} {error!r}")
+        return kind is not None and issubclass(kind, self.swallows)
+
+
+def manages(x: Any) -> Any:
+    with Manager("a", ValueError) as (name, _), Manager("b"):
+        if x == 1:
+            return name
+        if x == 2:
+            raise ValueError(name)
+        if x == 3:
+            raise KeyError(name)
+        LOG.append("body")
+    return "after"
+
+
+def catches(x: Any) -> Any:
+    y = None
+    try:
+        y = 6 / (x - 2)
+        if y > 5:
+            return [y][int(y)]
+    except (ZeroDivisionError, TypeError) as error:
+        LOG.append(str(error))
+    except IndexError:
+        if x == 3:
+            raise
+        return "index"
+    else:
+        LOG.append("else")
+        undefined  # type: ignore[name-defined]  # noqa: F821
+    return x, y
+
+
+def cleans_up(x: Any) -> Any:
+    for i in range(5):
+        try:
+            if i == x:
+                break
+            if i + 2 == x:
+                continue
+            if i + 3 == x:
+                return i
+            LOG.append(f"try {10 // (i - x + 6)}")
+        except ZeroDivisionError as error:
+            LOG.append(repr(error))
+            raise RuntimeError from error
+        finally:
+            LOG.append(f"finally {i}")
+            if x == 7:
+                LOG.append("seven")
+    else:
+        return "else"
+    return "broke"
+
+
+def loops_until_an_exception(x: Any) -> Any:
+    out, numbers = [], iter(range(x))
+    while True:
+        with Manager("loop", RuntimeError):
+            try:
+                number = next(numbers)
+            except StopIteration:
+                break
+            if number == 2:
+                continue
+            if number == 4:
+                raise RuntimeError
+            if number == 9:
+                return "nine"
+            out.append(number)
+    try:
+        missing  # type: ignore[name-defined]
+    except NameError:
+        out.append(-1)
+    return out
+
+
+def nested_tries(x: Any) -> Any:
+    try:
+        try:
+            if x % 3 == 0:
+                raise ValueError(x)
+            result = "none"
+        finally:
+            try:
+                LOG.append(str(1 // (x % 4)))
+            except ZeroDivisionError:
+                LOG.append("zero")
+                if x == 8:
+                    raise
+    except ValueError as error:
+        context = error.__context__
+        del error
+        return "value", context
+    except:
+        LOG.append("bare")
+        raise
+    return result
+
+
+def keeps_its_order(x: Any) -> Any:
+    def note(value, *, name: int = x):  # type: ignore[no-untyped-def]
+        """Notes a value."""
+        LOG.append(f"{value} {name}")
+        return value
+
+    import os.path as path
+    from math import floor as down
+    from math import pi
+
+    first, *rest = range(x + 1)
+    chained = 1 < note(2) <= note(x) < 6 and (1 < x <= 9 == 9)
+    return {note(i): note(-i) for i in rest}, chained, down(pi), path.sep, first, note.__annotations__, note.__doc__
+
+
 def many_sides(x: Any) -> Any:
     if x == 1:
         return "one"
@@ -123,25 +253,28 @@ def many_sides(x: Any) -> Any:
 
 FUNCTIONS = [
     both_sides_of_a_branch, conditional_expressions, comprehensions, for_with_else, while_with_else, nested_loops,
-    endless, a_loop_in_a_loop, nested_function, many_sides,
+    endless, a_loop_in_a_loop, nested_function, many_sides, manages, catches, cleans_up, loops_until_an_exception,
+    nested_tries, keeps_its_order,
 ]  # fmt: skip
 
 
 def result(function: Callable[..., Any], x: int) -> Any:
+    """Returns what a call returns, or its exception with its cause and context, and what it noted."""
+    LOG.clear()
     try:
-        return function(x)
+        returned: Any = function(x)
     except Exception as error:
-        return repr(error)
+        returned = [repr(each) for each in (error, error.__cause__, error.__context__)]
+    return repr(returned), list(LOG)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__)
 def test_the_text_does_the_same(function: types.FunctionType) -> None:
     code = function.__code__
     stripped = types.FunctionType(code, globals(), closure=function.__closure__)
-    try:
-        text, constants = runnable_text(code)
-    except ValueError as error:
-        pytest.skip(f"in this version of Python: {error}")
+    if sys.version_info >= (3, 12) and function in (while_with_else, cleans_up):
+        pytest.skip("refused: it has jumps that leave two statements")
+    text, constants = runnable_text(code)
     namespace = globals() | constants
     exec(compile(text, "decompiled", "exec"), namespace)
     for x in range(12):
@@ -160,20 +293,20 @@ def test_loops_read_as_loops() -> None:
     ]
 
 
-def catches(x: Any) -> Any:
-    try:
-        return 1 / x
-    except ZeroDivisionError:
-        return 0
+def makes_a_class(x: Any) -> Any:
+    class Made:
+        value = x
+
+    return Made
 
 
 def hides(x: Any) -> Any:
-    for iter in x:
-        print(iter)
+    for slice in x:
+        print(x[slice:1:2])
 
 
 @pytest.mark.parametrize(
-    ("function", "why"), [(catches, "an exception handler has no Python text"), (hides, "hides the builtin iter")]
+    ("function", "why"), [(makes_a_class, "a class statement has no Python text"), (hides, "hides the builtin slice")]
 )
 def test_what_has_no_text_is_refused(function: types.FunctionType, why: str) -> None:
     with pytest.raises(ValueError, match=f"{function.__name__} cannot be decompiled: .*{why}"):
@@ -183,6 +316,6 @@ def test_what_has_no_text_is_refused(function: types.FunctionType, why: str) -> 
 @pytest.mark.sweep
 def test_the_library_passes_its_tests_with_decompiled_functions() -> None:
     plain, decompiled = decompiled_library.run(replace=False), decompiled_library.run(replace=True)
-    assert decompiled.failed == plain.failed
-    assert decompiled.ran == plain.ran > 2000
-    assert decompiled.replaced > 1000
+    assert set(decompiled.failed) <= {*plain.failed, *decompiled_library.OF_SOURCE}
+    assert decompiled.ran == plain.ran > 6000
+    assert decompiled.replaced > 4000

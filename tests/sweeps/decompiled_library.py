@@ -1,6 +1,7 @@
 """CPython's tests of its library over decompiled functions: ``python -m tests.sweeps.decompiled_library``.
 
-Each function of the modules is replaced by what its decompiled text makes; those that the decompiler refuses stay.
+Each function of the modules, and of some tests, is replaced by what its decompiled text makes; those that the
+decompiler refuses stay.
 """
 
 from __future__ import annotations
@@ -19,12 +20,24 @@ from dataclasses import asdict, dataclass, field
 MODULES = (
     "difflib heapq statistics fractions textwrap bisect colorsys calendar shlex json.encoder json.decoder copy string "
     "tokenize argparse configparser csv ipaddress pprint re._parser re._compiler urllib.parse dataclasses graphlib "
-    "_pydecimal _strptime base64 quopri pickletools ast inspect"
+    "_pydecimal _strptime base64 quopri pickletools ast inspect contextlib tempfile shutil zipfile tarfile queue "
+    "unittest.case unittest.mock functools collections weakref enum pickle traceback linecache glob fnmatch mimetypes "
+    "netrc plistlib xmlrpc.client html.parser codecs gettext cgi random types socketserver http.client http.cookies "
+    "http.cookiejar email.message email.header email.utils sched cmd pdb bdb timeit filecmp tracemalloc zipapp pkgutil "
+    "importlib._bootstrap_external importlib.util gzip bz2 lzma _pyio _compression wave dbm.dumb shelve operator"
 ).split()
 TESTS = (
     "difflib heapq statistics fractions textwrap bisect calendar shlex configparser ipaddress pprint re urlparse "
-    "dataclasses graphlib strptime base64 copy string colorsys decimal"
+    "dataclasses graphlib strptime base64 copy string colorsys decimal contextlib tempfile shutil functools "
+    "collections weakref traceback linecache fnmatch glob mimetypes netrc plistlib htmlparser codecs gettext types "
+    "http_cookies http_cookiejar sched cmd timeit filecmp pkgutil gzip zipfile tarfile bz2 dbm_dumb shelve wave enum"
 ).split()
+LANGUAGE = (
+    "exception_variations with raise compare augassign scope named_expressions keywordonlyarg dictcomps"
+).split()
+"""Tests of the language, whose own functions are replaced."""
+OF_SOURCE = ["test_exit_exception_traceback (test.test_contextlib.TestExitStack.test_exit_exception_traceback)"]
+"""Tests that read the source lines of a function in a traceback."""
 
 
 @dataclass
@@ -50,7 +63,7 @@ def replace_functions() -> int:
 
     count = 0
     generators = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-    for module in map(importlib.import_module, MODULES):
+    for module in map(importlib.import_module, [*MODULES, *(f"test.test_{name}" for name in LANGUAGE)]):
         for function in list(_functions(module)):
             if function.__code__.co_flags & generators or function.__code__.co_freevars:
                 continue
@@ -76,7 +89,8 @@ def _functions(module: types.ModuleType) -> Iterator[types.FunctionType]:
 
 def main() -> None:
     result = Result(0 if "--plain" in sys.argv else replace_functions())
-    for name in TESTS:
+    for name in (*TESTS, *LANGUAGE):
+        print(name, file=sys.stderr, flush=True)
         suite = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(f"test.test_{name}"))
         found = unittest.TextTestRunner(stream=io.StringIO()).run(suite)
         result.ran += found.testsRun

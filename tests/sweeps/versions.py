@@ -23,6 +23,7 @@ TESTS = [
     "tests/bytecode/test_bytecode.py",
     "tests/capture/test_capture.py",
     "tests/bytecode/test_decompile.py",
+    "tests/bytecode/test_structured.py",
     "tests/guards/test_guards.py",
     "tests/capture/test_modules.py",
     "tests/programs/test_programs.py",

@@ -137,6 +137,8 @@ def decompiled(compiled: Any, index: int = 0) -> types.FunctionType:
     else:
         fn = cached_compiles.python_function(compiled)
         codes = [entry.code for entry in reversed(cache_entries(fn.__code__))]
+    if not codes:
+        raise UsageError(f"{fn.__name__} has no compile: it was not called, or the compiler left it to Python")
     if not 0 <= index < len(codes):
         raise UsageError(f"{fn.__name__} has {len(codes)} compiles, the first is 0")
     return function_from(codes[index], fn)

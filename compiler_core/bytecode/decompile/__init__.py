@@ -5,7 +5,8 @@ and `statement_writer` holds its stack and statements.  That is meant for what c
 the graph, unpacking, stores, a branch to two resume functions, returns.  Any other instruction becomes a comment with
 its operands, so that the text is always correct, though not always a complete program.
 
-`structured` writes functions that run: it finds loops and branches by `structure` and prints them by `branches`.
+`structured` writes functions that run.  `flow_of_statements`, `handlers` and `structure` find branches, exception
+handlers and loops; `branches`, `loops`, `ways_out` and `protected` (``try`` and ``with``) print them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def runnable_text(code: CodeType) -> tuple[str, dict[str, Any]]:
     over, are variables of the function around it.
 
     Raises:
-        ValueError: an instruction, an exception handler, or the way that the paths run has no Python text.
+        ValueError: an instruction, or the way that the paths run, has no Python text.
     """
     names: dict[str, Any] = {}
     decompiler = StructuredDecompiler(code, names)

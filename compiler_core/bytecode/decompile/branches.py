@@ -5,33 +5,25 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 from compiler_core.bytecode import Instruction, opset
+from compiler_core.bytecode.decompile.comprehensions import all_names, with_own_names
+from compiler_core.bytecode.decompile.contexts import Loop, Region
 from compiler_core.bytecode.decompile.decompiler import Decompiler
+from compiler_core.bytecode.decompile.flow_of_statements import is_conditional
 from compiler_core.bytecode.decompile.forms import StackText
-from compiler_core.bytecode.decompile.structure import Structure, is_conditional
+from compiler_core.bytecode.decompile.structure import Structure
 
-_OWN = ("MAP_ADD", "MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE", "END_FOR", "FOR_ITER")
+_OWN = (
+    "MAP_ADD MAKE_FUNCTION SET_FUNCTION_ATTRIBUTE END_FOR FOR_ITER BEFORE_WITH POP_EXCEPT WITH_EXCEPT_START "
+    "LOAD_FAST_AND_CLEAR"
+).split()
 ADDS = {"LIST_APPEND": "{}.append({})", "SET_ADD": "{}.add({})"}
 _CONTINUES = {"TRUE": "not {}", "FALSE": "{}", "NOT_NONE": "{} is None", "NONE": "{} is not None"}
 """The condition under which a conditional jump is not made, by the end of its name."""
 _JUMPS = {"TRUE": "{}", "FALSE": "not {}", "NOT_NONE": "{} is not None", "NONE": "{} is None"}
-
-
-@dataclass
-class Loop:
-    """A loop that is being printed."""
-
-    header: int
-    follow: int | None
-    """The first instruction after the loop, where ``break`` leads."""
-    depth: int
-    """The stack depth at the header."""
-    broken: list[StackText] | None = None
-    """The stack at a ``break``."""
 
 
 class Branches(Decompiler, ABC):
@@ -39,12 +31,65 @@ class Branches(Decompiler, ABC):
 
     def __init__(self, code: CodeType, names: dict[str, Any]) -> None:
         super().__init__(code, names)
+        self._taken = all_names(code)
+        self._instructions = with_own_names(self._instructions, self._where, self._taken)
         self._structure = Structure(self._instructions, self._where)
-        self._loops: list[Loop] = []
+        self._contexts: list[Loop | Region] = []
+        """What is being printed around the path, the innermost last."""
 
     @abstractmethod
-    def _path(self, at: int, stop: int | None) -> bool:
-        """Prints a path until `stop` (True) or its end (False)."""
+    def _path(self, at: int, stop: int | None, *, enters: bool = False) -> bool:
+        """Prints a path until `stop` (True) or its end (False); `enters`: it begins at the header of the loop."""
+
+    # ---------------------------------------------------------------- where a path is
+
+    def _loop_around(self) -> Loop | None:
+        """Returns the loop that is left by ``break`` without leaving a part of a ``try`` statement."""
+        found = self._contexts[-1] if self._contexts else None
+        return found if isinstance(found, Loop) else None
+
+    def _region(self) -> Region | None:
+        """Returns the innermost part of a ``try`` or ``with`` statement."""
+        return next((each for each in reversed(self._contexts) if isinstance(each, Region)), None)
+
+    def _chain(self) -> tuple[int, ...]:
+        """Returns the handlers around the path."""
+        region = self._region()
+        return region.chain if region else ()
+
+    def _is_outside(self, at: int) -> bool:
+        """Returns whether a path has left the innermost part of a ``try`` or ``with`` statement."""
+        region = self._region()
+        if region is None:
+            return False
+        if self._structure.is_silent(at):
+            loops = (each for each in self._contexts if isinstance(each, Loop))
+            inner = self._contexts[self._contexts.index(region) :]
+            return any(at in (loop.header, loop.follow) and loop not in inner for loop in loops)
+        ends = {"except": "POP_EXCEPT", "final": "RERAISE"}.get(region.kind)
+        chain = self._structure.chain(at)
+        return self._instructions[at].opname == ends or chain[: len(region.chain)] != region.chain
+
+    def _entered(self, at: int) -> int | None:
+        """Returns the handler of the ``try`` statement that begins at `at`, or None."""
+        around, chain = self._chain(), () if self._structure.is_silent(at) else self._structure.chain(at)
+        return chain[len(around)] if len(chain) > len(around) else None
+
+    def _flow(self, at: int) -> list[int]:
+        """Returns where control goes from an instruction; what is outside of the region leads to its end."""
+        if at < 0:
+            return []
+        region = self._region()
+        if region is not None and self._is_outside(at):
+            return [region.end]
+        return self._structure.flow(at, self._chain())
+
+    def _join_point(self, starts: Iterable[int], stop: int | None) -> int | None:
+        loop, region = self._loop_around(), self._region()
+        barriers = [stop, *((loop.header, loop.follow) if loop else ()), *((region.end,) if region else ())]
+        return self._structure.join_point(starts, barriers, self._flow)
+
+    # ---------------------------------------------------------------- branches
 
     def _structured_branch(self, at: int, stop: int | None) -> int | None:
         """Prints an ``if`` statement, and the values that both sides leave; returns where the path continues."""
@@ -52,8 +97,9 @@ class Branches(Decompiler, ABC):
         if keeps:
             self._stable_copy(1)
         condition, opposite, fall, target = self._condition(at)
-        around = [each for loop in self._loops[-1:] for each in (loop.header, loop.follow)]
-        meet = self._structure.join_point((fall, target), [stop, *around])
+        loop = self._loop_around()
+        around = (loop.header, loop.follow) if loop else ()
+        meet = self._join_point((fall, target), stop)
         if meet in around and meet != stop:  # both sides end with the same continue or break
             meet = None
         self._store_pending(None)
@@ -61,14 +107,20 @@ class Branches(Decompiler, ABC):
         if target in around or fall == meet:  # the short side first
             condition, fall, target = f"not ({condition})" if target in around else opposite, target, fall
             stacks.reverse()
+        return self._two_sides(condition, (fall, target), stacks, meet)
+
+    def _two_sides(
+        self, condition: str, starts: tuple[int, int], stacks: list[list[StackText]], meet: int | None
+    ) -> int | None:
+        """Prints an ``if`` statement of two paths, from `starts` with `stacks`; returns where they continue."""
         self._emit(f"if {condition}:")
-        flows, first, end = self._block(fall, meet, stacks[0])
+        flows, first, end = self._block(starts[0], meet, stacks[0])
         if not flows:
             self._stack, self._settled = stacks[1], 0
-            return target
+            return starts[1]
         self._emit("else:")
         start = len(self.lines)
-        flows, second, _ = self._block(target, meet, stacks[1])
+        flows, second, _ = self._block(starts[1], meet, stacks[1])
         if self.lines[start].strip() == "pass":
             del self.lines[start - 1 :]
         if flows:
@@ -77,7 +129,9 @@ class Branches(Decompiler, ABC):
             self._stack, self._settled = first, 0
         return meet
 
-    def _block(self, at: int, stop: int | None, stack: list[StackText]) -> tuple[bool, list[StackText], int]:
+    def _block(
+        self, at: int, stop: int | None, stack: list[StackText], *, enters: bool = False
+    ) -> tuple[bool, list[StackText], int]:
         """Prints a path as an indented block.
 
         Returns whether it comes to `stop`, the stack there, and the number of lines up to its end.
@@ -85,7 +139,7 @@ class Branches(Decompiler, ABC):
         self._stack, self._settled = list(stack), 0
         start = len(self.lines)
         self._indent += 1
-        flows = self._path(at, stop)
+        flows = self._path(at, stop, enters=enters)
         if flows:
             self._store_pending(None)
         if len(self.lines) == start:
@@ -152,16 +206,20 @@ class Branches(Decompiler, ABC):
                 setattr(self, name, value)
 
     def _evaluated_test(self, at: int) -> tuple[tuple[str, str], tuple[int, int]] | None:
-        count = len(self.lines)
-        while at not in self._structure.loops and self._instructions[at].handler is None:
+        count, before = len(self.lines), list(self._stack)
+        while at not in self._structure.loops and (
+            self._structure.is_silent(at) or self._structure.chain(at) == self._chain()
+        ):
             instruction = self._instructions[at]
             if is_conditional(instruction):
                 if instruction.opname.endswith("_OR_POP") or len(self._stack) == 0:
                     return None
                 kind, value = instruction.opname.partition("IF_")[2], self._pop()
+                if self._stack != before:  # a part of a chained comparison
+                    return None
                 fall, target = self._structure.successors(at)
                 return _conditions(kind, value), (fall, target)
-            if instruction.target is not None or instruction.opname in opset.TERMINATORS or _is_special(instruction):
+            if instruction.target is not None or _is_special(instruction):
                 return None
             following = self._step(instruction, at)
             if following is None or len(self.lines) != count or self.unprinted:
@@ -182,7 +240,7 @@ def _joined(word: str, *conditions: str) -> str:
 
 
 def _is_special(instruction: Instruction) -> bool:
-    return instruction.opname in ADDS or instruction.opname in _OWN
+    return any(instruction.opname in found for found in (ADDS, _OWN, opset.TERMINATORS))
 
 
 def texts_of(values: Iterable[StackText]) -> list[str]:

@@ -80,7 +80,7 @@ class Decompiler(StackInstructions):
         if instruction.opname in ("JUMP_FORWARD", "JUMP_BACKWARD") and instruction.target is not None:
             self.line_of[at] = len(self.lines)
             return self._where[instruction.target]
-        if instruction.opname == "UNPACK_SEQUENCE":
+        if instruction.opname in ("UNPACK_SEQUENCE", "UNPACK_EX"):
             return self._unpack(instruction, at)
         if instruction.opname in _PROLOGUE:
             self.line_of[at] = len(self.lines)
@@ -111,7 +111,7 @@ class Decompiler(StackInstructions):
 
     def _extend_display(self, instruction: Instruction, at: int) -> bool:
         """``[a, *b]`` and ``{**a, **b}``, while the text of the list or dict can still be extended."""
-        stars = {"LIST_EXTEND": "*", "DICT_MERGE": "**", "DICT_UPDATE": "**"}.get(instruction.opname)
+        stars = {"LIST_EXTEND": "*", "SET_UPDATE": "*", "DICT_MERGE": "**", "DICT_UPDATE": "**"}.get(instruction.opname)
         if stars is None or len(self._stack) < 1 + (instruction.arg or 0):
             return False
         if instruction.arg != 1 or self._stack[-2].text[0] not in "[{":
@@ -158,6 +158,8 @@ class Decompiler(StackInstructions):
     def _unpack(self, instruction: Instruction, at: int) -> int:
         """``a, b = value`` with the stores that follow, or with temporaries if other instructions follow."""
         value, count = self._pop(), instruction.arg or 0
+        star = count & 255 if instruction.opname == "UNPACK_EX" else None
+        count = count if star is None else star + 1 + (count >> 8)
         names, following = self._stored_after(at, count)
         if names is None:
             names, following = [self._new_temporary() for _ in range(count)], at + 1
@@ -166,7 +168,8 @@ class Decompiler(StackInstructions):
             after = []
             self._visited.update(range(at + 1, following))
         self._store_pending(*names)
-        left = f"{', '.join(names)}{',' if count == 1 else ''}" if names else "()"
+        shown = [f"*{name}" if i == star else name for i, name in enumerate(names)]
+        left = f"{', '.join(shown)}{',' if count == 1 else ''}" if names else "()"
         self._emit(f"{left} = {value.text}", (*value.instructions, *range(at, following)))
         self._stack += after
         return following

@@ -11,7 +11,7 @@ from compiler_core.bytecode.decompile.forms import StackText
 from compiler_core.bytecode.decompile.statement_writer import StatementWriter
 
 _NULL = "<NULL>"
-_LOADS = {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_NAME", "LOAD_GLOBAL"}
+LOADS = {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_NAME", "LOAD_GLOBAL"}
 STORES = {"STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL"}
 
 
@@ -26,13 +26,18 @@ class StackInstructions(StatementWriter):
 
     def _load(self, instruction: Instruction, at: int) -> bool:
         has_flag = bool(opset.flag_bits(instruction.opname) and (instruction.arg or 0) & 1)
-        if instruction.opname in _LOADS:
+        if instruction.opname in LOADS:
             self._loaded.add(str(instruction.argval))
             self._push_callable(StackText(str(instruction.argval), (at,), is_stable=True), has_flag)
         elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             of = self._pop()
-            value = StackText(f"{of.inner}.{instruction.argval}", (*of.instructions, at))
+            text = f"({of.text})" if type(of.constant) is int else of.inner  # 1.real is no Python
+            value = StackText(f"{text}.{instruction.argval}", (*of.instructions, at))
             self._push_callable(value, has_flag or instruction.opname == "LOAD_METHOD")
+        elif instruction.opname == "LOAD_SUPER_ATTR":  # since 3.12
+            values = self._pop_many(3)
+            text = f"{values[0].text}({values[1].text}, {values[2].text}).{instruction.argval}"
+            self._push_callable(StackText(text, (*instructions_of(values), at)), has_flag)
         elif instruction.opname == "LOAD_FAST_LOAD_FAST" and isinstance(instruction.argval, tuple):
             self._loaded.update(instruction.argval)
             self._stack += [StackText(name, (at,), is_stable=True) for name in instruction.argval]
