@@ -24,8 +24,6 @@ from compiler_core.bytecode.decompile.imports import import_statement
 from compiler_core.bytecode.decompile.protected import Protected
 from compiler_core.bytecode.decompile.stack_instructions import LOADS, STORES
 
-_HAS_DOCSTRING = 0x4000000
-"""Since 3.13, a flag says whether the first constant is the docstring."""
 _ATTRIBUTES = {1: "__defaults__", 2: "__kwdefaults__", 4: "__annotations__"}
 _SAVED = "<saved>"
 """A variable that a comprehension uses: its value before."""
@@ -285,8 +283,7 @@ class StructuredDecompiler(Protected):
 
 def _docstring(code: CodeType) -> str | None:
     first = code.co_consts[0] if code.co_consts else None
-    has_one = opset.VERSION < (3, 13) or bool(code.co_flags & _HAS_DOCSTRING)
-    return first if has_one and isinstance(first, str) else None
+    return first if isinstance(first, str) else None
 
 
 def _arguments(code: CodeType) -> tuple[str, ...]:
