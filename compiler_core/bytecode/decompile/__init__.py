@@ -6,7 +6,8 @@ the graph, unpacking, stores, a branch to two resume functions, returns.  Any ot
 its operands, so that the text is always correct, though not always a complete program.
 
 `structured` writes functions that run.  `flow_of_statements`, `handlers` and `structure` find branches, exception
-handlers and loops; `branches`, `loops`, `ways_out` and `protected` (``try`` and ``with``) print them.
+handlers and loops; `branches`, `loops`, `ways_out` and `protected` (``try`` and ``with``) print them, with `contexts`
+for what is around a statement.  `imports` and `comprehensions` are for those two.
 """
 
 from __future__ import annotations
