@@ -172,7 +172,7 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
     this.shown = "record";
   }
 
-  /** A live explorer shows what was opened and pinned in the one of the record, whose place it takes. */
+  /** A live explorer shows what was opened and pinned in the saved one that it replaces. */
   private keepState(model: WidgetModel): void {
     if (this.explored && this.explored !== model) takeOver(this.explored, model);
     this.explored = model;

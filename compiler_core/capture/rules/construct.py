@@ -59,7 +59,7 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
 
 @handles(_lazy_property_and_property)
 def _lazy_property_of_a_class(tx: Interpreter, wrapped: Value) -> Value:
-    """What ``Normal.probs`` gives for the class itself, which a distribution's ``__init__`` asks for the type of."""
+    """``Normal.probs`` of the class itself, whose type a distribution's ``__init__`` tests."""
     return tx.capture.wrap_static(_lazy_property_and_property(wrapped.constant(tx)))
 
 

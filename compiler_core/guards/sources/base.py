@@ -40,7 +40,7 @@ class Source:
     def __hash__(self) -> int:
         try:
             return self._hash
-        except AttributeError:  # it is stored, since that of a long path takes as many calls
+        except AttributeError:  # stored, because hashing a long path takes many calls
             found = self.__dict__["_hash"] = hash((type(self), *vars(self).values()))
             return found
 

@@ -1,7 +1,7 @@
-"""Calls functions once a module of PyTorch is imported, so that what observes it does not import it earlier.
+"""Calls functions after the program has imported a module of PyTorch, so that observing the module does not import it.
 
-PyTorch's modules import one another in circles, so that a module that is loaded may still lack those that wait for it.
-Functions are therefore called when the outermost import has ended.
+PyTorch's modules import one another in circles, so a module may be in `sys.modules` before it and its imports are
+complete.  Functions are therefore called when the outermost import has ended.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def call_after_import(name: str, callback: Callable[[], Any]) -> Callable[[], No
 
 
 class _OutermostImport(importlib.abc.MetaPathFinder):
-    """Notices the end of each import of a module of PyTorch that runs inside no other one; it finds nothing itself."""
+    """A finder that calls functions after each outermost import of a PyTorch module, which the other finders find."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[str, Callable[[], Any]]] = []

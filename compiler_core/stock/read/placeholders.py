@@ -9,7 +9,7 @@ _PLACEHOLDER = re.compile("\x00(\\d+)\x00")
 
 
 class Placeholders:
-    """Hands out placeholders for texts and prints the texts later."""
+    """Makes placeholders for texts, and prints the texts later."""
 
     def __init__(self) -> None:
         self._printers: list[Callable[[], str]] = []
