@@ -5,7 +5,7 @@
 
 The second form measures the environment that a wheel was installed in. No kernel is in the cache, and the kernel is
 started as any other. Prints the seconds of each part, then whose they are: JupyterLab's are measured again without
-Cutaway, and PyTorch's imports alone in a process.
+Cutaway, and PyTorch's imports alone in a process. The kernel's processor time is less disturbed by other programs.
 """
 
 from __future__ import annotations
@@ -57,13 +57,18 @@ def disable_cutaway(folder: Path) -> None:
     (folder / "config" / "jupyter_server_config.json").write_text(json.dumps(server))
 
 
-def imports_of_pytorch(python: str) -> float:
-    """Returns the seconds that the import of PyTorch's compiler takes, after that of PyTorch."""
-    program = "import time, torch; start = time.monotonic(); import torch._dynamo; print(time.monotonic() - start)"
-    return float(subprocess.run([python, "-c", program], check=True, stdout=subprocess.PIPE).stdout)
+def imports_of_pytorch(python: str) -> list[float]:
+    """Returns seconds: the import of PyTorch's compiler after that of PyTorch, and the processor time of both."""
+    program = "import time, torch; start = time.monotonic(); import torch._dynamo"
+    printed = "print(time.monotonic() - start, time.process_time())"
+    output = subprocess.run([python, "-c", f"{program}; {printed}"], check=True, capture_output=True).stdout
+    return [float(each) for each in output.split()]
 
 
-def run_cells(notebook: drive.Notebook, times: dict[str, float]) -> None:
+def run_cells(notebook: drive.Notebook, times: dict[str, float]) -> float:
+    """Runs the cells; returns the processor time of the kernel, and of the compilers that it started, for them."""
+    seconds = "sum(__import__('os').times()[:4])"
+    before = float(notebook.python(seconds))
     with timed("%load_ext kernel_magics", times):
         notebook.run("load")
     with timed("import torch", times):
@@ -73,10 +78,13 @@ def run_cells(notebook: drive.Notebook, times: dict[str, float]) -> None:
     with timed("until its explorer is there", times):
         notebook.element("compile").locator(".cutaway .stages").wait_for()
         notebook.element("compile").locator(".cutaway section.pane .cm-line").first.wait_for()
+    return float(notebook.python(seconds)) - before
 
 
-def measure(python: str, *, with_cutaway: bool = True) -> dict[str, float]:
+def measure(python: str, *, with_cutaway: bool = True) -> tuple[dict[str, float], float]:
+    """Returns the seconds of each part, and the processor time of the kernel for the cells."""
     times: dict[str, float] = {}
+    processor = 0.0
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         page = browser.new_page(viewport={"width": 1600, "height": 1000})
@@ -97,28 +105,29 @@ def measure(python: str, *, with_cutaway: bool = True) -> dict[str, float]:
                 with timed("its page, and a kernel", times):
                     notebook.visit().wait()
                 if with_cutaway:
-                    run_cells(notebook, times)
+                    processor = run_cells(notebook, times)
             finally:
                 stack.__exit__(None, None, None)
         browser.close()
-    return times
+    return times, processor
 
 
-def whose(times: dict[str, float], without: dict[str, float], imports: float) -> dict[str, float]:
-    """Divides the seconds of a round between JupyterLab, PyTorch and Cutaway."""
-    jupyter = sum(without.values())
-    torch = times["import torch"] + imports
-    return {"JupyterLab's": jupyter, "PyTorch's imports": torch, "ours": sum(times.values()) - jupyter - torch}
+def a_round(python: str) -> dict[str, float]:
+    """Returns the seconds of each part of a round, and how JupyterLab, PyTorch and Cutaway share them."""
+    without, _ = measure(python, with_cutaway=False)
+    times, processor = measure(python)
+    imports, imports_processor = imports_of_pytorch(python)
+    jupyter, torch, whole = sum(without.values()), times["import torch"] + imports, sum(times.values())
+    shares = {"all": whole, "JupyterLab's": jupyter, "PyTorch's imports": torch, "ours": whole - jupyter - torch}
+    processors = {"processor: PyTorch's imports": imports_processor, "processor: ours": processor - imports_processor}
+    return times | shares | processors
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="the Python of the environment to measure")
     python = str(Path(parser.parse_args().python).absolute())
-    rounds = []
-    for _ in range(ROUNDS):
-        without, times = measure(python, with_cutaway=False), measure(python)
-        rounds.append(times | {"all": sum(times.values())} | whose(times, without, imports_of_pytorch(python)))
+    rounds = [a_round(python) for _ in range(ROUNDS)]
     for name in rounds[0]:
         values = [each[name] for each in rounds]
         print(f"{name:30}", *(f"{value:6.2f}" for value in values), f"  median {statistics.median(values):6.2f} s")
