@@ -50,12 +50,15 @@ class RerunRules:
     """The inputs that the graph writes to."""
     captured_outputs: list[str]
     """The names of the captured nodes whose values have a tangent."""
+    grad_enabled: bool
+    """The grad mode in which the graph begins."""
 
     @staticmethod
     def of(captured: fx.GraphModule, joint: JointGraph) -> RerunRules:
         outputs = zip(joint.captured_outputs, joint.differentiable, strict=True)
         names = [node.name for node, differentiable in outputs if differentiable]
-        return RerunRules(_refusal(captured, joint), [m.primal for m in joint.mutations], names)
+        written = [m.primal for m in joint.mutations]
+        return RerunRules(_refusal(captured, joint), written, names, torch.is_grad_enabled())
 
 
 class DoubleBackward:
@@ -131,7 +134,8 @@ class DoubleBackward:
         with torch.enable_grad():
             # aliases, so that an input that is given twice has two gradients
             inputs = [p.view_as(p) if n else p for p, n in zip(ctx.primals, needed, strict=True)]
-            outputs = self._run(graph, inputs)
+            with torch.set_grad_enabled(self._rules.grad_enabled):
+                outputs = self._run(graph, inputs)
             given = [(o, t) for o, t in zip(outputs, tangents, strict=True) if t is not None]
             wanted = [i for i, n in zip(inputs, needed, strict=True) if n]
             found = iter(

@@ -138,9 +138,6 @@ def trace_joint(
         run.provenance.line_clock.add_to(compile_.line_times, "joint")
         with compile_.step("joint", "simplify"):
             joint = _assemble(run, traced, len(example_inputs), compile_, change)
-        if joint.has_backward:
-            if not torch.is_grad_enabled():
-                raise JointRefused("the graph turns gradients on inside torch.no_grad()")
         name: Literal["joint", "forward"] = "joint" if joint.has_backward else "forward"
         record_graph(compile_, name, name, joint.gm)
         compile_.expansions = _expansions(gm.graph, joint.gm.graph)

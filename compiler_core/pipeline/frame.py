@@ -388,7 +388,8 @@ def _preserved_state(restore: Callable[[], None] = lambda: None) -> Iterator[Non
     hooks_were_off = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
     try:
         # of inference mode, only that gradients are off matters for tracing; the run itself is in inference mode
-        with torch.inference_mode(False), torch.set_grad_enabled(grad_enabled):
+        records = grad_enabled and not torch.is_inference_mode_enabled()
+        with torch.inference_mode(False), torch.set_grad_enabled(records):
             yield
     finally:
         torch._C._autograd._saved_tensors_hooks_set_tracing(hooks_were_off)

@@ -13,6 +13,7 @@ import torch
 import torch.fx as fx
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 import compiler_core
 from compiler_core import RefusalWarning
@@ -263,14 +264,59 @@ def test_refuses_to_write_to_an_input_that_shares_memory() -> None:
         trace_joint(captured.gm, captured.inputs, captured.compile)
 
 
-def test_refuses_to_turn_gradients_on_inside_no_grad() -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        with torch.enable_grad():
-            return x * 2
+BUFFER = torch.zeros(3)
 
-    with torch.no_grad(), compiled(function) as result, pytest.warns(RefusalWarning, match="turns gradients on"):
-        assert result(t(3)).requires_grad
-    assert "turns gradients on" in result.compiles[0].failures[0].message
+
+def mixed(x: torch.Tensor, w: torch.Tensor) -> Any:
+    before = x * w
+    with torch.enable_grad():
+        inside = before * w + (x * w).exp()
+        with torch.no_grad():
+            nested = inside * w
+    return before, inside, nested * inside, x.view(-1), x * w
+
+
+def writing(x: torch.Tensor, w: torch.Tensor) -> Any:
+    BUFFER.add_(1)
+    with torch.enable_grad():
+        y = x.clone()
+        y.mul_(w)
+        BUFFER.copy_(x.detach() * 2)
+    return y, BUFFER * 1
+
+
+def argument_written(x: torch.Tensor, w: torch.Tensor) -> Any:
+    with torch.enable_grad():
+        x.mul_(w)
+        return x[1:], x * 2
+
+
+def continued(x: torch.Tensor, w: torch.Tensor) -> Any:
+    y = x * w
+    with torch.no_grad():
+        z = y * 2
+        compiler_core.graph_break()
+        z = z + w
+    return y * z
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad, torch.inference_mode])
+@pytest.mark.parametrize("function", [mixed, writing, argument_written, continued])
+def test_turns_gradients_on_inside_no_grad(function: Callable[..., Any], mode: Any) -> None:
+    def run(call: Callable[..., Any]) -> Any:
+        BUFFER.zero_()
+        x, w = torch.arange(3.0) + 1, torch.arange(3.0).requires_grad_()
+        with mode():
+            results = tree_leaves(call(x, w))
+        kinds = [(r.requires_grad, r.is_leaf, r.is_inference()) for r in results]
+        if not any(r.requires_grad for r in results):
+            return kinds, results, None, x, BUFFER
+        total = sum((r * 1).sum() for r in results if r.requires_grad)
+        (first,) = torch.autograd.grad(total, w, create_graph=function is mixed)
+        (second,) = torch.autograd.grad(first.sum(), w) if function is mixed else (None,)
+        return kinds, results, first, second, x, BUFFER
+
+    torch.testing.assert_close(run(compiler_core.compile(function, strict=True)), run(function))
 
 
 def test_grad_mode_is_restored_after_a_failure() -> None:

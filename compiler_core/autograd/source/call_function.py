@@ -63,6 +63,9 @@ class CallFunction:
         if self._parts.backward is not None:
             function = "(Compiled.apply if transforms_are_active() else apply)"
             names = [name for name, _ in joint.function_outputs]
+            if not torch.is_grad_enabled():  # the graph turns gradients on, which inference mode ignores
+                self._lines.add(depth, "with torch.set_grad_enabled(not torch.is_inference_mode_enabled()):")
+                depth += 1
             self._lines.add(depth, f"{assignment(names)}{function}({', '.join(joint.primals)})", "call")
         else:
             self._calls.run_forward(depth, joint.outputs)
@@ -79,8 +82,8 @@ class CallFunction:
 
     def _write(self, mutation: InputMutation) -> None:
         depth = 1
-        if mutation.under_no_grad:
-            self._lines.add(1, "with torch.no_grad():")
+        if mutation.under_no_grad or not torch.is_grad_enabled():
+            self._lines.add(1, "with torch.no_grad():" if mutation.under_no_grad else "with torch.enable_grad():")
             depth = 2
         write_input(self._lines, depth, self._joint, mutation)
 
