@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -63,3 +64,10 @@ def test_workflows_pin_actions_to_commits() -> None:
 def test_the_readme_installs_the_wheel_of_this_version() -> None:
     wheels = re.findall(r"cutaway-[\w.]+-py3-none-any\.whl", (ROOT / "README.md").read_text())
     assert set(wheels) == {f"cutaway-{PROJECT['version']}-py3-none-any.whl"}
+
+
+def test_files_of_test_runs_are_not_in_the_repository() -> None:
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if tracked.returncode:
+        pytest.skip("this is not a checkout")
+    assert [name for name in tracked.stdout.split("\0") if not re.fullmatch(r"[\w./-]*", name, re.ASCII)] == []

@@ -1,7 +1,7 @@
 """Prints ``try`` and ``with`` statements.
 
-A block that several ways leave, for places that are not the same, sets a variable that says which it was; after the
-statement, an ``if`` statement leads there.
+If a block is left in several ways that continue at different places, each way sets a variable; an ``if`` statement
+after the block tests it.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Protected(WaysOut):
             return
         if opname != "POP_TOP":
             if not is_first:
-                raise ValueError("the type of an except clause is no simple expression")
+                raise ValueError("the type of an except clause is not a simple expression")
             region.caught = self._new_temporary()
         self._emit("except:" if opname == "POP_TOP" else f"except BaseException as {region.caught}:")
         self._print_region(region, at, [*stack, *_handled(region)])
@@ -163,7 +163,7 @@ class Protected(WaysOut):
             del self.lines[count:]
             return None
         if len(self.lines) > count or len(self._stack) != len(stack) + 1:
-            raise ValueError("the type of an except clause is no simple expression")
+            raise ValueError("the type of an except clause is not a simple expression")
         return self._stack[-1].text, at
 
     # ---------------------------------------------------------------- after the statement
