@@ -4,7 +4,8 @@
     python -m tests.changed compiler_core/loops/lower/pooling.py
 
 ``tests/FOLDER`` mirrors ``compiler_core/FOLDER``; ``tests/api`` tests the options and errors, too.  A module's tests
-are the files there that have its name in theirs, or else all of the folder.
+are the files there that have its name in theirs and use it; or else all of the folder, if any there uses it; or else
+the files elsewhere that import it.  `tests/docs/test_changed.py` checks that a test of each module uses it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.docs import imports
+
 ROOT = Path(__file__).resolve().parents[1]
+USED_BY = {
+    "kernel_magics/server.py": "tests/ui/test_tour.py",  # JupyterLab's server runs it
+    "compiler_core/pipeline/foreign_graph.py": "tests/api/test_torch_backend.py",
+}
+"""The tests of modules that no test imports by itself, and none in the module's folder uses."""
 
 
 def changed(since: str) -> list[Path]:
@@ -35,9 +43,16 @@ def matching(file: Path) -> list[Path]:
         return [file]
     if file.suffix != ".py" or package not in ("compiler_core", "kernel_magics"):
         return []
+    if file.as_posix() in USED_BY:
+        return [Path(USED_BY[file.as_posix()])]
+    module = next((name for name, path in imports.FILES.items() if path == ROOT / file), "")  # none if it is deleted
     folder = Path("tests", package if package == "kernel_magics" else folders[0] if folders else "api")
-    named = sorted((ROOT / folder).rglob(f"test_*{file.stem}*.py"))
-    return [each.relative_to(ROOT) for each in named or [ROOT / folder] if each.exists()]
+    near = sorted((ROOT / folder).rglob("test_*.py"))
+    named = [test for test in near if file.stem in test.stem and module in imports.reached(test)]
+    whole = [ROOT / folder] if not module or any(module in imports.reached(test) for test in near) else []
+    far = () if named or whole else sorted((ROOT / "tests").rglob("test_*.py"))
+    found = named or whole or [test for test in far if module in imports.imported(test)]
+    return [test.relative_to(ROOT) for test in found if test.exists()]
 
 
 def main(arguments: Sequence[str]) -> None:
