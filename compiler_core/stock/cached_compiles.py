@@ -55,6 +55,8 @@ def already_compiled(fn: Any) -> Record:
     builder.close()
     if not record.compiles:
         raise UsageError(f"{function.__name__} was not compiled by torch.compile, or has been reset since")
+    if _is_around_call(function):
+        record.notes.append("PyTorch's own modules share one frame: compiles of others may be among these.")
     record.notes.append("Compiled before it was observed: times, graph breaks and most graphs are missing.")
     return record
 
@@ -71,12 +73,24 @@ def function_and_self(fn: Any) -> tuple[types.FunctionType, tuple[()] | tuple[An
         UsageError: `fn` is something else.
     """
     bound: tuple[()] | tuple[Any] = ()
-    function = getattr(fn, "_orig_mod", fn).forward if isinstance(fn, torch.nn.Module) else innermost_fn(fn)
+    function = _forward(fn) if isinstance(fn, torch.nn.Module) else innermost_fn(fn)
     while isinstance(function, types.MethodType):  # a compiled method is a function around a method
         bound, function = bound or (function.__self__,), innermost_fn(function.__func__)
     if not isinstance(function, types.FunctionType):
         raise UsageError(f"this takes a function, a method or an nn.Module, not a {type(fn).__name__}")
     return function, bound
+
+
+def _forward(module: Any) -> Any:
+    """Returns the function that Dynamo compiles for a module: ``forward``, or, for a module of PyTorch's own that was
+    compiled itself, a function around the call of the module."""
+    original = getattr(module, "_orig_mod", None)
+    around = innermost_fn(module.forward) if original is not None else None
+    return around if _is_around_call(around) else (module if original is None else original).forward
+
+
+def _is_around_call(function: Any) -> bool:
+    return isinstance(function, types.FunctionType) and function.__code__.co_qualname == "wrap_inline.<locals>.inner"
 
 
 def _compiled_codes(code: types.CodeType, namespace: dict[str, Any]) -> Iterator[tuple[types.CodeType, dict[str, Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 import re
@@ -212,6 +213,28 @@ def test_a_break_in_a_module(engine: Any, capsys: pytest.CaptureFixture[str], tm
     (tmp_path / "broken.py").write_text(text)
     runpy.run_path(str(tmp_path / "broken.py"), run_name="__main__")
     assert "data-dependent branch" in capsys.readouterr().out.lower()
+
+
+@dataclasses.dataclass
+class State:
+    hidden: torch.Tensor
+    scale: float = math.pi
+
+    def scaled(self, times: int) -> torch.Tensor:
+        return self.hidden * self.scale if times == 0 else self.scaled(times - 1)
+
+
+def item(state: State, times: int) -> Any:  # has the name of a method that it calls, and calls itself
+    if times == 0:
+        return state.scaled(2).sum().item()
+    return item(state, times - 1)
+
+
+def test_a_break_with_a_dataclass_and_functions_that_call_themselves(capsys: pytest.CaptureFixture[str]) -> None:
+    text = compiler_core.reproducer(item, State(torch.ones(3)), 2, of="break", engine="core")
+    assert "State(hidden=" in text
+    exec(compile(text, "broken.py", "exec"), {"__name__": "__main__"})
+    assert "tensor value read" in capsys.readouterr().out
 
 
 def test_what_has_no_break_or_no_text() -> None:

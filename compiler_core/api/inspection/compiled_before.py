@@ -162,7 +162,8 @@ def function_from(code: types.CodeType, fn: types.FunctionType) -> types.Functio
     try:
         exec(compile(around, f"<decompiled {name}>", "exec"), namespace)
     except SyntaxError as error:
-        raise UsageError(f"{name} cannot be decompiled: line {error.lineno}: {error.msg}") from None
+        line = (error.text or "").strip()
+        raise UsageError(f"{name} cannot be decompiled: a value in `{line}` has no Python text") from None
     outer = types.FunctionType(namespace["around"].__code__, fn.__globals__)
     made: types.FunctionType = outer(*constants.values(), *(None for _ in code.co_freevars))
     cells = dict(zip(made.__code__.co_freevars, made.__closure__ or (), strict=True))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
+import dis
 import inspect
 import sys
 import textwrap
@@ -29,6 +32,8 @@ class PythonText:
 
     def __init__(self, exact: bool = False) -> None:
         self._exact = exact
+        self._unfinished: set[str] = set()
+        """The functions and classes whose definitions are being written."""
         self._definitions: dict[str, str] = {"torch": "import torch"}
 
     def definitions(self) -> list[str]:
@@ -65,6 +70,9 @@ class PythonText:
             inside = ", ".join(map(self.value, value))
             comma = "," if len(value) == 1 and type(value) is tuple else ""
             return f"[{inside}]" if type(value) is list else f"({inside}{comma})"
+        if dataclasses.is_dataclass(value) and all(field.init for field in dataclasses.fields(value)):
+            fields = [f"{each.name}={self.value(getattr(value, each.name))}" for each in dataclasses.fields(value)]
+            return f"{self._define(type(value))}({', '.join(fields)})"
         if type(value) is dict:
             return "{" + ", ".join(f"{self.value(key)}: {self.value(each)}" for key, each in value.items()) + "}"
         if isinstance(value, (bool, int, float, str, bytes, complex, types.NoneType, types.EllipsisType)):
@@ -106,7 +114,7 @@ class PythonText:
             if module != "builtins":
                 self._definitions.setdefault(name, f"from {module} import {name}")
             return name
-        if name in self._definitions:
+        if name in self._definitions or name in self._unfinished:  # a function may call itself
             return name
         try:
             text = textwrap.dedent(inspect.getsource(thing))
@@ -114,9 +122,10 @@ class PythonText:
             raise UsageError(f"the source of {name} is not known") from None
         if name == "<lambda>":
             raise UsageError("a lambda cannot be written to a file: name it with def")
-        for each in _functions_of(thing):
-            for used, value in _names_used(each):
-                self._define_name(used, value)
+        self._unfinished.add(name)
+        needed = [*_names_around(thing, text), *(pair for each in _functions_of(thing) for pair in _names_used(each))]
+        for used, value in needed:
+            self._define_name(used, value)
         for base in getattr(thing, "__bases__", ()):
             if not _is_of_library(base):
                 self._define(base)
@@ -150,6 +159,9 @@ def make_module(cls, **attributes):
 """
 
 
+_OF_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
+
+
 def _is_of_library(thing: Any) -> bool:
     if not isinstance(thing, (type, types.FunctionType, types.BuiltinFunctionType)):
         return False
@@ -165,7 +177,29 @@ def _is_of_library(thing: Any) -> bool:
 def _functions_of(thing: Any) -> list[types.FunctionType]:
     if isinstance(thing, types.FunctionType):
         return [inspect.unwrap(thing)]
-    return [each for each in vars(thing).values() if isinstance(each, types.FunctionType)]
+    functions = [each for each in vars(thing).values() if isinstance(each, types.FunctionType)]
+    return [each for each in functions if not _is_generated(each.__code__.co_filename)]
+
+
+def _is_generated(filename: str) -> bool:
+    """Whether the code is what ``dataclasses`` writes for a class."""
+    return filename == "<string>" or is_library_file(filename)
+
+
+def _names_around(thing: Any, text: str) -> Iterator[tuple[str, Any]]:
+    """Yields the globals that are read when a function or class is defined, with their values: those of decorators,
+    defaults and annotations."""
+    names = thing.__globals__ if isinstance(thing, types.FunctionType) else vars(sys.modules[thing.__module__])
+    definition = ast.parse(text).body[0]
+    if not isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return
+    parts: list[ast.AST] = list(definition.decorator_list)
+    for each in ast.walk(definition):
+        parts += [each] if isinstance(each, (ast.arguments, ast.AnnAssign)) else []
+    for part in parts:
+        for name in ast.walk(part):
+            if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load) and name.id in names:
+                yield name.id, names[name.id]
 
 
 def _names_used(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
@@ -177,6 +211,6 @@ def _names_used(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
     while codes:
         code = codes.pop()
         codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
-        for name in code.co_names:
-            if name in fn.__globals__:
-                yield name, fn.__globals__[name]
+        for instruction in dis.get_instructions(code):
+            if instruction.opname in _OF_GLOBALS and instruction.argval in fn.__globals__:
+                yield instruction.argval, fn.__globals__[instruction.argval]
