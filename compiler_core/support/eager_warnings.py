@@ -183,13 +183,15 @@ def _break_graph(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> P
     raise Unsupported("unsupported operation", f"{func}, whose kernel warns")
 
 
+_UNTIL_2_13 = ("cholesky", "triangular_solve")
+"""Operators that later versions of PyTorch do not have."""
 KERNEL_WARNINGS: dict[Any, KernelRule] = {
     **{getattr(aten, name).correction: _variance_warning for name in ("std", "var", "std_mean", "var_mean")},
     **dict.fromkeys((aten._to_copy.default, aten.copy_.default), _complex_cast_warning),
     **{getattr(aten, name).Tensor: _searchsorted_warning for name in ("searchsorted", "bucketize")},
     **{getattr(aten, name).Scalar: _searchsorted_warning for name in ("searchsorted", "bucketize")},
     aten.ldexp.Tensor: _ldexp_warning,
-    **dict.fromkeys((aten.cholesky.default, aten.triangular_solve.default), _break_graph),
+    **{getattr(aten, name).default: _break_graph for name in _UNTIL_2_13 if hasattr(aten, name)},
     **dict.fromkeys((aten.index_reduce.default, aten.index_reduce_.default), _break_graph),
     **dict.fromkeys((aten.scatter.reduce, aten.scatter_.reduce), _break_graph),
 }

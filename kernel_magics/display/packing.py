@@ -94,24 +94,26 @@ def _summary(compile_: Compile, kernel_lines: Iterator[list[ItemId]]) -> dict[st
     }
 
 
-def unpack(packed: Any) -> Record:
+def unpack(packed: Any, most: int | None = None) -> Record:
     """Returns the record that `pack` packed, or that an earlier version of Cutaway saved as plain JSON.
 
-    Raises RecordError for anything else.
+    Raises RecordError for anything else, and for a record whose JSON text has more than `most` bytes, by
+    default `_MAX_BYTES`.
     """
+    most = _MAX_BYTES if most is None else most
     if not isinstance(packed, dict) or "encoding" not in packed:
         return Record.from_json(json.dumps(packed))
     encoding, data = packed["encoding"], packed.get("data")
     if encoding not in (ENCODING, BY_COMPILE) or not isinstance(data, str):
         raise RecordError(f"the record is not encoded as {ENCODING}: a newer Cutaway may have written it")
     if encoding == ENCODING:
-        return Record.from_json(_decompressed(data, _MAX_BYTES))
-    return without_gc(lambda: Record.from_plain(_joined(data, packed.get("details"))))
+        return without_gc(lambda: Record.from_plain(_parsed(data, most)[0]))
+    return without_gc(lambda: Record.from_plain(_joined(data, packed.get("details"), most)))
 
 
-def _joined(index: str, details: Any) -> Any:
+def _joined(index: str, details: Any, most: int) -> Any:
     """Returns the plain record of an index and the details of its compiles."""
-    whole, left = _parsed(index, _MAX_BYTES)
+    whole, left = _parsed(index, most)
     record = whole.get("record") if isinstance(whole, dict) else None
     if not isinstance(record, dict) or not isinstance(details, list):
         raise RecordError("the record has no index, or no details of its compiles")

@@ -19,6 +19,7 @@ import compiler_core
 import kernel_magics
 from compiler_core.records import Compile, Record
 from compiler_core.records.stored.large_fields import LARGE_FIELDS, freed_fields
+from kernel_magics.display import packing
 from kernel_magics.display.packing import unpack
 from kernel_magics.display.record_view import RecordView
 from kernel_magics.display.storage import session_file, shown_records
@@ -115,6 +116,15 @@ def test_a_freed_record_is_the_same_object_with_the_same_data(record: Record) ->
     compile_.artifact("kernel", "later", "text", "added")
     shown_records.free_again(record)
     assert compile_.find("later").text == "added"
+
+
+def test_a_record_that_is_too_large_for_an_output_is_freed_too(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = record.to_json()
+    monkeypatch.setattr(packing, "MAX_OUTPUT", 10)
+    monkeypatch.setattr(packing, "_MAX_BYTES", 10)
+    shown_records.free_again(record)
+    assert is_freed(record)
+    assert record.to_json() == before
 
 
 def test_both_records_of_a_comparison_are_freed(notebook: InteractiveShell) -> None:

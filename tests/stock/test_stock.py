@@ -453,7 +453,8 @@ def test_each_guard_has_the_source_that_its_code_names() -> None:
         torch.compile(Counting(), backend="eager")(torch.ones(4))
     guards = first(record).guards
     assert len(guards) > 40
-    wrong = [g for g in guards if g.source not in (g.code, "torch's global state") and g.source not in g.code]
+    named = [g for g in guards if g.code != g.kind]  # from 2.14 on, some print their kind alone
+    wrong = [g for g in named if g.source not in (g.code, "torch's global state") and g.source not in g.code]
     assert not wrong
     assert all(g.source for g in guards)
     assert not [g for g in guards if re.search(r"\d{8}", g.expected)]

@@ -6,13 +6,14 @@ A record that was shown is mostly looked at in the page, which has its own copy.
 from __future__ import annotations
 
 import json
+import sys
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from compiler_core.records import Compile, Record
 from compiler_core.records.stored.large_fields import FreedFields, freed_fields
-from kernel_magics.display.packing import MAX_OUTPUT, pack, packed_size, unpack
+from kernel_magics.display.packing import pack, unpack
 from kernel_magics.display.storage.session_file import SessionFile
 
 _file = SessionFile()
@@ -33,8 +34,8 @@ class StoredRecord:
         return found
 
     def __call__(self) -> Record:
-        """Returns the record."""
-        return unpack(self.packed())
+        """Returns the record, of any size: it is our own."""
+        return unpack(self.packed(), sys.maxsize)
 
 
 def install(shell: Any) -> None:
@@ -64,14 +65,14 @@ def add(record: Record) -> None:
 def free(record: Record, compiles: Sequence[Compile], packed: dict[str, Any]) -> None:
     """Writes a packed record to the session's file, and frees the large fields of its compiles.
 
-    They stay in memory if it cannot be written, or is larger than what outputs contain.
+    They stay in memory if it cannot be written.
 
     Args:
         record: the record.
         compiles: its compiles that had ended when it was packed.
         packed: the packed record.
     """
-    number = _file.write(json.dumps(packed)) if packed_size(packed) <= MAX_OUTPUT else None
+    number = _file.write(json.dumps(packed))
     if number is None:
         _shown.pop(id(record), None)
     elif freed_fields(record) is None:
