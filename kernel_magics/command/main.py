@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from compiler_core.records.counts.counts import Counts, count
 from kernel_magics.command import sweep_command
 from kernel_magics.command.text import choices_of, counts_text, print_json, print_message, print_text
 
-DIFFERENT, TROUBLE, CHECK_FAILED, INTERRUPTED = 1, 2, 3, 130
+DIFFERENT, TROUBLE, CHECK_FAILED, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 130, 141
 CHECKS = ("breaks", "recompiles", "failures")
 """What ``--fail-on`` can name."""
 
@@ -24,6 +25,7 @@ _EXIT_CODES = """exit codes:
   2  wrong arguments, or something that cannot be read; the last line says what
   3  a check that was asked for (--fail-on) found something
   130  Ctrl-C
+  141  what read the output, such as head, ended
 """
 
 
@@ -32,16 +34,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser().parse_args(arguments)
     try:
         code: int = parsed.function(parsed)
-    except (RecordError, CutawayError, OSError) as error:
-        print_message(f"cutaway {parsed.command}: {error}")
-        return TROUBLE
-    except KeyboardInterrupt:
-        if parsed.command == "run":  # as under Python
+    except (RecordError, CutawayError, OSError, KeyboardInterrupt) as error:
+        if getattr(parsed, "script_runs", False):  # the script's: as under Python
             raise
-        more = "; the same command continues where it stopped" if parsed.command == "sweep" else ""
-        print_message(f"cutaway {parsed.command}: interrupted{more}")
-        return INTERRUPTED
+        return _trouble(parsed.command, error)
     return code
+
+
+def _trouble(command: str, error: BaseException) -> int:
+    """Prints what ended a command, and returns its exit code."""
+    if isinstance(error, BrokenPipeError):  # the reader of our output, such as `head`, has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    if isinstance(error, KeyboardInterrupt):
+        more = "; the same command continues where it stopped" if command == "sweep" else ""
+        print_message(f"cutaway {command}: interrupted{more}")
+        return INTERRUPTED
+    print_message(f"cutaway {command}: {error}")
+    return TROUBLE
 
 
 def parser() -> argparse.ArgumentParser:
@@ -147,13 +157,17 @@ def _run(options: argparse.Namespace) -> int:
     if script.is_missing:
         print_message(f"cutaway run: can't open file {options.script!r}: there is no such file")
         return TROUBLE
-    failed: list[str] = []
+    codes = [0]
 
     def on_finish(record: Record | None) -> None:
-        failed.extend(_show_run(record, options))
+        try:
+            codes.append(CHECK_FAILED if _show_run(record, options) else 0)
+        except (CutawayError, OSError) as error:
+            codes.append(_trouble("run", error))
 
+    options.script_runs = True
     run(script, ScriptRecording(options.script, options.engine, on_finish, options.ranks))
-    return CHECK_FAILED if failed else 0
+    return max(codes)
 
 
 def _show_run(record: Record | None, options: argparse.Namespace) -> list[str]:
@@ -299,9 +313,16 @@ def _add_open(commands: Any) -> None:
         "\n\nThe pages are served on this machine's loopback address, for reading, until Ctrl-C.",
     )
     command.add_argument("path", metavar="RECORD", help="a record (.json), a log, or a folder of logs")
-    command.add_argument("--port", type=int, default=0, help="the port; by default one that is free")
+    command.add_argument("--port", type=_port, default=0, help="the port; by default one that is free")
     command.add_argument("--no-browser", action="store_true", help="print the address, and open no browser")
     command.set_defaults(function=_open)
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 2**16:
+        raise argparse.ArgumentTypeError(f"a port is a number from 0 to {2**16 - 1}, not {number}")
+    return number
 
 
 def _open(options: argparse.Namespace) -> int:

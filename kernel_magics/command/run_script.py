@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import compiler_core
 from compiler_core.records import Record
 from compiler_core.stock.hooks.after_import import call_after_import
 
@@ -28,6 +29,7 @@ Engine = Literal["core", "torch"]
 _STARTS: dict[Engine, str] = {"torch": "torch._dynamo", "core": "torch"}
 """The module after whose import each engine is recorded."""
 _OURS = str(Path(__file__).parent)
+_HANDLER = str(Path(compiler_core.__file__).parent / "support" / "interrupts.py")
 
 
 @dataclass(frozen=True)
@@ -144,10 +146,20 @@ def _print_without_our_frames(error: BaseException) -> None:
 
     def hook(type_: type[BaseException], value: BaseException, traceback: types.TracebackType | None) -> None:
         if value is error:
-            traceback = _after_our_frames(traceback)
+            traceback = _until_our_handler(_after_our_frames(traceback))
         print_error(type_, value.with_traceback(traceback), traceback)
 
     sys.excepthook = hook
+
+
+def _until_our_handler(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """Cuts off the frames of the function that holds signals back while something is compiled, and calls Python's."""
+    each = traceback
+    while each is not None and each.tb_next is not None:
+        if each.tb_next.tb_frame.f_code.co_filename == _HANDLER:
+            each.tb_next = None
+        each = each.tb_next
+    return traceback
 
 
 def _after_our_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:

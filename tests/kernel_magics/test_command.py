@@ -42,7 +42,7 @@ end(sys.argv[-1])
 """
 ENDINGS = [
     "pass", "sys.exit(0)", "sys.exit(7)", "sys.exit('bye')", "raise SystemExit", "raise KeyboardInterrupt", "1 / 0",
-    "raise ValueError from KeyError()", "import os; os._exit(5)", "exec('a b')",
+    "raise ValueError from KeyError()", "open('none')", "import os; os._exit(5)", "exec('a b')",
 ]  # fmt: skip
 
 
@@ -174,6 +174,29 @@ def test_wrong_input_is_named_with_what_to_do(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"cutaway {arguments.split()[0]}: ")
     assert message in line
+
+
+def test_what_cannot_be_written_is_named_and_a_closed_pipe_is_not(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "script.py").write_text("import os\nos.rmdir('out')\nprint('ran')\n")
+    run = ran(*CUTAWAY, "--save", "out/record.json", "script.py", cwd=tmp_path)
+    assert (run.returncode, run.stdout) == (2, "ran\n")
+    assert run.stderr.splitlines()[-1].startswith("cutaway run: ")
+    assert "Traceback" not in run.stderr
+    Record(engine="core").save(tmp_path / "record.json")
+    command = [sys.executable, "-m", "kernel_magics.command", "diff", "--json", "record.json", "record.json"]
+    read, write = os.pipe()
+    os.close(read)
+    closed = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(write)
+    assert (closed.returncode, closed.stderr) == (141, b"")
 
 
 def test_an_interrupted_command_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
