@@ -23,6 +23,8 @@ from compiler_core.stock.read.trace_event import TraceEvent, parse_event
 from compiler_core.support.interrupts import deferred_signals
 
 _TRACE_LOGGER = "torch.__trace"
+_PYTEST = "_pytest.logging"
+"""The module whose handlers recent versions of pytest add to the logger itself."""
 _Start = Callable[["_Observer", ExitStack], None]
 LOGGED_PASSES = ("pre_grad_passes", "post_grad_passes")
 """Subsystems whose graph PyTorch itself logs before their first pass, so that it need not be printed again."""
@@ -113,6 +115,9 @@ def _observe_trace(observer: _Observer, stack: ExitStack) -> None:
     logger = logging.getLogger(_TRACE_LOGGER)
     stack.callback(logger.removeHandler, handler)
     stack.callback(setattr, logger, "propagate", logger.propagate)
+    for other in reversed([each for each in logger.handlers if type(each).__module__ == _PYTEST]):
+        logger.removeHandler(other)
+        stack.callback(logger.addHandler, other)
     logger.addHandler(handler)
     logger.propagate = False  # a handler of the program's, such as pytest's, would show entries as empty messages
     deferred_text.install(observer.builder.deferred, stack, lambda: logger.handlers == [handler])

@@ -83,4 +83,5 @@ def test_the_fixture_imports_torch_when_it_is_used(tmp_path: Path) -> None:
     run = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert "1 failed, 1 passed" in run.stdout, run.stdout
     assert "AssertionError: <lambda>: 1 graphs, expected 2" in run.stdout
+    assert "torch.__trace" not in run.stdout
     assert "compiles.py" not in run.stdout  # the traceback ends at the test
