@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from IPython.core.displayhook import DisplayHook
 from IPython.core.error import UsageError
@@ -34,9 +34,6 @@ from kernel_magics.run.request import Request
 from kernel_magics.run.speed import time_expression
 from kernel_magics.run.what_if import what_if
 from kernel_magics.tracebacks.traces import show_as_plain_cell
-
-if TYPE_CHECKING:
-    from compiler_core.pipeline.frame_watch import FrameWatch
 
 
 @magics_class
@@ -111,13 +108,10 @@ class CutawayMagics(Magics):
         request, expression = self._read(self.frames, line)
         if not expression:
             raise UsageError("%frames takes an expression, for example: %frames model(x)")
-        if request.engine != "core" or request.time is not None:
-            raise UsageError("%frames watches one call with the core engine, so it takes neither --engine nor --time")
-        from compiler_core.pipeline.frame_watch import FrameWatch  # imports PyTorch
-
-        program = parse_or_show_error(self.shell, expression)
-        with FrameWatch() as watch:
-            self._run(program, dataclasses.replace(request, steps=True), expression, FramesView(watch))
+        if "," in request.engine or request.time is not None:
+            raise UsageError("%frames watches one call with one engine, so it takes no --time and no two engines")
+        request = dataclasses.replace(request, steps=True, frames=True)
+        self._run(parse_or_show_error(self.shell, expression), request, expression, FramesView())
 
     @magic_arguments()
     @argument("--engine", default="core", help="core (Cutaway), torch (stock torch.compile) or both: core,torch")
@@ -287,10 +281,6 @@ class ExplanationView(RecordView):
 class FramesView(RecordView):
     """Shows the frames of ``%frames``."""
 
-    def __init__(self, watch: FrameWatch) -> None:
-        self._watch = watch
-
     def show(self, record: Record) -> None:
-        self._watch.write(record)
         report = FrameReport(record.seen, record.labels)
         display({"text/html": frames_html(report), "text/plain": str(report)}, raw=True)

@@ -52,6 +52,7 @@ ARGUMENTS: tuple[Decorator, ...] = (
     argument("--ranks", metavar="NAME", help="run a cell on all engines of this ipyparallel client, and compare them"),
     argument("--strict", action="store_true", help="raise compiler failures instead of running plain PyTorch"),
     argument("--steps", action="store_true", help="record every step of the symbolic interpreter, for stepping"),
+    argument("--frames", action="store_true", help="record every Python frame that ran, and why it was not compiled"),
     argument(
         "--memory-budget", type=float, metavar="SHARE", help="share of the saved bytes to keep for backward, 0 to 1"
     ),
@@ -136,7 +137,8 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         fullgraph=arguments.fullgraph,
         target=arguments.target,
         strict=arguments.strict,
-        steps=arguments.steps,
+        steps=arguments.steps or arguments.frames,
+        frames=arguments.frames,
         memory_budget=_memory_budget(arguments.memory_budget),
         memory_curve=arguments.memory_curve,
         save=arguments.save,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,7 +10,6 @@ import torch
 
 from compiler_core.api.compile import compile, record
 from compiler_core.hook.failures import first_line
-from compiler_core.pipeline.frame_watch import FrameWatch
 from compiler_core.records import Compile, Graph, Problem, Record, expected_count, problem_count
 from compiler_core.records.seen.seen_frames import FrameReport
 from compiler_core.stock.uncached import uncached, without_recompile_limit
@@ -34,7 +33,8 @@ class Explanation:
 
     @property
     def graph_break_count(self) -> int:
-        """The number of graph breaks: one for each line and kind, however many compiles have it."""
+        """The number of graph breaks, also of those that need no change: one for each line and kind, however many
+        compiles have it."""
         return problem_count(self.record.problems, "graph break")
 
     @property
@@ -56,13 +56,15 @@ class Explanation:
         """The number of guards of all compiles."""
         return sum(len(c.guards) for c in self.compiles)
 
-    def _expected_text(self) -> str:
+    def _break_count_text(self) -> str:
+        """Returns the number of breaks as the explorer's bar has it: those that need no change apart."""
         expected = expected_count(self.record.problems, "graph break")
-        return f" ({expected} expected)" if expected else ""
+        costly = self.graph_break_count - expected
+        return f"{costly} ({'and ' if costly else ''}{expected} expected)" if expected else str(costly)
 
     def __str__(self) -> str:
         lines = [
-            f"graphs: {self.graph_count}, graph breaks: {self.graph_break_count}{self._expected_text()}, "
+            f"graphs: {self.graph_count}, graph breaks: {self._break_count_text()}, "
             f"operations: {self.op_count}, guards: {self.guard_count}"
         ]
         for failure in (f for c in self.compiles for f in c.failures):
@@ -107,14 +109,11 @@ def explain(fn: Any, *args: Any, engine: Literal["core", "torch"] = "core", **kw
         if engine == "core":
             compile(fn, backend="eager")(*args, **kwargs)
         else:
-            with without_recompile_limit():
-                _, backend = graph_collector()
-                compiled: Any = torch.compile(uncached(fn), backend=backend)
-                compiled(*args, **kwargs)
+            _call_by_stock(fn, args, kwargs)
     return Explanation(opened)
 
 
-def frames(fn: Any, *args: Any, **kwargs: Any) -> FrameReport:
+def frames(fn: Any, *args: Any, engine: Literal["core", "torch"] = "core", **kwargs: Any) -> FrameReport:
     """Compiles `fn` with the backend ``eager``, calls it once, and returns every Python frame that ran inside the call.
 
     A frame was compiled, inlined into the compile of its caller, skipped by a rule of the frame hook, or ran as plain
@@ -127,22 +126,34 @@ def frames(fn: Any, *args: Any, **kwargs: Any) -> FrameReport:
     Args:
         fn: anything that `compile` accepts.  A compiled function is compiled again.
         args, kwargs: the arguments of the call, which is run, so that its side effects happen.
+        engine: ``core``, or ``torch`` for stock `torch.compile`, whose own reasons are given.
 
     Returns:
         The frames; `str` prints a table and a tree by caller.
 
     Raises:
-        UsageError: `fn` cannot be compiled.  Exceptions of the call itself are raised as they are.
+        UsageError: `fn` cannot be compiled, or there is no such engine.  Exceptions of the call itself are raised as
+            they are.
 
     Example::
 
         print(compiler_core.frames(f, torch.randn(8)))
     """
-    compiled = compile(fn, backend="eager", steps=True)
-    with record(title=f"frames of {getattr(fn, '__name__', type(fn).__name__)}") as opened, FrameWatch() as watch:
-        compiled(*args, **kwargs)
-    watch.write(opened)
+    title = f"frames of {getattr(fn, '__name__', type(fn).__name__)}"
+    with record(title, engine=engine, steps=True, frames=True) as opened:
+        if engine == "core":
+            compile(fn, backend="eager", steps=True)(*args, **kwargs)
+        else:
+            _call_by_stock(fn, args, kwargs)
     return FrameReport(opened.seen, opened.labels)
+
+
+def _call_by_stock(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Compiles `fn` by stock again, with a backend that runs graphs as they are, and calls it."""
+    with without_recompile_limit():
+        _, backend = graph_collector()
+        compiled: Any = torch.compile(uncached(fn), backend=backend)
+        compiled(*args, **kwargs)
 
 
 def graph_collector() -> tuple[list[torch.fx.GraphModule], Callable[..., Any]]:

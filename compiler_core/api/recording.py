@@ -7,7 +7,7 @@ import datetime
 import os
 import platform
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +33,7 @@ def record(
     engine: Literal["core", "torch"] = "core",
     steps: bool = False,
     logs: bool = False,
+    frames: bool = False,
     **options: str,
 ) -> Iterator[Record]:
     """Context manager that records everything compiled inside it.
@@ -45,6 +46,8 @@ def record(
             interpreter pass ``steps=True`` to `compile`.
         logs: with ``engine="torch"``, also record all messages of PyTorch's loggers (``TORCH_LOGS=all`` and its
             artifacts).  A compile then takes several times as long.
+        frames: also record every Python frame that runs in a compiled call of this thread, and what became of it
+            (`Record.seen`).  Calls are slow meanwhile.  Inlined calls are known for compiles that record their steps.
         options: noted in `Record.options`.
 
     Yields:
@@ -63,7 +66,7 @@ def record(
         raise UsageError(f"unknown engine {engine!r}; choose from core and torch")
     opened = new_record(title)
     opened.engine, opened.options = engine, options
-    with kept_handlers(), _collectives(opened):
+    with kept_handlers(), _frames(opened) if frames else nullcontext(), _collectives(opened):
         if engine == "torch":
             from compiler_core.stock.observer import observing  # a slow import
 
@@ -76,6 +79,20 @@ def record(
         finally:
             _open_records.remove(opened)
             opened.find_problems()
+
+
+@contextmanager
+def _frames(opened: Record) -> Iterator[None]:
+    """Writes the frames that run in compiled calls to a record, once all else is in it."""
+    from compiler_core.pipeline.frame_watch import FrameWatch
+    from compiler_core.pipeline.stock_frame_watch import StockFrameWatch
+
+    watch = FrameWatch() if opened.engine == "core" else StockFrameWatch()
+    try:
+        with watch:
+            yield
+    finally:
+        watch.write(opened)
 
 
 @contextmanager

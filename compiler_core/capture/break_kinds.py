@@ -54,8 +54,12 @@ KINDS: dict[str, BreakKind] = {
         "PyTorch's optimizer changes parameters or gradients here, with its own kernels.",
         "Nothing to change: the forward and the backward are compiled.",
     ),
+    "transform": BreakKind(
+        "vmap, grad and other transforms of torch.func run the function on tensors of their own, as plain PyTorch.",
+        "Compile the functions around it; stock torch.compile captures transforms: %%compile --engine torch.",
+    ),
     "skipped function": BreakKind(
-        "The compiler does not capture this function (the standard library, C code).",
+        "The compiler runs this function or class as plain Python.",
         "Nothing to change if it is called rarely; otherwise call it outside the compiled function.",
     ),
     "stock-compiled function": BreakKind(

@@ -7,6 +7,7 @@ are in `opcodes/`, a method each, named like the opcode.
 from __future__ import annotations
 
 import inspect
+import os
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -216,8 +217,7 @@ class Interpreter(opcodes.Opcodes, GeneratorFrames, Comparisons, ValueOperations
         if is_stock_compiled(function.code):
             raise Unsupported("stock-compiled function", function.name)
         if reason := skip_reason(function.code, inlining=True):
-            is_optimizer = str(getattr(fn, "__module__", "")).startswith("torch.optim.")
-            raise Unsupported("optimizer" if is_optimizer else "skipped function", f"{function.name} ({reason})")
+            raise Unsupported(_kind_of_skipped(function), f"{function.name} ({reason})")
         return self._inline(function, args, kwargs, is_resumable)
 
     def _inline(
@@ -255,6 +255,14 @@ class Interpreter(opcodes.Opcodes, GeneratorFrames, Comparisons, ValueOperations
         """Makes `caller` the parent of a generator's body, which returns to whoever resumes it, not to its maker."""
         self.parent, self.depth = caller, caller.depth + 1
         _check_depth(self.depth)
+
+
+def _kind_of_skipped(function: FunctionValue) -> str:
+    """Returns the kind of the graph break at a function of a library that is not captured."""
+    if str(getattr(function.fn, "__module__", "")).startswith("torch.optim."):
+        return "optimizer"
+    is_transform = f"{os.sep}_functorch{os.sep}" in function.code.co_filename
+    return "transform" if is_transform else "skipped function"
 
 
 def _check_depth(depth: int) -> None:

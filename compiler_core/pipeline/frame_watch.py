@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from torch._C._dynamo import eval_frame
 
 from compiler_core.errors import UsageError
-from compiler_core.hook.frame_hook import FrameHook, FrameInfo, starts_hook
+from compiler_core.hook.frame_hook import FrameHook, FrameInfo, never_compile, starts_hook
 from compiler_core.hook.skip_rules import is_generator, is_graph_code, is_runtime
 from compiler_core.pipeline.code_state import CodeKey
 from compiler_core.records import Compile, Frame, Record
@@ -111,6 +111,31 @@ class FrameWatch:
         at = next(entry.id for entry in state.entries if entry.replacement is installed.code)
         self._compiles[CodeKey(installed.code)] = state.frame, next(c for c in state.record.compiles if c.id == at)
 
+    # ------------------------------------------------------------ what a code object is
+
+    def _starts(self, code: types.CodeType) -> bool:
+        """Whether a compiled call starts here."""
+        return starts_hook(code)
+
+    def _is_own(self, code: types.CodeType) -> bool:
+        """Whether the code is a part of the engine, which is left out."""
+        return is_runtime(code) and not is_graph_code(code)
+
+    def _runs_graph(self, code: types.CodeType) -> bool:
+        return is_graph_code(code)
+
+    def _earlier_compile(self, code: types.CodeType) -> str:
+        """Returns which compile before this call made the code; an empty string if none did."""
+        found = self._earlier.get(CodeKey(code))
+        return f"{found} of another record" if found else ""
+
+    def _why_not_asked(self, code: types.CodeType) -> str:
+        """Returns why the hook was not asked about code that runs under no graph."""
+        return NOT_ASKED
+
+    def _why_inlined(self, filename: str, name: str) -> str:
+        return ""
+
     # ------------------------------------------------------------ the profile function
 
     def _event(self, frame: types.FrameType, event: str, argument: Any) -> None:
@@ -122,12 +147,12 @@ class FrameWatch:
     def _enter(self, frame: types.FrameType) -> None:
         code = frame.f_code
         if not self._return_to_caller(frame):
-            if starts_hook(code):
+            if self._starts(code):
                 self._stack.append((frame, self._root, True))
             return
         _, node, is_own = self._stack[-1]
         if code.co_filename != contextlib.__file__:  # Cutaway's frames enter context managers
-            is_own = is_runtime(code) and not is_graph_code(code)
+            is_own = self._is_own(code)
         if code is _CALLBACK or (code in _RANDOM_STATE and eval_frame.get_eval_frame_callback() is None):
             node = None
         elif node is not None and not is_own:
@@ -155,7 +180,7 @@ class FrameWatch:
                 self._left_out += 1
                 return None
             self._nodes += 1
-            is_under_graph = node.is_under_graph or (node.code is not None and is_graph_code(node.code))
+            is_under_graph = node.is_under_graph or (node.code is not None and self._runs_graph(node.code))
             child = node.children[CodeKey(code)] = _Node(code, is_under_graph)
         return child
 
@@ -180,7 +205,7 @@ class FrameWatch:
             found.append(frame)
             at = len(found) - 1
             if frame.fate == "compiled" and frame.compile is not None:
-                found += _inlined(self._compiles[CodeKey(node.code)][1], frame.calls, at)
+                found += self._inlined(self._compiles[CodeKey(node.code)][1], frame.calls, at)
             waiting += [(child, at) for child in reversed(node.children.values())]
         return found
 
@@ -194,18 +219,38 @@ class FrameWatch:
             frame.reason = compile_.reason or (
                 f"the rest after a graph break of {recorded.resumes}" if recorded.resumes else ""
             )
-        elif CodeKey(code) in self._earlier:
-            frame.fate, frame.reason = (
-                "compiled",
-                f"before this call, as {self._earlier[CodeKey(code)]} of another record",
-            )
-        elif is_graph_code(code):
+        elif earlier := self._earlier_compile(code):
+            frame.fate, frame.reason = "compiled", f"before this call, as {earlier}"
+        elif self._runs_graph(code):
             frame.reason = RUNS_GRAPH
         elif CodeKey(code) in self._plain:
             frame.fate, frame.reason = self._plain[CodeKey(code)]
         else:
-            frame.reason = UNDER_GRAPH if node.is_under_graph else NOT_ASKED
+            frame.reason = UNDER_GRAPH if node.is_under_graph else self._why_not_asked(code)
         return frame
+
+    def _inlined(self, compile_: Compile, runs: int, at: int) -> Iterator[SeenFrame]:
+        """Yields the calls that were inlined into a compile, which ran so many times; `at` is the index of its
+        frame."""
+        if not compile_.steps:
+            return
+        steps: Steps = compile_.steps[-1]
+        paths: list[tuple[int, ...]] = []
+        """For each call, the code objects of the calls that led to it."""
+        for call in steps.calls:
+            paths.append((*(paths[call.caller] if call.caller is not None else ()), call.code))
+        counts = Counter(path for path in paths if len(path) > 1)
+        index = {paths[0]: at} | {path: at + 1 + i for i, path in enumerate(counts)}
+        for path, count in counts.items():
+            code = steps.codes[path[-1]]
+            line = next((line for line in code.lines if line), 0)
+            caller, name = index[path[:-1]], _short(code.name)
+            reason = self._why_inlined(code.filename, code.name)
+            yield SeenFrame(name, code.filename, line, count * runs, "inlined", compile_.id, reason, caller)
+
+
+never_compile(FrameWatch._event.__code__)
+never_compile(FrameWatch._enter.__code__)
 
 
 def _installed() -> dict[CodeKey, str]:
@@ -223,21 +268,3 @@ def _begins(frame: types.FrameType) -> bool:
 
 def _short(qualname: str) -> str:
     return qualname.rpartition("<locals>.")[2]
-
-
-def _inlined(compile_: Compile, runs: int, at: int) -> Iterator[SeenFrame]:
-    """Yields the calls that were inlined into a compile, which ran so many times; `at` is the index of its frame."""
-    if not compile_.steps:
-        return
-    steps: Steps = compile_.steps[-1]
-    paths: list[tuple[int, ...]] = []
-    """For each call, the code objects of the calls that led to it."""
-    for call in steps.calls:
-        paths.append((*(paths[call.caller] if call.caller is not None else ()), call.code))
-    counts = Counter(path for path in paths if len(path) > 1)
-    index = {paths[0]: at} | {path: at + 1 + i for i, path in enumerate(counts)}
-    for path, count in counts.items():
-        code = steps.codes[path[-1]]
-        line = next((line for line in code.lines if line), 0)
-        caller = index[path[:-1]]
-        yield SeenFrame(_short(code.name), code.filename, line, count * runs, "inlined", compile_.id, caller=caller)

@@ -100,7 +100,8 @@ def recompile_advice(cause: Recompile, is_symbolic: bool = False) -> str:
         return _condition_advice(cause, name)
     if cause.kind == "EQUALS_MATCH":
         return start + _value_advice(cause, name)
-    return _BY_KIND.get(cause.kind, "").format(name=name)
+    advice = _BY_KIND.get(cause.kind, "").format(name=name)
+    return advice[:1].upper() + advice[1:]
 
 
 def _tensor_advice(cause: Recompile, name: str) -> str:

@@ -27,6 +27,8 @@ class Guard:
     """Whether a `guard_filter` removed it, so that it is not checked."""
     sizes: list[int | None] | None = None
     """For a tensor's guard: the required size of each dimension, None where other sizes are allowed."""
+    meaning: str = ""
+    """The check in plain words, where its expression does not say it to a reader."""
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from compiler_core.records.advice import base, may_be_symbolic, readable, recompile_advice, what_changed
 from compiler_core.records.artifacts import Failure, ItemId
 from compiler_core.records.capture import GraphBreak, Recompile
+from compiler_core.records.counts.divided_graphs import DividedGraphs
 
 if TYPE_CHECKING:
     from compiler_core.records.record import Compile, Frame, Record
@@ -32,6 +33,9 @@ _EXPECTED_BREAKS = re.compile(
     r"|Skip (calling|inlining) `torch\.compiler\.disable\(\)`d.*"
 )
 """Kinds of breaks, of our engine and of stock's, that the program asks for or that need no change."""
+_OPTIMIZER = re.compile(r"the function `Optimizer\.\w+` should not be traced")
+"""What stock says of an optimizer's own functions."""
+_PACKAGE = re.compile(r"[\\/]site-packages[\\/](\w+)")
 _REPORT = "Report it with the record: %%compile --save record.json writes it; --strict raises the error itself."
 
 
@@ -66,7 +70,8 @@ class Problem:
 def find_problems(record: Record) -> list[Problem]:
     """Returns the problems of a record, the worst grade first and in the order in which they occurred."""
     charged: set[int] = set()
-    found = list(_merged(p for frame in record.frames for p in _of_frame(record, frame, charged)))
+    divided = DividedGraphs(record)
+    found = list(_merged(p for frame in record.frames for p in _of_frame(record, frame, divided, charged)))
     compiles = {compile_.id: compile_ for compile_ in record.compiles}
     for problem in found:
         if problem.kind == "graph break":
@@ -108,9 +113,12 @@ def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
             first.compiles += again.compiles
             first.count += again.count
             first.ns += again.ns
-            first.cause, first.advice = again.cause, again.advice or first.advice
-            first.grade = min(first.grade, again.grade, key=GRADES.index)
+            if GRADES.index(again.grade) <= GRADES.index(first.grade):
+                first.cause, first.advice = again.cause, again.advice or first.advice
+                first.grade = again.grade
         first.cost = _cost(first)
+        if first.grade != "expected" and (package := _PACKAGE.search(first.filename)):
+            first.advice = f"This is code of {package[1]}, not yours.  {first.advice}".strip()
         yield first
 
 
@@ -129,18 +137,20 @@ def _cost(problem: Problem) -> str:
 # ---- one frame ---------------------------------------------------------------------------------
 
 
-def _of_frame(record: Record, frame: Frame, charged: set[int]) -> Iterator[Problem]:
+def _of_frame(record: Record, frame: Frame, divided: DividedGraphs, charged: set[int]) -> Iterator[Problem]:
     """Yields the problems of one frame.
 
     `charged`: frames of resume functions whose time was charged to a break already.
     """
     if frame.skipped and (frame.calls or frame.compiles):
         title, ids = f"{frame.name} runs as plain Python", [compile_.id for compile_ in frame.compiles]
-        yield Problem("plain Python", _grade_of_skip(frame), title, frame.skipped, "", "", compiles=ids[-1:],
+        has_break = any(compile_.breaks for compile_ in frame.compiles)
+        advice = "Remove the graph break: the frame is captured without it." if has_break else ""
+        yield Problem("plain Python", _grade_of_skip(frame), title, frame.skipped, advice, "", compiles=ids[-1:],
                       **_frame_place(record, frame))  # fmt: skip
     for compile_ in frame.compiles:
         yield from (_failure(compile_, failure) for failure in compile_.failures)
-        yield from (_graph_break(record, compile_, each, charged) for each in compile_.breaks)
+        yield from (_graph_break(record, compile_, each, divided, charged) for each in compile_.breaks)
         if compile_.cause:
             yield _recompile(record, frame, compile_, compile_.cause)
         for graph in compile_.cuda_graphs:
@@ -176,8 +186,15 @@ def _failure_title(failure: Failure) -> str:
     return "failed as it ran" if has_run else f"failed in {failure.stage}"
 
 
-def _graph_break(record: Record, compile_: Compile, break_: GraphBreak, charged: set[int]) -> Problem:
+def _graph_break(
+    record: Record, compile_: Compile, break_: GraphBreak, divided: DividedGraphs, charged: set[int]
+) -> Problem:
     grade: Grade = "expected" if _EXPECTED_BREAKS.fullmatch(break_.kind) else "costly"
+    advice = break_.hint
+    if _OPTIMIZER.search(break_.explanation):
+        grade, advice = "expected", "Nothing to change: the forward and the backward are compiled."
+    if grade == "costly" and (why := divided.why_harmless(compile_, break_)):
+        grade, advice = "expected", f"Nothing to change: {why}, so it divides no graph.  For fullgraph=True: {advice}"
     if compile_.outcome == "failed":
         grade = "blocking"
     resumed = [c for f in record.frames if f.id in set(break_.resumes) - charged for c in f.compiles]
@@ -187,7 +204,7 @@ def _graph_break(record: Record, compile_: Compile, break_: GraphBreak, charged:
     innermost = break_.stack[-1] if break_.stack else None
     if at and innermost and at is not innermost:
         cause += f" In {innermost.function}: {innermost.text.strip()}"
-    return Problem("graph break", grade, f"graph break: {break_.kind}", cause, break_.hint, "",
+    return Problem("graph break", grade, f"graph break: {break_.kind}", readable(cause), advice, "",
                    ns=sum(c.duration_ns for c in resumed), compiles=[compile_.id],
                    filename=at.filename if at else "", lineno=at.lineno if at else 0,
                    line=at.line if at else None)  # fmt: skip

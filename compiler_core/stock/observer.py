@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from compiler_core.hook.skip_rules import is_library_file
 from compiler_core.records import Record
 from compiler_core.stock.build.record_builder import RecordBuilder
 from compiler_core.stock.hooks import deferred_text, torch_internals, torch_logs
@@ -43,7 +44,7 @@ def observing(record: Record, steps: bool = False, logs: bool = False) -> Iterat
             observer = _Observer(record, builder)
             stack.callback(observer.guard(builder.close))
             starts = [
-                _observe_trace, _observe_bytecode, _observe_kernels, _observe_passes, _observe_backend,
+                _observe_trace, _observe_bytecode, _observe_kernels, _observe_passes, _observe_backend, _observe_guards,
                 _after("torch._inductor.scheduler", _observe_refusals),
                 _after("torch._inductor.select_algorithm", _observe_autotuning),
                 _after("torch._inductor.output_code", _observe_cudagraphs),
@@ -247,6 +248,15 @@ def _observe_backend(observer: _Observer, stack: ExitStack) -> None:
     _call_after(stack, cls, "call_user_compiler", structure, observer.guard(on_graph_of_backend))
 
 
+def _observe_guards(observer: _Observer, stack: ExitStack) -> None:
+    """Notes the user's line for which each source is guarded; the guard tree has only the innermost line."""
+    cls = torch_internals.guards_set()
+    if not hasattr(cls, "add"):
+        observer.note_missing("the lines of guards")
+        return
+    _call_after(stack, cls, "add", lambda *_, **__: None, observer.guard(_GuardObserver(observer).after_guard))
+
+
 def _backend_name(graph: Any) -> str:
     backend = graph.compiler_fn
     names = (getattr(backend, name, None) for name in ("compiler_name", "_compiler_name", "__name__"))
@@ -265,6 +275,24 @@ def _observe_logs(observer: _Observer, stack: ExitStack) -> None:
 
     if not torch_logs.install(stack, observer.guard(on_message)):
         observer.note_missing("its loggers")
+
+
+class _GuardObserver:
+    """Notes the user's line for which each source of a compile is guarded."""
+
+    def __init__(self, observer: _Observer) -> None:
+        self._observer = observer
+        self._compile: Any = None
+        self._lines: dict[str, tuple[str, int]] = {}
+
+    def after_guard(self, _: None, __: Any, guard: Any, *___: Any, **____: Any) -> None:
+        running = torch_internals.running_compile()
+        if running != self._compile:
+            self._compile, self._lines = running, {}
+            self._observer.emit("cutaway.guard_lines", self._lines)  # it is read when the record is closed
+        at = next((line for line in reversed(guard.user_stack or ()) if not is_library_file(line.filename)), None)
+        if at is not None:
+            self._lines.setdefault(str(guard.name), (at.filename, at.lineno))
 
 
 class _PassObserver:

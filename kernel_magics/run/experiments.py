@@ -46,6 +46,7 @@ EXPERIMENTS = {
     "check": Experiment("check kernels against plain PyTorch", "accuracy"),
     "machine": Experiment("record the machine code", "machine", {"target": "cpu"}),
     "steps": Experiment("record the steps of the capture", "steps", {"steps": True}),
+    "frames": Experiment("record the Python frames", "frames", {"steps": True, "frames": True}),
     "memory-curve": Experiment("record the memory curve", "partition", {"memory_curve": True}),
     "dynamic": Experiment("dynamic sizes", "engines", {"dynamic": True}),
     "size": Experiment("another size", "engines"),
@@ -93,7 +94,7 @@ class CellExperiments:
         if name == "machine" and all(kernel.language != "cpp" for c in compiles for kernel in c.kernels):
             return "there are no kernels in C++"
         option = "target" if name == "machine" else name.replace("-", "_")
-        if name in ("steps", "memory-curve", "dynamic", "machine") and getattr(self._request, option):
+        if name in ("steps", "frames", "memory-curve", "dynamic", "machine") and getattr(self._request, option):
             return "the cell already ran like this"
         if name == "size" and not self._rows():
             return "no tensor that the cell reads has rows"

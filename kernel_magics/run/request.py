@@ -26,6 +26,7 @@ class Request:
     target: str | None = None
     strict: bool = False
     steps: bool = False
+    frames: bool = False
     memory_budget: float = 1.0
     memory_curve: bool = False
     save: str | None = None
@@ -91,7 +92,9 @@ def open_record(request: Request, title: str) -> AbstractContextManager[Record]:
     from compiler_core.api import compile as api
 
     engine: Literal["core", "torch"] = "torch" if request.engine == "torch" else "core"
-    return api.record(title, engine=engine, steps=request.steps, logs=request.logs, **request.as_text())
+    return api.record(
+        title, engine=engine, steps=request.steps, logs=request.logs, frames=request.frames, **request.as_text()
+    )
 
 
 def unit_compiler(request: Request, record: Record) -> Callable[[types.FunctionType], Unit]:

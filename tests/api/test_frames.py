@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -12,10 +13,11 @@ import torch
 
 import compiler_core
 from compiler_core.errors import UsageError
-from compiler_core.pipeline import frame_watch
+from compiler_core.pipeline import frame_watch, stock_frame_watch
 from compiler_core.pipeline.frame_watch import FrameWatch
 from compiler_core.records import Record
 from compiler_core.records.seen.seen_frames import FrameReport, SeenFrame
+from compiler_core.stock.hooks import torch_internals
 
 X = torch.ones(3)
 
@@ -173,6 +175,56 @@ def test_code_that_was_compiled_before() -> None:
     watch.write(record)
     assert [f.name for f in record.seen] == ["doubled", "graph_0_0", "forward"]
     assert record.seen[0].outcome == "compiled: before this call, as 0/0 of another record"
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def kept_plain_by_torch(x: torch.Tensor) -> torch.Tensor:
+    return doubled(x)
+
+
+silu = torch.nn.SiLU()
+
+
+def stocks(x: torch.Tensor) -> torch.Tensor:
+    x = doubled(silu(x))
+    return breaks_in_a_loop(kept_plain_by_torch(doubled(x)))
+
+
+def breaks_in_a_loop(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(2):
+        torch._dynamo.graph_break()
+        x = x + 1
+    return x
+
+
+def test_frames_of_stock() -> None:
+    torch._dynamo.reset()
+    frames = compiler_core.frames(stocks, X, engine="torch").frames
+    found: dict[tuple[str, str], list[SeenFrame]] = {}
+    for frame in frames:
+        found.setdefault((frame.name, frame.fate), []).append(frame)
+    (root,) = found["stocks", "compiled"]
+    assert (root.compile, root.calls, root.caller) == ("0/0", 1, None)
+    assert found["doubled", "inlined"][0].compile == "0/0"
+    assert found["forward", "inlined"][0].reason == "Dynamo inlines code of torch/nn/modules/activation.py"
+    assert found["kept_plain_by_torch", "skipped"][0].reason == stock_frame_watch.NOT_ASKED
+    (rest,) = [f for f in frames if f.reason == "the rest after a graph break of 0/0"]
+    assert rest.fate == "compiled"
+    (given_up,) = found["breaks_in_a_loop", "plain"]
+    assert given_up.reason.startswith("Dynamo cannot go on after its graph break: Call to `torch._dynamo.graph")
+    assert not [f for f in frames if "compiler_core" in f.filename or f"torch{os.sep}_dynamo" in f.filename]
+
+
+def test_code_that_stock_compiled_or_gave_up_before() -> None:
+    torch._dynamo.reset()
+    compiled: Any = torch.compile(stocks, backend="eager")
+    compiled(X)
+    with compiler_core.record(engine="torch", frames=True) as record:
+        compiled(X)
+    outcomes = {f.name: f.outcome for f in record.seen}
+    assert outcomes["stocks"] == "compiled: before this call, as an earlier compile of stock torch.compile"
+    assert outcomes["breaks_in_a_loop"] == f"skipped: {stock_frame_watch.GIVEN_UP}"
+    assert torch_internals.frame_callback().__call__.__name__ == "__call__"
 
 
 def test_nothing_is_watched_otherwise() -> None:

@@ -138,6 +138,11 @@ def test_backward(x):
     return x.grad * 2
 
 
+@breaking("transform", inputs=lambda: (torch.ones(3),))
+def test_transform_of_torch_func(x):
+    return torch.func.grad(lambda y: y.square().sum())(x).cos()
+
+
 @breaking("skipped function")
 def test_standard_library(x):
     y = x + 1

@@ -503,8 +503,8 @@ def test_frames(magics: InteractiveShell) -> None:
     ("line", "message"),
     [
         ("", "takes an expression"),
-        ("--engine torch half(one)", "takes neither --engine nor --time"),
-        ("--time half(one)", "takes neither --engine nor --time"),
+        ("--engine core,torch half(one)", "takes no --time and no two engines"),
+        ("--time half(one)", "takes no --time and no two engines"),
     ],
 )
 def test_wrong_use_of_frames(magics: InteractiveShell, line: str, message: str) -> None:

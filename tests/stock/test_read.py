@@ -8,6 +8,7 @@ import torch
 import compiler_core
 from compiler_core.records import Graph
 from compiler_core.stock.read.graph_text import read_graph
+from compiler_core.stock.read.guard_meaning import guard_meaning
 from compiler_core.stock.read.recompile_reasons import read_recompile_reason
 
 JOINT = """\
@@ -95,3 +96,32 @@ def test_reasons_for_recompiles_are_plain_words(reason: str, kind: str, source: 
     cause = read_recompile_reason(f"0/0: {reason}\nUser stack trace:\n  File 1")
     assert cause is not None
     assert (cause.of, cause.kind, cause.source, cause.expected, cause.got) == ("0/0", kind, source, expected, got)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "meaning"),
+    [
+        ("LAMBDA_GUARD", "abs(G['lr']) <= 1.7976931348623157e+308", "lr is finite"),
+        ("LAMBDA_GUARD", "-1.7976931348623157e+308 <= G['lr'] <= 1.7976931348623157e+308", "lr is finite"),
+        ("LAMBDA_GUARD", "2 <= L['x'].size()[1]", "size 1 of x is at least 2"),
+        ("LAMBDA_GUARD", "L['x'].size()[0] == L['y'].size()[0]", "size 0 of x is size 0 of y"),
+        ("TYPE_MATCH", "___check_type_id(L['n'], 93992), type=<class 'int'>", "n is an int"),
+        (
+            "ID_MATCH",
+            "___check_obj_id(G['__import_torch_dot_nn_dot_functional'], 7), type=<class 'module'>",
+            "torch.nn.functional is the same object as at capture (module)",
+        ),
+        (
+            "TENSOR_MATCH",
+            "check_tensor(L['self']._modules['up']._parameters['weight'], Parameter, DispatchKeySet(CPU), "
+            "torch.float32, device=None, requires_grad=True, size=[None, 4], stride=[4, 1])",
+            "self.up.weight is a float32 tensor of size any x 4 that requires a gradient",
+        ),
+        ("DICT_CONTAINS", "not ___dict_contains('forward', L['m'].__dict__)", "m has no own attribute forward"),
+        ("DICT_CONTAINS", "___dict_contains('a', L['d'])", "d has the key 'a'"),
+        ("EQUALS_MATCH", "L['n'] == 3", ""),
+        ("ANOTHER", "what only a later PyTorch prints", ""),
+    ],
+)
+def test_guards_in_plain_words(kind: str, code: str, meaning: str) -> None:
+    assert guard_meaning(kind, code) == meaning

@@ -460,6 +460,39 @@ def test_each_guard_has_the_source_that_its_code_names() -> None:
     assert not [g for g in guards if re.search(r"\d{8}", g.expected)]
 
 
+RATE = 0.1
+
+
+class Normalized(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.body(x)
+        return y * RATE
+
+
+def test_guards_inside_modules_of_pytorch_have_the_line_of_their_call_and_plain_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with compiler_core.record(engine="torch") as record:
+        compiled = torch.compile(Normalized(), backend="eager")
+        compiled(torch.ones(5, 4))
+        monkeypatch.setitem(globals(), "RATE", 0.2)
+        compiled(torch.ones(6, 4))
+    guards = [guard for compile_ in record.compiles for guard in compile_.guards]
+    without = [g for g in guards if g.line is None and g.source != "torch's global state"]
+    assert not without
+    (line,) = {record.text(g.line).strip() for g in guards if "['1'].eps" in g.code and g.line}
+    assert line == "y: torch.Tensor = self.body(x)"
+    meanings = {guard.meaning for guard in guards}
+    assert "self.body.1.eps is 1e-05" in meanings
+    assert "RATE is not NaN" in meanings
+    unreadable = [g.code for g in guards if not g.meaning and re.search(r"_{3}|_dot_|\d{9}|isnan|e\+308", g.code)]
+    assert not unreadable
+
+
 def test_a_counter_is_no_reason_for_dynamic_sizes() -> None:
     with compiler_core.record(engine="torch") as record:
         compiled = torch.compile(Counting(), backend="eager")

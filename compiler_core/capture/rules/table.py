@@ -6,9 +6,12 @@ arguments.  `@handles_each(min, max)` makes it the rule for several callables an
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
@@ -70,10 +73,20 @@ def has_tensor(value: Value) -> bool:
     if isinstance(value, TensorValue):
         return True
     if isinstance(value, (ListValue, TupleValue)):
-        return any(has_tensor(v) for v in value._values or ())
+        if value._values is None:
+            return _holds_tensor(value.real)  # whoever takes the items loads and guards the sequence
+        return any(map(has_tensor, value._values))
     if isinstance(value, SubclassValue):
         return has_tensor(value.contents)
     return isinstance(value, SliceValue) and any(map(has_tensor, value.bounds))
+
+
+def _holds_tensor(real: Any, depth: int = 2) -> bool:
+    """Whether a list, tuple or deque from outside contains a tensor; an overridden ``__iter__`` is not called."""
+    for cls in (list, tuple, collections.deque):  # type: type[Any]
+        if isinstance(real, cls) and depth:
+            return any(_holds_tensor(each, depth - 1) for each in cls.__iter__(real))
+    return isinstance(real, torch.Tensor)
 
 
 __all__ = ["HANDLERS", "Handler", "handles", "handles_each", "has_tensor", "name_of"]

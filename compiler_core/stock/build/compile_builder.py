@@ -29,6 +29,8 @@ class CompileBuilder:
         self.kernels = KernelBuilder(compile_, budget.left_out)
         self.break_keys: set[object] = set()
         """Kinds and stacks of the recorded graph breaks."""
+        self.guard_lines: dict[str, tuple[str, int]] = {}
+        """The user's line for which a source was guarded, if it was observed."""
         self._names = ArtifactNames()
         self._lines = lines
         self.graphs = GraphBuilder(compile_, lines, budget, self._names)

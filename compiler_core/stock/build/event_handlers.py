@@ -12,6 +12,7 @@ from compiler_core.records.plain import MAX_SAFE_INT, RecordError, short_repr
 from compiler_core.stock.build.bytecode import record_bytecode
 from compiler_core.stock.build.graphs import GRAPHS
 from compiler_core.stock.build.guard_costs import estimate_guard_costs
+from compiler_core.stock.build.guard_lines import GuardLines
 from compiler_core.stock.build.memory_budget import Cost
 from compiler_core.stock.build.partial_record import PartialRecord
 from compiler_core.stock.read.guard_tree import read_guards
@@ -141,15 +142,22 @@ def _from_frame(stack: list[StackLine], frame: Frame) -> list[StackLine]:
 
 @_handles("dynamo_cpp_guards_str")
 def _write_guards(record: PartialRecord, event: TraceEvent) -> None:
-    compile_, parsed = record.compile_of(event).compile, read_guards(event.payload)
+    builder, parsed = record.compile_of(event), read_guards(event.payload)
+    compile_ = builder.compile
     artifact = compile_.artifact("guards", "guards", "text", event.payload, parsed.spans)
+    lines = GuardLines(record.lines, record.frame_of(event), builder.guard_lines)
     for guard in parsed.guards:
-        if guard.key in parsed.locations:
-            guard.line = record.lines.item_by_suffix(*parsed.locations[guard.key])
-            compile_.link(artifact.item(guard.key), [guard.line] if guard.line else [], "guard")
+        guard.line = lines.of(guard, parsed.locations.get(guard.key))
+        if guard.line is not None:
+            compile_.link(artifact.item(guard.key), [guard.line], "guard")
     compile_.guards, compile_.guards_ns = parsed.guards, parsed.cost_ns
     compile_.outcome = "compiled"
     estimate_guard_costs(parsed.guards, parsed.cost_ns)
+
+
+@_handles("cutaway.guard_lines")
+def _write_guard_lines(record: PartialRecord, event: TraceEvent) -> None:
+    record.compile_of(event).guard_lines |= event.data
 
 
 _OWN_SOURCE = ("DICT_KEYS", "DICT_HAS", "ALL_DIFFERENT")

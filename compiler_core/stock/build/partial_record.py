@@ -80,8 +80,7 @@ class PartialRecord:
         breaks: dict[tuple[str, int], tuple[str, GraphBreak]] = {}
         for builder in self.compiles.values():
             for break_ in builder.compile.breaks:
-                if break_.stack:
-                    at = break_.stack[-1]
+                for at in reversed(break_.stack):  # a break in an inlined function resumes its caller
                     breaks.setdefault((at.filename, at.lineno), (builder.compile.id, break_))
         for frame in self.record.frames:
             if frame.kind == "resume" and (found := breaks.get((frame.filename, frame.line))):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -144,3 +145,39 @@ def interpreter() -> Any:
 def guards_set() -> Any:
     """Returns the class of the set that guards are added to."""
     return lookup("torch._guards", "GuardsSet")
+
+
+def frame_callback() -> Any:
+    """Returns the class of the object that is called for each frame that Dynamo may compile."""
+    return lookup("torch._dynamo.convert_frame", "CatchErrorsWrapper")
+
+
+def inlining_interpreter() -> Any:
+    """Returns the class whose `check_inlineable` decides whether a function is inlined."""
+    found = lookup("torch._dynamo.symbolic_convert", "InliningInstructionTranslator")
+    return found if hasattr(found, "check_inlineable") else None
+
+
+def skip_rule(code: types.CodeType) -> str:
+    """Returns the rule by which Dynamo skips frames of this code; an empty string if none does."""
+    check = lookup("torch._dynamo.trace_rules", "check_verbose")
+    found = check(code) if check is not None else None
+    return str(found.reason) if found is not None and found.skipped else ""
+
+
+def was_asked_about(code: types.CodeType) -> bool:
+    """Whether Dynamo ever was to decide on frames of this code."""
+    codes = lookup("torch._dynamo.convert_frame", "input_codes")
+    return codes is not None and code in codes
+
+
+def was_compiled_to(code: types.CodeType) -> bool:
+    """Whether Dynamo made this code."""
+    codes = lookup("torch._dynamo.convert_frame", "output_codes")
+    return codes is not None and code in codes
+
+
+def output_code_folder() -> str:
+    """Returns the folder of the files that Inductor generates."""
+    folder = lookup("torch._inductor.runtime.cache_dir_utils", "cache_dir")
+    return str(folder()) if folder is not None else "<unknown>"

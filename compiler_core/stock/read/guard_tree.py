@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from compiler_core.records import Guard, Span, limits
+from compiler_core.stock.read.guard_meaning import guard_meaning
 
 _LEAF = re.compile(r"([| ]*)\+- ([A-Z][A-Z_0-9]+)(?:: (.*))?$")
 _BRANCH = re.compile(
@@ -15,6 +16,7 @@ _IDENTITY = re.compile(r"_*check_(type|obj)_id\(.+, \d+\)(?:, type=(.+))?$")
 _KEY = re.compile(r"(not )?_*dict_contains\((.+?), .+\)$")
 _GLOBAL_KINDS = ("GLOBAL_STATE", "TORCH_FUNCTION_MODE_STACK", "DEFAULT_DEVICE", "LAMBDA_GUARD")
 _SIZE = re.compile(r"[LG]\[[^ ]{1,200}?\.(?:size|stride|storage_offset)\(\)(?:\[\d{1,6}\])?")
+_VALUE = re.compile(r"\b[LG]\['\w{1,200}'\][\w.\[\]']{0,200}")
 _LATENCY = re.compile(r"Guard latency = (\d{1,12}(?:\.\d{1,12})?) us")
 _LOCATION = re.compile(r"# (\S+):(\d+) in (\S+)(?: \(HINT: [^)]*\))?$")
 
@@ -53,9 +55,10 @@ def _add_guard(parsed: ParsedGuards, number: int, kind: str, source: str, text: 
     code, _, comment = text.partition("  # ")
     code = code.rstrip()
     if not source and kind in _GLOBAL_KINDS:
-        size = _SIZE.search(code)  # a condition on sizes is a guard of no one source
-        source = size[0] if size else "torch's global state"
-    parsed.guards.append(Guard(key, kind, source, code or kind, expected_value(code) or kind))
+        value = _SIZE.search(code) or _VALUE.search(code)  # the tree has conditions on values under no source
+        source = value[0] if value else "torch's global state"
+    meaning = limits.truncate(guard_meaning(kind, code))
+    parsed.guards.append(Guard(key, kind, source, code or kind, expected_value(code) or kind, meaning=meaning))
     parsed.spans.append(Span(key, number, number))
     if location := _LOCATION.search("# " + comment):
         code_of_line = comment[: max(location.start() - len("# "), 0)].rstrip()

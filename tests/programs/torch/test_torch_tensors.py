@@ -632,3 +632,22 @@ def test_offset_of_a_view_is_guarded():
     whole = torch.randn(6, 3)
     for x in (whole[:4], whole[2:], whole[1:5]):
         assert compiled(x)[1] == where(x)[1]
+
+
+LIST = [torch.randn(3), torch.randn(3)]
+
+
+@one_graph(inputs=lambda: ([torch.randn(3), torch.randn(3)], {"pair": (torch.randn(3), torch.randn(3))}))
+def test_lists_from_outside_as_arguments(tensors, named):
+    stacked = torch.stack(tensors) @ tensors[0], torch.cat(LIST), torch.hstack(named["pair"])
+    return stacked, torch.einsum("i,i->", *tensors), torch._foreach_add(tensors, 1), torch.block_diag(*LIST)
+
+
+def test_lists_from_outside_are_guarded():
+    def join(tensors):
+        return torch.cat(tensors) * 2
+
+    compiled = compiler_core.compile(join, backend="eager", strict=True)
+    for sizes in ((2, 2), (2, 2, 2), (3, 1)):
+        tensors = [torch.randn(size) for size in sizes]
+        assert torch.equal(compiled(tensors), join(tensors))

@@ -67,7 +67,7 @@ export const PANES: PaneKind[] = [
     title: "Python frames",
     group: "Capture",
     modes: [modes.frames],
-    empty: () => "The frames of a call are recorded on demand: %frames f(x), or compiler_core.frames(f, x).",
+    empty: () => "The frames of a call are recorded on demand: %%compile --frames, %frames f(x), or Try… above.",
   },
   {
     name: "sizes",

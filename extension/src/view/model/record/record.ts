@@ -229,6 +229,7 @@ export interface Guard {
   cost_ns: number | null;
   dropped: boolean;
   sizes: (number | null)[] | null;
+  meaning: string;
 }
 
 /** A size, stride or number that is symbolic, or was until a line of the program specialised it. */
@@ -766,6 +767,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     cost_ns: { maybe: "number" },
     dropped: "boolean",
     sizes: { maybe: { list: { maybe: "int" } } },
+    meaning: "string",
   },
   Symbol: {
     key: "string",
@@ -1074,7 +1076,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Artifact: { graph: null, spans: [] },
   Event: { end: null, outcome: "running", detail: "" },
   Failure: { detail: "", kind: "bug", meaning: "", filename: "", lineno: 0, line: null },
-  Guard: { line: null, cost_ns: null, dropped: false, sizes: null },
+  Guard: { line: null, cost_ns: null, dropped: false, sizes: null, meaning: "" },
   Symbol: { low: null, high: null, line: null, became: null, condition: null, condition_line: null },
   StackLine: { line: null },
   GraphBreak: { instruction: null, resumes: [] },

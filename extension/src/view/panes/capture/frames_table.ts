@@ -74,6 +74,6 @@ export class FramesTable extends LinkedContent {
       this.state.select(found);
     };
     const text = h("button", { class: "link", onclick: open }, found.id);
-    return h("span", {}, fate === "inlined" ? " into " : " as ", text);
+    return h("span", {}, { inlined: " into ", plain: ", tried as " }[fate as string] ?? " as ", text);
   }
 }

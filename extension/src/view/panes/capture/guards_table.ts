@@ -3,9 +3,14 @@
 import { h } from "../../dom/elements";
 import { duration, plural } from "../../dom/format";
 import { keyOf } from "../../model/analysis/links";
-import type { Compile } from "../../model/record/record";
+import type { Compile, Guard } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell } from "../linked_content";
+
+/** What a guard requires: in plain words if the record has them, with the expression as a tooltip. */
+function check(guard: Guard): HTMLElement {
+  return guard.meaning ? h("span", { title: guard.code }, guard.meaning) : code(guard.code);
+}
 
 export class GuardsTable extends LinkedContent {
   constructor(state: State, compile: Compile) {
@@ -15,7 +20,7 @@ export class GuardsTable extends LinkedContent {
     const rows = compile.guards.map((guard) => {
       const cost = timed ? [shortCell(guard.cost_ns === null ? "" : duration(guard.cost_ns))] : [];
       const kind = guard.dropped ? `${guard.kind} (dropped)` : guard.kind;
-      const row = h("tr", {}, ...cells(kind, code(guard.code), guard.line ? keyOf(guard.line) : "", ...cost));
+      const row = h("tr", {}, ...cells(kind, check(guard), guard.line ? keyOf(guard.line) : "", ...cost));
       return this.linkTo(row, [artifact ? `${artifact.id}#${guard.key}` : guard.line]);
     });
     const total = compile.guards_ns === null ? "" : `; checking them takes ${duration(compile.guards_ns)} per call`;
