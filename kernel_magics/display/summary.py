@@ -20,6 +20,7 @@ from compiler_core.records import (
     limits,
     problem_count,
 )
+from compiler_core.records.advice import readable
 from compiler_core.records.steps import Steps
 from compiler_core.records.timings.timings import bytes_text
 from compiler_core.records.timings.verdict import COMPILED
@@ -170,15 +171,15 @@ def _compile_lines(compile_: Compile, explained: set[str]) -> Iterator[OutlineLi
 
 def _symbol_text(symbol: Symbol) -> str:
     if symbol.became is None:
-        return f"symbolic: {symbol.source} ({symbol.why})"
-    return f"made static: {symbol.source} is {symbol.became} ({symbol.condition})"
+        return f"symbolic: {readable(symbol.source)} ({symbol.why})"
+    return f"made static: {readable(symbol.source)} is {readable(symbol.became)} ({readable(symbol.condition or '')})"
 
 
 def _recompile_lines(compile_: Compile) -> list[OutlineLine]:
     cause = compile_.cause
     if cause is None:
         return []
-    why = f"recompile of {cause.of}: {cause.source} was expected to be {cause.expected} and is {cause.got}"
+    why = f"recompile of {cause.of}: {readable(cause.source)} was expected to be {cause.expected} and is {cause.got}"
     return [OutlineLine(1, why), OutlineLine(2, f"guard that failed: {cause.guard}")]
 
 

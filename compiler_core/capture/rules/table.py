@@ -83,7 +83,8 @@ def has_tensor(value: Value) -> bool:
 
 def _holds_tensor(real: Any, depth: int = 2) -> bool:
     """Whether a list, tuple or deque from outside contains a tensor; an overridden ``__iter__`` is not called."""
-    for cls in (list, tuple, collections.deque):  # type: type[Any]
+    kinds: tuple[type[Any], ...] = (list, tuple, collections.deque)
+    for cls in kinds:
         if isinstance(real, cls) and depth:
             return any(_holds_tensor(each, depth - 1) for each in cls.__iter__(real))
     return isinstance(real, torch.Tensor)

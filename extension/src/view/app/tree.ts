@@ -1,6 +1,7 @@
 /** The list of frames and their compiles; resume functions are listed under the frame whose graph break they follow. */
 
 import { h, onceSized, scrollInside } from "../dom/elements";
+import { readable } from "../dom/format";
 import { headline, shortMessage } from "../model/analysis/failures";
 import { breakProblem, recompileProblem } from "../model/analysis/problems";
 import { frameKind, frameName } from "../model/frame_names";
@@ -179,7 +180,8 @@ export function groupByFirstFrame(frames: Frame[]): Frame[][] {
 }
 
 /** The guard that failed: a short text and a full one. */
-function recompileText({ source, expected, got }: Recompile): [text: string, title: string] {
+function recompileText(cause: Recompile): [text: string, title: string] {
+  const [source, expected, got] = [cause.source, cause.expected, cause.got].map(readable);
   if (expected.includes(source)) return [`recompiled: ${got}`, `recompiled: ${expected} failed: ${got}`];
   const now = expected.startsWith("shape ") ? got.replace(/^shape /, "") : got;
   return [`recompiled: ${source}: ${expected} → ${now}`, `recompiled: ${source}: expected ${expected}, got ${got}`];

@@ -1,5 +1,11 @@
 /** Texts for numbers, sizes, times and tensor types. */
 
+/** An expression over sources as the user would write it: `x.size()[0]` for `L['x'].size()[0]`. */
+export function readable(text: string): string {
+  const rooted = text.replace(/\b[LG]\[(['"])(\w+)\1\]/g, "$2");
+  return rooted.replace(/\b__(stack|callee)\d*\b/g, "an intermediate value");
+}
+
 /** Cuts a text off after `maxLength` characters, the ellipsis included. */
 export function shorten(text: string, maxLength: number): string {
   return text.length > maxLength ? `${text.slice(0, maxLength - 1)}…` : text;

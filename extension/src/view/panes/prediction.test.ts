@@ -32,7 +32,17 @@ test("answers of predictions come from the record", () => {
 });
 
 test("the question about guards is which of the lines that were used are guarded", () => {
-  const guard = { key: "g0", kind: "", source: "", code: "", expected: "", cost_ns: 1, dropped: false, sizes: null };
+  const guard = {
+    key: "g0",
+    kind: "",
+    source: "",
+    code: "",
+    expected: "",
+    cost_ns: 1,
+    dropped: false,
+    sizes: null,
+    meaning: "",
+  };
   const used = compileOf("0/0", [["0/0:captured#add", ["src:0#2"]]]);
   const guarded = { ...used, guards: [{ ...guard, line: "src:0#1" }] };
   const question = questionOf("guards", recordOf(["1", "2", "3"], [guarded]), guarded);

@@ -11,7 +11,16 @@ function captured(id: string, rows: number | string): Artifact {
   return { id: `${id}:captured`, pane: "captured", name: "captured", language: "python", text: "", spans: [], graph };
 }
 
-const guard = { key: "g0", kind: "", source: "x", expected: "", cost_ns: null, dropped: false, sizes: null };
+const guard = {
+  key: "g0",
+  kind: "",
+  source: "x",
+  expected: "",
+  cost_ns: null,
+  dropped: false,
+  sizes: null,
+  meaning: "",
+};
 const first = compileOf("0/0", [["0/0:captured#cos", ["src:0#10"]]]);
 const again = compileOf("0/1", [["0/1:captured#cos", ["src:0#10"]]]);
 first.artifacts.push(captured("0/0", 3));

@@ -1,6 +1,6 @@
 /** Marks on the user's lines, shown in the source pane and in the notebook's own editors. */
 
-import { bytes, duration } from "../../dom/format";
+import { bytes, duration, readable } from "../../dom/format";
 import type { PaneName } from "../content";
 import type { Compile, Record as CutawayRecord, ItemId, Problem } from "../record/record";
 import { allTimed, lineCosts } from "./costs";
@@ -86,8 +86,8 @@ function staticMarks({ id, symbols }: Compile): Mark[] {
   return symbols.flatMap(({ source, became, condition, condition_line, line }): Mark[] => {
     const at = condition_line ?? line;
     if (became === null || at === null) return [];
-    const reason = condition ? `Because of ${condition}, the compiled code is valid for one value only.` : "";
-    const title = `${source} became ${became}`;
+    const reason = condition ? `Because of ${readable(condition)}, the compiled code is valid for one value only.` : "";
+    const title = `${readable(source)} became ${readable(became)}`;
     const hint = "Write the line without comparing with this value, and one compile covers other values too.";
     return [{ line: at, kind: "static", title, reason, hint, compile: id, pane: "sizes" }];
   });

@@ -1,7 +1,7 @@
 /** The sizes and numbers of a compile: which are symbolic, which are static, and the line that made them so. */
 
 import { h } from "../../dom/elements";
-import { plural } from "../../dom/format";
+import { plural, readable } from "../../dom/format";
 import { keyOf } from "../../model/analysis/links";
 import type { Compile, Guard, ItemId, Symbol as Sym } from "../../model/record/record";
 import type { State } from "../../model/state";
@@ -55,20 +55,25 @@ export class SizesTable extends LinkedContent {
     const row = h(
       "tr",
       {},
-      ...cells(code(source), shortCell(code(became ?? "")), code(condition ?? ""), this.lineText(at)),
+      ...cells(
+        code(readable(source)),
+        shortCell(code(readable(became ?? ""))),
+        code(readable(condition ?? "")),
+        this.lineText(at),
+      ),
     );
     return this.linkTo(row, [at]);
   }
 
   private symbol({ source, low, high, why, line, condition, condition_line }: Sym): HTMLTableRowElement {
     const range = `${low ?? "−∞"} … ${high ?? "∞"}`;
-    const narrowed = condition && h("small", {}, " narrowed by ", code(condition));
-    const row = h("tr", {}, ...cells(code(source), h("span", {}, range, narrowed), why, this.lineText(line)));
+    const narrowed = condition && h("small", {}, " narrowed by ", code(readable(condition)));
+    const row = h("tr", {}, ...cells(code(readable(source)), h("span", {}, range, narrowed), why, this.lineText(line)));
     return this.linkTo(row, [condition_line ?? line]);
   }
 
   private fixed({ source, value, guard }: FixedSize): HTMLTableRowElement {
-    const row = h("tr", {}, ...cells(code(source), shortCell(code(value)), this.lineText(guard.line)));
+    const row = h("tr", {}, ...cells(code(readable(source)), shortCell(code(value)), this.lineText(guard.line)));
     return this.linkTo(row, [this.guardsArtifact ? `${this.guardsArtifact}#${guard.key}` : null, guard.line]);
   }
 
