@@ -26,7 +26,7 @@ _OWN_FILES = tuple(
     for part in (
         "_dynamo/", "_functorch/", "_inductor/", "_logging/", "_guards.py", "_compile.py", "_utils_internal.py",
         "_higher_order_ops/", "_ops.py", "compiler/__init__.py", "fx/_symbolic_trace.py", "_library/", "_subclasses/",
-        "utils/_config_module.py", "utils/_python_dispatch.py", "utils/_ordered_set.py",
+        "utils/_config_module.py", "utils/_python_dispatch.py", "utils/_ordered_set.py", "utils/_pytree.py",
     )
 )  # fmt: skip
 """Stock's own parts that run around and under compiled code; they are left out, as Cutaway's are."""

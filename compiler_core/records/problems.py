@@ -150,6 +150,10 @@ def _of_frame(record: Record, frame: Frame, divided: DividedGraphs, charged: set
                       **_frame_place(record, frame))  # fmt: skip
     for compile_ in frame.compiles:
         yield from (_failure(compile_, failure) for failure in compile_.failures)
+        if _raised_error(record, compile_):
+            title, cause = "the compile raised an error", compile_.reason.partition("\n\n")[0]
+            yield Problem("failure", "blocking", title, cause, "", "", compiles=[compile_.id],
+                          **_frame_place(record, frame))  # fmt: skip
         yield from (_graph_break(record, compile_, each, divided, charged) for each in compile_.breaks)
         if compile_.cause:
             yield _recompile(record, frame, compile_, compile_.cause)
@@ -158,6 +162,12 @@ def _of_frame(record: Record, frame: Frame, divided: DividedGraphs, charged: set
                 title = f"no CUDA graph of the {graph.graph}"
                 yield Problem("no CUDA graph", "costly", title, graph.reason, "", "", compiles=[compile_.id],
                               **_frame_place(record, frame))  # fmt: skip
+
+
+def _raised_error(record: Record, compile_: Compile) -> bool:
+    """Whether a compile of stock ended with an error that is no graph break."""
+    is_failed = record.engine == "torch" and compile_.outcome == "failed" and not compile_.failures
+    return is_failed and not compile_.reason.startswith("Unsupported")
 
 
 def _grade_of_skip(frame: Frame) -> Grade:
@@ -193,7 +203,7 @@ def _graph_break(
     advice = break_.hint
     if _OPTIMIZER.search(break_.explanation):
         grade, advice = "expected", "Nothing to change: the forward and the backward are compiled."
-    if grade == "costly" and (why := divided.why_harmless(compile_, break_)):
+    if grade == "costly" and (why := divided.why_harmless(break_)):
         grade, advice = "expected", f"Nothing to change: {why}, so it divides no graph.  For fullgraph=True: {advice}"
     if compile_.outcome == "failed":
         grade = "blocking"

@@ -171,6 +171,67 @@ def test_a_break_at_backward_is_expected() -> None:
     assert [(p.title, p.grade) for p in record.problems] == [("graph break: backward", "expected")]
 
 
+def read_at_the_end(x: torch.Tensor) -> Any:
+    return x.cos().sum().item()
+
+
+def read_at_the_start(x: torch.Tensor) -> torch.Tensor:
+    print(x.shape[0], end="")
+    return x.cos()
+
+
+def read_between(x: torch.Tensor) -> torch.Tensor:
+    y = x.cos()
+    print(y.sum().item(), end="")
+    print(end="")
+    return y * 2
+
+
+def read_by_a_callee(x: torch.Tensor) -> torch.Tensor:
+    return x * read_at_the_end(x)
+
+
+@pytest.mark.parametrize("engine", ["core", "torch"])
+@pytest.mark.parametrize(
+    ("program", "grade"),
+    [
+        (read_at_the_end, "expected"),
+        (read_at_the_start, "expected"),
+        (read_between, "costly"),
+        (read_by_a_callee, "costly"),
+    ],
+)
+def test_a_break_that_divides_no_graph_is_expected(program: Any, grade: str, engine: Any) -> None:
+    problems = compiler_core.explain(program, x, engine=engine).record.problems
+    assert {p.grade for p in problems} == {grade}, problems
+    assert all(p.advice.startswith("Nothing to change: nothing is computed") == (grade == "expected") for p in problems)
+
+
+def raising_backend(gm: torch.fx.GraphModule, inputs: Any) -> Any:
+    raise ValueError("no kernels today")
+
+
+def branching(x: torch.Tensor) -> torch.Tensor:
+    return x.cos() if x.sum() > 0 else x.sin()
+
+
+@pytest.mark.parametrize(
+    ("options", "title", "cause"),
+    [
+        ({"fullgraph": True}, "graph break: Data-dependent branching", "Detected data-dependent branching"),
+        ({"backend": raising_backend}, "the compile raised an error", "BackendCompilerFailed: backend='raising_backend'"),
+    ],
+)
+def test_what_stock_raises_is_a_problem(options: dict[str, Any], title: str, cause: str) -> None:
+    torch._dynamo.reset()
+    with compiler_core.record(engine="torch") as record, pytest.raises(torch._dynamo.exc.TorchDynamoException):
+        torch.compile(branching, **options)(x)
+    problem = next(p for p in record.problems if p.title == title)
+    assert problem.grade == "blocking"
+    assert problem.cause.startswith(cause)
+    assert problem.lineno >= branching.__code__.co_firstlineno
+
+
 def test_fullgraph_makes_a_break_blocking() -> None:
     def call(compiled: Any) -> None:
         with pytest.raises(FullGraphError):

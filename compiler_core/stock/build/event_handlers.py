@@ -11,12 +11,13 @@ from compiler_core.records import Compile, CudaGraph, Frame, GraphBreak, StackLi
 from compiler_core.records.plain import MAX_SAFE_INT, RecordError, short_repr
 from compiler_core.stock.build.bytecode import record_bytecode
 from compiler_core.stock.build.graphs import GRAPHS
+from compiler_core.stock.build.compile_builder import CompileBuilder
 from compiler_core.stock.build.guard_costs import estimate_guard_costs
 from compiler_core.stock.build.guard_lines import GuardLines
 from compiler_core.stock.build.memory_budget import Cost
 from compiler_core.stock.build.partial_record import PartialRecord
 from compiler_core.stock.read.guard_tree import read_guards
-from compiler_core.stock.read.messages import read_break
+from compiler_core.stock.read.messages import ParsedBreak, read_break
 from compiler_core.stock.read.recompile_reasons import read_recompile_reason
 from compiler_core.stock.read.trace_event import TraceEvent
 
@@ -106,6 +107,8 @@ def _write_metrics(record: PartialRecord, event: TraceEvent) -> None:
     if metrics.get("fail_type"):
         builder.compile.outcome = "failed"
         builder.compile.reason = limits.truncate(f"{metrics['fail_type']}: {metrics.get('fail_reason')}")
+        if metrics["fail_type"] == "Unsupported" and not builder.compile.breaks:
+            _add_raised_break(record, builder, metrics)
     elif builder.compile.outcome == "running":
         builder.compile.outcome, builder.compile.reason = "skipped", "nothing was captured"
 
@@ -121,16 +124,30 @@ def _write_version(record: PartialRecord, event: TraceEvent) -> None:
 @_handles("dynamo_graph_break_reason")
 def _write_break(record: PartialRecord, event: TraceEvent) -> None:
     builder, parsed = record.compile_of(event), read_break(event.payload)
-    own = _from_frame(parsed.stack, record.frame_of(event))
-    stack = [record.lines.link_stack_line(line) for line in own]
-    hints = [*parsed.hints, f"More about it: {parsed.link}"] if parsed.link else parsed.hints
-    key = f"b{len(builder.compile.breaks)}"
-    break_ = GraphBreak(key, parsed.kind, "\n".join(parsed.explanation), "\n".join(hints), stack)
+    break_ = _break(record, builder, parsed, _from_frame(parsed.stack, record.frame_of(event)))
+    stack = break_.stack
     identity = (break_.kind, *((line.filename, line.lineno, line.function, line.text) for line in stack))
     if identity not in builder.break_keys:  # an attempt that starts again logs its breaks again
         builder.break_keys.add(identity)
         builder.compile.breaks.append(break_)
     _write_text(record, event)
+
+
+def _add_raised_break(record: PartialRecord, builder: CompileBuilder, metrics: dict[str, Any]) -> None:
+    """Adds the break that ``fullgraph=True`` made an error: of such, only the error is logged."""
+    parsed = read_break(f"Graph Break Reason: {metrics.get('fail_reason')}")
+    filename, line = metrics.get("fail_user_frame_filename"), metrics.get("fail_user_frame_lineno")
+    stack = [StackLine(str(filename), int(line), "", "")] if filename and line else []
+    builder.compile.breaks.append(_break(record, builder, parsed, stack))
+
+
+def _break(
+    record: PartialRecord, builder: CompileBuilder, parsed: ParsedBreak, stack: list[StackLine]
+) -> GraphBreak:
+    hints = [*parsed.hints, f"More about it: {parsed.link}"] if parsed.link else parsed.hints
+    linked = [record.lines.link_stack_line(line) for line in stack]
+    key = f"b{len(builder.compile.breaks)}"
+    return GraphBreak(key, parsed.kind, "\n".join(parsed.explanation), "\n".join(hints), linked)
 
 
 def _from_frame(stack: list[StackLine], frame: Frame) -> list[StackLine]:

@@ -77,12 +77,16 @@ class PartialRecord:
         self.lines.flush()
 
     def _link_resume_functions(self) -> None:
-        breaks: dict[tuple[str, int], tuple[str, GraphBreak]] = {}
+        """Links each resume function to the latest break before it at its line; a line may break several times."""
+        breaks: dict[tuple[str, int], list[tuple[Compile, GraphBreak]]] = {}
         for builder in self.compiles.values():
             for break_ in builder.compile.breaks:
-                for at in reversed(break_.stack):  # a break in an inlined function resumes its caller
-                    breaks.setdefault((at.filename, at.lineno), (builder.compile.id, break_))
+                for place in {(at.filename, at.lineno) for at in break_.stack}:  # that of an inlined call is its caller's
+                    breaks.setdefault(place, []).append((builder.compile, break_))
         for frame in self.record.frames:
-            if frame.kind == "resume" and (found := breaks.get((frame.filename, frame.line))):
-                frame.resumes = found[0]
-                found[1].resumes.append(frame.id)
+            if frame.kind == "resume":
+                before = [each for each in breaks.get((frame.filename, frame.line), ()) if each[0].frame < frame.id]
+                if before:
+                    compile_, break_ = max(before, key=lambda each: each[0].frame)
+                    frame.resumes = compile_.id
+                    break_.resumes.append(frame.id)

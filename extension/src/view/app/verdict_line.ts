@@ -37,7 +37,8 @@ export class VerdictLine {
     const show = () => this.state.open("speed");
     const times = h("button", { class: `speed ${change}`, title: "Show all times", onclick: show }, speed);
     const facts = [compile, memory].filter((text) => text).map((text) => h("span", {}, text));
-    return [...(speed ? [times] : []), ...facts, this.problems(problems)];
+    const parts = [...(speed ? [times] : []), ...facts, this.problems(problems)];
+    return parts.map((part) => h("span", {}, part)); // with the dot before it
   }
 
   /** The number of problems; if there are any, a button that shows them. */

@@ -128,9 +128,16 @@ export class State {
     if (!requested.length && covered.length) return ["source", ...covered].slice(0, MAX_PANES);
     const usual = this.record.comparison ? ["source", "engines"] : (loadSetting("shown", isStringList) ?? USUAL_PANES);
     if (requested.length) return requested.slice(0, MAX_PANES);
-    // a failure is shown at once
-    const failed = this.record.problems.some(({ grade }) => grade === "blocking");
-    return (failed && !usual.includes("overview") ? [usual[0], "overview"] : usual).slice(0, MAX_PANES);
+    const wanted = this.wantedPane();
+    return (wanted && !usual.includes(wanted) ? [usual[0], wanted] : usual).slice(0, MAX_PANES);
+  }
+
+  /** The pane that is shown at once: that of a failure, or of what the cell was run for, with --frames or --check. */
+  private wantedPane(): string {
+    const { problems, seen, frames } = this.record;
+    if (problems.some(({ grade }) => grade === "blocking")) return "overview";
+    if (seen.length) return "frames";
+    return frames.some(({ compiles }) => compiles.some(({ accuracy }) => accuracy.length)) ? "accuracy" : "";
   }
 
   /** Shows other panes in place of those that were chosen for an earlier record and have nothing in this one. */

@@ -35,7 +35,7 @@ export class FramesTable extends LinkedContent {
       work.push(...children[at].toReversed());
     }
     const rows = order.slice(0, MAX_ROWS).map((i) => this.row(seen[i], depths[i]));
-    this.element.append(h("p", { class: "lead" }, this.lead()), this.table(["Function", "Calls", "Outcome"], rows));
+    this.element.append(h("p", { class: "lead" }, this.lead()), this.sentences(["Function", "Calls", "Outcome"], rows));
     if (order.length > MAX_ROWS) {
       this.element.append(
         h("p", { class: "note" }, `Showing the first ${MAX_ROWS} of ${plural(order.length, "function")}.`),

@@ -7,6 +7,12 @@ import type { Compile, Guard } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell } from "../linked_content";
 
+/** A name in capitals, which may continue on another line after each underscore. */
+function breakable(name: string): HTMLElement {
+  const parts = name.split(/(?<=_)/);
+  return h("span", {}, ...parts.flatMap((part) => [part, h("wbr")]));
+}
+
 /** What a guard requires: in plain words if the record has them, with the expression as a tooltip. */
 function check(guard: Guard): HTMLElement {
   return guard.meaning ? h("span", { title: guard.code }, guard.meaning) : code(guard.code);
@@ -20,7 +26,7 @@ export class GuardsTable extends LinkedContent {
     const rows = compile.guards.map((guard) => {
       const cost = timed ? [shortCell(guard.cost_ns === null ? "" : duration(guard.cost_ns))] : [];
       const kind = guard.dropped ? `${guard.kind} (dropped)` : guard.kind;
-      const row = h("tr", {}, ...cells(kind, check(guard), guard.line ? keyOf(guard.line) : "", ...cost));
+      const row = h("tr", {}, ...cells(breakable(kind), check(guard), guard.line ? keyOf(guard.line) : "", ...cost));
       return this.linkTo(row, [artifact ? `${artifact.id}#${guard.key}` : guard.line]);
     });
     const total = compile.guards_ns === null ? "" : `; checking them takes ${duration(compile.guards_ns)} per call`;

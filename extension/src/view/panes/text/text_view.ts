@@ -80,6 +80,8 @@ export class TextView implements Content {
       search({ top: true }),
       keymap.of([
         { key: "Enter", run: (view) => this.pinLine(view.state.doc.lineAt(view.state.selection.main.head).number) },
+        { key: "ArrowDown", run: (view) => this.movePin(view, 1) },
+        { key: "ArrowUp", run: (view) => this.movePin(view, -1) },
         ...searchKeymap,
       ]),
       EditorView.updateListener.of(({ selectionSet, view }) => {
@@ -113,6 +115,19 @@ export class TextView implements Content {
     const items = this.itemsAt(line);
     if (items.length) this.state.pin(items);
     return items.length > 0;
+  }
+
+  /** Moves the pin to the next line that has items; returns whether one of this text is pinned. */
+  private movePin(view: EditorView, by: 1 | -1): boolean {
+    const { doc, selection } = view.state;
+    const from = doc.lineAt(selection.main.head).number;
+    if (!this.itemsAt(from).some((item) => this.state.pinned.has(item))) return false;
+    for (let line = from + by; line >= 1 && line <= doc.lines; line += by) {
+      if (!this.pinLine(line)) continue;
+      view.dispatch({ selection: { anchor: doc.line(line).from }, scrollIntoView: true });
+      break;
+    }
+    return true;
   }
 
   /** Sources have the line numbers of their file; bytecode listings contain offsets and have none. */
