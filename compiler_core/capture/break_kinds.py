@@ -55,7 +55,7 @@ KINDS: dict[str, BreakKind] = {
         "Nothing to change: the forward and the backward are compiled.",
     ),
     "transform": BreakKind(
-        "vmap, grad and other transforms of torch.func run the function on tensors of their own, as plain PyTorch.",
+        "vmap, grad and other transforms of torch.func run the function on wrapped tensors, as plain PyTorch.",
         "Compile the functions around it; stock torch.compile captures transforms: %%compile --engine torch.",
     ),
     "skipped function": BreakKind(

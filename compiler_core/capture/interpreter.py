@@ -257,11 +257,15 @@ class Interpreter(opcodes.Opcodes, GeneratorFrames, Comparisons, ValueOperations
         _check_depth(self.depth)
 
 
+_TRANSFORM_FILES = ("apis.py", "eager_transforms.py", "vmap.py")
+
+
 def _kind_of_skipped(function: FunctionValue) -> str:
     """Returns the kind of the graph break at a function of a library that is not captured."""
     if str(getattr(function.fn, "__module__", "")).startswith("torch.optim."):
         return "optimizer"
-    is_transform = f"{os.sep}_functorch{os.sep}" in function.code.co_filename
+    folder, file = os.path.split(function.code.co_filename)
+    is_transform = folder.endswith("_functorch") and file in _TRANSFORM_FILES
     return "transform" if is_transform else "skipped function"
 
 

@@ -56,7 +56,7 @@ def test_the_verdict_of_a_cell(magics: InteractiveShell) -> None:
     assert [row.name for row in record.timings.rows] == ["eager", "compiled"]
     assert re.match(r"Eager [\d.]+ \w+ → compiled [\d.]+ \w+ \(.*\) · compiled in ", str(record.verdict))
     assert str(record.verdict) in printed
-    assert str(record.verdict).endswith(" · 1 problem")  # the print
+    assert str(record.verdict).endswith(" · 0 problems")  # after the print, nothing is computed
     seconds = sum(each.duration_ns for each in record.compiles) / 1e9
     assert record.timings["compiled"].compile_seconds == seconds
     x = magics.user_ns["x"]

@@ -70,7 +70,8 @@ def lopsided(x):
         y = torch.zeros(5)
     return y.sum()
 def reader(x):
-    return {"scale": x.abs().max().item()}
+    scale = x.abs().max().item()
+    return {"scale": scale, "doubled": x * 2}
 def logged(x):
     scale = x.abs().max().item()
     print("scale", scale, file=sys.stderr)

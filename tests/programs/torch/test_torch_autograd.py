@@ -582,17 +582,17 @@ def test_checkpoint_keeps_the_random_stream(net, x):
     return checkpoint(net, x * 2, use_reentrant=False)
 
 
-@same_as_eager(graphs=1, breaks=["skipped function"] * 2)
+@same_as_eager(graphs=1, breaks=["transform"] * 2)
 def test_vmap(x):
     return torch.vmap(lambda row: row.sin().sum())(x + 1)
 
 
-@same_as_eager(graphs=2, breaks=["skipped function"] * 2)
+@same_as_eager(graphs=2, breaks=["transform"] * 2)
 def test_func_grad(x):
     return torch.func.grad(lambda t: (t**3).sum())(x + 1) * 2
 
 
-@same_as_eager(graphs=1, breaks=["skipped function"] * 3)
+@same_as_eager(graphs=1, breaks=["transform"] * 3)
 def test_vmap_of_grad(x):
     return torch.func.vmap(torch.func.grad(lambda row: (row * row).sin().sum()))(x + 1)
 

@@ -1,0 +1,4 @@
+"""What the graph breaks of a record did.
+
+divided_graphs   which breaks divide a graph
+"""
