@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from compiler_core.records.advice import base, may_be_symbolic, readable, recompile_advice, what_changed
 from compiler_core.records.artifacts import Failure, ItemId
-from compiler_core.records.capture import GraphBreak, Recompile
 from compiler_core.records.breaks.divided_graphs import DividedGraphs
+from compiler_core.records.capture import GraphBreak, Recompile
 
 if TYPE_CHECKING:
     from compiler_core.records.record import Compile, Frame, Record

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from compiler_core.records import Compile, CudaGraph, Frame, GraphBreak, StackLine, limits
 from compiler_core.records.plain import MAX_SAFE_INT, RecordError, short_repr
 from compiler_core.stock.build.bytecode import record_bytecode
-from compiler_core.stock.build.graphs import GRAPHS
 from compiler_core.stock.build.compile_builder import CompileBuilder
+from compiler_core.stock.build.graphs import GRAPHS
 from compiler_core.stock.build.guard_costs import estimate_guard_costs
 from compiler_core.stock.build.guard_lines import GuardLines
 from compiler_core.stock.build.memory_budget import Cost
@@ -141,9 +141,7 @@ def _add_raised_break(record: PartialRecord, builder: CompileBuilder, metrics: d
     builder.compile.breaks.append(_break(record, builder, parsed, stack))
 
 
-def _break(
-    record: PartialRecord, builder: CompileBuilder, parsed: ParsedBreak, stack: list[StackLine]
-) -> GraphBreak:
+def _break(record: PartialRecord, builder: CompileBuilder, parsed: ParsedBreak, stack: list[StackLine]) -> GraphBreak:
     hints = [*parsed.hints, f"More about it: {parsed.link}"] if parsed.link else parsed.hints
     linked = [record.lines.link_stack_line(line) for line in stack]
     key = f"b{len(builder.compile.breaks)}"
