@@ -58,8 +58,9 @@ def test_says_each_stage(record: Record) -> None:
 def test_names_the_guard_that_failed(record: Record) -> None:
     cause = record.frames[0].compiles[1].cause
     assert cause is not None
-    assert f"recompile of 0/0: {cause.source} was expected to be {cause.expected} and is {cause.got}" in summary.text(
-        record
+    assert (
+        f"recompile of 0/0: {readable(cause.source)} was expected to be {cause.expected} and is {cause.got}"
+        in summary.text(record)
     )
 
 

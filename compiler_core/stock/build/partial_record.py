@@ -81,9 +81,7 @@ class PartialRecord:
         breaks: dict[tuple[str, int], list[tuple[Compile, GraphBreak]]] = {}
         for builder in self.compiles.values():
             for break_ in builder.compile.breaks:
-                for place in {
-                    (at.filename, at.lineno) for at in break_.stack
-                }:  # that of an inlined call is its caller's
+                for place in {(at.filename, at.lineno) for at in break_.stack}:  # callers resume, too
                     breaks.setdefault(place, []).append((builder.compile, break_))
         for frame in self.record.frames:
             if frame.kind == "resume":

@@ -1,4 +1,0 @@
-"""What the graph breaks of a record did.
-
-divided_graphs   which breaks divide a graph
-"""
