@@ -13,6 +13,7 @@ from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Record, limits
 from compiler_core.records.timings.timings import bytes_text, plural
 from kernel_magics.display import summary
+from kernel_magics.display.static_picture import lines_and_kernels
 
 if TYPE_CHECKING:
     from compiler_core.api.capture_methods import CaptureComparison, CaptureResult
@@ -30,7 +31,7 @@ NO_DOT = "The pictures need Graphviz: install its command `dot` (on Debian: apt-
 
 
 def html(record: Record) -> str:
-    """Returns the headline, the problems and the compiles as tables, and all lines of the summary, folded.
+    """Returns the headline, a picture of lines and kernels, tables of problems and compiles, and the summary, folded.
 
     All text of the record is escaped.
     """
@@ -38,7 +39,8 @@ def html(record: Record) -> str:
     lines = "".join(f'<div style="margin-left:{2 * (line.depth - 1)}em">{escape(line.text)}</div>' for line in rest)
     verdict = record.verdict if record.timings else None
     timed = "".join(f"<div>{escape(text)}</div>" for text in (str(verdict), *verdict.warnings)) if verdict else ""
-    parts = [f"<strong>{escape(head.text)}</strong>", timed, _problem_table(record), _compile_table(record)]
+    parts = [f"<strong>{escape(head.text)}</strong>", timed, _problem_table(record)]
+    parts += [lines_and_kernels(record), _compile_table(record)]
     if rest:
         parts.append(f'<details><summary>All lines</summary><div style="font-family:monospace">{lines}</div></details>')
     return f'<div style="font-size:13px">{"".join(parts)}</div>'

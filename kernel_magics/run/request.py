@@ -62,7 +62,7 @@ class Request:
         backend = getattr(self.backend, "__name__", self.backend)
         given = {"backend": backend, "target": self.target, "fullgraph": self.fullgraph, "strict": self.strict}
         given |= {"tune": self.tune, "memory_curve": self.memory_curve, "dynamic": self.dynamic}
-        given |= {"mode": self.mode, "options": self.options}
+        given |= {"mode": self.mode, "options": self.options, "frames": self.frames, "check": self.check}
         given |= {name: _pairs_text(getattr(self, name)) or None for name in ("keep_apart", "force_fuse")}
         given["block_sizes"] = " ".join(f"{kernel}:{name}={n}" for kernel, name, n in self.block_sizes) or None
         given["passes"] = " ".join(f"{each.name}@{each.at}" for each in self.passes) or None

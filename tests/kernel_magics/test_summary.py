@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from typing import Any
 
@@ -14,8 +15,10 @@ from compiler_core.api import compile as api
 from compiler_core.api.accuracy import check_accuracy
 from compiler_core.api.measure import measure
 from compiler_core.records import Record, Tuning, TuningTrial
+from compiler_core.records.advice import readable
 from kernel_magics.display import static_html, summary
 from kernel_magics.display.explanation import explanation
+from kernel_magics.display.static_picture import lines_and_kernels
 
 
 def toy(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -58,10 +61,8 @@ def test_says_each_stage(record: Record) -> None:
 def test_names_the_guard_that_failed(record: Record) -> None:
     cause = record.frames[0].compiles[1].cause
     assert cause is not None
-    assert (
-        f"recompile of 0/0: {readable(cause.source)} was expected to be {cause.expected} and is {cause.got}"
-        in summary.text(record)
-    )
+    why = f"{readable(cause.source)} was expected to be {cause.expected} and is {cause.got}"
+    assert f"recompile of 0/0: {why}" in summary.text(record)
 
 
 def test_what_failed_comes_first() -> None:
@@ -116,6 +117,21 @@ def test_html_has_no_markup_of_the_records() -> None:
 
     Tags().feed(static_html.html(result))
     assert seen <= {"div", "strong", "b", "br", "span", "details", "summary", *"table thead tbody tr th td".split()}
+
+
+def test_the_picture_connects_lines_with_the_kernels_that_compute_them(
+    record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = ElementTree.fromstring(lines_and_kernels(record))
+    texts = ["".join(text.itertext()) for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    curves = list(picture.iter("{http://www.w3.org/2000/svg}path"))
+    assert any("forward_0" in text for text in texts)
+    assert any(".py:" in text for text in texts)
+    assert len(curves) >= 2
+    assert lines_and_kernels(record) in static_html.html(record)
+    monkeypatch.setitem(record.labels, next(a.name for a in record.sources if a.name.endswith(".py")), "<&>")
+    assert "<&>" not in lines_and_kernels(record)
+    assert len(lines_and_kernels(record)) < 8_000
 
 
 def test_empty_record() -> None:

@@ -3,6 +3,7 @@
 ``trace_event``    one event of PyTorch's structured trace
 ``graph_text``     a printed FX graph: nodes, edges and the user's lines
 ``guard_tree``     Dynamo's printed guard tree
+``guard_meaning``  what a guard requires, in plain words
 ``messages``       graph breaks
 ``recompile_reasons``  reasons for recompiles
 ``output_code``    Inductor's generated Python file: kernels, launches and memory plan

@@ -134,10 +134,9 @@ export class State {
 
   /** The pane that is shown at once: that of a failure, or of what the cell was run for, with --frames or --check. */
   private wantedPane(): string {
-    const { problems, seen, frames } = this.record;
+    const { problems, options } = this.record;
     if (problems.some(({ grade }) => grade === "blocking")) return "overview";
-    if (seen.length) return "frames";
-    return frames.some(({ compiles }) => compiles.some(({ accuracy }) => accuracy.length)) ? "accuracy" : "";
+    return options.frames ? "frames" : options.check ? "accuracy" : "";
   }
 
   /** Shows other panes in place of those that were chosen for an earlier record and have nothing in this one. */
