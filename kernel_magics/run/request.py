@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -85,16 +85,18 @@ def request_for(request: Request, engine: str, **changes: Any) -> Request:
     return dataclasses.replace(request, engine=engine, **other, **changes)
 
 
-def open_record(request: Request, title: str) -> AbstractContextManager[Record]:
+@contextmanager
+def open_record(request: Request, title: str) -> Iterator[Record]:
     """Records what is compiled inside a ``with`` block."""
     if request.engine == "core" and version_trial.core_engine_problem():
-        return nullcontext(Record(title=title, options=request.as_text()))
+        yield Record(title=title, options=request.as_text())
+        return
     from compiler_core.api import compile as api
 
     engine: Literal["core", "torch"] = "torch" if request.engine == "torch" else "core"
-    return api.record(
-        title, engine=engine, steps=request.steps, logs=request.logs, frames=request.frames, **request.as_text()
-    )
+    with api.record(title, engine=engine, steps=request.steps, logs=request.logs, frames=request.frames) as record:
+        record.options = request.as_text()
+        yield record
 
 
 def unit_compiler(request: Request, record: Record) -> Callable[[types.FunctionType], Unit]:
