@@ -19,9 +19,11 @@ from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
 import compiler_core
 from compiler_core.records import Record
+from kernel_magics.display import summary
 from kernel_magics.display.assets import asset
-from kernel_magics.display.packing import pack
+from kernel_magics.display.packing import pack, packed_size
 from kernel_magics.display.report import write_report
+from kernel_magics.display.static_html import html
 from tests.ui.conftest import FLAGS, chromium
 
 KEPT = Path("build/explorer")
@@ -189,13 +191,14 @@ def test_explorer() -> None:
 
 def measure() -> dict[str, tuple[float, float]]:
     """Returns each figure with its limit."""
-    figures = bundle()
+    small = small_record()
+    figures = bundle() | saved(small)
     with sync_playwright() as playwright:
         flags = [*FLAGS, "--enable-precise-memory-info", "--js-flags=--expose-gc"]
         browser = playwright.chromium.launch(executable_path=chromium(), args=flags)
         figures |= large_graph(browser, report("deep", deep_record))
         figures |= many_compiles(browser, report("many", many_record))
-        figures |= many_outputs(browser, small_record())
+        figures |= many_outputs(browser, small)
         browser.close()
     return figures
 
@@ -206,6 +209,22 @@ def bundle() -> dict[str, tuple[float, float]]:
         "bundle, MB": (len(result) / 1e6, 1.5),
         "bundle compressed (gzip -9), KB": (len(gzip.compress(result, 9)) / 1e3, 650),
     }
+
+
+def saved(small: Record) -> dict[str, tuple[float, float]]:
+    """What the outputs of cells add to a notebook: `bench_notebook` has the files themselves."""
+    with compiler_core.record("a model of 12 layers") as deep:
+        compiler_core.compile(Model(12))(torch.randn(2, 16, WIDTH)).square().mean().backward()
+    return {
+        f"outputs of {OUTPUTS} cells of a small network in a notebook, MB": (OUTPUTS * output_size(small) / 1e6, 3.0),
+        "output of a training step of 12 layers in a notebook, MB": (output_size(deep) / 1e6, 1.0),
+    }
+
+
+def output_size(record: Record) -> int:
+    """Returns the characters of a record in an output: packed, as a page without scripts, and as text."""
+    record.find_problems()
+    return packed_size(pack(record)) + len(html(record)) + len(summary.text(record))
 
 
 def large_graph(browser: Browser, path: Path) -> dict[str, tuple[float, float]]:
