@@ -13,7 +13,7 @@ from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Record, limits
 from compiler_core.records.timings.timings import bytes_text, plural
 from kernel_magics.display import summary
-from kernel_magics.display.static_picture import lines_and_kernels
+from kernel_magics.display.pictures.lines_and_kernels import lines_and_kernels
 
 if TYPE_CHECKING:
     from compiler_core.api.capture_methods import CaptureComparison, CaptureResult

@@ -18,7 +18,7 @@ from compiler_core.records import Record, Tuning, TuningTrial
 from compiler_core.records.advice import readable
 from kernel_magics.display import static_html, summary
 from kernel_magics.display.explanation import explanation
-from kernel_magics.display.static_picture import lines_and_kernels
+from kernel_magics.display.pictures.lines_and_kernels import lines_and_kernels
 
 
 def toy(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
