@@ -384,3 +384,15 @@ def test_check_says_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
     assert re.search(rf"PROBLEM .*parent folder {tmp_path} can be changed by every user.*\n +-> run `chmod \+t", output)
     assert "CUTAWAY_CACHE_READ_FROM" in output
     assert "problems: 3" in output
+
+
+def test_the_output_of_a_program_that_ends_between_two_looks_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine it may write and end after nothing was ready, and before it is asked whether it has ended."""
+
+    def has_ended_meanwhile(process: subprocess.Popen[bytes]) -> bool:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        return True
+
+    monkeypatch.setattr(external, "_has_ended", has_ended_meanwhile)
+    done = external.run(["sh", "-c", "sleep 0.5; seq 1000; echo last >&2"], timeout=20)
+    assert (done.out.splitlines()[-1], done.err) == ("1000", "last\n")

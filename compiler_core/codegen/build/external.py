@@ -129,6 +129,8 @@ class _Outputs:
                     if not self._read_available(key.fd, key.data):
                         selector.unregister(key.fileobj)
                 if not ready and _has_ended(self._process):
+                    for key in selector.get_map().values():  # it may have written before it ended
+                        self._read_rest(key.fd, key.data)
                     return True
                 if left <= 0:
                     return False
@@ -140,6 +142,11 @@ class _Outputs:
             time.sleep(pause)
             pause = min(2 * pause, _POLL_S)
         return True
+
+    def _read_rest(self, fd: int, text: bytearray) -> None:
+        with suppress(BlockingIOError):
+            while self._read_available(fd, text) and not self.cut:
+                pass
 
     def _read_available(self, fd: int, text: bytearray) -> bool:
         """Reads what is available from a pipe; returns False at its end."""
