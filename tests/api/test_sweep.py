@@ -149,7 +149,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="other settings"):
         sweep([case("a")], file, engine="core", progress=False)
     (tmp_path / "text").write_text("a text that is long enough to be read as a file of a database " * 20)
-    with pytest.raises(UsageError, match="no file of a sweep"):
+    with pytest.raises(UsageError, match="is not a file of a sweep"):
         sweep([case("a")], tmp_path / "text", progress=False)
     with pytest.raises(UsageError, match="no such file"):
         Sweep(tmp_path / "none")
