@@ -578,3 +578,9 @@ def test_kernels_are_asked_which_dtypes_they_take() -> None:
     assert not decompositions._kernel_takes(
         torch.ops.aten.huber_loss_backward.default, (single, single, double, 1, 1.0)
     )
+
+
+def test_a_kernel_of_a_device_that_is_not_here_is_that_of_the_cpu() -> None:
+    """As when a graph is compiled for a GPU on a machine without one."""
+    kinds = [(dtype, 1, "xpu") for dtype in (torch.float32, torch.float64)]
+    assert decompositions._takes_small(torch.ops.aten.mse_loss.default, *kinds, 1)

@@ -208,11 +208,20 @@ def _kernel_takes(op: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
 def _takes_small(op: torch._ops.OpOverload, *args: Any) -> bool:
     """Calls `op` with tensors of one element, given as their dtypes, dimensions and devices."""
     with _disable_current_modes(), torch.no_grad():
+        given = [_ones(*a) if isinstance(a, tuple) else a for a in args]
         try:
-            op(*(torch.ones((1,) * a[1], dtype=a[0], device=a[2]) if isinstance(a, tuple) else a for a in args))
+            op(*given)
         except RuntimeError:
             return False
     return True
+
+
+def _ones(dtype: torch.dtype, dimensions: int, device: str) -> torch.Tensor:
+    """Returns a tensor of one element; on the CPU if the graph is compiled for a device that is not here."""
+    try:
+        return torch.ones((1,) * dimensions, dtype=dtype, device=device)
+    except (AssertionError, RuntimeError):
+        return torch.ones((1,) * dimensions, dtype=dtype)
 
 
 def smooth_l1_loss_backward(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
