@@ -21,6 +21,9 @@ from compiler_core.support.generated_code import keep_source
 GENERATED = "<eval_with_key>"
 """How the names of the files of generated graph code begin."""
 
+_WRAPPERS_OWN = ("training", "__class__", "__dict__")
+"""Attributes that are set on the compiled module itself: FSDP2's `fully_shard` gives the module that it shards another
+class."""
 _CALL = torch.nn.Module.__call__
 _HOOKS_OF_ALL: tuple[Any, ...] = (
     module._global_forward_hooks,
@@ -99,7 +102,7 @@ class CompiledModule(torch.nn.Module):
             return getattr(self._orig_mod, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "training" or name in self.__dict__ or not self._is_ready():
+        if name in _WRAPPERS_OWN or name in self.__dict__ or not self._is_ready():
             super().__setattr__(name, value)
         else:
             setattr(self._orig_mod, name, value)
