@@ -6,6 +6,8 @@ import atexit
 import datetime
 import os
 import platform
+import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -16,7 +18,8 @@ import torch
 from compiler_core import config
 from compiler_core.api.ranks.collectives import record_collectives
 from compiler_core.errors import UsageError
-from compiler_core.records import Record
+from compiler_core.records import Record, limits
+from compiler_core.records.ranks.growing_file import make_folder
 from compiler_core.records.ranks.journal import Journal
 from compiler_core.support.interrupts import kept_handlers
 
@@ -118,7 +121,7 @@ def new_record(title: str = "") -> Record:
 def open_record() -> Record | None:
     """Returns the innermost open record, or None."""
     if os.getpid() not in _rank_files and config.ranks_folder() is not None:
-        record_ranks()
+        _record_ranks_if_possible()
     return _open_records[-1] if _open_records else None
 
 
@@ -136,6 +139,9 @@ def record_ranks(folder: str | Path | None = None, rank: int | None = None) -> P
     Returns:
         The path of the files, without their endings.  A second call returns the path of the first.
 
+    Raises:
+        OSError: the folder cannot be made or written.
+
     Example::
 
         compiler_core.record_ranks("ranks/")  # in train.py, under torchrun
@@ -146,7 +152,7 @@ def record_ranks(folder: str | Path | None = None, rank: int | None = None) -> P
         return _rank_files[process][0]
     from compiler_core.stock.hooks.trace_file import write_trace
 
-    target = Path(folder or config.ranks_folder() or "ranks").absolute()
+    target = make_folder(folder or config.ranks_folder() or "ranks")
     number = _rank() if rank is None else rank
     path, opened = target / f"rank_{number}_{process}", new_record(f"rank {number}")
     write_trace(path.with_name(f"{path.name}.log"))
@@ -156,11 +162,30 @@ def record_ranks(folder: str | Path | None = None, rank: int | None = None) -> P
     _rank_files.clear()
     _open_records.insert(0, opened)
     journal = Journal(opened, path.with_name(f"{path.name}.jsonl"))
-    end = record_collectives(opened, journal.wake)
+    end = record_collectives(opened, journal.write_collectives)
     _rank_files[process] = path, opened, end
     atexit.register(journal.close)
+    atexit.register(_note_end, opened)
     atexit.register(end)
     return path
+
+
+def _record_ranks_if_possible() -> None:
+    """Records this rank; a program that only has ``CUTAWAY_RANKS`` set continues where that cannot be done."""
+    try:
+        record_ranks()
+    except OSError as error:
+        sys.stderr.write(f"cutaway: this rank is not recorded: {error}\n")
+        _rank_files[os.getpid()] = Path(), new_record(), lambda: None
+
+
+def _note_end(opened: Record) -> None:
+    """Notes the exception that ended the process, with the time, which tells the first rank of several that fail."""
+    error = getattr(sys, "last_value", None)
+    if error is not None:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        text = traceback.format_exception_only(error)[-1].strip()
+        opened.notes.append(f"The process raised {limits.truncate(text)}; it ended at {now}.")
 
 
 def _rank() -> int:

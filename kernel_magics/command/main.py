@@ -12,6 +12,7 @@ from typing import Any
 from compiler_core.errors import CutawayError
 from compiler_core.records import Record, RecordError, to_plain
 from compiler_core.records.counts.counts import Counts, count
+from compiler_core.records.ranks.growing_file import make_folder
 from kernel_magics.command import sweep_command
 from kernel_magics.command.text import choices_of, counts_text, print_json, print_message, print_text
 
@@ -153,6 +154,8 @@ def _run(options: argparse.Namespace) -> int:
 
     for path in options.save:
         check_path(path)
+    if options.ranks:
+        make_folder(options.ranks)
     script = Script(options.script, options.arguments, options.module)
     if script.is_missing:
         print_message(f"cutaway run: can't open file {options.script!r}: there is no such file")

@@ -177,6 +177,16 @@ def test_compiled_modules_are_copied_and_pickled():
     assert torch.equal(copied(x), want)
 
 
+def test_a_compiled_module_can_get_another_class():
+    """As `fully_shard` of FSDP2 gives it."""
+    x, original = torch.ones(2), nn.Linear(2, 2)
+    compiled = cc.compile(original, backend="eager")
+    compiled.__class__ = type("Sharded", (type(compiled),), {})
+    assert type(compiled).__name__ == "Sharded"
+    assert type(original) is nn.Linear
+    assert torch.equal(compiled(x), original(x))
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

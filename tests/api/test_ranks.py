@@ -18,6 +18,7 @@ import torch
 
 import compiler_core
 from compiler_core import compare_ranks
+from compiler_core.api import recording
 from compiler_core.records import Compile, Record, RecordError
 from compiler_core.records.counts.counts import count
 from compiler_core.records.ranks.comparison import Divergence, compare_rank_facts, ranges
@@ -139,6 +140,41 @@ def test_the_first_difference(others: list[str], here: list[str], expected: str)
     assert str(group.first) == expected
 
 
+def test_a_rank_that_ends_early_makes_no_more_calls() -> None:
+    calls = [fact("collective call", 3, f"allreduce(float32[{size}])") for size in (4, 8, 8)]
+    ranks = [RankFacts(str(number), number, calls[: 3 - number]) for number in range(2)]
+    expected = "model.py:3: collective call none from here on, the others allreduce(float32[8])"
+    assert str(compare_rank_facts(ranks)) == f"compared with rank 0:\nrank 1 differs at {expected}"
+    three = [RankFacts(str(number), number, calls[: 2 + (number == 2)]) for number in range(3)]
+    longer = compare_rank_facts(three).groups[1].first
+    assert str(longer) == "model.py:3: collective call allreduce(float32[8]), the others none from here on"
+
+
+def test_the_exception_that_ended_a_rank_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = Record()
+    recording._note_end(record)
+    assert record.notes == []
+    monkeypatch.setattr(sys, "last_value", ValueError("the batch is empty"), raising=False)
+    recording._note_end(record)
+    assert record.notes[0].startswith("The process raised ValueError: the batch is empty; it ended at 20")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is always full")
+def test_a_full_disk_ends_the_file_and_not_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    recorded(journal=Path("/dev/full"))
+    assert capsys.readouterr().err == "cutaway: /dev/full is not written any further: No space left on device\n"
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_the_script_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["run", "--ranks", str(tmp_path / "file" / "ranks"), "train.py"]) == 2
+    assert "file/ranks" in capsys.readouterr().err
+    with pytest.raises(OSError, match="file/ranks"):
+        compiler_core.record_ranks(tmp_path / "file" / "ranks")
+
+
 def test_slow_ranks_and_ranges() -> None:
     ranks = [RankFacts(str(n), n, [], compile_seconds=10.0 + 20 * (n == 3)) for n in range(5)]
     assert [each.rank for each in compare_rank_facts(ranks).slow] == [3]
@@ -159,7 +195,8 @@ def test_a_journal_is_the_record(tmp_path: Path) -> None:
 def test_a_compile_that_ends_while_it_is_written_is_written_again(tmp_path: Path, two: tuple[Path, Path]) -> None:
     record = Record.load(two[0])
     compile_ = record.compiles[0]
-    writer = Journal(record, tmp_path / "rank_0.jsonl")
+    file = tmp_path / "rank_0.jsonl"
+    writer = Journal(record, file)
     make_line = writer._compile_line
 
     def line_then_end(each: Compile) -> str:
@@ -171,9 +208,9 @@ def test_a_compile_that_ends_while_it_is_written_is_written_again(tmp_path: Path
     with mock.patch.object(writer, "_compile_line", line_then_end):
         writer._on_event(compile_, compile_.events[0])
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and outcomes(writer.path) != ["compiled"]:
+        while time.monotonic() < deadline and outcomes(file) != ["compiled"]:
             time.sleep(0.1)
-    assert outcomes(writer.path) == ["compiled"]
+    assert outcomes(file) == ["compiled"]
     writer.close()
 
 

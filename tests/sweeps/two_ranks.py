@@ -3,12 +3,14 @@
 torchrun --nproc-per-node 2 -m tests.sweeps.two_ranks [FOLDER]
 
 A network is trained under DistributedDataParallel and FSDP2 as plain PyTorch, by stock `torch.compile` and by ours;
-the losses must be equal, and the times of a step are printed.  Then the ranks are recorded while rank 1 does something
+the losses must be equal, and the times of a step are printed.  On CPUs the programs of `rank_trainings` follow, whose
+results are compared with eager's tensor by tensor.  Then the ranks are recorded while rank 1 does something
 else than rank 0, which must be found with its rank and line.  It needs PyTorch only, and takes a minute or two.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import statistics
 import sys
@@ -26,6 +28,8 @@ from torch.distributed.fsdp import fully_shard
 
 import compiler_core
 from tests.api.rank_programs import PROGRAMS
+from tests.sweeps.rank_trainings import PROGRAMS as PROGRAMS_OF_TWO
+from tests.sweeps.rank_trainings import differences
 
 WIDTH, BATCH, STEPS = 256, 32, 5
 TIMED_STEPS = 60
@@ -61,6 +65,7 @@ def main(folder: str = "") -> int:
     root = Path(shared[0])
     _print(f"PyTorch {torch.__version__}, {dist.get_backend()}, {device}; files in {root}")
     faults = [fault for kind in ("DDP", "FSDP2") for fault in _compare_training(kind, device)]
+    faults += [] if IS_CUDA else _compare_programs()
     for planted in ("size", "branch", "order"):
         _run_planted(planted, device, root / planted)
         faults += _check_found(planted, root / planted)
@@ -99,6 +104,17 @@ def _compare_training(kind: str, device: torch.device) -> list[str]:
     _print(f"{kind}: losses {losses['plain PyTorch']}; of ours {losses['cutaway']}")
     is_equal = torch.allclose(found, expected, rtol=TOLERANCE, atol=0)
     return [] if is_equal else [f"{kind}: rank {dist.get_rank()} has losses {found.tolist()}, not {expected.tolist()}"]
+
+
+def _compare_programs() -> list[str]:
+    """Runs the programs with gloo; returns what is wrong."""
+    faults = []
+    for program in PROGRAMS_OF_TWO:
+        for backend in ("aot_eager", "cpp"):
+            torch._dynamo.reset()
+            faults += differences(functools.partial(compiler_core.compile, backend=backend, strict=True), program)
+        _print(f"{program.__name__}: ran")
+    return [f"rank {dist.get_rank()}: {fault}" for fault in faults]
 
 
 def _network(device: torch.device) -> torch.nn.Sequential:

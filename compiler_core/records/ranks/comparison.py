@@ -112,7 +112,7 @@ class RankComparison:
         if not self.groups:
             return "there is no rank"
         count = len(self.groups[0].ranks)
-        lines = [f"{count} alike" if count > 1 or len(self.ranks) == 1 else f"{self.groups[0].name} beside the others:"]
+        lines = [f"{count} alike" if count > 1 or len(self.ranks) == 1 else f"compared with {self.groups[0].name}:"]
         for group in self.groups[1:]:
             verb = "differs" if len(group.ranks) == 1 else "differ"
             lines.append(f"{group.name} {verb} at {group.first}")
@@ -166,6 +166,8 @@ def _first_difference(here: Sequence[Fact], others: Sequence[Fact]) -> Divergenc
         if one is not None and other is not None and one.kind == other.kind == "collective call":
             # The ranks wait for one another in these two.
             return _divergence(one, one.text, f"{other.text} at {PurePath(other.file).name}:{other.line}")
+        if (last := one or other) and last.kind == "collective call" and (one is None or other is None):
+            return _divergence(last, *(each.text if each else "none from here on" for each in (one, other)))
         # One side has a fact more: that which the other side does not have from here on.
         if one is not None and one not in others[position:]:
             return _divergence(one, one.text, _at_line(one, others))

@@ -1,7 +1,7 @@
 """A journal: a file to which a record is appended while it grows, so that it can be read if the process is killed.
 
 Each line is a JSON object: the head of the record, a source, a compile with its frame, or collectives.  A later
-line about the same source or compile replaces an earlier one.  A line is handed to the operating system at once.
+line about the same source or compile replaces an earlier one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from compiler_core.records import Compile, Event, Record, RecordError, limits, to_plain
 from compiler_core.records.plain import public_fields, without_gc
+from compiler_core.records.ranks.growing_file import GrowingFile
 
 FORMAT = "cutaway journal"
 WAIT_S = 0.5
@@ -34,15 +35,14 @@ class Journal:
     """
 
     def __init__(self, record: Record, path: str | Path) -> None:
-        self.path = Path(path)
         self._record = record
+        self._grown = GrowingFile(path, lambda: _json(self._head()) + "\n")
         self._process = os.getpid()
-        self._lock = threading.RLock()
+        self._lock, self._calls_lock = threading.RLock(), threading.RLock()
         self._new: dict[str, Compile] = {}
         self._written: dict[str, tuple[float, int]] = {}
         self._sources: dict[str, int] = {}
         self._collectives = 0
-        self._file: int | None = None
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self._stop_listening = record.listen(self._on_event)
@@ -56,22 +56,25 @@ class Journal:
         for compile_ in self._record.compiles:
             self._new[compile_.id] = compile_
         self._write_new(is_last=True)
-        if self._file is not None:
+        if not self._grown.is_new:
             self._write_line(self._head())  # with all notes
-            os.close(self._file)
-            self._file = None
+        self._grown.close()
 
     def _on_event(self, compile_: Compile, event: Event) -> None:
         if os.getpid() != self._process:  # a fork of the process has no thread, and must not write to the file
             return
         self._new[compile_.id] = compile_
-        self.wake()
-
-    def wake(self) -> None:
-        """Makes the writing thread write what is new in the record."""
-        if self._thread is None and os.getpid() == self._process and not self._closed.is_set():
+        if self._thread is None and not self._closed.is_set():
             self._thread = threading.Thread(target=self._write_for_ever, name="cutaway journal", daemon=True)
             self._thread.start()
+
+    def write_collectives(self) -> None:
+        """Writes the collectives that are new in the record."""
+        with self._calls_lock:
+            new = self._record.collectives[self._collectives :]
+            if new and os.getpid() == self._process:
+                self._collectives += len(new)
+                self._write_line({"collectives": to_plain(new)})
 
     def _write_for_ever(self) -> None:
         while not self._closed.wait(WAIT_S):
@@ -79,7 +82,7 @@ class Journal:
 
     def _write_new(self, is_last: bool = False) -> None:
         with self._lock:
-            self._write_collectives()
+            self.write_collectives()
             for id_, compile_ in list(self._new.items()):
                 last, size = self._written.get(id_, (0.0, -1))
                 is_running = compile_.outcome == "running"  # before its line is made: it may end meanwhile
@@ -108,12 +111,6 @@ class Journal:
         plain = {"frame": {name: to_plain(getattr(frame, name)) for name in names}, "compile": to_plain(compile_)}
         return _json(plain)
 
-    def _write_collectives(self) -> None:
-        new = self._record.collectives[self._collectives :]
-        if new:
-            self._collectives += len(new)
-            self._write_line({"collectives": to_plain(new)})
-
     def _write_sources(self) -> None:
         for source in list(self._record.sources):
             if self._sources.get(source.id) != len(source.text):
@@ -124,15 +121,8 @@ class Journal:
         self._write_text(_json(plain))
 
     def _write_text(self, text: str) -> None:
-        if not text:
-            return
-        if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-            self._write_text(_json(self._head()))
-        data = text.encode("utf-8", "backslashreplace") + b"\n"
-        while data:
-            data = data[os.write(self._file, data) :]
+        if text:
+            self._grown.write(f"{text}\n")
 
 
 def _json(plain: dict[str, Any]) -> str:
@@ -174,7 +164,10 @@ def read_journal(path: str | Path) -> Record:
     if not head:
         raise RecordError(f"{path}: not a journal of Cutaway")
     if heads == 1:  # `close` writes it again
-        notes.append(f"The process did not close the file: up to its last {WAIT_S} s may be missing.")
+        notes.append(
+            "The process did not close the file: it was killed, or it runs. "
+            f"Of its compiles the last {WAIT_S} s may be missing."
+        )
     for frame in frames.values():
         frame["compiles"] = [each for each in compiles.values() if each.get("frame") == frame["id"]]
     plain = {**head, "sources": list(sources.values()), "frames": [frames[id_] for id_ in sorted(frames)],

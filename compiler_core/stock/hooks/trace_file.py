@@ -6,31 +6,31 @@ Each entry is handed to the operating system at once, so that what was compiled 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from compiler_core.records.ranks.growing_file import GrowingFile
 from compiler_core.stock.hooks.torch_internals import lookup
 
 _TRACE_LOGGER = "torch.__trace"
 
 
-class _LazyFile(logging.StreamHandler[Any]):
-    """Makes its file at the first message; a fork of the process writes nothing."""
+class _TraceHandler(logging.Handler):
+    """Writes each message to a file, which is made at the first one."""
 
     def __init__(self, path: Path) -> None:
-        logging.Handler.__init__(self)
-        self.stream: Any = None
-        self._path, self._process = path, os.getpid()
+        super().__init__()
+        self._file = GrowingFile(path)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if os.getpid() != self._process:
-            return
-        if self.stream is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self.stream = self._path.open("a", encoding="utf-8", errors="backslashreplace")
-        super().emit(record)
+        try:
+            self._file.write(self.format(record) + "\n")
+        except Exception:
+            self.handleError(record)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def write_trace(path: str | Path) -> Callable[[], None]:
@@ -41,15 +41,14 @@ def write_trace(path: str | Path) -> Callable[[], None]:
     formatter = lookup("torch._logging._internal", "TorchLogsFormatter")
     if formatter is None:
         return lambda: None
-    logger, handler = logging.getLogger(_TRACE_LOGGER), _LazyFile(Path(path))
+    logger, handler = logging.getLogger(_TRACE_LOGGER), _TraceHandler(Path(path))
     handler.setFormatter(formatter(trace=True))
     logger.addHandler(handler)
     _write_known_strings()
 
     def stop() -> None:
         logger.removeHandler(handler)
-        if handler.stream is not None:
-            handler.stream.close()
+        handler.close()
 
     return stop
 
