@@ -236,7 +236,7 @@ def table(cases: Sequence[str], options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--only", default="", help="rows with this in their name")
+    parser.add_argument("--only", nargs="+", default=[""], help="rows with all words of one of these in their name")
     parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=ENGINES)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--limit", type=float, default=400.0, help="seconds for one row")
@@ -251,7 +251,7 @@ def main() -> None:
     if options.one:
         print(json.dumps(measured(options.one, options)))
         return
-    table([case for case in CASES if options.only in case], options)
+    table([case for case in CASES if any(all(word in case for word in o.split()) for o in options.only)], options)
 
 
 if __name__ == "__main__":

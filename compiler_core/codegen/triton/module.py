@@ -29,6 +29,7 @@ import torch
 
 from compiler_core.codegen.source import Launcher
 from compiler_core.codegen.triton.cache import with_sealed_cache
+from compiler_core.codegen.triton.ptx import reads_of_undefined_bits
 from compiler_core.errors import BuildError, MissingTool, TimedOut
 from compiler_core.support.interrupts import safe_point
 
@@ -86,6 +87,16 @@ def compile_kernel(kernel: TritonKernel, target: Target, *, aligned: bool = True
 
 
 def _compile(kernel: TritonKernel, target: Target, aligned: bool) -> Any:
+    warps = max(1, kernel.num_warps * 32 // target.warp_size)  # `num_warps` counts warps of 32 threads
+    for count in (warps, 2 * warps, max(1, warps // 2)):  # each gets other code
+        compiled = _compiled_by_triton(kernel, target, aligned, count)
+        wrong = reads_of_undefined_bits(compiled.asm.get("ptx", ""))
+        if not wrong:
+            return compiled
+    raise BuildError(f"Triton's code for {kernel.name} reads registers that nothing sets: {wrong[0]}", kernel.name)
+
+
+def _compiled_by_triton(kernel: TritonKernel, target: Target, aligned: bool, warps: int) -> Any:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -95,10 +106,8 @@ def _compile(kernel: TritonKernel, target: Target, aligned: bool) -> Any:
     constants = {p.name: p.default for p in params if p.is_constexpr}
     pointers = [i for i, p in enumerate(params) if str(p.annotation).startswith("*")]
     attributes = {(i,): [["tt.divisibility", 16]] for i in pointers} if aligned else {}
-    # `num_warps` counts warps of 32 threads
-    options: dict[str, Any] = {"num_warps": max(1, kernel.num_warps * 32 // target.warp_size)}
     # no fused multiply-add: a product is rounded before it is added, as in eager mode, so that a * b - a * b is 0
-    options |= {"enable_fp_fusion": False}
+    options: dict[str, Any] = {"num_warps": warps, "enable_fp_fusion": False}
     options |= {"debug": True, "sanitize_overflow": False} if kernel.asserts else {}
     source = ASTSource(kernel.function, signature, constexprs=constants, attrs=attributes)
     try:

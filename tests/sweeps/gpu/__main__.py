@@ -41,13 +41,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     start, sections = time.monotonic(), {}
     with tempfile.TemporaryDirectory() as cache:
         os.environ |= {"CUTAWAY_CACHE_DIR": cache, "TRITON_CACHE_DIR": f"{cache}/triton"}
-        pool = Pool(options.workers, options.device)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / "build").mkdir(exist_ok=True)
+        pool = Pool(options.workers, options.device, options.memcheck)
         try:
             for name, budget in budgets(options.sections, 60 * options.minutes):
                 left = 60 * options.minutes - (time.monotonic() - start)
                 sections[name] = _section(pool, name, budget(left), options)
                 summary = _facts(options.device) | {"seconds": round(time.monotonic() - start), "sections": sections}
-                options.out.parent.mkdir(parents=True, exist_ok=True)
                 options.out.write_text(json.dumps(summary, indent=1))
         finally:
             pool.close()
@@ -65,6 +66,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", help="items whose names contain this: a file, a network, an operator")
     parser.add_argument("--skip", type=int, default=0, help="leave out the first items: go on where a run ended")
     parser.add_argument("--limit", type=int, default=None, help="so many items of each section")
+    parser.add_argument("--memcheck", action="store_true", help="find wrong addresses by NVIDIA's compute-sanitizer")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu.json")
     options = parser.parse_args(argv)
     if unknown := set(options.sections) - set(SECTIONS):
@@ -80,7 +82,8 @@ def _section(pool: Pool, name: str, seconds: float, options: argparse.Namespace)
     print(f"\n{name}: {len(items):,} items, at most {seconds:.0f} s", flush=True)
     results: list[Result] = []
     jobs = [Job(name, item) for item in items]
-    for result in pool.run(jobs, seconds, section.case_seconds, section.slice_seconds):
+    workers = max(1, min(options.workers, _memory(options.device) // section.case_bytes))
+    for result in pool.run(jobs, seconds, section.case_seconds, section.slice_seconds, workers):
         results.append(result)
         if result.verdict in WRONG and sum(r.verdict in WRONG for r in results) <= SHOWN:
             print(f"  {result.verdict}: {result.case}: {_short(result.detail)}", flush=True)
@@ -108,6 +111,13 @@ def _short(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     messages = [line.removeprefix("E ").strip() for line in lines if "Error" in line or line.startswith("E ")]
     return ((messages or lines or [""])[0])[:240]
+
+
+def _memory(device: str) -> int:
+    """Returns the bytes of the device's memory."""
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_properties(device).total_memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _facts(device: str) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 OK, DIFFERS, CRASHED, TIMED_OUT, SKIPPED = "ok", "differs", "crashed", "timed out", "skipped"
+MEMCHECK = ["compute-sanitizer", "--tool", "memcheck", "--print-limit", "3", "--log-file", "build/memcheck-%p.txt"]
+"""NVIDIA's tool ends a process whose kernel accesses memory outside of allocations; its reports are in `build`."""
 GRACE = 20.0
 """Seconds that a running case may take after the end of its section."""
 
@@ -59,15 +61,15 @@ class _Ended(Exception):
 class _Worker:
     """A worker process."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, memcheck: bool) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.sweeps.gpu.worker", "--device", device],
+            [*(MEMCHECK if memcheck else ()), sys.executable, "-m", "tests.sweeps.gpu.worker", "--device", device],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=_environment(),
+            env=_environment() | ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if memcheck else {}),
         )
         self._rest = b""
 
@@ -114,23 +116,27 @@ def _environment() -> dict[str, str]:
 class Pool:
     """A pool of workers that run the jobs of one section after the other."""
 
-    def __init__(self, count: int, device: str) -> None:
-        self._device = device
+    def __init__(self, count: int, device: str, memcheck: bool = False) -> None:
+        self._device, self._memcheck = device, memcheck
         self._idle: list[_Worker | None] = [None] * count
         self._lock = threading.Condition()
         self._jobs: collections.deque[Job] = collections.deque()
         self._results: collections.deque[Result] = collections.deque()
         self._at_work = 0
 
-    def run(self, jobs: Sequence[Job], seconds: float, case_seconds: float, slice_: float) -> Iterator[Result]:
+    def run(
+        self, jobs: Sequence[Job], seconds: float, case_seconds: float, slice_: float, workers: int
+    ) -> Iterator[Result]:
         """Yields results as they arrive, for at most this many seconds; `left` then has the unfinished jobs.
 
-        A job is suspended after `slice_` seconds, so that each gets a turn.
+        A job is suspended after `slice_` seconds, so that each gets a turn.  At most `workers` processes run.
         """
         self._jobs.extend(jobs)
         end = time.monotonic() + seconds
         arguments = (end, case_seconds, slice_)
-        threads = [threading.Thread(target=self._serve, args=(i, *arguments)) for i in range(len(self._idle))]
+        for number in range(workers, len(self._idle)):
+            self._replace(number)
+        threads = [threading.Thread(target=self._serve, args=(i, *arguments)) for i in range(workers)]
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads) or self._results:
@@ -170,8 +176,8 @@ class Pool:
 
     def _do(self, number: int, job: Job, end: float, case_seconds: float, slice_: float) -> Job | None:
         """Runs a job and returns the rest of it, or None."""
-        worker = self._idle[number] = self._idle[number] or _Worker(self._device)
-        at, case = job.start, job.item
+        worker = self._idle[number] = self._idle[number] or _Worker(self._device, self._memcheck)
+        at, case, began = job.start, job.item, False
         limit = case_seconds + 60  # a new worker imports PyTorch first
         try:
             worker.send(job, min(slice_, max(end - time.monotonic(), 0)))
@@ -179,7 +185,7 @@ class Pool:
                 event = worker.event(min(time.monotonic() + limit, end + GRACE))
                 limit = case_seconds
                 if "at" in event:
-                    case, at = event["at"], event["number"]
+                    case, at, began = event["at"], event["number"], True
                 elif "next" in event:
                     if event.get("ends"):
                         self._replace(number)
@@ -191,7 +197,7 @@ class Pool:
             if ended.verdict == TIMED_OUT and time.monotonic() >= end:
                 return Job(job.section, job.item, at)  # the section ended, not the case
             self._add(Result(job.section, case, ended.verdict, ended.detail))
-            return Job(job.section, job.item, at + 1)
+            return Job(job.section, job.item, at + 1) if began else None
 
     def _replace(self, number: int) -> None:
         worker, self._idle[number] = self._idle[number], None

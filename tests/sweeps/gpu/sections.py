@@ -30,6 +30,8 @@ class Section:
 
     case_seconds = 60.0
     slice_seconds = 20.0
+    case_bytes = 1 << 30
+    """The device memory of a worker: there are no more workers than fit."""
 
     def items(self, only: str) -> list[str]:
         """Returns the items whose names contain `only`, in the order in which to run them."""
@@ -218,6 +220,7 @@ class Networks(Section):
     """A training step of architectures of timm and torchvision."""
 
     case_seconds = 200.0
+    case_bytes = 9 << 30
 
     def items(self, only: str) -> list[str]:
         from tests.sweeps.gpu import networks

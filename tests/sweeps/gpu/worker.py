@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.util
 import json
 import os
@@ -14,6 +15,10 @@ import warnings
 from typing import Any
 
 import torch
+
+
+MOST_CACHED = 1 << 29
+"""The bytes of a device that a worker may keep between jobs."""
 
 
 class Events:
@@ -51,13 +56,23 @@ def main() -> None:
     for line in sys.stdin:
         job = json.loads(line)
         at = SECTIONS[job["section"]].run(job["item"], job["start"], time.monotonic() + job["seconds"], device, events)
-        events.send(next=at, ends=not _device_works(device))
+        works = _device_works(device)
+        if works:
+            _release_memory()
+        events.send(next=at, ends=not works)
 
 
 def _use(device: str) -> None:
     """Multiplies matrices forward and backward: the first product of a thread on a GPU gives a warning."""
     factor = torch.ones(2, 2, device=device, requires_grad=True)
     (factor @ factor).sum().backward()
+
+
+def _release_memory() -> None:
+    """Returns cached memory to the device, which the workers share; the next job needs blocks of other sizes."""
+    if torch.cuda.is_available() and torch.cuda.memory_reserved() > MOST_CACHED:
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def _device_works(device: str) -> bool:
