@@ -1,19 +1,22 @@
 """Runs the user's rules of lowering and fusion in stock torch.compile.
 
     lowering    replaces Inductor's lowering of the operator
-    fusion      is asked by Inductor's scheduler (`InductorChoices`)
+    fusion      is asked twice: when a node is lowered that reads a value which is not in memory yet, since Inductor
+                would compute that value in the node's own loop nest; and by Inductor's scheduler (`InductorChoices`)
 
-Inductor writes a chain of pointwise operators as one loop nest when it lowers them, so a fusion rule sees only what is
-left to its scheduler.
+`keep_apart` writes such a value to memory (`realize`, as Inductor does where many nodes read it).  The scheduler
+asks about two loop nests only after it has found that they can be fused.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -27,13 +30,18 @@ from compiler_core.pipeline.rule_passes import NO_VALUE, NOT_USED, RULE_POINTS, 
 def stock_rules(passes: Sequence[GraphPass]) -> Iterator[None]:
     """Within the block, what stock torch.compile compiles with Inductor follows the rules among `passes`."""
     lowering, fusion = ([each for each in passes if each.at == at] for at in RULE_POINTS)
+    import torch._inductor.config as config
     from torch._inductor.virtualized import V
 
     with ExitStack() as stack:
         for each in lowering:
             stack.enter_context(_lowered_by(each))
         if fusion:
-            stack.enter_context(V.set_choices_handler(_choices(fusion)))
+            rules = _FusionRules(fusion)
+            stack.enter_context(V.set_choices_handler(_choices(rules)))
+            stack.enter_context(_kept_apart_when_lowered(rules))
+            patch: Any = config.patch
+            stack.enter_context(patch(aggressive_fusion=True))  # loop nests without common buffers are asked about, too
         yield
 
 
@@ -119,26 +127,38 @@ def _lowered_by(rule: GraphPass) -> Iterator[None]:
 # ---------------------------------------------------------------- fusion
 
 
-def _choices(rules: Sequence[GraphPass]) -> Any:
+class _FusionRules:
+    """The fusion rules of one block; those that failed are not asked again."""
+
+    def __init__(self, rules: Sequence[GraphPass]) -> None:
+        self._rules = [(rule, _Reporter(rule)) for rule in rules]
+
+    def decision(self, nests: Callable[[], tuple[LoopNest, LoopNest]]) -> str | None:
+        """Returns the first answer of a rule that is not None; `nests` returns what it is asked about."""
+        for rule, reporter in self._rules:
+            try:
+                answer = None if reporter.has_failed else checked_decision(rule.function(*nests()))
+                if answer:
+                    return answer
+            except Exception as error:
+                reporter.failed(error)
+        return None
+
+
+def _choices(rules: _FusionRules) -> Any:
     """Returns Inductor's choices, changed by fusion rules."""
+    import torch._inductor.config as config
     from torch._inductor.choices import InductorChoices
 
-    reporters = {rule.name: _Reporter(rule) for rule in rules}
-
-    def decision(first: Any, second: Any) -> str | None:
-        for rule in rules:
-            try:
-                answer = None if reporters[rule.name].has_failed else rule.function(_nest(first), _nest(second))
-                if checked_decision(answer):
-                    return str(answer)
-            except Exception as error:
-                reporters[rule.name].failed(error)
-        return None
+    patch: Any = config.patch
 
     def decided(usual: Callable[..., bool]) -> Any:
         def can_fuse(scheduler: Any, first: Any, second: Any, score: int) -> bool:
-            asked = decision(first, second)
-            return usual(scheduler, first, second, score) if asked is None else asked == "force_fuse"
+            asked = rules.decision(lambda: (_scheduled_nest(first), _scheduled_nest(second)))
+            if asked is not None:
+                return asked == "force_fuse"
+            with patch(aggressive_fusion=False):
+                return usual(scheduler, first, second, score)
 
         return staticmethod(can_fuse)
 
@@ -147,12 +167,55 @@ def _choices(rules: Sequence[GraphPass]) -> Any:
     return type("ChoicesOfRules", (InductorChoices,), changed)()
 
 
-def _nest(node: Any) -> LoopNest:
+@contextmanager
+def _kept_apart_when_lowered(rules: _FusionRules) -> Iterator[None]:
+    """Within the block, a value is written to memory before a node is lowered from which a rule keeps it apart."""
+    from torch._inductor import ir
+    from torch._inductor.graph import GraphLowering
+
+    usual = GraphLowering.run_node
+
+    def run_node(graph: Any, node: torch.fx.Node) -> object:
+        for argument in node.all_input_nodes if node.op == "call_function" else ():
+            box = graph.env.get(argument)
+            loops = _not_in_memory(box)
+            pair = functools.partial(_lowered_nests, graph, argument, loops, node)
+            if loops is not None and rules.decision(pair) == "keep_apart":
+                box.realize()
+        return usual(graph, node)
+
+    def _not_in_memory(value: Any) -> Any:
+        while isinstance(value, (ir.TensorBox, ir.StorageBox, ir.BaseView)):
+            value = value.data
+        return value if isinstance(value, ir.Loops) else None
+
+    with mock.patch.object(GraphLowering, "run_node", run_node):
+        yield
+
+
+def _scheduled_nest(node: Any) -> LoopNest:
     """Returns what a rule may know of a node of Inductor's scheduler."""
     from torch._inductor.virtualized import V
 
     nodes = {origin.name for each in node.get_nodes() if each.node for origin in each.node.get_origins()}
     outer, inner = (tuple(each) if isinstance(each, (tuple, list)) else (each,) for each in node.group[1])
     reads = tuple(dep.name for dep in node.read_writes.reads)
-    graph = "backward" if V.graph.is_backward else "forward"
-    return LoopNest(graph, node.get_name(), frozenset(nodes), outer, inner, reads, tuple(node.get_buffer_names()))
+    return LoopNest(
+        _direction(V.graph), node.get_name(), frozenset(nodes), outer, inner, reads, tuple(node.get_buffer_names())
+    )
+
+
+def _lowered_nests(graph: Any, argument: torch.fx.Node, loops: Any, node: torch.fx.Node) -> tuple[LoopNest, LoopNest]:
+    """Returns what a rule may know of a value that is not in memory yet, and of the node that reads it."""
+    direction, value = _direction(graph), node.meta.get("val")
+    nodes = frozenset(origin.name for origin in loops.origins)
+    inner = tuple(loops.get_reduction_size()) if loops.get_reduction_type() else ()
+    reads = tuple(loops.get_read_names())
+    first = LoopNest(direction, argument.name, nodes, tuple(loops.get_size()), inner, reads, (argument.name,))
+    outer = tuple(value.shape) if isinstance(value, torch.Tensor) else ()
+    reads = tuple(each.name for each in node.all_input_nodes)
+    return first, LoopNest(direction, node.name, frozenset({node.name}), outer, (), reads, (node.name,))
+
+
+def _direction(graph: Any) -> str:
+    return "backward" if graph.is_backward else "forward"

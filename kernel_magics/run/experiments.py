@@ -148,7 +148,7 @@ class CellExperiments:
         rules = fusion_rules(self._record, kernels if name == "split" else (), join)
         label = f"{' and '.join(kernels)} {'joined' if name == 'join' else 'split'}"
         run = self.run_changed(label, progress, passes=(*self._request.passes, *rules))
-        self.time_kernels(run.record, notes_of_rules(run.record, rules))
+        self.time_kernels(run.record, notes_of_rules(self._record, run.record, rules))
         return run
 
     def run_changed(self, label: str, progress: Progress, marks: Sequence[tuple[str, int]] = (), **changes: Any) -> Run:

@@ -54,7 +54,7 @@ def what_if(request: Request, default: Request, given: argparse.Namespace) -> st
     with wrong_use_shown():
         run = view.experiments.run_changed(", ".join(words), lambda text, share: None, marks, **changes)
     if is_timed:
-        view.experiments.time_kernels(run.record, notes_of_rules(run.record, rules))
+        view.experiments.time_kernels(run.record, notes_of_rules(view.record, run.record, rules))
     view.show_run(run)
     assert isinstance(run.record.comparison, Comparison)
     return run.record.comparison.changes()

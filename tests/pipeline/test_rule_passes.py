@@ -12,9 +12,11 @@ import torch
 
 import compiler_core
 from compiler_core import GraphPass
+from compiler_core.api.inspection.what_if import NOT_POSSIBLE, fusion_rules, notes_of_rules
 from compiler_core.errors import GraphPassWarning, StrictError, UsageError
 from compiler_core.pipeline.rule_passes import LoopNest
 from compiler_core.pipeline.stock_graph_passes import stock_passes
+from compiler_core.records import Record
 
 TANH = "aten.tanh.default"
 
@@ -135,33 +137,47 @@ def test_requests_that_mean_nothing() -> None:
 # ---------------------------------------------------------------- stock
 
 
-def stock_program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return x.tanh().sum(1), x.sin().sum(1)
+def stock_program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return x.tanh().sum(1), x.sin().sum(1), y.exp().sum(1)
 
 
-def of_stock(x: torch.Tensor, *passes: GraphPass) -> tuple[torch.Tensor, str]:
-    """Returns the first result, and the text of the kernels."""
+def of_stock(x: torch.Tensor, *passes: GraphPass) -> tuple[torch.Tensor, Record, int]:
+    """Returns the first result, the record, and the number of loop nests."""
     torch._dynamo.reset()
     with compiler_core.record(engine="torch") as record, stock_passes(passes):
-        found, _ = torch.compile(stock_program)(x)
-    return found, "".join(a.text for a in record.artifacts if a.pane == "kernel")
+        found, *others = torch.compile(stock_program)(x, 1 - x)
+    torch.testing.assert_close(others, [*stock_program(x, 1 - x)[1:]])
+    return found, record, sum(a.text.count("#pragma omp for") for a in record.artifacts if a.pane == "kernel")
 
 
 def test_rules_in_stock(x: torch.Tensor, caught: list[warnings.WarningMessage]) -> None:
-    asked: list[tuple[LoopNest, LoopNest]] = []
-
-    def apart(first: LoopNest, second: LoopNest) -> str:
-        asked.append((first, second))
-        return "keep_apart"
-
-    _, fused = of_stock(x)
-    found, _ = of_stock(x, GraphPass(hard_tanh, "lowering", operator=TANH))
+    found, _, _ = of_stock(x, GraphPass(hard_tanh, "lowering", operator=TANH))
     torch.testing.assert_close(found, x.clamp(-1, 1).sum(1))
-    found, separate = of_stock(x, GraphPass(apart, "fusion"))
-    torch.testing.assert_close(found, x.tanh().sum(1))
-    assert [text.count("#pragma omp for") for text in (fused, separate)] == [1, 2]
-    assert {name for pair in asked for nest in pair for name in nest.nodes} == {"tanh", "sum_1", "sin", "sum_2"}
     for rule in (next(iter(RULES.values())), list(RULES.values())[-1]):
-        found, _ = of_stock(x, rule)
+        found, _, _ = of_stock(x, rule)
         torch.testing.assert_close(found, x.tanh().sum(1))
     assert [str(w.message) for w in caught if w.category is GraphPassWarning and "p: it returned" in str(w.message)]
+
+
+def test_kernels_of_stock_are_split_and_joined(x: torch.Tensor) -> None:
+    asked: list[tuple[LoopNest, LoopNest]] = []
+
+    def joined(first: LoopNest, second: LoopNest) -> str | None:
+        asked.append((first, second))
+        return "force_fuse"
+
+    _, usual, count = of_stock(x)
+    (kernel,) = usual.compiles[0].kernels
+    (rule,) = fusion_rules(usual, [kernel.name], [])
+    found, split, split_count = of_stock(x, rule)
+    torch.testing.assert_close(found, x.tanh().sum(1))
+    _, _, joined_count = of_stock(x, GraphPass(joined, "fusion"))
+    assert (count, split_count, joined_count) == (2, 6, 1)
+    assert {*frozenset[str]().union(*(nest.nodes for pair in asked for nest in pair))} == {
+        *("tanh", "sum_1", "sin", "sum_2", "exp", "sum_3")
+    }
+    (times,) = notes_of_rules(usual, split, [rule])
+    assert re.fullmatch(r"forward\.wrapper, on random inputs: [\d.]+ us -> [\d.]+ us \([\d.]+x\)", times)
+    assert notes_of_rules(usual, usual, [rule]) == [f"{rule.name} changed nothing: {NOT_POSSIBLE}"]
+    with pytest.raises(UsageError, match=f"there is no kernel forward_0; there are {kernel.name}"):
+        fusion_rules(usual, ["forward_0"], [])

@@ -64,6 +64,14 @@ class Trial:
     def is_right(self) -> bool:
         return not self.fault and not self.wrong
 
+    @property
+    def times(self) -> str:
+        """Both times and their ratio; empty if nothing was timed."""
+        if not self.seconds:
+            return ""
+        before, after = self.seconds
+        return f"{before * 1e6:.1f} us -> {after * 1e6:.1f} us ({before / after:.2f}x)"
+
     def __str__(self) -> str:
         lines = [f"{self.name}: {'the same values' if self.is_right else 'WRONG'}"]
         if self.fault:
@@ -71,9 +79,8 @@ class Trial:
         for name, error in self.errors.items():
             shown = "NaN or infinity in one of both" if error is None else f"error {error:.1e}" if error else "equal"
             lines.append(f"  {name:24} {shown}{'  <- more than rounding' if name in self.wrong else ''}")
-        if self.seconds:
-            before, after = self.seconds
-            lines.append(f"  {before * 1e6:.1f} us -> {after * 1e6:.1f} us ({before / after:.2f}x)")
+        if self.times:
+            lines.append(f"  {self.times}")
         return "\n".join(lines) + (f"\n{self.change}" if self.change else "")
 
 

@@ -22,7 +22,11 @@ from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Kernel
 
 _NUMBER = re.compile(r"^# AOT ID: .*\n")
-"""The first line of output code; it counts the graphs of the process."""
+
+
+def without_number(output_code: str) -> str:
+    """Returns Inductor's output code without its first line, which counts the graphs of the process."""
+    return _NUMBER.sub("", output_code)
 
 
 def kernel_text(compile_: Compile, kernel: Kernel) -> str:
@@ -106,7 +110,7 @@ def with_output_code(edits: Sequence[CodeEdit]) -> Iterator[None]:
     Raises:
         UsageError: this version of PyTorch has no place for it.
     """
-    texts = {_NUMBER.sub("", edit.original): edit.text for edit in edits if edit.kind == "wrapper"}
+    texts = {without_number(edit.original): edit.text for edit in edits if edit.kind == "wrapper"}
     if not texts:
         yield
         return
@@ -119,7 +123,7 @@ def with_output_code(edits: Sequence[CodeEdit]) -> Iterator[None]:
         raise UsageError("this version of PyTorch cannot load edited output code")
 
     def with_edits(lowering: Any, code: Any) -> Any:
-        text = texts.get(_NUMBER.sub("", code.value))
+        text = texts.get(without_number(code.value))
         if text is not None:
             code.value, code.line_map = text, []
         return generated(lowering, code)

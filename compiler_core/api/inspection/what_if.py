@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from compiler_core.api.compile import compile as compile_
+from compiler_core.api.editing.kernel_trial import Trial
+from compiler_core.api.editing.stock_edits import without_number
+from compiler_core.api.editing.wrapper_trial import is_inductor, try_wrapper
 from compiler_core.api.measure import measure
 from compiler_core.api.recording import record
 from compiler_core.api.testing import difference
@@ -16,7 +19,7 @@ from compiler_core.config import GraphPass
 from compiler_core.errors import UsageError
 from compiler_core.loops.fuse.rewriter import Decision
 from compiler_core.pipeline.rule_passes import CHANGED, LoopNest
-from compiler_core.records import Guard, Record
+from compiler_core.records import Compile, Guard, Kernel, Record
 from compiler_core.records.compare import compare
 from compiler_core.records.differences import Comparison
 
@@ -81,7 +84,7 @@ def what_if(
         measure(first)
         measure(second)
     comparison = compare(first, second)
-    comparison.notes += notes_of_rules(second, rules)
+    comparison.notes += notes_of_rules(first, second, rules)
     how = difference(found, right, TOLERANCE)
     comparison.values = {"the result": how.removeprefix(": ")} if how else {}
     return comparison
@@ -129,27 +132,47 @@ class _PairRule:
         return self.decision if any(a & self.one and b & self.other for a, b in sides) else None
 
 
-def notes_of_rules(record: Record, rules: Sequence[GraphPass]) -> list[str]:
-    """Returns a note for each of the rules that changed nothing."""
-    useful = {event.name for c in record.compiles for event in c.events if event.detail == CHANGED}
-    return [
-        f"{each.name} changed nothing: a kernel of both is not possible, or there is one already"
-        for each in rules
-        if f"pass {each.name}" not in useful
-    ]
+def notes_of_rules(before: Record, after: Record, rules: Sequence[GraphPass]) -> list[str]:
+    """Returns a note for each of the rules that changed nothing; of stock also the times of the graphs they changed."""
+    if not rules:
+        return []
+    trials = list(_changed_wrappers(before, after))
+    useful = {event.name for c in after.compiles for event in c.events if event.detail == CHANGED}
+    idle = [each.name for each in rules if not trials and f"pass {each.name}" not in useful]
+    notes = [f"{name} changed nothing: {NOT_POSSIBLE}" for name in idle]
+    return notes + [f"{trial.name}, on random inputs: {trial.times or trial.fault}" for trial in trials]
+
+
+NOT_POSSIBLE = "a kernel of both is not possible, or there is one already"
+
+
+def _changed_wrappers(before: Record, after: Record) -> Iterator[Trial]:
+    """Runs each output code of Inductor that differs from the one before it beside that one."""
+    for old, new in zip(before.compiles, after.compiles, strict=False):
+        now = {artifact.name: artifact.text for artifact in new.artifacts}
+        for wrapper in (each for each in old.artifacts if each.name in now and is_inductor(each.text)):
+            text = now[wrapper.name]
+            if wrapper.pane == "wrapper" and without_number(text) != without_number(wrapper.text):
+                yield try_wrapper(old, wrapper, wrapper.text, text)
 
 
 def _kernel(record: Record, name: str) -> tuple[str, frozenset[str]]:
     """Returns the graph of a kernel, and the names of the nodes that it computes."""
     names: list[str] = []
-    for each in record.compiles if record.engine == "core" else ():
+    for each in record.compiles:
         for kernel in (kernel for kernel in each.kernels if kernel.language != "extern"):
             names.append(kernel.name)
             if kernel.name == name:
-                made, graph = f"{each.id}:{kernel.graph}.loops#{name}", f"{each.id}:{kernel.graph}#"
-                sources = [item for edge in each.edges if edge.made == made for item in edge.sources]
-                return kernel.graph, frozenset(item.removeprefix(graph) for item in sources if item.startswith(graph))
+                return kernel.graph, _nodes_of(each, kernel)
     raise UsageError(f"there is no kernel {name}; there are {', '.join(names) or 'none'}")
+
+
+def _nodes_of(compile_: Compile, kernel: Kernel) -> frozenset[str]:
+    """Returns the names of the nodes that a kernel computes, in the graph that is lowered."""
+    made = f"{compile_.id}:{kernel.graph}.loops#{kernel.name}"  # ours; a kernel of Inductor's is made of graph nodes
+    graphs = tuple(f"{compile_.id}:{kernel.graph}{stage}#" for stage in ("", ".post_grad"))
+    sources = [item for edge in compile_.edges if edge.made in (made, kernel.item) for item in edge.sources]
+    return frozenset(item.rpartition("#")[2] for item in sources if item.startswith(graphs))
 
 
 def without_guards_of(source: str) -> Callable[[list[Guard]], list[bool]]:
