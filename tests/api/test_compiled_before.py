@@ -161,6 +161,39 @@ def test_decompiled_code_writes_to_globals_and_cells() -> None:
     assert (COUNT, total) == (1, 2)
 
 
+def merges_keywords(x: dict[str, int], y: dict[str, int]) -> list[str]:
+    def inner(**given: int) -> list[str]:
+        return [*given, inner.__qualname__, (lambda: 0).__qualname__]
+
+    return inner(first=1, **x, **y)
+
+
+def makes_a_tuple(x: list[int]) -> Any:
+    return (*x, 1)
+
+
+def makes_a_tuple_and_names_another(x: list[int]) -> Any:
+    return (*x, 1), tuple
+
+
+def test_decompiled_code_has_keywords_names_and_builtins_of_the_original() -> None:
+    merges = function_from(merges_keywords.__code__, merges_keywords)  # type: ignore[arg-type]
+    for x, y in (({"a": 1}, {"b": 2}), ({"a": 1}, {"a": 2}), ({"first": 1}, {})):
+        assert repr(_outcome(merges, x, y)) == repr(_outcome(merges_keywords, x, y))
+    shadowed = {"__builtins__": __builtins__, "tuple": list}
+    makes, names = (types.FunctionType(f.__code__, shadowed) for f in (makes_a_tuple, makes_a_tuple_and_names_another))
+    assert function_from(makes.__code__, makes)([2]) == (2, 1)
+    with pytest.raises(UsageError, match="a global variable hides the builtin tuple"):
+        function_from(names.__code__, names)
+
+
+def _outcome(call: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
+    try:
+        return (call(*args),)
+    except TypeError as error:
+        return (error,)
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("engine", ENGINES)
 def test_decompiled_code_of_the_corpus(engine: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import textwrap
 import types
 from dataclasses import replace
 from typing import Any
 
 from compiler_core.api.compiled_function import is_compiled, region_of
-from compiler_core.bytecode.decompile import runnable_text
+from compiler_core.bytecode.decompile import all_names, called_builtins, runnable_text
 from compiler_core.errors import UsageError
 from compiler_core.pipeline.compiled_region import Region
 from compiler_core.records import Compile, Record
@@ -155,6 +156,7 @@ def function_from(code: types.CodeType, fn: types.FunctionType) -> types.Functio
     except ValueError as error:
         raise UsageError(str(error)) from None
     name = code.co_name if code.co_name.isidentifier() else "function"
+    constants |= _hidden_builtins(text, code, fn)
     around = (
         f"def around({', '.join([*constants, *code.co_freevars])}):\n{textwrap.indent(text, '    ')}    return {name}\n"
     )
@@ -171,7 +173,30 @@ def function_from(code: types.CodeType, fn: types.FunctionType) -> types.Functio
         key: cell for key, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True) if key in cells
     }
     closure = tuple(cells[key] for key in made.__code__.co_freevars)
-    made = types.FunctionType(made.__code__, fn.__globals__, name, fn.__defaults__, closure)
+    named = _with_qualified_name(made.__code__, made.__code__.co_qualname, code.co_qualname)
+    made = types.FunctionType(named, fn.__globals__, name, fn.__defaults__, closure)
     made.__kwdefaults__ = fn.__kwdefaults__
     made.__source__ = text  # type: ignore[attr-defined]
     return made
+
+
+def _hidden_builtins(text: str, code: types.CodeType, fn: types.FunctionType) -> dict[str, Any]:
+    """Returns the builtins that the text calls where a global variable of the function has their name.
+
+    Raises:
+        UsageError: the code reads that variable, too.
+    """
+    hidden = called_builtins(text.splitlines()[1:]).intersection(fn.__globals__)
+    if read := hidden & all_names(code):
+        raise UsageError(f"{code.co_name} cannot be decompiled: a global variable hides the builtin {min(read)}")
+    return {name: getattr(builtins, name) for name in hidden}
+
+
+def _with_qualified_name(code: types.CodeType, old: str, new: str) -> types.CodeType:
+    """Returns the code with `new` in the place of `old` where its qualified name and those nested in it begin."""
+    constants = tuple(
+        _with_qualified_name(each, old, new) if isinstance(each, types.CodeType) else each for each in code.co_consts
+    )
+    is_inside = code.co_qualname == old or code.co_qualname.startswith(f"{old}.")
+    name = new + code.co_qualname[len(old) :] if is_inside else code.co_qualname
+    return code.replace(co_consts=constants, co_qualname=name)

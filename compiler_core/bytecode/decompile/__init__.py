@@ -15,11 +15,12 @@ from __future__ import annotations
 from types import CodeType
 from typing import Any
 
+from compiler_core.bytecode.decompile.comprehensions import all_names
 from compiler_core.bytecode.decompile.decompiler import Decompiler
-from compiler_core.bytecode.decompile.structured import StructuredDecompiler
+from compiler_core.bytecode.decompile.structured import StructuredDecompiler, called_builtins
 from compiler_core.records import Span
 
-__all__ = ["decompile", "runnable_text", "statements"]
+__all__ = ["all_names", "called_builtins", "decompile", "runnable_text", "statements"]
 
 
 def statements(code: CodeType) -> str:

@@ -9,7 +9,7 @@ from types import CodeType
 from typing import Any
 
 from compiler_core.bytecode import Instruction, disassemble_cached, operand, opset
-from compiler_core.bytecode.decompile.forms import FORMS, StackText, joined_texts
+from compiler_core.bytecode.decompile.forms import FORMS, MERGED, StackText, joined_texts
 from compiler_core.bytecode.decompile.stack_instructions import STORES, StackInstructions, instructions_of
 
 _NO_TEXT = {"NOP", "PRECALL", "TO_BOOL"}
@@ -114,9 +114,12 @@ class Decompiler(StackInstructions):
         stars = {"LIST_EXTEND": "*", "SET_UPDATE": "*", "DICT_MERGE": "**", "DICT_UPDATE": "**"}.get(instruction.opname)
         if stars is None or len(self._stack) < 1 + (instruction.arg or 0):
             return False
-        if instruction.arg != 1 or self._stack[-2].text[0] not in "[{":
+        if instruction.arg != 1 or not self._stack[-2].text.startswith(("[", "{", MERGED)):
             return self._extend_object(instruction, at)
         display, more = self._pop_many(2)
+        if instruction.opname == "DICT_MERGE":
+            self._stack.append(_merged_keywords(display, more, at))
+            return True
         separator = ", " if len(display.text) > 2 else ""
         text = f"{display.text[:-1]}{separator}{stars}{more.inner}{display.text[-1]}"
         self._stack.append(StackText(text, (*display.instructions, *more.instructions, at)))
@@ -127,6 +130,8 @@ class Decompiler(StackInstructions):
         extended = self._stable_copy(instruction.arg or 1)
         self._store_pending(None)
         method = "extend" if instruction.opname == "LIST_EXTEND" else "update"
+        if instruction.opname == "DICT_MERGE":
+            self._emit(f"dict(**{extended.text}, **{more.inner})  # fails if a keyword is in both")
         self._emit(f"{extended.text}.{method}({more.text})", (*more.instructions, at))
         return True
 
@@ -207,6 +212,13 @@ class Decompiler(StackInstructions):
         self._stack += [StackText(name, is_stable=True) for name in names]
         if instruction.target is not None:
             self._pending.append((self._where[instruction.target], list(self._stack)))
+
+
+def _merged_keywords(display: StackText, more: StackText, at: int) -> StackText:
+    """The keyword arguments of a call: ``dict(**{"a": 1}, **more)``, which fails if a keyword is in both."""
+    text = display.text.removesuffix(")") if display.text.startswith(MERGED) else f"{MERGED}{display.text}"
+    text = f"{{**{more.inner}}}" if display.text == "{}" else f"{text}, **{more.inner})"
+    return StackText(text, (*display.instructions, *more.instructions, at))
 
 
 def _texts(values: Iterable[StackText]) -> list[str]:

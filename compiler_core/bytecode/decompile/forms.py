@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from compiler_core.bytecode import Instruction, constant_text
 
+MERGED = "dict(**"
+"""The beginning of the text of the keyword arguments of a call that come from several dicts."""
+
 
 @dataclass(frozen=True, slots=True)
 class StackText:

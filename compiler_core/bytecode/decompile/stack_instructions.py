@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from compiler_core.bytecode import Instruction, constant_text, opset
-from compiler_core.bytecode.decompile.forms import StackText
+from compiler_core.bytecode.decompile.forms import MERGED, StackText
 from compiler_core.bytecode.decompile.statement_writer import StatementWriter
 
 _NULL = "<NULL>"
@@ -126,7 +126,7 @@ class StackInstructions(StatementWriter):
         elif instruction.opname == "CALL_FUNCTION_EX":
             args = self._pop_many(1 + ((instruction.arg or 0) & 1))
             called, callable_parts = self._pop_callable([])
-            texts = [stars + v.inner for stars, v in zip(("*", "**"), args, strict=False)]
+            texts = [f"*{args[0].inner}", *map(_keywords, args[1:])]
             self._push_call(called, texts, [*callable_parts, *args], at)
         else:
             return False
@@ -143,6 +143,13 @@ class StackInstructions(StatementWriter):
 
     def _push_call(self, called: StackText, texts: list[str], parts: list[StackText], at: int) -> None:
         self._stack.append(StackText(f"{called.inner}({', '.join(texts)})", (*instructions_of(parts), at)))
+
+
+def _keywords(value: StackText) -> str:
+    """Returns keyword arguments that are a dict, those of several dicts as they stand in a call."""
+    if value.text.startswith(MERGED) and value.is_atom:
+        return value.text[len(MERGED) - 2 : -1]
+    return f"**{value.inner}"
 
 
 def instructions_of(values: Iterable[StackText]) -> Iterator[int]:

@@ -10,7 +10,7 @@ import copy
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from types import CodeType
 from typing import Any
@@ -35,7 +35,7 @@ _STATEMENTS = {
 """What an instruction without text is a part of."""
 MAX_LINES = 5000
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-BUILTINS = {"iter", "tuple", "set", "slice", "AssertionError", "BaseException"}
+BUILTINS = {"iter", "tuple", "set", "slice", "dict", "AssertionError", "BaseException"}
 """What the texts call by name."""
 
 
@@ -58,9 +58,8 @@ class StructuredDecompiler(Protected):
         if self._path(0, None):
             raise ValueError("the end of the function is reached without a return")
         self.lines[1:1] = [f"    {each}" for each in self._declarations()]
-        for name in sorted(BUILTINS.intersection(_local_names(self._code))):
-            if any(re.search(rf"\b{name}\b(?! =)", line) for line in self.lines[1:]):
-                raise ValueError(f"a variable hides the builtin {name}")
+        for name in called_builtins(self.lines[1:]) & _local_names(self._code):
+            raise ValueError(f"a variable hides the builtin {name}")
 
     def _declarations(self) -> Iterator[str]:
         """Yields the statements that say where variables belong."""
@@ -250,7 +249,7 @@ class StructuredDecompiler(Protected):
         text = "\n".join([f"def {name}({head.partition('(')[2]}", *body])
         self.lines += textwrap.indent(text, "    " * self._indent).splitlines()
         if not is_named and not _is_comprehension(code):
-            self._emit(f"{name}.__name__ = {code.co_name!r}")
+            self._emit(f"{name}.__name__, {name}.__qualname__ = {code.co_name!r}, {code.co_qualname!r}")
         self._stack.append(StackText(name, (at,), is_stable=True))
         for flag, value in attributes.items():
             self._emit(f"{name}.{_ATTRIBUTES[flag]} = {value.text}")
@@ -279,6 +278,11 @@ class StructuredDecompiler(Protected):
         self._store_pending(*stored)
         self._emit(text, range(at, following))
         return following
+
+
+def called_builtins(lines: Iterable[str]) -> set[str]:
+    """Returns the builtins that the lines may call by their names."""
+    return {name for name in BUILTINS if any(re.search(rf"\b{name}\b(?! =)", line) for line in lines)}
 
 
 def _docstring(code: CodeType) -> str | None:
