@@ -155,6 +155,8 @@ class Dispatcher:
 
         Yields the function that `pin` returns for this compile.  Raises IndexError if there is no compile `index`.
         """
+        if not -len(self._pinned) <= index < len(self._pinned):
+            raise IndexError(f"there is no compile {index} of {self._function.__name__}; it has {len(self._pinned)}")
         before, self._target = self._target, self._pinned[index]
         try:
             yield self._target

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,16 +66,21 @@ def _run_pass(gm: fx.GraphModule, graph_pass: GraphPass, compile_: Compile, stri
             same = not differs(changed, gm)
             event.detail = "changed nothing" if same else "changed the graph"
     except Exception as error:
-        failure = GraphPassError(f"{graph_pass.name}: {why_failed(error)}")
+        failure = GraphPassError(f"{graph_pass.name}: {why_failed(error, graph_pass)}")
         failure.__cause__ = error
         report_failure(compile_, stage, failure, meaning=NOT_APPLIED, strict=strict)
         return gm
     return gm if same else changed
 
 
-def why_failed(error: Exception) -> str:
-    """Returns the text of the error of a pass, with its type unless we raised it."""
-    return str(error) if isinstance(error, GraphPassError) else f"{type(error).__name__}: {error}"
+def why_failed(error: Exception, graph_pass: GraphPass) -> str:
+    """Returns the text of the error of a pass; unless we raised it, with its type and the line of the pass."""
+    if isinstance(error, GraphPassError):
+        return str(error)
+    text = f"{type(error).__name__}: {error}"
+    filename = getattr(getattr(graph_pass.function, "__code__", None), "co_filename", None)
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == filename]
+    return f"{text}  (line {own[-1].lineno} of the pass: {own[-1].line})" if own and own[-1].line else text
 
 
 # ---------------------------------------------------------------- the rules

@@ -106,7 +106,7 @@ class UserRules:
             if rule.name in self._failed or isinstance(error, NotLowered):
                 return
             self._failed.add(rule.name)
-            failure = GraphPassError(f"{rule.name}: {why_failed(error)}")
+            failure = GraphPassError(f"{rule.name}: {why_failed(error, rule)}")
             if any(known.message == str(failure) for known in self._compile.failures):  # in the forward
                 return
             failure.__cause__ = error

@@ -19,10 +19,11 @@ from typing import Any
 
 import torch.fx as fx
 
+from compiler_core.backends.graph_changes import differs
 from compiler_core.config import GraphPass
 from compiler_core.errors import GraphPassWarning
 from compiler_core.pipeline.graph_passes import NOT_APPLIED, checked, why_failed
-from compiler_core.pipeline.rule_passes import RULE_POINTS
+from compiler_core.pipeline.rule_passes import CHANGED, FAILED, RULE_POINTS, SAME
 from compiler_core.pipeline.stock_rule_passes import stock_rules
 from compiler_core.support.fx_graphs import copy_graph
 
@@ -35,12 +36,17 @@ _HOOKS = {
 
 @contextmanager
 def stock_passes(passes: Sequence[GraphPass]) -> Iterator[None]:
-    """Within the block, what stock torch.compile compiles with Inductor goes through these passes."""
+    """Within the block, what stock torch.compile compiles with Inductor goes through these passes.
+
+    At its end, a warning names each pass that ran and changed no graph.
+    """
     if not passes:
         yield
         return
     import torch._inductor.config as config
     from torch._inductor.custom_graph_pass import CustomGraphPass
+
+    outcomes: dict[str, set[str]] = {}
 
     class Hook(CustomGraphPass):
         """Runs the passes at one point of Inductor's."""
@@ -52,7 +58,8 @@ def stock_passes(passes: Sequence[GraphPass]) -> Iterator[None]:
             is_backward = any(n.name.startswith("tangents") for n in graph.find_nodes(op="placeholder"))
             for each in self._passes:
                 if each.at in ("captured", "joint") or (each.at == "backward") == is_backward:
-                    _run_pass(graph.owning_module, each)  # type: ignore[arg-type]
+                    outcome = _run_pass(graph.owning_module, each)  # type: ignore[arg-type]
+                    outcomes.setdefault(each.name, set()).add(outcome)
 
         def uuid(self) -> Any:
             return None  # no cache
@@ -66,6 +73,10 @@ def stock_passes(passes: Sequence[GraphPass]) -> Iterator[None]:
             yield
     finally:
         cache_log.removeFilter(_says_more_than_no_cache)
+    for each in passes:
+        if outcomes.get(each.name) == {SAME}:
+            message = f"Graph pass {each.name}: it changed nothing in any {each.at} graph."
+            warnings.warn(message, GraphPassWarning, stacklevel=3)
 
 
 def _says_more_than_no_cache(record: logging.LogRecord) -> bool:
@@ -73,8 +84,8 @@ def _says_more_than_no_cache(record: logging.LogRecord) -> bool:
     return "does not implement uuid()" not in record.getMessage()
 
 
-def _run_pass(gm: fx.GraphModule, graph_pass: GraphPass) -> None:
-    """Runs a pass on a copy of the graph and, if that succeeds, on the graph itself."""
+def _run_pass(gm: fx.GraphModule, graph_pass: GraphPass) -> str:
+    """Runs a pass on a copy of the graph and, if that succeeds, on the graph itself; returns what it did."""
     before, trial = _copy(gm), _copy(gm)
     try:
         result = graph_pass.function(trial)
@@ -82,14 +93,17 @@ def _run_pass(gm: fx.GraphModule, graph_pass: GraphPass) -> None:
         if result not in (None, trial):
             raise TypeError("for stock torch.compile, a pass must change the graph in place")
     except Exception as error:
-        message = f"A graph pass was not applied: {graph_pass.name}: {why_failed(error)}\n  {NOT_APPLIED}"
+        message = f"A graph pass was not applied: {graph_pass.name}: {why_failed(error, graph_pass)}\n  {NOT_APPLIED}"
         warnings.warn(message, GraphPassWarning, stacklevel=2)
-        return
+        return FAILED
+    if not differs(trial, before):
+        return SAME
     graph_pass.function(gm)
     if graph_pass.at == "captured":  # traced again, which computes the values
         gm.recompile()
     else:
         checked(gm, before, graph_pass.at)
+    return CHANGED
 
 
 def _copy(gm: fx.GraphModule) -> fx.GraphModule:

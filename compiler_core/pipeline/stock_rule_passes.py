@@ -53,7 +53,7 @@ class _Reporter:
 
     def failed(self, error: Exception) -> None:
         if not self.has_failed:
-            message = f"A graph pass was not applied: {self._rule.name}: {why_failed(error)}\n  {NOT_USED}"
+            message = f"A graph pass was not applied: {self._rule.name}: {why_failed(error, self._rule)}\n  {NOT_USED}"
             warnings.warn(message, GraphPassWarning, stacklevel=2)
         self.has_failed = True
 

@@ -41,10 +41,10 @@ def _finish_record(
     view.stop()
     record.labels |= cell_labels(record)
     record.covered = list(request.cover)
-    record.notes += _unknown_node_notes(record)
+    without_effect = _unknown_node_notes(record)
     if request.engine == "core":
-        record.notes += graph_passes.notes(record, request.passes)
-    record.notes += edits.notes(record, request.edits)
+        without_effect += graph_passes.notes(record, request.passes)
+    record.notes += [*without_effect, *edits.notes(record, request.edits)]
     with warn_on_error("--measure"):
         if request.measure:
             from compiler_core.api.measure import measure
@@ -63,6 +63,9 @@ def _finish_record(
         view.offer_experiments(CellExperiments(timer, record))
     with warn_on_error("the record cannot be shown"):
         view.show(record)
+    if view.explorer is not None:  # the summary in a terminal has all notes
+        for note in without_effect:
+            print_line(note)
     save_if_requested(record, request)
 
 

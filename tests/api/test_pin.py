@@ -221,6 +221,8 @@ def test_a_dispatcher_runs_the_code_that_was_chosen(compile_, make):
             assert torch.equal(dispatcher(long), plain(long))
         assert torch.equal(dispatcher(short), plain(short))
     assert torch.equal(dispatcher(long), plain(long))
+    with pytest.raises(IndexError, match=r"there is no compile 2 of .*; it has 2"), dispatcher.dispatch_to_code(2):
+        pass
 
 
 @pytest.mark.parametrize("compile_", [cc.compile, stock])

@@ -19,7 +19,7 @@ OFFSET = """
 	add.s64 	%rd66, %rd43, %rd65;
 	@%p2 ld.global.b32 { %r2 }, [ %rd66 + 0 ];
 """
-QUOTIENTS = '''
+QUOTIENTS = """
 import triton
 import triton.language as tl
 
@@ -36,7 +36,7 @@ def quotients(x_ptr: "*fp32", y_ptr: "*i1", BLOCK_I: tl.constexpr = 2, BLOCK_J: 
     tl.store(y_ptr + i, tl.min(tl.where(j_mask, rolled, True).to(tl.int32), 1, keep_dims=True) != 0)
 
 LAUNCHES = {"quotients": {"grid": 25, "num_warps": 2}}
-'''
+"""
 
 
 def test_an_offset_with_an_undefined_half_is_found() -> None:

@@ -59,13 +59,13 @@ JOBS = {
     ),
     "B1": Job(
         "forward and backward graphs, drawn",
-        f"{HERE}::test_what_a_backward_saves",
-        f"{HERE}::test_what_a_backward_saves",
+        f"{HERE}::test_forward_and_backward_are_drawn",
+        f"{HERE}::test_forward_and_backward_are_drawn",
         "02_opening_and_changing graphs-compile",
     ),
     "B2": Job(
         "symbolic_trace of a module beside our graph",
-        f"{OPENING}::test_symbolic_trace",
+        f"{HERE}::test_a_traced_module_has_calls_of_modules",
         f"{HERE}::test_a_traced_module_has_calls_of_modules",
         "02_opening_and_changing symbolic-module",
     ),
@@ -108,13 +108,13 @@ JOBS = {
     "C6": Job(
         "every frame that the hook sees",
         f"{OPENING}::test_frames",
-        "(stock's hook does not tell what it skipped)",
+        "api/test_frames.py::test_frames_of_stock",
         "02_opening_and_changing frames-show",
     ),
     "D1": Job(
         "the walk-through: entries, resume functions, a size that becomes symbolic",
-        f"{TOUR}::test_walk_through_recompiles_for_the_second_size",
-        f"{OPENING}::test_two_sizes_become_one_symbolic_size_on_both_engines",
+        f"{HERE}::test_the_walk_through",
+        f"{HERE}::test_the_walk_through",
         "02_opening_and_changing walk-run",
     ),
     "D2": Job(
@@ -230,18 +230,68 @@ def test_guards_of_100_modules(engine: str) -> None:
 @ENGINES
 def test_a_folder_of_what_was_compiled_before(engine: str, tmp_path: Path) -> None:
     torch._dynamo.reset()
-    compiled = compiled_by(engine, two_cosines, "inductor" if engine == "torch" else None)
-    compiled(torch.randn(3, 4))
+    compiled = compiled_by(engine, bar, "inductor" if engine == "torch" else None)
+    compiled(torch.randn(10), torch.ones(10))
     kernel_magics.save(compiler_core.already_compiled(compiled), f"{tmp_path}/")
-    files = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
+    folders = {file.parent for file in tmp_path.rglob("guards.py")}
+    assert len(folders) == 2, "of the function, and of the resume function"
     # PyTorch keeps no captured graph
-    for name in ("guards.py", "decompiled.py", "forward.wrapper.py", *(["captured.py"] if engine == "core" else [])):
-        assert f"0_0/{name}" in files
-    assert any(file.endswith(".cpp") for file in files)
+    texts = {"guards.py", "decompiled.py", "forward.wrapper.py", *(["captured.py"] if engine == "core" else [])}
+    for folder in folders:
+        assert texts <= {file.name for file in folder.iterdir()}
+        assert list(folder.glob("*.cpp"))
+        compile((folder / "decompiled.py").read_text(), folder.name, "exec")
+    assert re.search(r"return \w*resume_\w+\(", (tmp_path / "0_0/decompiled.py").read_text())
 
 
 def two_cosines(x: torch.Tensor) -> torch.Tensor:
     return torch.cos(torch.cos(x))
+
+
+@ENGINES
+def test_forward_and_backward_are_drawn(engine: Any) -> None:
+    """Both graphs are in the record with their edges, of which the explorer draws them (`tests/ui/test_graphs.py`)."""
+    torch._dynamo.reset()
+    w = torch.randn(5, requires_grad=True)
+    with compiler_core.record(engine=engine) as record:
+        compiled_by(engine, lambda x: (x * w).sin().sum(), "aot_eager")(torch.rand(5)).backward()
+    for name, operations in (("forward", {"mul", "sin", "sum"}), ("backward", {"expand", "mul"})):
+        graph = record.compiles[0].find(name).graph
+        assert graph is not None
+        calls = [node for node in graph.nodes if node.op.startswith("call")]
+        assert operations <= {node.target.split(".")[1] for node in calls}
+        assert {node.key for node in calls} <= {read_by for _, read_by in graph.edges}
+
+
+@ENGINES
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # by Dynamo
+def test_the_walk_through(engine: Any) -> None:
+    """Two sizes, a hundred calls each: two entries with guards, a resume function, and a size that becomes symbolic."""
+    torch._dynamo.reset()
+    ten, eight = ({name: torch.randn(size, requires_grad=True) for name in "xy"} for size in (10, 8))
+    with compiler_core.record(engine=engine) as record:
+        compiled = compiled_by(engine, walk_through, "aot_eager")
+        for _ in range(100):
+            compiled(ten), compiled(eight)
+    torch.testing.assert_close(compiled(ten), walk_through(ten))
+    root, resumed, *_ = record.frames
+    assert [len(frame.compiles) for frame in (root, resumed)] == [2, 2]
+    for frame in (root, resumed):
+        first, second = frame.compiles
+        assert second.cause is not None
+        assert ("10" in second.cause.expected, "8" in second.cause.got) == (True, True)
+        sizes = [next(n.shape for n in each.find("captured").graph.nodes if n.shape) for each in (first, second)]  # type: ignore[union-attr]
+        assert [str(size[0])[0] for size in sizes] == ["1", "s"]
+        assert first.guards
+    (broken,) = root.compiles[0].breaks
+    assert broken.stack[-1].text.strip() == "if x.mean() > 0.5:"
+
+
+def walk_through(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    x, y = inputs["x"].cos().cos(), inputs["y"]
+    if x.mean() > 0.5:
+        x = x / 1.1
+    return x * y
 
 
 @ENGINES
@@ -264,13 +314,26 @@ def test_what_a_backward_saves(engine: Any) -> None:
     torch.testing.assert_close(x.grad, leaf.grad)
 
 
-def test_a_traced_module_has_calls_of_modules() -> None:
-    model = nn.Sequential(nn.Linear(4, 5), nn.ReLU())
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.linear(x) + x).relu()  # type: ignore[no-any-return]
+
+
+@ENGINES
+def test_a_traced_module_has_calls_of_modules(engine: str) -> None:
+    model = Residual()
     traced = torch.fx.symbolic_trace(model)
-    assert [node.op for node in traced.graph.nodes][1:-1] == ["call_module"] * 2
-    for engine in ("core", "torch"):
-        (calls,) = captured(recorded(engine, model, (torch.randn(2, 4),)))
-        assert [call.rpartition(".")[2] for call in calls] == ["linear", "relu"]
+    assert [node.op for node in traced.graph.nodes][1:-1] == ["call_module", "call_function", "call_method"]
+    (calls,) = captured(recorded(engine, model, (torch.randn(2, 4),)))
+    assert [call.rpartition(".")[2] for call in calls] == ["linear", "add", "relu"]
+    beside = kernel_magics.Explorer(traced, beside=recorded(engine, model, (torch.randn(2, 4),)))
+    assert beside.record is not None
+    opened, ours = (a.graph for a in beside.record.artifacts if a.pane == "captured" and a.graph)
+    assert {"linear", "relu"} <= {node.key for node in opened.nodes} & {node.key for node in ours.nodes}
 
 
 def test_times_side_by_side() -> None:
@@ -312,6 +375,11 @@ def test_a_backend_removes_dropout(engine: str) -> None:
     assert any("dropout" in target for target in before)
     assert not any("dropout" in target or "linear" in target for target in after)
     assert any("dropout" in call for call in captured(record)[0]), "the record has the graph that the backend got"
+    (made,) = (artifact for artifact in record.artifacts if artifact.name == "backend.without_dropout")
+    assert made.graph is not None
+    assert [node.target.rpartition(".")[2] for node in made.graph.nodes if node.op.startswith("call")] == [
+        *("T" if engine == "torch" else "getattr", "matmul", "add")
+    ]
 
 
 def bar(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -364,6 +432,12 @@ def test_what_can_be_compiled(engine: str) -> None:
     assert torch.equal(compile_(model.forward, backend="eager")(x), model(x))
 
 
+def f1(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    if x.sum() < 0:
+        return -y
+    return y
+
+
 def f2(x: Any, y: Any) -> Any:
     return x + y
 
@@ -378,18 +452,17 @@ def f3(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.filterwarnings("ignore")
 def test_capture_methods() -> None:
     x, y = torch.rand(5, 5), torch.randn(5, 5)
-    right = {"torch.compile", "compiler_core.compile"}
-    verdicts = {}
-    for name, fn, args, other in (
-        ("branch", bar, (y, x), (y, -x)),
-        ("number", f2, (x, 3), (y, 3)),
-        ("scipy", f3, (x,), (y,)),
-    ):
-        verdicts[name] = {each.method: each.verdict for each in compiler_core.capture_methods(fn, args, other).rows}
-        assert {method for method, verdict in verdicts[name].items() if method in right and verdict == "right"} == right
-    assert verdicts["branch"]["torch.jit.trace"] == verdicts["scipy"]["torch.jit.trace"] == "silently wrong"
-    assert verdicts["branch"]["torch.fx.symbolic_trace"] == "error"
-    assert verdicts["number"]["torch.jit.script"] == verdicts["scipy"]["torch.jit.script"] == "error"
+    wrong, error, right = "silently wrong", "error", "right"
+    expected: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...], tuple[str, ...]]] = {
+        # trace, script, symbolic_trace, the same with concrete_args, export, stock, ours
+        "branch": (f1, (x, y), (-x, y), (wrong, right, error, wrong, error, right, right)),
+        "number": (f2, (x, 3), (y, 3), (error, error, right, wrong, right, right, right)),
+        "scipy": (f3, (x,), (y,), (wrong, error, error, wrong, error, right, right)),
+    }
+    for name, (fn, args, other, verdicts) in expected.items():
+        found = compiler_core.capture_methods(fn, args, other)
+        assert (name, *(row.verdict for row in found.rows)) == (name, *verdicts)
+        assert all(row.message for row in found.rows if row.verdict != right), "the error, or the values that differ"
 
 
 @ENGINES
@@ -397,7 +470,9 @@ def test_where_it_breaks(engine: Any) -> None:
     torch._dynamo.reset()
     a, b = torch.randn(10), torch.ones(10)
     text = str(compiler_core.explain(bar, a, b, engine=engine))
-    assert "if b.sum() < 0:" in text
+    assert text.startswith("graphs: 2, graph breaks: 1, operations: 6, guards: ")
+    where, why = r"break in \d+/0 at .*test_jobs\.py:\d+  if b\.sum\(\) < 0:", r"(?i:data-dependent branch)"
+    assert re.search(rf"{where}\n +{why}", text)
     with pytest.raises(
         FullGraphError if engine == "core" else torch._dynamo.exc.Unsupported, match=r"(?i)data-dependent"
     ):

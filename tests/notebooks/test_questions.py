@@ -65,6 +65,7 @@ def test_capture_methods(printed: dict[str, str]) -> None:
 
 
 def test_passes(printed: dict[str, str]) -> None:
+    assert "Graph pass no_sines: it changed nothing in any joint graph." in printed["passes-compile"]
     text = printed["passes-check"]
     assert "['pass.drop_dropout', 'before.tanh_for_erf', 'pass.tanh_for_erf', 'pass.apart.forward']" in text
     assert "['Graph pass no_sines: it changed nothing in any joint graph.']" in text
