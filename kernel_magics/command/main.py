@@ -32,26 +32,27 @@ _EXIT_CODES = """exit codes:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command with these arguments, those of the process by default, and returns the exit code."""
-    parsed = parser().parse_args(arguments)
+    options = argparse.Namespace(command="", script_runs=False)
     try:
-        code: int = parsed.function(parsed)
+        parser().parse_args(arguments, options)
+        code: int = options.function(options)
     except (RecordError, CutawayError, OSError, KeyboardInterrupt) as error:
-        if getattr(parsed, "script_runs", False):  # the script's: as under Python
+        if options.script_runs:  # the script's: as under Python
             raise
-        return _trouble(parsed.command, error)
+        return _trouble(f"cutaway {options.command}".strip(), error)
     return code
 
 
 def _trouble(command: str, error: BaseException) -> int:
-    """Prints what ended a command, and returns its exit code."""
+    """Prints what ended a command, such as ``cutaway run``, and returns its exit code."""
     if isinstance(error, BrokenPipeError):  # the reader of our output, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     if isinstance(error, KeyboardInterrupt):
-        more = "; the same command continues where it stopped" if command == "sweep" else ""
-        print_message(f"cutaway {command}: interrupted{more}")
+        more = "; the same command continues where it stopped" if command == "cutaway sweep" else ""
+        print_message(f"{command}: interrupted{more}")
         return INTERRUPTED
-    print_message(f"cutaway {command}: {error}")
+    print_message(f"{command}: {error}")
     return TROUBLE
 
 
@@ -166,7 +167,7 @@ def _run(options: argparse.Namespace) -> int:
         try:
             codes.append(CHECK_FAILED if _show_run(record, options) else 0)
         except (CutawayError, OSError) as error:
-            codes.append(_trouble("run", error))
+            codes.append(_trouble("cutaway run", error))
 
     options.script_runs = True
     run(script, ScriptRecording(options.script, options.engine, on_finish, options.ranks))

@@ -121,9 +121,11 @@ def _run_file(path: str) -> None:
 
 
 def _is_archive(path: str) -> bool:
+    if path.endswith(".py"):
+        return False
     import zipfile
 
-    return not path.endswith(".py") and zipfile.is_zipfile(path)
+    return zipfile.is_zipfile(path)
 
 
 def _set_first_path(folder: str) -> None:

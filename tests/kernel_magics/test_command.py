@@ -215,6 +215,21 @@ def get(server: PageServer, path: str, method: str = "GET", **headers: str) -> t
     return response.status, response.read().decode(), response.headers
 
 
+@pytest.mark.parametrize("imported", ["argparse", "kernel_magics.display.export"])
+def test_an_interrupt_while_the_command_is_imported_prints_one_line(imported: str) -> None:
+    text = (
+        "import os, signal, sys\n"
+        "def find_spec(name, *rest):\n"
+        f"    if name == {imported!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, type('Finder', (), {'find_spec': staticmethod(find_spec)}))\n"
+        "from kernel_magics.command.__main__ import main\n"
+        "sys.exit(main(['run', __file__]))\n"
+    ).replace("__file__", repr(__file__))
+    ended = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (130, "")
+    assert re.fullmatch(r"cutaway( run)?: interrupted\n", ended.stderr)
+
+
 def test_open_serves_reports_on_this_machine_only() -> None:
     server = PageServer([Record(title="<rank 0>"), Record(title="rank 1")])
     threading.Thread(target=server.serve_forever, daemon=True).start()
