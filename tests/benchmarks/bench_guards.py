@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 import statistics
+=======
+import time
+>>>>>>> 8c68b34 (Logs of ranks are compared without PyTorch, in a third of the time; costs of stock's guards are the same each time)
 import timeit
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._C._dynamo import guards as cpp
+from torch._dynamo.guards import GuardManagerType
 
 import compiler_core
+from compiler_core.stock.build.guard_costs import KIND_NS, STEP_NS
 
 CALLS = 10_000
+GUARD_CALLS = 200
 ROUNDS = 10
 
 
@@ -93,3 +101,57 @@ def test_symbolic_sizes() -> None:
             seconds[name] = min(seconds.get(name, 1e9), _per_call(fn, inputs, CALLS // 100) * CALLS)
     print(f"\n{CALLS} calls  " + "  ".join(f"{n} {s:.4f} s" for n, s in seconds.items()))
     assert seconds["core symbolic"] <= seconds["stock symbolic"]
+
+
+def test_what_each_kind_of_guard_costs() -> None:
+    """Prints the nanoseconds beside those of `guard_costs`, which divide the cost of stock's tree among its guards."""
+    no_step, four_steps = (_guard_ns(7, steps, None) for steps in (0, 4))
+    print(f"\nan access step {(four_steps - no_step) / 4:.1f} ns, {STEP_NS} in the estimate")
+    for kind, (value, add) in _example_guards(7, torch.ones(2, 2)).items():
+        print(f"{kind} {_guard_ns(value, 0, add) - no_step:.1f} ns, {KIND_NS[kind]} in the estimate")
+
+
+def _example_guards(number: int, tensor: torch.Tensor) -> dict[str, tuple[Any, Callable[[Any], Any]]]:
+    """Returns for each kind of guard a value that passes it, and a function that adds the guard to a manager."""
+    keys = torch._C._dispatch_keys(tensor)
+    return {
+        "ID_MATCH": (number, lambda manager: manager.add_id_match_guard(id(number), [""], None)),
+        "TYPE_MATCH": (number, lambda manager: manager.add_type_match_guard(id(int), [""], None)),
+        "EQUALS_MATCH": (number, lambda manager: manager.add_equals_match_guard(number, [""], None)),
+        "LENGTH_CHECK": ([1], lambda manager: manager.add_length_check_guard(1, [""], None)),
+        "DICT_CONTAINS": ({}, lambda manager: manager.add_dict_contains_guard(False, "a", [""], None)),
+        "DIMENSION_DYNAMIC_MARKING_GUARD": (
+            tensor,
+            lambda manager: manager.add_no_hasattr_guard("a", [""], None),
+        ),
+        "LAMBDA_GUARD": (number, lambda manager: manager.add_lambda_guard(lambda value: True, [""], None)),
+        "TENSOR_MATCH": (
+            tensor,
+            lambda manager: manager.add_tensor_match_guard(tensor, [2, 2], [2, 1], "x", [""], None, torch.Tensor, keys),
+        ),
+    }
+
+
+def _guard_ns(value: Any, steps: int, add_guard: Callable[[Any], Any] | None) -> float:
+    """Returns the time of checking a tree that goes `steps` steps to `value` and has this guard there.
+
+    The steps go through lists, since a dict that did not change is skipped.
+    """
+    root, nested = cpp.RootGuardManager(), value
+    for _ in range(steps):
+        nested = [nested]
+    scope = {"x": nested}
+    manager = root.framelocals_manager(("x", 0), "L['x']", nested, GuardManagerType.GUARD_MANAGER)
+    for _ in range(steps):
+        nested = nested[0]
+        manager = manager.list_getitem_manager(0, "L['x'][0]", nested, GuardManagerType.GUARD_MANAGER)
+    if add_guard is not None:
+        add_guard(manager)
+    assert root.check(scope)
+    best = float("inf")
+    for _ in range(ROUNDS):
+        start = time.perf_counter_ns()
+        for _ in range(GUARD_CALLS):
+            root.check(scope)
+        best = min(best, time.perf_counter_ns() - start)
+    return best / GUARD_CALLS
