@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 import statistics
-=======
 import time
->>>>>>> 8c68b34 (Logs of ranks are compared without PyTorch, in a third of the time; costs of stock's guards are the same each time)
 import timeit
 import types
 from collections.abc import Callable, Sequence
