@@ -55,8 +55,10 @@ KINDS: dict[str, BreakKind] = {
         "Nothing to change: the forward and the backward are compiled.",
     ),
     "transform": BreakKind(
-        "vmap, grad and other transforms of torch.func run the function on wrapped tensors, as plain PyTorch.",
-        "Compile the functions around it; stock torch.compile captures transforms: %%compile --engine torch.",
+        "A transform of torch.func (vmap, grad ...) does here what a graph cannot hold, so it runs as a whole, as "
+        "plain PyTorch.",
+        "Let the transformed function return all that it computes: it should not keep tensors elsewhere, or write to "
+        "tensors from outside.",
     ),
     "skipped function": BreakKind(
         "The compiler runs this function or class as plain Python.",

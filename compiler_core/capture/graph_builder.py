@@ -31,6 +31,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards import GuardSpec, current_gpu_guard, no_dispatch_mode_guard
 from compiler_core.guards.sources import Scope
 from compiler_core.support import fx_symbols
+from compiler_core.support import transform_levels as levels
 from compiler_core.support.eager_warnings import CallSite, OperationWarnings, WarningCollector
 from compiler_core.support.fx_graphs import graph_module
 from compiler_core.support.opaque_ops import fake_implementation
@@ -147,11 +148,21 @@ class Capture(GraphInputs):
             change.do(*change.args)
         except TypeError as error:
             raise Unsupported("exception", f"TypeError: {error}") from None
-        self._set_meta(self.graph.call_function(change.do, change.args), None)
+        self._change_node(change.do, change.args)
         if self.state_changes and change.undoes(self.state_changes[-1]):
             self.state_changes.pop()
         else:
             self.state_changes.append(change)
+
+    def _change_node(self, change: Callable[..., Any], args: Sequence[Any]) -> None:
+        nodes = tuple(self.number_node(a) if isinstance(a, torch.SymInt) else a for a in args)
+        self._set_meta(self.graph.call_function(change, nodes), None)
+
+    def last_change(self, do: Callable[..., Any]) -> StateChange:
+        """Returns the latest change, which `do` made; raises Unsupported if a later one was not undone."""
+        if self.state_changes[-1].do is not do:
+            raise Unsupported("transform", "a function leaves PyTorch's global state changed")
+        return self.state_changes[-1]
 
     @property
     def grad_enabled(self) -> bool:
@@ -168,12 +179,26 @@ class Capture(GraphInputs):
         if self._view_gained_history:
             raise Unsupported("unsupported operation", "if it failed, the new history of a view could not be undone")
         run = _fake_execution(fn, args, kwargs, self.mode, self.symbols)
+        if levels.depth():
+            return self._run_in_transform(run), None
         with silence_warnings() as messages, warn_always():
             result = run()
         if messages and self.symbols.specialize_named(" ".join(str(m.message) for m in messages)):
             with silence_warnings() as messages, warn_always():
                 run()
         return result, self._warnings.finish(fn, run, messages, self._python_place)
+
+    def _run_in_transform(self, run: Callable[[], Any]) -> Any:
+        """Runs an operation within a transform, which may neither warn nor write to a tensor from outside."""
+        outside = [v._fake for v in self.inputs if isinstance(v, TensorValue) and v._fake is not None]
+        versions = [fake._version for fake in outside]
+        with silence_warnings() as messages, warn_always():
+            result = run()
+        if messages or self._warnings.take_programs():
+            raise Unsupported("transform", "an operation within it warns")
+        if [fake._version for fake in outside] != versions:
+            raise Unsupported("transform", "it writes to a tensor from outside")
+        return result
 
     def _python_place(self) -> CallSite:
         """Returns the file and line of the current instruction, in the user's or a library's code."""
@@ -210,7 +235,7 @@ class Capture(GraphInputs):
         if known is None:
             # an in-place operation returns its argument, which has a value already
             # (a view made with gradients off has is_leaf set, too)
-            if fake.requires_grad and fake.is_leaf and not fake._is_view():
+            if fake.requires_grad and fake.is_leaf and not (fake._is_view() or levels.is_wrapped(fake)):
                 raise Unsupported("unsupported call", f"{node.target} makes a leaf tensor that requires gradients")
             known = self._values_by_fake[id(fake)] = TensorValue(fake, node)
         return known
@@ -231,7 +256,7 @@ class Capture(GraphInputs):
                 self.graph.erase_node(node)
         # backends differ in the state that they leave behind, so the graph undoes it and generated code makes it again
         for change in reversed(self.state_changes):
-            self._set_meta(self.graph.call_function(change.undo, change.undo_args), None)
+            self._change_node(change.undo, change.undo_args)
         self.graph.output(tuple(outputs))
         return graph_module(torch.nn.Module(), self.graph, "Captured")
 

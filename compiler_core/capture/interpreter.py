@@ -7,7 +7,6 @@ are in `opcodes/`, a method each, named like the opcode.
 from __future__ import annotations
 
 import inspect
-import os
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +20,7 @@ from compiler_core.capture.generator_frames import GeneratorFrames
 from compiler_core.capture.graph_builder import Capture
 from compiler_core.capture.positions import Positions
 from compiler_core.capture.rules.table import HANDLERS
-from compiler_core.capture.rules.torch import autograd_functions, contexts, modules, queries, scan  # noqa: F401  (they register their rules)
+from compiler_core.capture.rules.torch import autograd_functions, contexts, modules, queries, scan, transforms  # noqa: F401  (they register their rules)
 from compiler_core.capture.rules.torch.functions import is_leaf_function
 from compiler_core.capture.source_lines import SourceLines
 from compiler_core.capture.stop_points import StopPoint
@@ -34,7 +33,7 @@ from compiler_core.capture.values.user.functions import FunctionValue, bind_argu
 from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.capture.values.user.modules import ModuleValue
 from compiler_core.errors import Unsupported
-from compiler_core.hook.skip_rules import is_stock_compiled, skip_reason
+from compiler_core.hook.skip_rules import is_of_transform, is_stock_compiled, skip_reason
 from compiler_core.support.interrupts import safe_point
 
 MAX_DEPTH = 60
@@ -237,7 +236,7 @@ class Interpreter(opcodes.Opcodes, GeneratorFrames, Comparisons, ValueOperations
             bind_arguments(function, args, kwargs),
             function.closure,
             parent=self,
-            is_resumable=is_resumable and not is_generator,
+            is_resumable=is_resumable and not (is_generator or is_of_transform(function.code)),
         )
         if is_generator:
             self.mark_generator_made()
@@ -257,16 +256,11 @@ class Interpreter(opcodes.Opcodes, GeneratorFrames, Comparisons, ValueOperations
         _check_depth(self.depth)
 
 
-_TRANSFORM_FILES = ("apis.py", "eager_transforms.py", "vmap.py")
-
-
 def _kind_of_skipped(function: FunctionValue) -> str:
     """Returns the kind of the graph break at a function of a library that is not captured."""
     if str(getattr(function.fn, "__module__", "")).startswith("torch.optim."):
         return "optimizer"
-    folder, file = os.path.split(function.code.co_filename)
-    is_transform = folder.endswith("_functorch") and file in _TRANSFORM_FILES
-    return "transform" if is_transform else "skipped function"
+    return "skipped function"
 
 
 def _check_depth(depth: int) -> None:

@@ -42,11 +42,20 @@ _INLINED_STDLIB_FILES = frozenset(
 _INLINED_FILES = (
     "utils/_contextlib.py", "amp/autocast_mode.py", "autograd/function.py", "autograd/grad_mode.py", "_tensor.py",
     "_jit_internal.py", "jit/__init__.py", "_library/custom_ops.py", "_dynamo/mutation_guard.py",
-    "utils/_foreach_utils.py", "_functorch/functional_call.py",
+    "utils/_foreach_utils.py", "_functorch/functional_call.py", "utils/_pytree.py",
 )  # fmt: skip
+# torch.func, whose frames cannot be resumed after a graph break: PyTorch's state belongs to them
+_TRANSFORM_FILES = frozenset(
+    _TORCH + os.path.join(*path.split("/"))
+    for path in (
+        *("_functorch/apis.py", "_functorch/vmap.py", "_functorch/eager_transforms.py", "_functorch/utils.py"),
+        *("_functorch/predispatch.py", "autograd/forward_ad.py", "autograd/graph.py"),
+    )
+)
 _INLINED_ONLY_FILES = _INLINED_STDLIB_FILES | {
     _MODULE_FILE,
     *(_TORCH + os.path.join(*path.split("/")) for path in _INLINED_FILES),
+    *_TRANSFORM_FILES,
 }
 _SKIPPED_PACKAGES = frozenset({
     # called by print() and display() in a notebook
@@ -127,6 +136,11 @@ def reads_own_frame(code: types.CodeType) -> bool:
         return False
     loads = (x for x in dis.get_instructions(code) if x.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
     return any(x.argval in _FRAME_READERS for x in loads)
+
+
+def is_of_transform(code: types.CodeType) -> bool:
+    """Whether the code is PyTorch's implementation of ``torch.func``."""
+    return code.co_filename in _TRANSFORM_FILES
 
 
 def is_generator(code: types.CodeType) -> bool:

@@ -109,6 +109,11 @@ class WarningCollector:
         if (rule := KERNEL_WARNINGS.get(func)) is not None and (program := rule(func, args, kwargs)) is not None:
             self.programs.append(program)
 
+    def take_programs(self) -> list[Program]:
+        """Returns the programs that make PyTorch give the warnings of kernels, and forgets them."""
+        programs, self.programs = self.programs, []
+        return programs
+
     def finish(
         self, function: Any, run: Program, messages: Sequence[Message], site: Callable[[], CallSite]
     ) -> OperationWarnings | None:
@@ -120,7 +125,7 @@ class WarningCollector:
             messages: what it warned about at capture, under ``set_warn_always``.
             site: returns the line that called it.
         """
-        programs, self.programs = self.programs, []
+        programs = self.take_programs()
         if not (messages or programs):
             return None
 

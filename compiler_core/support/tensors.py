@@ -8,6 +8,7 @@ import torch
 
 from compiler_core.support.fx_symbols import hint
 from compiler_core.support.size_expr import are_dense
+from compiler_core.support.transform_levels import unwrapped
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
@@ -25,9 +26,9 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def storage_id(tensor: torch.Tensor) -> int:
-    """Returns a number that is equal for tensors, fake ones included, that share their storage.
+    """Returns a number that is equal for tensors, fake ones and those of transforms included, that share their storage.
 
     It is valid while the storage is alive.
     """
-    storage: Any = tensor.untyped_storage()
+    storage: Any = unwrapped(tensor).untyped_storage()
     return int(storage._cdata)

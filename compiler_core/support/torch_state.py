@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
 from compiler_core.support.tensors import tensors_in
+from compiler_core.support.transform_levels import LEVEL_FUNCTIONS, level_restorer
 
 _tracing: Any = torch.fx._symbolic_trace
 is_fx_symbolic_tracing: Callable[[], bool] = getattr(_tracing, "is_fx_symbolic_tracing", _tracing.is_fx_tracing)
@@ -71,7 +72,7 @@ def _set_autocast(device: str, enabled: bool, dtype: torch.dtype, cache: bool) -
     torch.set_autocast_cache_enabled(cache)
 
 
-STATE_CHANGING_FUNCTIONS = frozenset({torch._C._set_grad_enabled, enter_autocast, leave_autocast})
+STATE_CHANGING_FUNCTIONS = frozenset({torch._C._set_grad_enabled, enter_autocast, leave_autocast}) | LEVEL_FUNCTIONS
 """The targets of graph nodes that change global state."""
 
 
@@ -83,12 +84,16 @@ def state_restorer(graph: fx.Graph) -> Callable[[], Callable[[], None]] | None:
     if not any(n.target in STATE_CHANGING_FUNCTIONS for n in graph.nodes):
         return None
     devices = sorted({str(n.args[0]) for n in graph.nodes if n.target in (enter_autocast, leave_autocast)})
+    has_levels = any(n.target in LEVEL_FUNCTIONS for n in graph.nodes)
 
     def before() -> Callable[[], None]:
         grad_enabled = torch.is_grad_enabled()
         level, states = (_autocast_nesting() if devices else 0), [autocast_state(d) for d in devices]
+        leave_levels = level_restorer() if has_levels else None
 
         def restore() -> None:
+            if leave_levels is not None:
+                leave_levels()
             torch._C._set_grad_enabled(grad_enabled)
             for state in states:
                 _set_autocast(*state)

@@ -11,13 +11,15 @@ from typing import Any
 
 import torch
 
+from compiler_core.support.transform_levels import is_wrapped
+
 
 def prod(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """``x.prod(dim, keepdim, dtype=...)``.  For its gradient PyTorch checks whether there are zeros."""
     given = dict(zip(("dim", "keepdim"), args, strict=False)) | kwargs
     known = given.keys() <= {"dim", "keepdim", "dtype"} and isinstance(given.get("dim", 0), int)
     differentiated = x.requires_grad and torch.is_grad_enabled() and x.is_floating_point()
-    if not known or not differentiated or not x.dim() or 0 in x.shape:
+    if not known or not differentiated or not x.dim() or 0 in x.shape or is_wrapped(x):
         return torch.prod(x, *args, **kwargs)
     return Prod.apply(x, given)  # type: ignore[no-untyped-call]
 
@@ -80,7 +82,7 @@ class PickedValue(torch.autograd.Function):
 def _picking(pick: Callable[..., Any]) -> Callable[..., Any]:
     def picked(*args: Any, **kwargs: Any) -> Any:
         x = args[0] if len(args) == 1 and not kwargs else None
-        if x is None or x.device.type != "cpu" or not (x.requires_grad and torch.is_grad_enabled()):
+        if x is None or x.device.type != "cpu" or not (x.requires_grad and torch.is_grad_enabled()) or is_wrapped(x):
             return pick(*args, **kwargs)
         return PickedValue.apply(x, pick)  # type: ignore[no-untyped-call]
 

@@ -30,6 +30,7 @@ from compiler_core.support import opaque_ops, torch_state
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.shape_assumptions import set_asking_node
 from compiler_core.support.tensors import is_dense, storage_id, tensors_in
+from compiler_core.support.transform_levels import levels_left, unwrapped
 
 _mirror_autograd_meta: Any = vars(torch)["_mirror_autograd_meta_to"]
 
@@ -154,7 +155,7 @@ class FunctionalRun(fx.Interpreter):
         if n.op != "call_method" or n.target not in _DRAWS_IN_PLACE:
             return
         for drawn in tensors_in(self.env[n.all_input_nodes[0]]):
-            if not is_dense(unwrap(drawn)):
+            if not is_dense(unwrap(unwrapped(drawn))):
                 raise JointRefused(f"{n.target} writes random numbers to a tensor with gaps in memory")
 
     def _check_bounds(self, n: fx.Node) -> None:
@@ -271,7 +272,8 @@ def _reached_primals(output: torch.Tensor, edges: Mapping[int, Any]) -> frozense
 
 @contextmanager
 def plain_grad_state() -> Iterator[None]:
-    """Restores the grad mode at the end, and leaves inference mode, whose tensors autograd cannot use."""
+    """Restores the grad mode and leaves transforms of `torch.func` at the end, and leaves inference mode, whose tensors
+    autograd cannot use."""
     before = torch.is_grad_enabled()
-    with torch.inference_mode(False), torch.set_grad_enabled(before):
+    with torch.inference_mode(False), torch.set_grad_enabled(before), levels_left():
         yield

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from compiler_core.autograd.trace.view_chains import ViewCall
 from compiler_core.errors import Refused
 from compiler_core.support.fx_symbols import hint, is_symbolic
 from compiler_core.support.tensors import storage_id, tensors_in
+from compiler_core.support.transform_levels import is_wrapped
 
 _count_of_writes: Any = vars(torch)["_functionalize_mutation_counter"]
 _has_data_mutation: Any = vars(torch)["_functionalize_has_data_mutation"]
@@ -135,6 +137,7 @@ class OutputPlan:
                 self.returns.append(ReturnedValue("primal", primal_of[base], views, early))
                 continue
             value = self._values[base]
+            self._check_out_of_transform(base, primal_of, self.captured_outputs)
             if id(value) not in index_of:
                 index_of[id(value)] = self._add_output(base, value)
                 self.differentiable[-1] = False
@@ -143,6 +146,16 @@ class OutputPlan:
             self.differentiable[index] |= self._values[node].requires_grad
             self.returns.append(ReturnedValue("output", index, views))
         self._find_mutations(placeholders, inputs)
+
+    def _check_out_of_transform(self, base: fx.Node, *others: Iterable[fx.Node]) -> None:
+        """Refuses to return what a transform of `torch.func` has made of an input, or two views of what it has made: no
+        views lead from the one to the other outside of the transform."""
+        if not any(is_wrapped(t) for n in base.all_input_nodes for t in tensors_in(self._values[n])):
+            return
+        memory = set(map(storage_id, tensors_in(self._values[base])))
+        for other in itertools.chain(*others):
+            if other is not base and not memory.isdisjoint(map(storage_id, tensors_in(self._values[other]))):
+                raise JointRefused(f"a transform returns memory that {other.name} has, too")
 
     def _is_written_later(self, node: fx.Node, views: Sequence[ViewReplay]) -> bool:
         """Returns whether `node`, made by views without gradients, is written to after it was made."""
@@ -291,6 +304,8 @@ class OutputPlan:
             value = self._values[argument]
             if not any(storage_id(t) in storages for t in tensors_in(value)):
                 continue
+            if any(map(is_wrapped, tensors_in(value))):  # it is taken out of a transform
+                return None
             # an element of a tuple is a view only where the operator that made the tuple is one
             if isinstance(value, torch.Tensor) or self._alias_source(argument) is not None:
                 return argument

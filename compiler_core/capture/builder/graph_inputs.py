@@ -17,6 +17,7 @@ from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, Scope, Source
 from compiler_core.support.tensors import storage_id
+from compiler_core.support.transform_levels import is_wrapped, outside_levels
 
 
 class GraphInputs(OutsideObjects):
@@ -40,7 +41,8 @@ class GraphInputs(OutsideObjects):
     def fake(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         """Returns a fake tensor for the outside tensor at `source`, with symbolic sizes where the policy says so."""
         try:
-            fake = make_fake(self.mode, real, self.symbols.symbolic_context(real, source))
+            with outside_levels():
+                fake = make_fake(self.mode, real, self.symbols.symbolic_context(real, source))
         except RuntimeError as error:  # of a kind without fake tensors, or a view that autograd does not track
             raise Unsupported("unsupported operation", str(error)) from None
         except AssertionError:  # it differs from `real`, since another alias of it was written to before
@@ -139,8 +141,20 @@ class GraphInputs(OutsideObjects):
 
     def _set_meta(self, node: fx.Node, value: Any) -> None:
         location = self.location
+        value = self._without_levels(value)
         node.meta.update(val=value, origin=location.items, rule="capture", stack_trace=location.stack_trace)
         node.meta["module"] = None if self.current_tx is None else self.current_tx.module_path
+
+    def _without_levels(self, value: Any) -> Any:
+        """Returns `value` with plain fake tensors of the same layout for tensors of a transform."""
+        if isinstance(value, (tuple, list)) and any(map(is_wrapped, value)):
+            return tuple(map(self._without_levels, value))
+        if not is_wrapped(value):
+            return value
+        with outside_levels(), self.mode:
+            layout: Any = value.shape, value.stride()
+            plain = torch.empty_strided(*layout, dtype=value.dtype, device=value.device)
+            return plain.requires_grad_(value.requires_grad)
 
 
 def _first_node(graph: fx.Graph) -> fx.Node:

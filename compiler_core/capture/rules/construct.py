@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
 
 
-_CAPTURED_MODULES = ("torch.distributions.", "torch.nn.utils._named_member_accessor")
+_CAPTURED_MODULES = (
+    "torch.distributions.", "torch.nn.utils._named_member_accessor", "torch.utils._pytree", "torch.autograd.forward_ad",
+)  # fmt: skip
 """Modules of PyTorch whose classes are ordinary Python code over tensors."""
 
 

@@ -18,9 +18,9 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
+from compiler_core.capture.tensors import overlaps
 from compiler_core.capture.tensors.refused_types import check_types
 from compiler_core.errors import Unsupported
-from compiler_core.support import overlaps
 from compiler_core.support.eager_warnings import WarningCollector
 from compiler_core.support.operator_facts import TYPED_AS_ARGUMENT, squeeze_reduced_dims, written_tensors
 from compiler_core.support.silenced_warnings import silence_warnings

@@ -20,6 +20,7 @@ from compiler_core.capture.values.user.descriptors import descriptor_get
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource
 from compiler_core.support.tensors import storage_id
+from compiler_core.support.transform_levels import is_wrapped
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Emitter, Interpreter
@@ -95,6 +96,8 @@ class TensorValue(Value):
     @property
     def output_node(self) -> fx.Node | None:
         """The node that the graph must return for generated code to have this tensor; None if it is from outside."""
+        if is_wrapped(self._fake):
+            raise Unsupported("transform", "a tensor within a transform is used after it")
         return None if self.source is not None else self._node
 
     def truth(self, tx: Interpreter) -> bool:

@@ -582,21 +582,6 @@ def test_checkpoint_keeps_the_random_stream(net, x):
     return checkpoint(net, x * 2, use_reentrant=False)
 
 
-@same_as_eager(graphs=1, breaks=["transform"] * 2)
-def test_vmap(x):
-    return torch.vmap(lambda row: row.sin().sum())(x + 1)
-
-
-@same_as_eager(graphs=2, breaks=["transform"] * 2)
-def test_func_grad(x):
-    return torch.func.grad(lambda t: (t**3).sum())(x + 1) * 2
-
-
-@same_as_eager(graphs=1, breaks=["transform"] * 3)
-def test_vmap_of_grad(x):
-    return torch.func.vmap(torch.func.grad(lambda row: (row * row).sin().sum()))(x + 1)
-
-
 def normalised():
     return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), torch.randn(3, 4)
 

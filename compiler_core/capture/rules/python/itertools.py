@@ -123,7 +123,7 @@ def _map(tx: Interpreter, function: Value, *args: Value) -> Value:
             row.append(value)
         return function.call(tx, row, {})
 
-    return MappedIteratorValue(step, lambda: (map, [function, *rows]))
+    return MappedIteratorValue(step, lambda: (map, [function, *rows]), map)
 
 
 @handles(filter)
@@ -146,7 +146,7 @@ def _filtered(tx: Interpreter, cls: Any, function: Value, iterable: Value, wante
                 return value
         return None
 
-    return MappedIteratorValue(step, lambda: (cls, [function, iterator]))
+    return MappedIteratorValue(step, lambda: (cls, [function, iterator]), cls)
 
 
 @generator_rule(itertools.chain)

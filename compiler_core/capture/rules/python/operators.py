@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import inspect
 import operator
+import types
+import typing
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.python.container_operators import builtin_operation, inplace_operation
@@ -64,6 +66,8 @@ def binary(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
         return fold(tx, op, [left, right], {})
     if op is operator.mod and left.python_type() is str and isinstance(left, ConstantValue):
         return percent_format(tx, left.constant(tx), right)
+    if op is operator.or_ and _is_union(left, right):
+        return StaticValue(left.constant(tx) | right.constant(tx))
     name, reflected = BINARY[op]
     attempts = [(left, name, right, False), (right, reflected, left, True)]
     if isinstance(right, ObjectValue):
@@ -78,6 +82,16 @@ def binary(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
         if result is not None:
             return result
     return _unsupported_operands(op, tx, left, right)
+
+
+def _is_union(left: Value, right: Value) -> bool:
+    """Whether ``left | right`` is a union of types, as in an annotation."""
+    operands = [getattr(each, "obj", getattr(each, "value", ...)) for each in (left, right)]
+    return any(map(_is_type, operands)) and all(each is None or _is_type(each) for each in operands)
+
+
+def _is_type(obj: Any) -> bool:
+    return type(obj) is type or isinstance(obj, (types.GenericAlias, types.UnionType, typing._GenericAlias))  # type: ignore[attr-defined]
 
 
 def _with_tensor(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:

@@ -26,6 +26,7 @@ from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import make_box, weak_cache
+from compiler_core.support import transform_levels as levels
 from compiler_core.support.tensors import storage_id
 from compiler_core.support.torch_state import grad_mode_change
 
@@ -46,10 +47,19 @@ def _apply(tx: Interpreter, owner: Value, *args: Value) -> Value:
             arg.node(tx)  # makes it an input of the graph now
     if tx.capture.effects:
         raise Unsupported("unsupported call", f"{cls.__name__}.apply after changes that it may read")
+    if levels.depth():
+        _check_no_rule_of_transform(cls)
     _TrialRun(tx, cls, args).run()
     result = tx.capture.call_function(tx, apply_function(cls), args, {})
     _check_memory(tx, cls, args, result)
     return result
+
+
+def _check_no_rule_of_transform(cls: Any) -> None:
+    """Raises Unsupported if a Function has a rule that the trial run does not call: one for ``vmap`` or ``jvp``."""
+    for name in ("vmap", "jvp"):
+        if getattr(cls, name) is not getattr(torch.autograd.Function, name):
+            raise Unsupported("transform", f"{cls.__name__}.{name}, a rule of the program's")
 
 
 @weak_cache
@@ -74,8 +84,9 @@ class _TrialRun:
         self.args = args
         self.ctx = ObjectValue(FunctionCtx)
         wanted = [isinstance(a, TensorValue) and a.fake(tx).requires_grad for a in args]
-        self.differentiated = tx.capture.grad_enabled and any(wanted)
-        self.ctx.stored["needs_input_grad"] = TupleValue([ConstantValue(w) for w in wanted])
+        self.differentiated = tx.capture.grad_enabled and (any(wanted) or levels.depth() > 0)
+        if not levels.depth():  # each level has its own
+            self.ctx.stored["needs_input_grad"] = TupleValue([ConstantValue(w) for w in wanted])
 
     def run(self) -> None:
         with self._discarded():

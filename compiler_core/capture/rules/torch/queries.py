@@ -79,7 +79,6 @@ GUARDED_QUERIES = (
     torch._C._get_flash_sdp_enabled, torch._C._get_mem_efficient_sdp_enabled, torch._C._get_math_sdp_enabled,
     torch._C._get_cudnn_sdp_enabled, torch._C._get_cudnn_enabled, torch._C._get_mkldnn_enabled,
     torch._C._get_nnpack_enabled, torch._C._get_deterministic_algorithms, torch._C._len_torch_dispatch_stack,
-    torch._C._functorch.maybe_current_level,
 )  # fmt: skip
 """Their results may change between calls, so a guard repeats the query."""
 

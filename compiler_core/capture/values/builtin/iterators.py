@@ -64,17 +64,22 @@ class MappedIteratorValue(IteratorValue):
     """An iterator that computes each value when it is requested: zip, enumerate, map, filter.
 
     `step` returns the next value, or None at the end.  `recreate` returns the call that makes the iterator in its
-    present state; without it, the iterator cannot be reconstructed after a graph break.
+    present state; without it, the iterator cannot be reconstructed after a graph break.  `cls` is its type, if known.
     """
 
     def __init__(
         self,
         step: Callable[[Interpreter], Value | None],
         recreate: Recreation | None = None,
+        cls: type | None = None,
     ) -> None:
         super().__init__([])
+        self.cls = cls
         self.step = step
         self.recreate = recreate
+
+    def python_type(self) -> type:
+        return super().python_type() if self.cls is None else self.cls
 
     def next_value(self, tx: Interpreter) -> Value | None:
         tx.capture.count_iteration()

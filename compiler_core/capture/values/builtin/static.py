@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import collections.abc
 import enum
 import inspect
 import operator
@@ -126,6 +127,8 @@ class StaticValue(Value):
         """``Color["RED"]``, ``list[int]``"""
         if self._is_enum() or self.obj in (list, dict, tuple, set, frozenset, type) or _is_generic(self.obj):
             return fold(tx, operator.getitem, [self, key], {})
+        if self.obj in (typing.Callable, collections.abc.Callable, typing.Optional, typing.Union, typing.Literal):
+            return StaticValue(self.obj[_type_arguments(tx, key)])
         return super().get_item(tx, key)
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
@@ -188,6 +191,14 @@ def _has_no_fallback(cls: type, name: str) -> bool:
     """Whether no ``__getattr__`` of the metaclass finds the attribute.  A user's is not called; it may find it."""
     meta = type(cls)
     return not hasattr(meta, "__getattr__") or (is_library(module_of(meta)) and not hasattr(cls, name))
+
+
+def _type_arguments(tx: Interpreter, key: Value) -> Any:
+    """Returns the constant ``key`` of ``Callable[key]``, with tuples and lists in it."""
+    kind = key.python_type()
+    if kind in (tuple, list) and not key.is_constant():
+        return kind(_type_arguments(tx, each) for each in key.unpack(tx))
+    return key.constant(tx)
 
 
 def _is_generic(obj: Any) -> bool:

@@ -232,7 +232,11 @@ class PartialValue(Value):
             return TupleValue(list(self.args))
         if name == "keywords":
             return self.keywords
-        return self.stored[name] if name in self.stored else super().get_attr(tx, name)
+        if name in self.stored:
+            return self.stored[name]
+        if self.source is None and name not in vars(functools.partial) and name not in vars(object):
+            raise observed_exception(AttributeError, f"'functools.partial' object has no attribute {name!r}")
+        return super().get_attr(tx, name)
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         if self.source is not None or name in ("func", "args", "keywords"):

@@ -1,0 +1,208 @@
+"""Rules for ``torch.func``: ``vmap``, ``grad``, ``vjp``, ``jvp`` and what PyTorch makes of these, such as ``hessian``.
+
+PyTorch implements them in Python, over a few functions in C++ that enter and leave levels, wrap tensors for a level
+and take them out (`support/transform_levels.py`).  The Python code is interpreted as other code is, with the
+transformed function in it; the functions in C++ become nodes of the graph.  While it captures, the same levels are
+active, with fake tensors in the wrappers.  A transform that cannot be captured runs as a whole after a graph break.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._functorch import eager_transforms, vmap
+from torch.autograd import forward_ad
+
+from compiler_core.capture.rules.table import handles, handles_each
+from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, from_python
+from compiler_core.capture.values.builtin.sequences import TupleValue
+from compiler_core.capture.values.builtin.symbols import SymbolicNumber
+from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.errors import Unsupported
+from compiler_core.support import transform_levels as levels
+from compiler_core.support.torch_state import StateChange
+
+if TYPE_CHECKING:
+    from compiler_core.capture.values.interfaces import Interpreter
+
+functorch = levels.functorch
+_dual: Any = vars(torch._C)
+
+
+def _in_c_and_python(name: str, home: Any = functorch) -> list[Any]:
+    """Returns the function `name` of PyTorch in C++, and its wrapper in Python, which recent versions have."""
+    try:
+        from torch._functorch import predispatch
+    except ImportError:
+        return [getattr(home, name)]
+    return list({id(f): f for f in (getattr(home, name), getattr(predispatch, name, None)) if f is not None}.values())
+
+
+# ------------------------------------------------------------ levels
+
+
+def _enter(tx: Interpreter, enter: Any, args: tuple[Any, ...], leave: Any) -> Value:
+    """Enters a level; returns its number."""
+    if tx.capture.inference_mode:
+        raise Unsupported("transform", "in inference mode")
+    if not levels.depth():
+        query = tx.capture.held(functorch.maybe_current_level, "torch._C._functorch.maybe_current_level")
+        tx.capture.guard("RETURNS", query, None)
+    tx.capture.change_state(StateChange(enter, args, leave, ()))
+    return ConstantValue(levels.depth())
+
+
+def _leave(tx: Interpreter, enter: Any, leave: Any) -> Value:
+    args = tx.capture.last_change(enter).args
+    tx.capture.change_state(StateChange(leave, (), enter, args))
+    return ConstantValue(levels.depth() + 1)
+
+
+@handles(*_in_c_and_python("_vmap_increment_nesting"))
+def _enter_vmap(tx: Interpreter, batch_size: Value, randomness: Value) -> Value:
+    size = batch_size.sym if isinstance(batch_size, SymbolicNumber) else batch_size.constant(tx)
+    return _enter(tx, levels.enter_vmap, (size, randomness.constant(tx)), levels.leave_vmap)
+
+
+@handles(*_in_c_and_python("_vmap_decrement_nesting"))
+def _leave_vmap(tx: Interpreter) -> Value:
+    return _leave(tx, levels.enter_vmap, levels.leave_vmap)
+
+
+@handles(functorch._grad_increment_nesting)
+def _enter_grad(tx: Interpreter) -> Value:
+    return _enter(tx, levels.enter_grad, (), levels.leave_grad)
+
+
+@handles(functorch._grad_decrement_nesting)
+def _leave_grad(tx: Interpreter) -> Value:
+    return _leave(tx, levels.enter_grad, levels.leave_grad)
+
+
+@handles(*_in_c_and_python("_jvp_increment_nesting"))
+def _enter_jvp(tx: Interpreter) -> Value:
+    return _enter(tx, levels.enter_jvp, (), levels.leave_jvp)
+
+
+@handles(*_in_c_and_python("_jvp_decrement_nesting"))
+def _leave_jvp(tx: Interpreter) -> Value:
+    return _leave(tx, levels.enter_jvp, levels.leave_jvp)
+
+
+@handles(*_in_c_and_python("_enter_dual_level", torch._C))
+def _enter_dual_level(tx: Interpreter) -> Value:
+    if not levels.depth():
+        raise Unsupported("transform", "forward-mode differentiation outside of jvp")
+    tx.capture.change_state(StateChange(levels.enter_dual_level, (), levels.leave_dual_level, ()))
+    return ConstantValue(0)
+
+
+@handles(*_in_c_and_python("_exit_dual_level", torch._C))
+def _leave_dual_level(tx: Interpreter, level: Value) -> Value:
+    tx.capture.change_state(StateChange(levels.leave_dual_level, (), levels.enter_dual_level, ()))
+    return NONE
+
+
+# ------------------------------------------------------------ what holds inside a level
+
+
+@handles(_dual["_is_fwd_grad_enabled"])
+def _is_forward_enabled(tx: Interpreter) -> Value:
+    return _state(tx, _dual["_is_fwd_grad_enabled"])
+
+
+@handles(functorch.get_inplace_requires_grad_allowed)
+def _is_requires_grad_allowed(tx: Interpreter) -> Value:
+    return _state(tx, functorch.get_inplace_requires_grad_allowed)
+
+
+def _state(tx: Interpreter, query: Any) -> Value:
+    """Returns a setting as it is at this point of the frame; outside of transforms, it is guarded."""
+    if not levels.depth():
+        tx.capture.guard("RETURNS", tx.capture.held(query, query.__name__), query())
+    return ConstantValue(query())
+
+
+@handles(_dual["_set_fwd_grad_enabled"])
+def _set_forward_enabled(tx: Interpreter, enabled: Value) -> Value:
+    before = _is_forward_enabled(tx).constant(tx)
+    change = levels.set_forward_gradients
+    tx.capture.change_state(StateChange(change, (bool(enabled.constant(tx)),), change, (before,)))
+    return NONE
+
+
+@handles(functorch.set_inplace_requires_grad_allowed)
+def _set_requires_grad_allowed(tx: Interpreter, allowed: Value) -> Value:
+    before, change = functorch.get_inplace_requires_grad_allowed(), levels.allow_requires_grad
+    tx.capture.change_state(StateChange(change, (bool(allowed.constant(tx)),), change, (before,)))
+    return NONE
+
+
+@handles(torch._C._autograd._saved_tensors_hooks_get_disabled_error_message)
+def _hooks_error_message(tx: Interpreter) -> Value:
+    query = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
+    tx.capture.guard("RETURNS", tx.capture.held(query, query.__name__), query())
+    return from_python(query())
+
+
+@handles(torch._C._autograd._saved_tensors_hooks_disable, torch._C._autograd._saved_tensors_hooks_enable)
+def _forbid_hooks(tx: Interpreter, message: Value | None = None, fail_if_non_empty: Value | None = None) -> Value:
+    """Does nothing, where no hooks on saved tensors are active: a graph contains none."""
+    tx.capture.guard("RETURNS", tx.capture.held(levels.has_saved_tensor_hooks, "has_saved_tensor_hooks"), False)
+    if levels.has_saved_tensor_hooks():
+        raise Unsupported("transform", "with hooks on saved tensors")
+    return NONE
+
+
+@handles(functorch.maybe_current_level)
+def _current_level(tx: Interpreter) -> Value:
+    query = functorch.maybe_current_level
+    if not levels.depth():
+        tx.capture.guard("RETURNS", tx.capture.held(query, "torch._C._functorch.maybe_current_level"), query())
+    return from_python(query())
+
+
+_LOADERS = [vars(vmap)["lazy_load_decompositions"], vars(forward_ad).get("_maybe_load_decompositions")]
+
+
+@handles_each(*filter(None, _LOADERS))
+def _load_rules(fn: Any, tx: Interpreter) -> Value:
+    """Loads PyTorch's rules for ``vmap`` and ``jvp``, once in a process."""
+    fn()
+    return NONE
+
+
+# ------------------------------------------------------------ tensors
+
+
+@handles_each(functorch.is_batchedtensor, functorch.is_functorch_wrapped_tensor, functorch.is_gradtrackingtensor)
+def _query(fn: Any, tx: Interpreter, tensor: Value) -> Value:
+    assert isinstance(tensor, TensorValue)
+    return ConstantValue(fn(tensor.fake(tx)))
+
+
+@handles_each(
+    *_in_c_and_python("_add_batch_dim"), *_in_c_and_python("_remove_batch_dim"), *_in_c_and_python("_unwrap_for_grad"),
+    functorch._wrap_for_grad,
+)  # fmt: skip
+def _wrap(fn: Any, tx: Interpreter, *args: Value) -> Value:
+    return tx.capture.call_function(tx, getattr(levels, fn.__name__.removeprefix("_")), args, {})
+
+
+@handles(eager_transforms._set_tensor_requires_grad)
+def _require_gradients(tx: Interpreter, tensor: Value) -> Value:
+    return tx.capture.call_method(tx, "requires_grad_", [tensor], {})
+
+
+@handles(eager_transforms._autograd_grad)
+def _gradients(tx: Interpreter, outputs: Value, inputs: Value, *args: Value, **kwargs: Value) -> Value:
+    """The gradients within a level: one node, of which autograd makes operations."""
+    lists = [TupleValue(list(each.unpack(tx))) for each in (outputs, inputs)]
+    return tx.capture.call_function(tx, eager_transforms._autograd_grad, [*lists, *args], kwargs)
+
+
+@handles_each(*_in_c_and_python("_make_dual", torch._VF), *_in_c_and_python("_unpack_dual", torch._VF))
+def _dual_tensor(fn: Any, tx: Interpreter, *args: Value, level: Value) -> Value:
+    return tx.capture.call_function(tx, getattr(torch, fn.__name__), args, {"level": level})

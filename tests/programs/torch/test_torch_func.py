@@ -1,0 +1,457 @@
+# mypy: ignore-errors
+# ruff: noqa
+"""Programs with transforms of torch.func: vmap, grad, vjp, jvp, jacobians, nested and over modules.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import functools
+import warnings
+from collections import namedtuple
+
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.autograd import Function
+from torch.func import (
+    functional_call,
+    grad,
+    grad_and_value,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    stack_module_state,
+    vjp,
+    vmap,
+)
+
+from compiler_core.api.testing import check, same_as_eager
+from compiler_core.api.testing.programs import Expected
+
+one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
+whole = functools.partial(one_graph, grad=True)
+
+BACKENDS = []
+"""Programs that run through the backends that differentiate, too."""
+
+
+def on_backends(program):
+    BACKENDS.append(program)
+    return whole()(program)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded_rules():
+    """PyTorch loads its rules of forward differentiation at the first jvp, with deprecation warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch._decomp import decompositions_for_jvp
+
+
+# ---------------------------------------------------------------- vmap
+
+
+@on_backends
+def test_vmap_over_other_dimensions(x, y):
+    nested = vmap(vmap(lambda a, b: a * b, (0, None)), (None, 0))(x, y)
+    return vmap(lambda a, b: a * b.sum() + a.sum(), in_dims=(1, None), out_dims=-1)(x, y), nested
+
+
+Pair = namedtuple("Pair", "a b")
+
+
+@whole()
+def test_vmap_of_trees(x, y):
+    given = {"a": x, "b": (y, [x])}, 2.5, "text"
+    found = vmap(
+        lambda d, n, s: {"s": d["a"] + d["b"][0] * n, "t": [d["b"][1][0]] * len(s)}, ({"a": 0, "b": 0}, None, None)
+    )(*given)
+    return found["s"] + found["t"][3], vmap(lambda p: p.a * 2, out_dims=1)(Pair(x, y))
+
+
+@whole()
+def test_vmap_in_chunks(x):
+    return vmap(lambda a: a.cumsum(0), chunk_size=3)(x), vmap(lambda a: (a * 2, 3.5), out_dims=(0, None))(x)
+
+
+@one_graph()
+def test_vmap_of_random_numbers(x):
+    different = functools.partial(vmap, randomness="different")
+    same = vmap(lambda a: F.dropout(a, 0.3) + torch.rand(4), randomness="same")(x)
+    return same, different(lambda a: a + torch.randn_like(a))(x), different(nn.Dropout(0.4))(x)
+
+
+@same_as_eager(breaks=["exception"])
+def test_random_numbers_that_vmap_refuses(x):
+    try:
+        return vmap(lambda a: a + torch.rand(4))(x + 1)
+    except RuntimeError as error:
+        return str(error)
+
+
+@whole()
+def test_writes_inside_vmap(x):
+    def row(a):
+        new = torch.zeros(4) + a
+        new[1] = 5.0
+        return new.mul_(a), torch.zeros(4).index_add(0, torch.tensor([0, 0, 1, 2]), a)
+
+    return vmap(row)(x)
+
+
+@same_as_eager(breaks=["transform"])
+def test_vmap_that_writes_to_its_argument(x):
+    vmap(lambda a: a.mul_(2))(x)
+    return x
+
+
+@same_as_eager(breaks=["tensor value read"])
+def test_value_read_inside_vmap(x):
+    y = x + 1
+    try:
+        return vmap(lambda a: a * a.sum().item())(y)
+    except RuntimeError as error:
+        return y * 2, str(error)[:40]
+
+
+@same_as_eager(breaks=["data-dependent branch"])
+def test_branch_on_a_value_inside_grad(x):
+    return grad(lambda a: a.sum() if a.sum() > 100 else (a * 2).sum())(x)
+
+
+@whole()
+def test_views_that_leave_vmap(x):
+    """The results of a transform share memory with its arguments, or with one another."""
+    return vmap(lambda a: (a, a[1:]))(x), vmap(lambda a: (lambda s: (s, s[1:], s))(a.sin()))(x)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_views_that_leave_vmap_are_refused():
+    """What no view leads to outside of the transform runs as the captured graph."""
+    for program in (lambda x: vmap(lambda a: a[1:])(x), lambda x: vmap(lambda a: (lambda s: (s, s[1:]))(a.sin()))(x)):
+        with pytest.raises(AssertionError, match="a transform returns memory"):
+            check(program, lambda: (torch.ones(3, 4),), backend="aot_eager")
+
+
+def test_sizes_of_vmap_are_symbolic():
+    inputs = [lambda n=n: (torch.randn(n, 4),) for n in (3, 4, 5, 6)]
+    for backend in ("eager", "aot_eager"):
+        program = lambda x: vmap(grad(lambda a: (a.sin() * a).sum()))(x)
+        check(program, inputs, Expected(graphs=2, breaks=[], compiles=2), backend=backend, tolerance=1e-6)
+
+
+# ---------------------------------------------------------------- grad, vjp
+
+
+@on_backends
+def test_grad_with_outer_tensors(x, y):
+    """The gradients of the program's own inputs flow through the transform."""
+    w = y.tanh()
+    inner = grad(lambda a: (a.sin() * w).sum())(x)
+    both = grad(lambda a, b, *, s: (a @ b * s).sum(), argnums=(0, 1))(x, y, s=w)
+    return (inner * y).sum(), both, grad(lambda a: (a * y.detach() * a.detach()).sum())(x)
+
+
+@whole()
+def test_grad_and_other_results(x):
+    some = grad(lambda p: ((p["a"] ** 2).sum(), (p["b"] * 3, {"k": p["a"].sum()})), has_aux=True)({"a": x, "b": x})
+    value = grad_and_value(lambda a: a.tanh().sum())(x)
+    second = grad(lambda a: grad(lambda b: (b**3).sum())(a).sum())(x)
+    return some, value, second
+
+
+@whole()
+def test_grad_modes_around_and_inside(x):
+    def inside(a):
+        with torch.no_grad():
+            c = a**2
+        return (a * c).sum() if a.requires_grad and not c.requires_grad else a.sum()
+
+    with torch.no_grad():
+        outer = vmap(grad(lambda a: (a**2).sum()))(x)
+    return grad(inside)(x), outer, grad(inside)(x).requires_grad
+
+
+@on_backends
+def test_vjp(x, y):
+    out, pull = vjp(lambda a, b: (a.sin() * b, b.sum()), x, y)
+    value, back, extra = vjp(lambda a: (a.cos(), a * 2), x, has_aux=True)
+    return out, pull((y, torch.ones(()))), value, back(y)[0] + back(x)[0], extra
+
+
+@same_as_eager(breaks=["print", "print", "unsupported call"])
+def test_vjp_function_used_after_a_break(x):
+    out, pull = vjp(lambda a: a.sin(), x + 1)
+    print("between")
+    return pull(out)
+
+
+@same_as_eager()
+def test_vjp_function_that_is_returned(x):
+    out, pull = vjp(lambda a: a.sin(), x)
+    return out, pull
+
+
+@whole()
+def test_transforms_made_outside(x):
+    return THIRD(x), THIRDS(x)
+
+
+THIRD = grad(lambda a: (a**3).sum())
+THIRDS = vmap(THIRD)
+
+
+@one_graph()
+def test_descent_by_a_loop_of_grads(x):
+    for _ in range(3):
+        x = x - 0.1 * grad(lambda a: (a**4).sum())(x)
+    return x
+
+
+# ---------------------------------------------------------------- jvp, jacobians
+
+
+@on_backends
+def test_jvp(x, y):
+    second = jvp(lambda a: jvp(lambda b: b**3, (a,), (torch.ones_like(a),))[1], (x,), (y,))
+    curvature = hessian(lambda a: (a.sin() ** 2).sum())(x[0])
+    hvp = jvp(grad(lambda a: (a.sin() ** 2).sum()), (x,), (y,))
+    return jvp(lambda a: (a.sin() * y, a * 2), (x,), (y,), has_aux=True), second, hvp, curvature
+
+
+@on_backends
+def test_jacobians(x, y):
+    rows = jacrev(lambda d, m: {"u": d["a"].sin() @ m, "v": d["b"].sum()}, argnums=(0, 1))({"a": x[0], "b": x[1]}, y)
+    return rows, jacrev(lambda a: a.sin(), chunk_size=2)(x[0]), jacfwd(lambda a: a.sin() * y[0])(x[0])
+
+
+@whole()
+def test_hessians(x, y):
+    def energy(a):
+        return torch.tanh(a @ y).sum()
+
+    traces = vmap(lambda a: torch.trace(hessian(energy)(a)))(x)
+    return hessian(energy)(x[0]), jacrev(jacrev(lambda a: a.sin().prod()))(x[0]), traces
+
+
+# ---------------------------------------------------------------- modules
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 4)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.last(self.norm(self.first(x)).relu())
+
+
+def net_and_data():
+    return Net(), torch.randn(5, 4), torch.randn(5, 4)
+
+
+def test_modules_on_backends():
+    def per_sample(net, x, y):
+        params = {k: v.detach() for k, v in net.named_parameters()}
+
+        def loss(p, a, t):
+            return F.mse_loss(functional_call(net, p, (a[None],))[0], t)
+
+        stacked = {k: torch.stack([v, v * 2]) for k, v in params.items()}
+        ensemble = vmap(lambda p, a: functional_call(net, p, (a,)), (0, None))(stacked, x)
+        return vmap(grad(loss), (None, 0, 0))(params, x, y), ensemble, grad(lambda a: net(a).sum())(x)
+
+    for backend in ("eager", "cpp"):
+        check(per_sample, net_and_data, Expected(1, [], None), grad=True, backend=backend, tolerance=1e-4)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=net_and_data)
+def test_maml(net, x, y):
+    params = dict(net.named_parameters())
+
+    def inner(p, a):
+        return (functional_call(net, p, (a,)) ** 2).mean()
+
+    def outer(p):
+        gradients = grad(inner)(p, x)
+        return inner({k: v - 0.1 * gradients[k] for k, v in p.items()}, y)
+
+    return grad_and_value(outer)(params), net.calls
+
+
+@same_as_eager(inputs=net_and_data)
+def test_stacked_modules(net, x, y):
+    params, buffers = stack_module_state([net, net])
+    return vmap(lambda p, b: functional_call(net, (p, b), (x,)))(params, buffers)
+
+
+@same_as_eager(inputs=lambda: (nn.BatchNorm1d(4), torch.randn(3, 4)))
+def test_batch_norm_inside_grad(net, x):
+    try:
+        grad(lambda a: net(a).pow(2).sum())(x)
+    except RuntimeError as error:
+        x = x + len(str(error))
+    net.eval()
+    return grad(lambda a: net(a).pow(2).sum())(x)
+
+
+# ---------------------------------------------------------------- autograd functions
+
+
+class Square(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x**2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx, g):
+        return 3 * g * ctx.saved_tensors[0]
+
+
+class WithRule(Square):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, dims, x):
+        return WithRule.apply(x) * 5, dims[0]
+
+
+@on_backends
+def test_autograd_function(x):
+    return (
+        grad(lambda a: Square.apply(a).sum())(x),
+        vmap(Square.apply)(x),
+        vmap(grad(lambda a: Square.apply(a).sum()))(x),
+    )
+
+
+@same_as_eager(breaks=["transform"], grad=True)
+def test_autograd_function_with_a_rule_for_vmap(x):
+    return vmap(lambda a: WithRule.apply(a))(x)
+
+
+# ---------------------------------------------------------------- Python around it
+
+
+@same_as_eager()
+def test_python_state_changed_inside(x):
+    seen, count = [], 0
+
+    def f(a):
+        nonlocal count
+        count += 1
+        seen.append(a.shape)
+        return a * count
+
+    return vmap(f)(x), seen, count
+
+
+@same_as_eager()
+def test_tensors_kept_from_inside(x):
+    kept = []
+
+    def f(a):
+        kept.append(a * 2)
+        return (a * 2).sum()
+
+    return grad(f)(x), kept[0] + 1, kept[0].shape
+
+
+@same_as_eager(inputs=lambda: (Net(), torch.ones(3, 4)))
+def test_tensors_kept_in_a_module(net, x):
+    def f(a):
+        net.kept = a * 2
+        return net(net.kept).sum()
+
+    found = grad(f)(x)
+    net.kept = None
+    return found, net.calls
+
+
+@one_graph()
+def test_exceptions_inside(x):
+    def fails(a):
+        raise ValueError("no")
+
+    def catches(a):
+        try:
+            fails(a)
+        except ValueError as error:
+            return (a * len(str(error))).sum()
+
+    found = []
+    for transform in (vmap(fails), grad(fails), vmap(grad(fails)), vmap(lambda a: a, in_dims=5), grad(lambda a: a)):
+        try:
+            transform(x)
+        except (ValueError, RuntimeError) as error:
+            found.append(str(error))
+    return found, grad(catches)(x)
+
+
+@same_as_eager(breaks=["exception"])
+def test_error_of_an_operator_inside(x):
+    try:
+        vmap(lambda a: a @ torch.ones(7))(x)
+    except RuntimeError:
+        pass
+    return vmap(lambda a: a + 1)(x)
+
+
+@same_as_eager(breaks=["print"])
+def test_print_inside(x):
+    y = x + 1
+
+    def f(a):
+        print("inside", a.shape)
+        return a.sum()
+
+    return grad(f)(y) * 2
+
+
+@same_as_eager(grad=True)
+def test_inside_checkpoints(x):
+    from torch.utils.checkpoint import checkpoint
+
+    found = []
+    for program in (
+        lambda: checkpoint(lambda b: grad(lambda a: a.sin().sum())(b), x, use_reentrant=False),
+        lambda: grad(lambda a: checkpoint(lambda b: b.sin().sum(), a, use_reentrant=False))(x),
+    ):
+        try:
+            found.append(program())
+        except RuntimeError as error:
+            found.append(str(error)[:40])
+    return found
+
+
+@same_as_eager(breaks=["inference mode", "transform", "inference mode"])
+def test_in_inference_mode(x):
+    with torch.inference_mode():
+        return grad(lambda a: (a**2).sum())(x)
+
+
+@one_graph(grad=True)
+def test_autocast(x, y):
+    def f(a, b):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return (a @ b).sum()
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outside = vmap(lambda a, b: a @ b, (0, None))(x, y)
+    return outside, grad(f)(x, y)
+
+
+@pytest.mark.parametrize("backend", ["cpp", pytest.param("aot_eager", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("program", BACKENDS, ids=lambda program: program.__name__)
+def test_on_a_backend(program, backend):
+    check(program, expected=Expected(1, [], None), grad=True, backend=backend, tolerance=1e-4)
