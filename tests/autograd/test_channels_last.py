@@ -170,3 +170,19 @@ def test_a_permuted_image_is_not_copied() -> None:
     gm.recompile()
     assert copies(gm) == 2, "image and weight"
     assert gm(*inputs()).stride() == expected.stride()
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_a_padded_average_keeps_the_layout(padding: int) -> None:
+    """PyTorch's CUDA kernel for its gradient is wrong for channels_last."""
+
+    def program(x: torch.Tensor, first: torch.Tensor, *_: torch.Tensor) -> Any:
+        y = F.avg_pool2d(F.conv2d(x, first), 3, 1, padding)
+        return torch.autograd.grad(y.sum(), [x, first])
+
+    gm = traced(lambda *tensors: program(*(t.requires_grad_() for t in tensors)), inputs())
+    force_channels_last(gm.graph)
+    (gradient,) = (n for n in gm.graph.nodes if n.target is aten.avg_pool2d_backward.default)
+    image = gradient.args[1].meta["val"]
+    assert image.is_contiguous() == bool(padding)
+    assert image.is_contiguous(memory_format=torch.channels_last) != bool(padding)

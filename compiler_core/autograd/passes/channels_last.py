@@ -35,7 +35,8 @@ ANY_LAYOUT = {
     *(aten.upsample_bilinear2d.default, aten.upsample_bilinear2d_backward.default),
     *(aten.squeeze.dims, aten.unsqueeze.default, aten.expand.default),
 }
-"""Operations, besides pointwise ones, that compute the same values for any layout."""
+"""Operations, besides pointwise ones, that compute the same values for any layout, but for those of
+`is_wrong_in_channels_last`."""
 
 
 VIEWS = {
@@ -128,7 +129,7 @@ class _ChannelsLastRewriter:
         if target in VIEWS:
             return all(user.op != "output" for user in node.users) and _view_is_valid(node)
         if getattr(target, "__name__", "") == "getitem" or target in ANY_LAYOUT:
-            return True
+            return not is_wrong_in_channels_last(target, node.args)
         return isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags
 
     def _replace(self, node: fx.Node, others: dict[fx.Node, fx.Node]) -> None:
@@ -168,6 +169,14 @@ class _ChannelsLastRewriter:
                 self._eager_strides[node] = before.stride()
         elif isinstance(before, (tuple, list)):
             self._eager_strides[node] = ()  # each of its elements is handled separately
+
+
+def is_wrong_in_channels_last(target: Any, args: Sequence[Any]) -> bool:
+    """Returns whether PyTorch's CUDA kernel for channels_last gives wrong values.
+
+    Before PyTorch 2.14, that of the gradient of average pooling with padding does (pytorch/pytorch#188344).
+    """
+    return target is aten.avg_pool2d_backward.default and any(args[4])
 
 
 def _view_is_valid(view: fx.Node) -> bool:

@@ -1,7 +1,7 @@
 """Finds instructions of PTX that compute with bits which nothing sets.
 
-Triton 3.6's LLVM computes small quotients of an index in 16 bits and in pairs; of three quotients, one has a pair with
-an undefined half.  It then takes that pair for the 32-bit offset of a pointer, and the kernel loads from wild addresses.
+Triton 3.6's LLVM computes small quotients of an index in 16 bits and in pairs; of three quotients, one is in a pair
+with an undefined half.  Where it then takes the pair for a 32-bit offset, the kernel loads from wild addresses.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_STATEMENT = re.compile(r"(?:@!?%p\d+\s+)?([a-z][\w.]*)\s+(\{[^}]*\}|[^,]+)(?:,(.*))?")
+_STATEMENT = re.compile(r"(?:@!?%p\d+\s+)?[a-z][\w.]*\s+(\{[^}]*\}|[^,]+)(?:,(.*))?")
 _REGISTER = re.compile(r"%r[sd]?\d+\b")
 _HALVES_APART = re.compile(r"mov\.b32 \{|\S+x2 |prmt\.|cvt\.u16\.u32 |shr\.u32 %r\d+, %r\d+, 16$")
 """Instructions that keep the halves of a 32-bit register apart, or read the one that is set."""
@@ -37,6 +37,6 @@ def reads_of_undefined_bits(ptx: str) -> list[str]:
 def _instructions(ptx: str) -> Iterator[_Instruction]:
     for statement in re.split(r"[;\n]", re.sub(r"//.*", "", ptx)):
         if match := _STATEMENT.fullmatch(statement.strip("{} \t")):
-            operation, results, operands = match.groups(default="")
+            results, operands = match.groups(default="")
             text = " ".join(statement.split())
             yield _Instruction(text, _REGISTER.findall(results), _REGISTER.findall(operands))

@@ -7,12 +7,14 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 
 import compiler_core
 from compiler_core.api import testing
 from compiler_core.api.compile import record_of
+from compiler_core.autograd.passes import channels_last
 
 IMAGES = 4
 """Batch norm over two images divides by variances of two values, which tell nothing."""
@@ -92,8 +94,14 @@ def _channels_last(value: torch.Tensor) -> torch.Tensor:
     return value.contiguous(memory_format=torch.channels_last) if value.dim() == 4 else value
 
 
+def check_channels_last(name: str, device: str) -> dict[str, Any]:
+    """`check` with convolutions in channels_last, as for tensor cores, but in float32, where errors are small."""
+    with mock.patch.object(channels_last, "_is_faster_channels_last", return_value=True):
+        return check(name, device)
+
+
 def check(name: str, device: str, make: Callable[..., Any] = build) -> dict[str, Any]:
-    """Raises AssertionError if a training step differs from eager's; returns graphs, breaks and seconds."""
+    """Raises AssertionError if a training step differs from eager's; returns graphs, breaks and compiles."""
     model, arguments = make(name, device)
     compiled: list[Any] = []
 

@@ -217,7 +217,10 @@ def _difference_of_stock(source: str) -> str:
 
 
 class Networks(Section):
-    """A training step of architectures of timm and torchvision."""
+    """A training step of architectures of timm and torchvision, in the layouts of float32 or in channels_last."""
+
+    def __init__(self, channels_last: bool = False) -> None:
+        self._channels_last = channels_last
 
     case_seconds = 200.0
     case_bytes = 9 << 30
@@ -230,19 +233,22 @@ class Networks(Section):
     def cases(self, item: str, device: str) -> Iterator[tuple[str, Check]]:
         from tests.sweeps.gpu import networks
 
-        yield item, lambda: networks.check(item, device)
+        check = networks.check_channels_last if self._channels_last else networks.check
+        yield item, lambda: check(item, device)
 
 
 SECTIONS: dict[str, Section] = {
     "corpus": Corpus(),
     "networks": Networks(),
+    "networks-channels_last": Networks(channels_last=True),
     "programs": Programs(),
     "operators-aot_eager": Operators("aot_eager"),
     "operators-default": Operators(DEFAULT),
 }
 SHARES: dict[str, float] = {
     "corpus": 2.0,
-    "networks": 3.0,
+    "networks": 2.5,
+    "networks-channels_last": 1.5,
     "programs": 1.0,
     "operators-aot_eager": 1.5,
     "operators-default": 2.5,

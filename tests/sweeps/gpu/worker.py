@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-
 MOST_CACHED = 1 << 29
 """The bytes of a device that a worker may keep between jobs."""
 
