@@ -443,6 +443,8 @@ class Record:
 
     @classmethod
     def _from_json(cls, text: str) -> Record:
+        if not text.strip():
+            raise RecordError("there is nothing in it")
         try:
             plain = json.loads(text)
         except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits

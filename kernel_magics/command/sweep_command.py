@@ -71,7 +71,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--memory",
         type=float,
         metavar="MIB",
-        help="the most memory that the process of a model may take; on Linux only",
+        help="the most memory that the process of a model may take, in MiB; on Linux only",
     )
     add("--retries", type=int, default=1, help="how often a model is run again that raised or crashed (1)")
     add("--seconds", type=float, default=1.0, help="for how long a model is timed; 0: not (1)")

@@ -244,3 +244,27 @@ def test_parametrizations_that_are_kept() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.testing.assert_close(compiler_core.compile(program, backend="eager")(x), program(x))
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch is built without torch.distributed")
+def test_the_number_of_a_rank_and_of_all() -> None:
+    from torch.testing._internal.distributed import fake_pg
+
+    distributed: Any = torch.distributed
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        if distributed.get_rank() == 1:
+            x = x * 2
+        count: int = distributed.get_world_size()
+        return x + count
+
+    x, compiled = torch.ones(2), compiler_core.compile(program, backend="eager", strict=True)
+    for rank in (1, 0, 1):
+        distributed.init_process_group("fake", rank=rank, world_size=4, store=fake_pg.FakeStore())
+        try:
+            assert torch.equal(compiled(x), program(x))
+        finally:
+            distributed.destroy_process_group()
+    assert not any(each.breaks for each in record_of(compiled).compiles)
+    with pytest.raises(ValueError, match="has not been initialized"):
+        compiled(x)

@@ -169,6 +169,7 @@ def damage(change: Callable[[dict[str, Any]], object]) -> Callable[[Record], str
         (damage(lambda r: r["frames"][0].pop("name")), "record.frames[0]: "),
         (damage(lambda r: r["frames"][0]["compiles"][0].update(guards=None)), "guards: expected list, got null"),
         (lambda record: record.to_json()[:-10], "not JSON"),
+        (lambda record: " ", "nothing in it"),
         (lambda record: "[]", "not a Cutaway record"),
         (lambda record: "[" * 100_000, "not JSON"),
     ],

@@ -87,8 +87,6 @@ def read_rank(file: Path, budget: int = limits.MEMORY // 4) -> Record:
         return read_log(file, budget, strict=False)
     with file.open("rb") as stream:
         first = stream.read(64)
-    if not first:
-        raise RecordError(f"{file}: the file is empty")
     return read_journal(file) if is_journal(first) else Record.load(file)
 
 

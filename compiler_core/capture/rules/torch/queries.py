@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -91,6 +93,31 @@ def _guarded_query(query: Any, tx: Interpreter) -> Value:
         raise exception_from_error(error) from None
     tx.capture.guard("RETURNS", tx.capture.held(query, name_of(query)), result)
     return from_python(result)
+
+
+RANK_QUERIES = tuple(
+    getattr(torch.distributed, name) for name in ("get_rank", "get_world_size") if hasattr(torch.distributed, name)
+)
+"""They raise an error if there is no default process group, so the guard asks for that first."""
+
+
+@handles_each(*RANK_QUERIES)
+def _rank_query(query: Any, tx: Interpreter, group: Value = NONE) -> Value:
+    """Returns a number of the default group; of another group the call breaks the graph."""
+    if not isinstance(group, ConstantValue) or group.constant(tx) is not None:
+        raise Unsupported("skipped function", f"{name_of(query)} of a group")
+    in_group = _in_default_group(query)
+    tx.capture.guard("RETURNS", tx.capture.held(in_group, name_of(query)), in_group())
+    try:
+        return from_python(query())
+    except ValueError as error:
+        raise exception_from_error(error) from None
+
+
+@functools.cache
+def _in_default_group(query: Any) -> Callable[[], int | None]:
+    """Returns a function that makes the query, and returns None where there is no default group."""
+    return lambda: query() if torch.distributed.is_initialized() else None
 
 
 @handles(torch.utils._python_dispatch._get_current_dispatch_mode_stack)
