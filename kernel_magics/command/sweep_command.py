@@ -115,7 +115,9 @@ def _print(result: Sweep, changes: list[Change], as_json: bool) -> None:
         return
     print_text(str(result))
     for each in result.breaks()[:20]:
-        print_text(f"{len(each.cases)} models break at {each.file}:{each.line}: {each.kind}\n    {each.text}")
+        number = len(each.cases)
+        models = "1 model breaks" if number == 1 else f"{number} models break"
+        print_text(f"{models} at {each.file}:{each.line}: {each.kind}\n    {each.text}")
     for change in changes:
         print_text(str(change))
 

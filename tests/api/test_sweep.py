@@ -50,8 +50,20 @@ def test_each_case_has_a_row_that_says_how_it_ended(tmp_path: Path) -> None:
     assert states == expected
     assert result["r"]["reason"] == "ValueError: no model of 7"
     assert result["c"]["reason"] == "killed by SIGSEGV\nthe last words"
+    assert result["h"]["reason"] == "it took more than 3 s"
+    assert result["e"]["reason"] == "its process had more than 200 MiB"
     assert [result[name]["attempts"] for name in "arche"] == [1, 2, 2, 1, 1]  # raised or crashed: once more
     assert (result["b"]["graphs"], result["b"]["breaks"][0]["line"]) == (2, 24)
+
+
+def test_cases_that_run_at_the_same_time_share_the_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    counted = sweep([case("a", "count threads")], tmp_path / "s.sqlite", workers=3, progress=False)
+    assert counted["a"]["graphs"] == 2
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    counted = sweep([case("a", "count threads")], tmp_path / "t.sqlite", workers=3, progress=False)
+    assert counted["a"]["graphs"] == 5
 
 
 def test_a_finished_case_is_not_run_again(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def run_isolated(
 
     Args:
         spec: `Case.spec`.
-        settings: with ``timeout`` in seconds and ``memory`` in bytes, None for no limit.
+        settings: with ``timeout`` in seconds and ``memory`` in bytes, None for no limit; and ``threads``, how many
+            PyTorch may use, None for its default.
         tick: called every `POLL_S` seconds.
 
     Returns:
@@ -52,7 +53,7 @@ def run_isolated(
     with tempfile.TemporaryDirectory(prefix="cutaway-sweep-") as folder:
         result, output = Path(folder, "row.json"), Path(folder, "output")
         with output.open("wb") as stream:
-            process = _start(stream)
+            process = _start(stream, settings.get("threads"))
         order = {"spec": spec, "settings": settings, "result": str(result), "sys_path": settings["sys_path"]}
         try:
             assert process.stdin is not None
@@ -68,7 +69,7 @@ def run_isolated(
                 _running.discard(process)
         if was_stopped and not result.exists():
             raise Stopped
-        row = _row(process, why, result, output)
+        row = _row(process, why, settings, result, output)
     return row | {"seconds": time.monotonic() - began}
 
 
@@ -81,10 +82,12 @@ def stop_all() -> None:
         _kill(process)
 
 
-def _start(output: Any) -> subprocess.Popen[bytes]:
+def _start(output: Any, threads: int | None) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "compiler_core.api.sweep.child"]
     root = str(Path(__file__).parents[3])
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))}
+    if threads is not None:
+        env.setdefault("OMP_NUM_THREADS", str(threads))
     with _lock:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, env=env, start_new_session=True
@@ -124,9 +127,13 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _row(process: subprocess.Popen[bytes], why: str, result: Path, output: Path) -> dict[str, Any]:
+def _row(
+    process: subprocess.Popen[bytes], why: str, settings: Mapping[str, Any], result: Path, output: Path
+) -> dict[str, Any]:
+    if why == "timed out":
+        return {"state": why, "reason": f"it took more than {settings['timeout']:g} s"}
     if why:
-        return {"state": why, "reason": why}
+        return {"state": why, "reason": f"its process had more than {settings['memory'] / 2**20:,.0f} MiB"}
     if result.exists():
         row: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
         return row

@@ -67,7 +67,8 @@ def sweep(
         path: the file of results (SQLite).  The cases' records are saved in a folder beside it.
         executor: has ``submit(function, *args)``, as those of `concurrent.futures`; None: processes on this machine.
             Its workers need this package, the modules of the cases, and `path`.
-        workers: without an `executor`, how many cases run at a time; by default half of the CPUs.
+        workers: without an `executor`, how many cases run at a time; by default half of the CPUs.  PyTorch uses the
+            CPUs' share of each, unless ``OMP_NUM_THREADS`` is set.
         engine: ``torch``, stock `torch.compile`, or ``core``, our compiler.
         options: keyword arguments of `torch.compile` or `compiler_core.compile`: plain values only.
         timeout: seconds after which a case is ended; None: never.
@@ -107,9 +108,13 @@ def sweep(
     store.create(settings, names)
     if records:
         store.records.mkdir(exist_ok=True)
-    pool = executor or ThreadPoolExecutor(workers or max(1, (os.cpu_count() or 2) // 2))
+    cpus = os.cpu_count() or 2
+    workers = workers or max(1, cpus // 2)
+    pool = executor or ThreadPoolExecutor(workers)
     left = [name for name in names if name not in store.finished()]
     orders = settings | {"sys_path": _import_path(), "records": records, "retries": retries, "measure": MEASURE}
+    if executor is None:  # else the threads of cases that run at the same time wait for one another
+        orders["threads"] = max(1, cpus // workers)
     driver = _Driver(pool, store, {name: specs[name] for name in left}, orders, _reporter(progress, len(names)))
     try:
         driver.run()
