@@ -71,6 +71,8 @@ class Capture(GraphInputs):
         super().__init__(scope, policy)
         self.mode.warnings = self._warnings = WarningCollector()
         self.inference_mode = torch.is_inference_mode_enabled()
+        self._gradients_on_in_inference = self.inference_mode and torch.is_grad_enabled()
+        """Whether the program has turned gradients on in inference mode; they are off while the frame is captured."""
         self.state_changes: list[StateChange] = []
         """Changes of PyTorch's global state (such as the grad mode) that the frame has made and not undone."""
         self.steps = 0
@@ -142,7 +144,7 @@ class Capture(GraphInputs):
 
     def change_state(self, change: StateChange) -> None:
         """Changes PyTorch's global state, now for the following operations, and in the graph."""
-        if self.inference_mode and change == grad_mode_change(True):
+        if self.inference_mode and (self._gradients_on_in_inference or change == grad_mode_change(True)):
             raise Unsupported("unsupported operation", "gradients turned on in inference mode")
         try:
             change.do(*change.args)
@@ -167,7 +169,7 @@ class Capture(GraphInputs):
     @property
     def grad_enabled(self) -> bool:
         """Whether gradients are on at this point of the frame."""
-        return torch.is_grad_enabled()
+        return self._gradients_on_in_inference or torch.is_grad_enabled()
 
     def restore_state(self) -> None:
         """Undoes the changes that this attempt made to PyTorch's global state."""

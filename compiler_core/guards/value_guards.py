@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from compiler_core.guards.constants import NUMPY_NUMBERS, dict_keys, same_constant, same_keys
+from compiler_core.guards.constants import LIBRARY_CONSTANTS, NUMPY_NUMBERS, dict_keys, same_constant, same_keys
 from compiler_core.guards.kinds import GuardKind, Mismatch, PythonGuardKind, guard_kind, unless
 from compiler_core.guards.lifetimes import WeakBox, make_box
 from compiler_core.guards.sources import Box
@@ -39,10 +39,10 @@ class EqualsMatch(GuardKind):
 
 
 def _needs_same_constant(value: Any) -> bool:
-    """Whether ``==`` is not enough: it holds of 0.0 and -0.0."""
+    """Whether ``==`` is not enough: it holds of 0.0 and -0.0, and of the decimals 1.0 and 1.00."""
     if type(value) is float:
         return value == 0
-    return isinstance(value, (float, complex, *NUMPY_NUMBERS))
+    return isinstance(value, (float, complex, *NUMPY_NUMBERS)) or type(value) in LIBRARY_CONSTANTS
 
 
 @guard_kind("ID_MATCH")

@@ -28,6 +28,7 @@ from compiler_core.capture.rules.torch import numpy as arrays
 from compiler_core.capture.rules.torch.functions import is_tensor_function
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue, fold
+from compiler_core.capture.values.builtin.plain_objects import CONSTRUCTORS
 from compiler_core.capture.values.builtin.static import StaticValue, c_class_method
 from compiler_core.capture.values.user.exceptions import ExceptionValue, init_exception
 from compiler_core.capture.values.user.objects import ObjectValue
@@ -43,6 +44,7 @@ PURE_FUNCTIONS = frozenset(
     | {f for home in (math, cmath) for f in vars(home).values() if isinstance(f, types.BuiltinFunctionType)}
     | arrays.PURE_FUNCTIONS
     | {int.from_bytes, float.fromhex, bytes.fromhex, str.maketrans, sys.intern, sys.getrecursionlimit}
+    | frozenset(CONSTRUCTORS)
     | {torch.Size, torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast, torch.result_type}
 )
 

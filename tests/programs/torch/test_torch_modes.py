@@ -429,3 +429,15 @@ def _(x):
 @same_as_eager(graphs=1, breaks=[])
 def test_custom_operator(x):
     return twice(x + 1) + torch.ops.cutaway_corpus.twice(x)
+
+
+@same_as_eager()
+def test_gradients_turned_on_in_inference_mode(x):
+    with torch.inference_mode():
+        torch.set_grad_enabled(True)
+        print("a break")
+        on, y = torch.is_grad_enabled(), x * 2
+        with torch.no_grad():
+            print("another")
+            off = torch.is_grad_enabled()
+        return on, off, torch.is_grad_enabled(), y.requires_grad, y.is_inference()

@@ -239,16 +239,6 @@ def test_get_parameter_and_submodule(net, x):
     return net.get_submodule("0")(x) + net.get_parameter("0.bias") + net.get_buffer("1.running_mean")
 
 
-@same_as_eager(
-    graphs=1,
-    breaks=["unsupported mutation"],
-    inputs=on(lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), 2, 4),
-)
-def test_state_dict_inside(net, x):
-    state = net.state_dict()
-    return x + state["0.bias"], list(state)
-
-
 @one_graph(inputs=on(lambda: nn.Linear(4, 4), 2, 4))
 def test_device_and_dtype_of_parameters(fc, x):
     first = next(fc.parameters())
@@ -734,3 +724,15 @@ def test_loss_functions(x, y):
 )
 def test_gaussian_loss(loss, x, y):
     return loss(x, y, x.exp())
+
+
+def small_net():
+    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), torch.randn(3, 4)
+
+
+@one_graph(inputs=small_net, grad=True)
+def test_state_dict(net, x):
+    state, kept = net.state_dict(), net.state_dict(prefix="net.", keep_vars=True)
+    names = [name for name, _ in net.named_parameters()] + [name for name, _ in net.named_buffers()]
+    versions = state._metadata["1"], hasattr(state, "_nope"), list(kept._metadata), names
+    return {k: v * 2 for k, v in state.items()}, kept["net.0.weight"].sum() * x, state, versions, net(x)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
+import re
 import types
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.rules.table import handles
+from compiler_core.capture.rules.table import handles, handles_each
 from compiler_core.capture.values.base import Value, observed_exception
-from compiler_core.capture.values.builtin.constant import ConstantValue, evaluate, fold
+from compiler_core.capture.values.builtin.constant import ConstantValue, check_plain, evaluate, fold
 from compiler_core.capture.values.builtin.mappings import DictValue, key_value
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import symbolic_text
@@ -21,6 +22,12 @@ from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
+
+
+@handles_each(re.match, re.search, re.fullmatch, re.findall, re.split, re.sub, re.subn, re.escape, re.compile)
+def _regular_expression(fn: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    check_plain(fn, args, kwargs)
+    return fold(tx, fn, args, kwargs)
 
 
 class FormatProxy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import operator
+import re
 import sys
 import types
 import typing
@@ -14,6 +15,7 @@ import torch
 
 from compiler_core.capture.values.base import ObservedException, Value, observed_exception, to_index
 from compiler_core.capture.values.builtin.methods import NamedMethodValue
+from compiler_core.capture.values.builtin.plain_objects import check_arguments, check_attribute, is_plain_object
 from compiler_core.errors import Unsupported
 from compiler_core.guards.constants import NUMPY_NUMBERS
 from compiler_core.guards.sources import Box
@@ -39,7 +41,7 @@ def is_instance(obj: Any, classes: Any) -> bool:
 
 def is_atom(obj: Any) -> bool:
     """Whether `obj` is immutable, compares by value, and can be a constant of a graph or a code object."""
-    return type(obj) in ATOMS or is_instance(obj, (*TORCH_ATOMS, *NUMPY_NUMBERS, enum.Enum))
+    return type(obj) in ATOMS or is_instance(obj, (*TORCH_ATOMS, *NUMPY_NUMBERS, enum.Enum)) or is_plain_object(obj)
 
 
 class ConstantValue(Value):
@@ -77,6 +79,7 @@ class ConstantValue(Value):
         obj = self.constant(tx)
         if isinstance(obj, enum.Enum):
             return tx.enum_attribute(self, name)
+        check_attribute(obj, name)
         try:
             found = getattr(obj, name)
         except AttributeError:
@@ -87,6 +90,8 @@ class ConstantValue(Value):
             return ConstantValue(found)
         if callable(found):
             return NamedMethodValue(self, name)
+        if is_plain_object(obj):
+            return from_python(found)
         raise Unsupported("unsupported attribute", f"{obj!r}.{name}")
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -97,6 +102,8 @@ class ConstantValue(Value):
             return fold(tx, obj.join, [ListValue(tx.list_of(args[0]))], {})
         if isinstance(obj, str) and name == "format":
             return _formatted(tx, obj, args, kwargs)
+        if type(obj) is re.Pattern:
+            check_plain(getattr(obj, name), args, kwargs)
         return fold(tx, getattr(obj, name), args, kwargs)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
@@ -132,7 +139,20 @@ class ConstantValue(Value):
             emit.constant(self.value)
 
 
+class MatchValue(ConstantValue):
+    """The match of a regular expression that the frame has made."""
+
+    def reconstruct(self, emit: Emitter) -> None:
+        raise Unsupported("unsupported operation", "a match of a regular expression is needed after a graph break")
+
+
 NONE = ConstantValue(None)
+
+
+def check_plain(function: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
+    """Raises Unsupported if an argument is not a constant but, for instance, a function that would be called."""
+    if not all(isinstance(each, ConstantValue) for each in (*args, *kwargs.values())):
+        raise Unsupported("skipped function", f"{function.__name__}() with these arguments")
 
 
 def _formatted(tx: Interpreter, obj: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -155,6 +175,7 @@ def fold(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Valu
         return found
     raw = [a.constant(tx) for a in args]
     raw_kwargs = {k: v.constant(tx) for k, v in kwargs.items()}
+    check_arguments(fn, raw)
     return evaluate(lambda: fn(*raw, **raw_kwargs))
 
 
@@ -206,6 +227,8 @@ def from_python(obj: Any) -> Value:
         return SetValue.from_members(obj)
     if type(obj) is range:
         return RangeValue(obj)
+    if type(obj) is re.Match:
+        return MatchValue(obj)
     if type(obj) is slice:
         return SliceValue([from_python(v) for v in (obj.start, obj.stop, obj.step)])
     raise Unsupported("unsupported operation", f"a new object of type {type(obj).__name__}")

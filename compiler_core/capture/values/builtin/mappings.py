@@ -225,7 +225,36 @@ def mapping_proxy(tx: Interpreter, target: DictValue) -> DictValue:
 
 
 class OrderedDictValue(DictValue):
-    """An OrderedDict."""
+    """An OrderedDict, which may have attributes, such as the ``_metadata`` of a state dict."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.attributes: dict[str, Value] = {}
+        """The attributes that the frame has set on an OrderedDict that it made."""
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if name in self.attributes:
+            return self.attributes[name]
+        if self.source is not None and name in getattr(self.real, "__dict__", {}):
+            tx.capture.guard("TYPE_MATCH", self.source, self.real)
+            return tx.capture.wrap(self.real.__dict__[name], AttrSource(self.source, name))
+        if self.source is not None and not hasattr(self.cls, name):
+            tx.capture.guard("NO_ATTRIBUTE", self.source, name)
+        return super().get_attr(tx, name)
+
+    def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
+        if self.source is not None or hasattr(self.cls, name):
+            super().set_attr(tx, name, value)
+        self.attributes[name] = value
+
+    def children(self) -> Sequence[Value]:
+        return [*super().children(), *self.attributes.values()]
+
+    def reconstruct(self, emit: Emitter) -> None:
+        if self.attributes:
+            emit.call_object(make_ordered_dict, [DictValue(self._values), DictValue(dict(self.attributes))])
+        else:
+            super().reconstruct(emit)
 
     def method_move_to_end(self, tx: Interpreter, key: Value, last: Value | None = None) -> Value:
         raw = to_key(tx, key)
@@ -242,7 +271,16 @@ class OrderedDictValue(DictValue):
         return NONE
 
     def new_like(self, values: dict[Any, Value]) -> DictValue:
+        if self.attributes or getattr(self.real, "__dict__", None):
+            raise Unsupported("unsupported call", "a copy of an OrderedDict with attributes")
         return OrderedDictValue(values, self.cls)
+
+
+def make_ordered_dict(contents: dict[Any, Any], attributes: dict[str, Any]) -> collections.OrderedDict[Any, Any]:
+    """Called by generated code: makes an OrderedDict with attributes."""
+    found = collections.OrderedDict(contents)
+    vars(found).update(attributes)
+    return found
 
 
 class DefaultDictValue(DictValue):
