@@ -14,7 +14,7 @@ from kernel_magics.display import static_html
 from kernel_magics.display.messages import PANES
 from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer, expect_value
-from tests.ui.hostile import MEGABYTE, STRINGS, hostile_record
+from tests.ui.hostile import MARKUP, MEGABYTE, STRINGS, hostile_record
 
 # CodeMirror adds images without a source next to its widgets.
 FOREIGN = (
@@ -68,13 +68,13 @@ def test_the_explorer_shows_them_as_text(page: Page, record: Record, tmp_path: P
         expect(page.locator(".cutaway").locator(FOREIGN)).to_have_count(0)
     explorer.show(0, "source")
     explorer.add_pane()
-    for kinds in (("overview", "captured", "guards"), ("kernel", "sizes", "costs")):
+    for kinds, strings in ((("overview", "captured", "kernel"), STRINGS), (("guards", "sizes", "costs"), MARKUP)):
         for at, kind in enumerate(kinds):
             explorer.show(at, kind)
         rows.first.click(position={"x": 3, "y": 3})
-        for _ in STRINGS[1:]:
+        for _ in strings[1:]:
             page.keyboard.press("ArrowDown")
-        expect(rows.last).to_have_attribute("aria-selected", "true")
+        expect(rows.nth(len(strings) - 1)).to_have_attribute("aria-selected", "true")
         expect(page.locator(".cutaway").locator(FOREIGN)).to_have_count(0)
 
 

@@ -9,6 +9,7 @@ import nbformat
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.sampling import sample
 from tests.ui.drive import Notebook, Server, expect_value, line_of
 
 Screenshot = Callable[[Page, str], None]
@@ -21,11 +22,17 @@ CELLS = {
 }
 
 
-@pytest.fixture(scope="module", params=["lab/tree", "notebooks"], ids=["lab", "notebook7"])
+PATHS = {"lab": "lab/tree", "notebook7": "notebooks"}
+in_both = pytest.mark.parametrize("notebook", PATHS, indirect=True, scope="module")
+in_lab = pytest.mark.parametrize("notebook", sample(PATHS, 2), indirect=True, scope="module")
+"""Notebook 7 loads its page again for these, and shows what JupyterLab shows: `make sweeps` runs them there, too."""
+
+
+@pytest.fixture(scope="module")
 def notebook(request: pytest.FixtureRequest, server: Server) -> Notebook:
-    page = request.getfixturevalue("page" if request.param == "lab/tree" else "page_of_notebook7")
-    result = server.notebook(f"marks_{request.param[:3]}.ipynb", CELLS)
-    notebook = Notebook(page, server, result, path=request.param).open()
+    page = request.getfixturevalue("page" if request.param == "lab" else "page_of_notebook7")
+    result = server.notebook(f"marks_{request.param}.ipynb", CELLS)
+    notebook = Notebook(page, server, result, path=PATHS[request.param]).open()
     notebook.run_all()
     assert notebook.errors() == []
     return notebook
@@ -41,6 +48,7 @@ def marks(notebook: Notebook, id_: str) -> Locator:
 BRANCH = re.compile(r"^\s*if y\.sum\(\) > 0:")
 
 
+@in_both
 def test_marks_have_reason_and_hint(notebook: Notebook, screenshot: Screenshot) -> None:
     found = marks(notebook, "define")
     mark = found.filter(has_text="graph break: data-dependent branch")
@@ -62,6 +70,7 @@ def test_marks_have_reason_and_hint(notebook: Notebook, screenshot: Screenshot) 
     expect(line_of(hot)).to_have_text(re.compile(r"^large = big\.exp\(\)"))
 
 
+@in_both
 def test_a_mark_opens_the_latest_explorer_at_its_line_and_the_source_follows(notebook: Notebook) -> None:
     marks(notebook, "define").filter(has_text="graph break").click()
     explorer = notebook.explorer("again")
@@ -76,6 +85,7 @@ def test_a_mark_opens_the_latest_explorer_at_its_line_and_the_source_follows(not
     explorer.expect_pinned(0, "out = f(torch.ones(64, 32))")
 
 
+@in_both
 def test_marks_follow_edits_and_disappear_when_the_code_changes(notebook: Notebook) -> None:
     mark = marks(notebook, "define").filter(has_text="graph break")
     editor = notebook.element("define").locator(".jp-Cell-inputArea .cm-content")
@@ -93,6 +103,7 @@ def test_marks_follow_edits_and_disappear_when_the_code_changes(notebook: Notebo
     keyboard.press("Escape")
 
 
+@in_lab
 def test_marks_survive_save_and_reload_without_a_kernel(notebook: Notebook) -> None:
     notebook.command("docmanager:save")
     notebook.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
@@ -106,6 +117,7 @@ def test_marks_survive_save_and_reload_without_a_kernel(notebook: Notebook) -> N
     expect(overview).to_contain_text("Use torch.where")
 
 
+@in_lab
 def test_an_untrusted_notebook_has_marks(notebook: Notebook) -> None:
     """Marks are made from the record only: nothing in it runs, and no kernel is used."""
     saved = nbformat.read(notebook.server.root / notebook.name, as_version=4)
@@ -125,6 +137,7 @@ def test_an_untrusted_notebook_has_marks(notebook: Notebook) -> None:
         assert other.python("'f' in globals()") is False
 
 
+@in_both
 def test_clearing_the_output_removes_the_marks(notebook: Notebook) -> None:
     mark = marks(notebook, "define").filter(has_text="graph break")
     expect(mark).to_have_text(re.compile(". 2$"))

@@ -1,4 +1,4 @@
-"""The HTML report: one file, report_page from disk, without a kernel and without network."""
+"""The HTML report: one file, opened from disk, without a kernel and without network."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ import torch
 from playwright.sync_api import Browser, Page, expect
 from torch._inductor.utils import fresh_cache
 
-from compiler_core import read_logs
 from compiler_core.api import compile as api
+from compiler_core.records import Record
 from compiler_core.records.compare import compare
 from kernel_magics.display.report import write_report
-from tests.stock.stock_ranks import run_job
+from tests.stock.stock_ranks import Net
 from tests.ui.drive import Explorer
 
 Screenshot = Callable[[Page, str], None]
@@ -119,11 +119,19 @@ def test_two_engines_side_by_side(two_runs: Path, browser: Browser) -> None:
     page.close()
 
 
+def rank(number: int) -> Record:
+    """The record of what one rank of `tests/stock/stock_ranks.py` compiles."""
+    torch._dynamo.reset()
+    with api.record(f"rank {number}", engine="torch") as record:
+        torch.compile(Net(number), backend="aot_eager")(torch.randn(6, 8)).mean().backward()
+    return record
+
+
 def test_two_ranks_side_by_side(tmp_path: Path, browser: Browser) -> None:
-    ranks = read_logs(run_job(tmp_path, "aot_eager"))
-    ranks[2].comparison = compare(ranks[0], ranks[2])
+    record = rank(2)
+    record.comparison = compare(rank(0), record)
     page = browser.new_page(viewport={"width": 1500, "height": 900})
-    page.goto(write_report(ranks[2], tmp_path / "report.html").as_uri())
+    page.goto(write_report(record, tmp_path / "report.html").as_uri())
     explorer = Explorer(page.locator(".cutaway"))
     pane = explorer.show(1, "engines")
     expect(pane.get_by_role("columnheader", name="rank 2").first).to_be_visible()
