@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -166,13 +165,10 @@ def test_packed_sequences(device: str, kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 @pytest.mark.parametrize("device", DEVICES)
-def test_200_steps_compile_in_3_seconds(device: str, kind: Any) -> None:
+def test_200_steps_are_few_nodes(device: str, kind: Any) -> None:
     net, x = kind(8, 16, 2).to(device), torch.randn(200, 2, 8, device=device)
-    compiler_core.compile(lambda x: x + 1)(x)  # imports
-    start = time.process_time()
     with compiler_core.record() as record:
         compiler_core.compile(forward)(net, x)[0].sum().backward()
-    assert time.process_time() - start < 3
     nodes = record.compiles[0].find("joint").graph
     assert nodes is not None
     assert len(nodes.nodes) < 40

@@ -6,6 +6,7 @@ Triton is interpreted if `TRITON_INTERPRET` is 1 when it is imported.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +21,26 @@ def extend() -> None:
     _interpret_libdevice()
     ReduceOps.generic_reduce = _reduce
     ScanOps.generic_scan = _scan
+    _look_for_builtins_once()
     _check_addresses()
+
+
+def _look_for_builtins_once() -> None:
+    """The interpreter replaces Triton's functions in each call of a device function, and looks through all names for
+    them, which takes a quarter of its time."""
+    from triton.language.core import is_builtin
+    from triton.runtime import interpreter
+
+    @functools.cache
+    def names_of(package: Any) -> list[str]:
+        return [name for name in dir(package) if is_builtin(getattr(package, name, None))]
+
+    def patch(package: Any, builder: Any, scope: Any) -> None:
+        for name in names_of(package):
+            if is_builtin(member := getattr(package, name)):
+                interpreter._patch_attr(package, name, member, builder, scope)
+
+    interpreter._patch_builtin = patch
 
 
 def _check_addresses() -> None:

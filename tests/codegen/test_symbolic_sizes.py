@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import itertools
 import json
 import os
 import random
@@ -17,7 +18,7 @@ from compiler_core.records import Record
 from tests import warm_python
 from tests.cases import captured, symbolic_programs
 from tests.cases.symbolic_programs import MODULES, PROGRAMS, SIZES, verdict
-from tests.sampling import pairs, sample
+from tests.sampling import always, sample
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +44,13 @@ def test_kernels_compiled_for_small_sizes_at_large_ones(name: str) -> None:
     assert verdict(name, "cpp", (3, 131, 9001)) == "ok"
 
 
-@pytest.mark.parametrize(("name", "training"), pairs(MODULES, [False, True], 2))
+IN_EVERY_RUN = {("decoder", True), ("convolutions", False)}
+"""One network of attention and one of convolutions."""
+
+
+@pytest.mark.parametrize(
+    ("name", "training"), always(itertools.product(MODULES, [False, True]), IN_EVERY_RUN.__contains__)
+)
 def test_modules(name: str, training: bool) -> None:
     kind, make = MODULES[name]
     torch.manual_seed(3)

@@ -30,12 +30,12 @@ VARIES = re.compile(r"0x[0-9a-f]+|<ipython-input-\d+-\w+>|(?:Wall time|CPU times
 def sessions() -> list[Any]:
     """Returns the notebooks in the file: under each line ``%% name`` its cells, separated by lines ``--``.
 
-    Every run of the suite takes half of them.
+    Every run of the suite takes a third of them.
     """
     text = (Path(__file__).parent / "cells" / "sessions.txt").read_text()
     parts = (part.partition("\n") for part in re.split(r"(?m)^%% ", text)[1:])
     return [
-        pytest.param(body.removesuffix("\n").split("\n--\n"), id=name, marks=[pytest.mark.sweep] if at % 2 else [])
+        pytest.param(body.removesuffix("\n").split("\n--\n"), id=name, marks=[pytest.mark.sweep] if at % 3 else [])
         for at, (name, _, body) in enumerate(parts)
     ]
 

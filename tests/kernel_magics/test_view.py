@@ -120,18 +120,16 @@ def test_syntax_error_stops_the_notebook(kernel: BlockingKernelClient) -> None:
 def test_cancel_button_interrupts_the_cell(kernel: BlockingKernelClient) -> None:
     run(
         kernel,
-        "def slow(gm, inputs):\n    import time\n    for _ in range(3000): time.sleep(0.01)\n    return gm.forward",
+        "import threading, time\nreached = threading.Event()\n"
+        "def slow(gm, inputs):\n    reached.set()\n    for _ in range(9000): time.sleep(0.01)\n    return gm.forward",
     )
     press = (
-        "import threading, time\n"
-        "def press():\n    time.sleep(1)\n"
+        "def press():\n    reached.wait(60)\n"
         "    kernel_magics.last()._handle_custom_msg({'type': 'cancel'}, [])\n"
         "threading.Thread(target=press).start()"
     )
     run(kernel, press)
-    started = time.monotonic()
     output = run(kernel, "%%compile --backend slow\ntorch.ones(3) + 1")
-    assert time.monotonic() - started < 20
     assert [e["ename"] for e in output.errors] == ["KeyboardInterrupt"]
     output = run(kernel, "%%compile\n(torch.ones(3) + 1).tolist()")
     assert [r["text/plain"] for r in output.results] == ["[2.0, 2.0, 2.0]"]

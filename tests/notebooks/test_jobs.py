@@ -1,4 +1,4 @@
-"""The jobs of the documents from which this project began: each on both engines, and as a section of a notebook.
+"""Jobs for which people take a compiler: each on both engines, and as a section of a notebook.
 
 `JOBS` has what each job shows, the tests that check it on our engine and on stock `torch.compile`, and its cell in a
 notebook.  The tests of this file run a job on both engines where no other test does.

@@ -24,7 +24,7 @@ from tests.sampling import always
 
 pytestmark = pytest.mark.slow
 
-SUITE = {"writes_of_slices", "overlapping_writes", "pointwise", "normalised", "products", "joined", "scans"}
+SUITE = {"overlapping_writes", "pointwise", "normalised", "products", "joined", "scans"}
 """What every run of the suite takes of the kinds of programs."""
 
 CASES = always(

@@ -260,9 +260,8 @@ def wrappers(compile_: Compile) -> list[str]:
 
 def test_stock_does_the_same_with_and_without() -> None:
     """Graphs, recompiles, output code and gradients are equal without, with, and with full observation."""
-    ways: list[Callable[[list[str]], Any]] = [
-        collected_codes, recorded, functools.partial(recorded, steps=True), functools.partial(recorded, logs=True),
-    ]  # fmt: skip
+    full = functools.partial(recorded, steps=True, logs=True)
+    ways: list[Callable[[list[str]], Any]] = [collected_codes, recorded, full]
     created = []
     for around in ways:
         torch._dynamo.reset()

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 # ruff: noqa
 # (the programs stand for users' code, which has no annotations and does odd things)
-"""copy, inspect.
+"""The modules copy and inspect.
 
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """

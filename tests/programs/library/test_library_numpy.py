@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 # ruff: noqa
 # (the programs stand for users' code, which has no annotations and does odd things)
-"""NumPy's numbers and arrays where they turn to tensors.
+"""NumPy's numbers and arrays where they become tensors.
 
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 # ruff: noqa
 # (the programs stand for users' code, which has no annotations and does odd things)
-"""Odd corners of containers, classes and iterators, many in each program.
+"""Unusual uses of containers, classes and iterators, many in each program.
 
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
