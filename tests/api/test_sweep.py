@@ -84,7 +84,7 @@ def test_a_killed_sweep_resumes(tmp_path: Path) -> None:
         "sweeping.MEASURE = MEASURE\n"
         "sweeping.sweep([case(str(n), 'sleep', n) for n in range(12)], sys.argv[1], workers=2, progress=False)\n"
     )
-    file, env = tmp_path / "s.sqlite", os.environ | {"PYTHONPATH": str(ROOT)}
+    file, env = tmp_path / "s.sqlite", os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     for killed in (True, True, False):
         process = subprocess.Popen([sys.executable, "-c", program, str(file)], env=env)
         done = len(Store(file).finished()) if file.exists() else 0
