@@ -11,6 +11,8 @@ large part of a file that was edited throughout is aligned by the lines that it 
 from __future__ import annotations
 
 import difflib
+import itertools
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,10 +22,13 @@ from compiler_core.records import Compile, Record
 from compiler_core.records.differences import Aspect, Comparison, Difference, State, Total
 from compiler_core.records.line_facts import COUNTS, FACTS, TIMES, ComparedRun, LineFact, LineRef, from_cache
 
+_WORD = re.compile(r"\w+|[^\w\s]")
 BEFORE = " (before)"
 """Suffix of the file name of a line that the second side no longer has."""
 MAX_ALIGNED = 250_000
 """The greatest product of the numbers of edited lines that are aligned as `difflib` does, in quadratic time."""
+MAX_WORDS_COMPARED = 10_000
+"""The greatest product of the numbers of lines that changed together and are compared by their words."""
 TIME_TOLERANCE = 1.25
 """Times that differ by no more than this factor count as the same."""
 
@@ -142,12 +147,40 @@ def _matched_lines(before: Sequence[tuple[int, str]], after: Sequence[tuple[int,
     """Yields each line's number before and after the edit; 0 for a line that is gone."""
     i = j = 0
     for k, m in [*_common_lines([t for _, t in before], [t for _, t in after]), (len(before), len(after))]:
-        for n in range(i, k):
-            other = n + m - k  # lines that changed together are paired from the last on
-            yield before[n][0], after[other][0] if other >= j else 0
+        replaced = _replaced_lines([t for _, t in before[i:k]], [t for _, t in after[j:m]])
+        yield from ((before[n][0], after[j + replaced[n - i]][0] if n - i in replaced else 0) for n in range(i, k))
         if k < len(before):
             yield before[k][0], after[m][0]
         i, j = k + 1, m + 1
+
+
+def _replaced_lines(before: Sequence[str], after: Sequence[str]) -> dict[int, int]:
+    """Returns, for lines that changed together, the position of the line that replaces each.
+
+    If there are not as many lines after the edit, those that have the most words in common belong together, in order.
+    """
+    fewer = min(len(before), len(after))
+    if len(before) == len(after) or not fewer or len(before) * len(after) > MAX_WORDS_COMPARED:
+        return {len(before) - n: len(after) - n for n in range(1, fewer + 1)}
+    words = [[frozenset(_WORD.findall(text)) for text in side] for side in (before, after)]
+    best = [[0.0] * (len(after) + 1) for _ in range(len(before) + 1)]
+    """The most that the lines from these positions on have in common."""
+    for i, j in itertools.product(reversed(range(len(before))), reversed(range(len(after)))):
+        best[i][j] = max(best[i + 1][j], best[i][j + 1], best[i + 1][j + 1] + _alike(words[0][i], words[1][j]))
+    pairs, i, j = {}, 0, 0
+    while i < len(before) and j < len(after):
+        if best[i][j] == best[i + 1][j]:
+            i += 1
+        elif best[i][j] == best[i][j + 1]:
+            j += 1
+        else:
+            pairs[i] = j
+            i, j = i + 1, j + 1
+    return pairs
+
+
+def _alike(one: frozenset[str], other: frozenset[str]) -> float:
+    return len(one & other) / max(len(one | other), 1)
 
 
 def _common_lines(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, int]]:

@@ -50,7 +50,7 @@ def test_a_failure_names_breaks_and_recompiles(
     assert f"graph break at {__file__}:{line}: " in text
     assert 'print("here")\n' in text
     assert "hint: " in text
-    with pytest.raises(AssertionError, match=r"straight: 2 graphs, expected 1; 1 recompiles, expected 0") as raised:
+    with pytest.raises(AssertionError, match=r"straight: 2 graphs, expected 1; 1 recompile, expected 0") as raised:
         assert_compiles(straight, torch.ones(3), then=[[torch.ones(4)]], engine=engine)
     assert "was expected to be" in str(raised.value)
     assert f"recompile at {__file__}:" in str(raised.value)
@@ -82,6 +82,6 @@ def test_the_fixture_imports_torch_when_it_is_used(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", *plugin, "test_it.py"]
     run = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert "1 failed, 1 passed" in run.stdout, run.stdout
-    assert "AssertionError: <lambda>: 1 graphs, expected 2" in run.stdout
+    assert "AssertionError: <lambda>: 1 graph, expected 2" in run.stdout
     assert "torch.__trace" not in run.stdout
     assert "compiles.py" not in run.stdout  # the traceback ends at the test

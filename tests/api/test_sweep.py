@@ -185,7 +185,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Sweep, Sweep]:
 
 def test_flags_breaks_and_changes(two: tuple[Sweep, Sweep]) -> None:
     before, after = two
-    assert before.flags(Thresholds(compile_seconds=2.5)) == {"1": ["1 graph breaks"], "2": ["compiled in 3 s"]}
+    assert before.flags(Thresholds(compile_seconds=2.5)) == {"1": ["1 graph break"], "2": ["compiled in 3 s"]}
     (shared,) = after.breaks()
     assert (shared.file, shared.line, shared.cases) == ("model.py", 24, ("0", "1", "3"))
     changes = {(each.name, each.what): (each.before, each.after, each.worse) for each in compare_sweeps(before, after)}

@@ -15,7 +15,7 @@ from IPython.utils.capture import capture_output
 import compiler_core
 import kernel_magics
 from compiler_core.records import Event, Fusion, Guard, Kernel, Record, Span
-from compiler_core.records.compare import compare
+from compiler_core.records.compare import _matched_lines, compare
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_stock"),
@@ -96,6 +96,14 @@ def test_an_edit_moves_lines_and_changes_one(tmp_path: Path) -> None:
     back = compare(recorded(tmp_path, AFTER), recorded(tmp_path, BEFORE))
     gone = back.of("removed", "captured")
     assert [(d.line, d.text.strip(), d.before) for d in gone] == [(5, "x = x.sin()", ["sin float32[4]"])]
+
+
+def test_an_edited_line_is_paired_with_the_line_that_has_its_words() -> None:
+    before = ["def f(x):", "    h = norm(x) @ w", "    return h"]
+    after = [before[0], "    h = norm(x) @ w * SCALE", "    if h.sum() > 0:", "        h = h + 1", before[2]]
+    numbered = [list(enumerate(side, 1)) for side in (before, after)]
+    assert dict(_matched_lines(*numbered)) == {1: 1, 2: 2, 3: 5}
+    assert dict(_matched_lines(*numbered[::-1])) == {1: 1, 2: 2, 3: 0, 4: 0, 5: 3}
 
 
 def test_a_compile_and_its_recompile(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 from compiler_core.api.compile import compile, record
 from compiler_core.api.explain import graph_collector
 from compiler_core.records.counts.counts import CountedProblem, Counts, count
+from compiler_core.records.timings.timings import plural
 from compiler_core.stock.uncached import uncached, without_known_sizes, without_recompile_limit
 
 
@@ -69,9 +70,13 @@ def assert_compiles(
 
 
 def _wrong(counts: Counts, graphs: int | None, recompiles: int | None) -> list[str]:
-    wanted = (("graphs", counts.graphs, graphs), ("recompiles", counts.recompiles, recompiles))
-    wrong = [f"{found} {name}, expected {number}" for name, found, number in wanted if number not in (None, found)]
-    return wrong + ([f"{counts.failures} failures"] if counts.failures else [])
+    wanted = (("graph", counts.graphs, graphs), ("recompile", counts.recompiles, recompiles))
+    wrong = [
+        f"{found} {plural(name, found)}, expected {number}"
+        for name, found, number in wanted
+        if number not in (None, found)
+    ]
+    return wrong + ([f"{counts.failures} {plural('failure', counts.failures)}"] if counts.failures else [])
 
 
 def _text(counts: Counts, wrong: Sequence[str]) -> str:

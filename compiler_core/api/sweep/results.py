@@ -10,7 +10,7 @@ from typing import Any
 
 from compiler_core.api.sweep.store import Store
 from compiler_core.errors import UsageError
-from compiler_core.records.timings.timings import table_lines
+from compiler_core.records.timings.timings import plural, table_lines
 
 Row = dict[str, Any]
 _SHOWN = ("name", "state", "graphs", "graph_breaks", "recompiles", "compile_seconds", "speed", "error", "peak_bytes")
@@ -131,10 +131,10 @@ def _flags(row: Row, limits: Thresholds) -> Iterator[str]:
         yield f"{row['state']}: {(row['reason'] or '').partition(chr(10))[0]}"
         return
     if row["failures"]:
-        yield f"{row['failures']} failures of the compiler"
-    for name in ("graph_breaks", "recompiles"):
+        yield f"{row['failures']} {plural('failure', row['failures'])} of the compiler"
+    for name, text in (("graph_breaks", "graph break"), ("recompiles", "recompile")):
         if (row[name] or 0) > getattr(limits, name):
-            yield f"{row[name]} {name.replace('_', ' ')}"
+            yield f"{row[name]} {plural(text, row[name])}"
     if (row["compile_seconds"] or 0) > limits.compile_seconds:
         yield f"compiled in {row['compile_seconds']:.0f} s"
     if row["speed"] is not None and row["speed"] < limits.speed:

@@ -8,6 +8,7 @@ from typing import Any
 
 from compiler_core.records import Problem, Record, problem_count, to_plain
 from compiler_core.records.line_facts import stage_ns
+from compiler_core.records.timings.timings import plural
 
 
 @dataclass(slots=True)
@@ -65,7 +66,8 @@ class Counts:
     def line(self) -> str:
         """Returns the numbers as one line."""
         names = ("graphs", "graph_breaks", "recompiles", "failures", "kernels")
-        numbers = [f"{getattr(self, name):,} {name.replace('_', ' ')}" for name in names]
+        found = [(getattr(self, name), name.removesuffix("s").replace("_", " ")) for name in names]
+        numbers = [f"{number:,} {plural(name, number)}" for number, name in found]
         return f"{', '.join(numbers)}; compiled in {self.compile_seconds:.2f} s"
 
 
