@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -17,7 +18,7 @@ _IMPORTS = "import math\nfrom math import inf, nan\n\nimport torch\nfrom torch i
 
 
 def check_path(path: str) -> None:
-    """Raises UsageError unless `path` has an ending that `save` supports and its folder exists."""
+    """Raises UsageError unless `path` has an ending that `save` supports, and its folder exists and can be written."""
     target = Path(path).expanduser()
     if not path.endswith(("/", ".html", ".json")):
         raise UsageError(
@@ -29,6 +30,9 @@ def check_path(path: str) -> None:
             raise UsageError(f"--save {path}: this is a file, not a folder")
     elif not target.parent.is_dir():
         raise UsageError(f"--save {path}: there is no folder {target.parent}")
+    existing = next(each for each in (target, *target.absolute().parents) if each.exists())
+    if not os.access(existing, os.W_OK):
+        raise UsageError(f"--save {path}: {existing} cannot be written")
 
 
 def save(record: Record, path: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,12 @@ def test_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(UsageError, match="is a file, not a folder"):
         export.check_path(f"{tmp_path}/out/")
+
+
+@pytest.mark.parametrize("name", ["record.json", "deep/er/"])
+def test_folder_that_cannot_be_written(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    export.check_path(name)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root can write to folders of any mode
+    with pytest.raises(UsageError, match=f"{tmp_path} cannot be written"):
+        export.check_path(name)

@@ -45,7 +45,7 @@ def write_ranks_page(
             links[name] = pages.write(name, record.title or name, record.to_json())
 
     comparison = compare_ranks(source, on_record=on_record, progress=progress)
-    lines = str(comparison).splitlines()
+    lines = [line for line in str(comparison).splitlines() if not line.startswith(" ")]  # those are in a table
     tables = [_groups(comparison, links), _differences(comparison, links), _ranks(comparison, links)]
     path = target / "index.html"
     text = page(f"{len(comparison.ranks):,} ranks", lines, tables)
