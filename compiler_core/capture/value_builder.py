@@ -32,6 +32,7 @@ from compiler_core.capture.values.user.namespaces import NamespaceValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.capture.values.user.subclasses import SubclassValue, container_base
 from compiler_core.errors import Unsupported
+from compiler_core.guards.lifetimes import is_python_class
 from compiler_core.guards.sources import AttrSource, GetItemSource, Source
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _kind_name(real: Any) -> str:
 
 def build_value(capture: Capture, obj: Any, source: Source) -> Value:
     """Returns the value for an outside object that is neither an atom nor static."""
-    if type(obj) in (torch.Tensor, torch.nn.Parameter) and _is_plain_tensor(obj):
+    if _is_tensor_class(type(obj)) and _is_plain_tensor(obj):
         return TensorValue(source=source, real=obj)
     container = CONTAINERS.get(type(obj))
     if container is not None:
@@ -174,6 +175,31 @@ def is_static(obj: Any) -> bool:
             or type(owner).__name__.startswith(_PYBIND_SELF_TYPES)
         )
     return is_instance(obj, _STATIC_TYPES)
+
+
+_NOT_OPERATIONS = frozenset(
+    "__module__ __doc__ __new__ __init__ __dict__ __weakref__ __qualname__ __annotations__ __repr__ __reduce_ex__ "
+    "__deepcopy__ __torch_function__ __static_attributes__ __firstlineno__".split()
+)
+"""What a subclass of Tensor may define without changing what its operations do."""
+
+
+def _is_tensor_class(cls: Any) -> bool:
+    """Whether operations on tensors of this class are those of plain tensors, and give plain tensors.
+
+    They are for subclasses of Parameter, and for others without ``__torch_function__`` and ``__torch_dispatch__``,
+    unless they override a method or attribute of tensors.
+    """
+    if cls in (torch.Tensor, torch.nn.Parameter):
+        return True
+    if not issubclass(cls, torch.Tensor) or not is_python_class(cls):
+        return False
+    plain_functions = cls.__torch_function__ is torch._C._disabled_torch_function_impl
+    if not plain_functions or cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return False
+    of_pytorch = torch.nn.Parameter if issubclass(cls, torch.nn.Parameter) else torch.Tensor
+    names = {name for base in cls.__mro__[: cls.__mro__.index(of_pytorch)] for name in vars(base)}
+    return not any(hasattr(torch.Tensor, name) for name in names - _NOT_OPERATIONS)
 
 
 def _is_plain_tensor(tensor: torch.Tensor) -> bool:

@@ -111,6 +111,12 @@ def is_runtime(code: types.CodeType) -> bool:
     return is_generated and code.co_filename not in _user_graphs
 
 
+def makes_lazy_parameters(code: types.CodeType) -> bool:
+    """Whether this code runs once, in the first call of a lazy module: it makes the module's parameters."""
+    return code is _INFER_PARAMETERS
+
+
+_INFER_PARAMETERS = vars(torch.nn.modules.lazy.LazyModuleMixin)["_infer_parameters"].__code__
 _HELPER_FILES = ("<cutaway direct call>", "<cutaway conditions>")
 """The names of generated code that runs no graph."""
 

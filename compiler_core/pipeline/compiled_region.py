@@ -29,6 +29,7 @@ from compiler_core.hook.skip_rules import (
     frame_reason,
     is_generator,
     is_runtime,
+    makes_lazy_parameters,
     skip_reason,
 )
 from compiler_core.pipeline import frame_watch
@@ -135,7 +136,7 @@ class Region:
 
     def decide(self, info: FrameInfo) -> Any:
         """Returns what runs in place of the frame."""
-        if is_runtime(info.code):
+        if is_runtime(info.code) or makes_lazy_parameters(info.code):
             return frame_hook.skip_code_and_callees()
         if torch_state.is_observed_or_traced():
             return frame_hook.skip_call()

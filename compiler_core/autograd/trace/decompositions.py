@@ -155,6 +155,8 @@ def var(
 @register_decomposition(aten._to_copy.default)
 def to_copy(x: torch.Tensor, *, dtype: torch.dtype | None = None, **rest: Any) -> Any:
     """Casts the real part of complex numbers to a real dtype, as the kernel does, but without its warning."""
+    if not isinstance(x, torch.Tensor):  # torch.func casts Python numbers so
+        return torch.tensor(x, dtype=dtype, device=rest.get("device"))
     if dtype is None or not x.is_complex() or dtype.is_complex or dtype is torch.bool:
         return NotImplemented
     return aten._to_copy(torch.real(x), dtype=dtype, **rest)

@@ -15,7 +15,14 @@ from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, f
 from compiler_core.capture.values.builtin.keys import object_key
 from compiler_core.capture.values.builtin.methods import NamedMethodValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
-from compiler_core.capture.values.classes import is_descriptor, is_of_pytorch
+from compiler_core.capture.values.classes import (
+    ABSENT,
+    guard_class_attribute,
+    is_data_descriptor,
+    is_descriptor,
+    is_of_pytorch,
+    lookup_in_mro,
+)
 from compiler_core.capture.values.user.descriptors import descriptor_get
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource
@@ -132,7 +139,7 @@ class TensorValue(Value):
         if name == "__class__":
             return tx.capture.wrap_static(self.python_type())
         if not hasattr(torch.Tensor, name):
-            return self._instance_attribute(tx, name)
+            return self._attribute_of_subclass(tx, name) or self._instance_attribute(tx, name)
         if callable(getattr(torch.Tensor, name)) and name not in getattr(self.real, "__dict__", {}):
             return NamedMethodValue(self, name)
         raise Unsupported("unsupported attribute", f"Tensor.{name}")
@@ -172,6 +179,17 @@ class TensorValue(Value):
             return tx.capture.wrap(attributes[name], AttrSource(self.source, name))
         tx.capture.guard("NO_ATTRIBUTE", self.source, name)
         return None
+
+    def _attribute_of_subclass(self, tx: Interpreter, name: str) -> Value | None:
+        """Returns an attribute that a subclass of the program's has; None if it has none, or the tensor has another."""
+        cls = self.python_type()
+        found = lookup_in_mro(cls, name)
+        if found is ABSENT or (name in getattr(self.real, "__dict__", {}) and not is_data_descriptor(found)):
+            return None
+        guard_class_attribute(tx, cls, name, found)
+        if is_descriptor(found):
+            return descriptor_get(tx, found, name, self, cls)
+        return tx.capture.wrap_attribute(found, AttrSource(tx.capture.held(cls, cls.__qualname__), name))
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         if name == "requires_grad":

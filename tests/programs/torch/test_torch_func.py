@@ -142,6 +142,15 @@ def test_sizes_of_vmap_are_symbolic():
         check(program, inputs, Expected(graphs=2, breaks=[], compiles=2), backend=backend, tolerance=1e-6)
 
 
+@on_backends
+def test_samples_without_dimensions(x, y):
+    """PyTorch casts Python numbers beside such samples with an operator that takes tensors elsewhere."""
+    a, b = x.flatten()[:3], y.flatten()[:3].double()
+    cubes = vmap(grad(lambda r, s: r**3 * s + 2 * r))(a, b.float())
+    some = vmap(lambda r, s, k: (r * 2, 1.5 - r, r / s, s * 0.5, k * r, k + 1, k / 2))(a, b, torch.tensor([1, 2, 3]))
+    return cubes, some, vmap(lambda r: torch.where(r > 0, r * 2, 0.0))(a.to(torch.bfloat16))
+
+
 # ---------------------------------------------------------------- grad, vjp
 
 

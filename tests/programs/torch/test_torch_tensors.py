@@ -651,3 +651,56 @@ def test_lists_from_outside_are_guarded():
     for sizes in ((2, 2), (2, 2, 2), (3, 1)):
         tensors = [torch.randn(size) for size in sizes]
         assert torch.equal(compiled(tensors), join(tensors))
+
+
+class Quantised(torch.nn.Parameter):
+    kind = "int4"
+
+    def __new__(cls, data, scale=2.0):
+        found = super().__new__(cls, data, True)
+        found.scale = scale
+        return found
+
+    def dequantise(self):
+        return self * self.scale
+
+    @property
+    def half_rows(self):
+        return self.shape[0] // 2
+
+
+class Bare(torch.Tensor):
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+
+class Other(torch.nn.Parameter):
+    def sin(self):
+        return self.cos()
+
+
+def quantised_linear():
+    net = torch.nn.Linear(4, 4)
+    net.weight = Quantised(torch.randn(4, 4))
+    return net, torch.randn(2, 4), torch.randn(3).as_subclass(Bare)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=quantised_linear)
+def test_subclasses_with_the_operations_of_plain_tensors(net, x, bare):
+    w = net.weight
+    found = w.dequantise() @ x.T, net(x), w.half_rows, w.kind, w.scale, type(w).__name__, type(w * 2).__name__
+    return found, bare.sin(), bare[1:], type(bare + 1).__name__, isinstance(w, Quantised), isinstance(bare, Bare), w
+
+
+def test_subclasses_with_the_operations_of_plain_tensors_in_kernels():
+    for backend in ("aot_eager", "cpp"):
+        check(
+            lambda net, x, bare: (net(x), bare.sin() * net.weight.scale),
+            quantised_linear,
+            backend=backend,
+            tolerance=1e-5,
+        )
+
+
+def test_subclass_that_overrides_an_operation():
+    for backend in ("eager", "aot_eager"):
+        check(lambda w: w.sin() * 2, lambda: (Other(torch.ones(3)),), backend=backend)

@@ -200,6 +200,12 @@ EXPRESSIONS = {
             nn.Sequential(nn.ReLU(), nn.Identity())(<matrix>)
             ! (lambda v: torch.autograd.grad((v * v).sum(), v)[0])(<matrix>.detach().requires_grad_())
             torch.inference_mode()(lambda v: v + 1)(<matrix>).clone()
+            torch.vmap(lambda v: v * <float> + v.sum())(<matrix>)
+            torch.vmap(lambda v, w: v * w, in_dims=(0, None), out_dims=1)(<matrix>, <vector>)
+            torch.func.grad(lambda v: (v * <matrix>).sin().sum())(<matrix>)
+            torch.vmap(torch.func.grad(lambda v: (v**3).sum() + <scalar>))(<matrix>)
+            torch.func.jvp(lambda v: v.tanh() * 2, (<matrix>,), (<matrix>,))[1]
+            torch.func.jacrev(lambda v: v.cos() * v)(<vector>)
             <matrix>.bfloat16().float()
             <matrix>.int().float()
             <matrix>.to(dtype=torch.float32, copy=True)

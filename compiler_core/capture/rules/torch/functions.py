@@ -27,7 +27,7 @@ FACTORIES = frozenset(
     for n in "zeros ones empty full rand randn randint randperm normal arange range linspace logspace eye "
     "scalar_tensor tril_indices triu_indices empty_strided hann_window hamming_window blackman_window "
     "bartlett_window kaiser_window".split()
-)
+) | {torch.fft.fftfreq, torch.fft.rfftfreq}
 # C functions on tensors that read values, change settings or return what a graph cannot hold
 NOT_IN_GRAPH = frozenset({
     torch.is_nonzero, torch.equal, torch.allclose, torch.from_numpy, torch.frombuffer, torch.set_num_threads,

@@ -12,6 +12,7 @@ from compiler_core.capture.values.builtin.constant import NONE
 from compiler_core.capture.values.classes import lookup_in_mro
 from compiler_core.capture.values.user.module_calls import call_with_hooks
 from compiler_core.capture.values.user.modules import CALL_METHODS, ModuleValue
+from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
@@ -33,6 +34,11 @@ def _module_getattr(tx: Interpreter, owner: Value, name: Value) -> Value:
         owner.guard_unregistered(tx, wanted)
         raise observed_exception(AttributeError, f"{owner.cls.__name__!r} object has no attribute {wanted!r}")
     return found
+
+
+@handles(torch.nn.modules.lazy.LazyModuleMixin._infer_parameters)
+def _infer_parameters(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    raise Unsupported("skipped function", "the first call of a lazy module, which makes its parameters")
 
 
 @handles(torch.nn.Module.__call__)
