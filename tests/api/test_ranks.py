@@ -321,7 +321,8 @@ def test_what_is_planted_in_a_real_job_is_found(engine: str, planted: str, expec
         call = "collective call allreduce(float32[2, 256]) of 2 ranks, the others allreduce(float32[512]) of 2 ranks"
         assert f"collective call: rank_programs.py:{REDUCES}: {call}" in str(comparison)
         assert [rank.count("collective call") for rank in comparison.ranks] == [3, 3]
-    assert comparison.notes == []
+    unclosed = [note for note in comparison.notes if "did not close the file" in note]
+    assert (comparison.notes, len(unclosed)) == (unclosed, int((engine, planted) == ("core", "killed")))
 
 
 @pytest.mark.sweep
