@@ -416,6 +416,20 @@ def test_error_of_an_operator_inside(x):
     return vmap(lambda a: a + 1)(x)
 
 
+@pytest.mark.parametrize("backend", ["eager", "cpp"])
+def test_error_of_values_inside(backend):
+    """The captured graph fails in the middle of a transform, when it runs: all levels are left."""
+
+    def program(x, i):
+        try:
+            return vmap(grad(lambda a, k: torch.gather(a.sin(), 0, k[None]).sum()))(x, i)
+        except (IndexError, RuntimeError) as error:
+            return type(error), torch._C._functorch.maybe_current_level(), vmap(lambda a: a * 2)(x)
+
+    inputs = [lambda i=i: (torch.ones(3, 4), torch.tensor([0, i, 1])) for i in (2, 9, 3)]
+    check(program, inputs, backend=backend, tolerance=1e-6)
+
+
 @same_as_eager(breaks=["print"])
 def test_print_inside(x):
     y = x + 1
