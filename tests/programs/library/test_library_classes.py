@@ -326,3 +326,16 @@ def test_simple_namespace(x):
     n = types.SimpleNamespace(a=x, b=2)
     n.c = n.a + n.b
     return n.c, hasattr(n, "d"), vars(n)["b"] if False else n.b, n
+
+
+class Reduce(enum.Enum):
+    SUM = "sum"
+    MEAN = "mean"
+
+    def __call__(self, x, dim=0):
+        return getattr(x, self.value)(dim)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_members_of_an_enum_that_are_called(x):
+    return [reduce(x, dim=1) for reduce in Reduce], Reduce.SUM(x), callable(Reduce.SUM), [callable(c) for c in Color]

@@ -94,6 +94,14 @@ class ConstantValue(Value):
             return from_python(found)
         raise Unsupported("unsupported attribute", f"{obj!r}.{name}")
 
+    def forwarded_call(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, list[Value], dict[str, Value]] | None:
+        """Calls the ``__call__`` of a member of an enum."""
+        if isinstance(self.value, enum.Enum) and callable(self.value):
+            return tx.enum_attribute(self, "__call__"), list(args), kwargs
+        return None
+
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         obj = self.constant(tx)
         if isinstance(obj, str) and name == "join" and len(args) == 1:
