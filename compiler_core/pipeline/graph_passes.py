@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core.backends.graph_changes import differs, new_nodes, record_change
 from compiler_core.config import GraphPass, Options, PassPoint
-from compiler_core.errors import GraphPassError
+from compiler_core.errors import GraphPassError, GraphPassWarning
 from compiler_core.hook.failures import report_failure
 from compiler_core.records import Compile, Stage
 from compiler_core.support.fx_graphs import copy_graph, record_graph
@@ -81,6 +82,13 @@ def why_failed(error: Exception, graph_pass: GraphPass) -> str:
     filename = getattr(getattr(graph_pass.function, "__code__", None), "co_filename", None)
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == filename]
     return f"{text}  (line {own[-1].lineno} of the pass: {own[-1].line})" if own and own[-1].line else text
+
+
+def warn_of_pass(message: str, graph_pass: GraphPass) -> None:
+    """Warns at the line where the function of a pass is defined."""
+    code = getattr(graph_pass.function, "__code__", None)
+    where = (code.co_filename, code.co_firstlineno) if code else ("<graph pass>", 1)
+    warnings.warn_explicit(message, GraphPassWarning, *where)
 
 
 # ---------------------------------------------------------------- the rules

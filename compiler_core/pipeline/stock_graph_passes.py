@@ -12,7 +12,6 @@ fails, the graph stays as it is and a warning says why.  Inductor keeps no compi
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -21,8 +20,7 @@ import torch.fx as fx
 
 from compiler_core.backends.graph_changes import differs
 from compiler_core.config import GraphPass
-from compiler_core.errors import GraphPassWarning
-from compiler_core.pipeline.graph_passes import NOT_APPLIED, checked, why_failed
+from compiler_core.pipeline.graph_passes import NOT_APPLIED, checked, warn_of_pass, why_failed
 from compiler_core.pipeline.rule_passes import CHANGED, FAILED, RULE_POINTS, SAME
 from compiler_core.pipeline.stock_rule_passes import stock_rules
 from compiler_core.support.fx_graphs import copy_graph
@@ -75,8 +73,7 @@ def stock_passes(passes: Sequence[GraphPass]) -> Iterator[None]:
         cache_log.removeFilter(_says_more_than_no_cache)
     for each in passes:
         if outcomes.get(each.name) == {SAME}:
-            message = f"Graph pass {each.name}: it changed nothing in any {each.at} graph."
-            warnings.warn(message, GraphPassWarning, stacklevel=3)
+            warn_of_pass(f"Graph pass {each.name}: it changed nothing in any {each.at} graph.", each)
 
 
 def _says_more_than_no_cache(record: logging.LogRecord) -> bool:
@@ -94,7 +91,7 @@ def _run_pass(gm: fx.GraphModule, graph_pass: GraphPass) -> str:
             raise TypeError("for stock torch.compile, a pass must change the graph in place")
     except Exception as error:
         message = f"A graph pass was not applied: {graph_pass.name}: {why_failed(error, graph_pass)}\n  {NOT_APPLIED}"
-        warnings.warn(message, GraphPassWarning, stacklevel=2)
+        warn_of_pass(message, graph_pass)
         return FAILED
     if not differs(trial, before):
         return SAME

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -21,8 +20,8 @@ from unittest import mock
 import torch
 
 from compiler_core.config import GraphPass
-from compiler_core.errors import GraphPassError, GraphPassWarning
-from compiler_core.pipeline.graph_passes import why_failed
+from compiler_core.errors import GraphPassError
+from compiler_core.pipeline.graph_passes import warn_of_pass, why_failed
 from compiler_core.pipeline.rule_passes import NO_VALUE, NOT_USED, RULE_POINTS, LoopNest, checked_decision, operator_of
 
 
@@ -54,7 +53,7 @@ class _Reporter:
     def failed(self, error: Exception) -> None:
         if not self.has_failed:
             message = f"A graph pass was not applied: {self._rule.name}: {why_failed(error, self._rule)}\n  {NOT_USED}"
-            warnings.warn(message, GraphPassWarning, stacklevel=2)
+            warn_of_pass(message, self._rule)
         self.has_failed = True
 
 

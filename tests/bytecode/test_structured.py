@@ -314,6 +314,7 @@ def test_what_has_no_text_is_refused(function: types.FunctionType, why: str) -> 
 
 
 @pytest.mark.sweep
+@pytest.mark.timeout(3600)
 def test_the_library_passes_its_tests_with_decompiled_functions() -> None:
     plain, decompiled = decompiled_library.run(replace=False), decompiled_library.run(replace=True)
     assert set(decompiled.failed) <= {*plain.failed, *decompiled_library.OF_SOURCE}

@@ -21,6 +21,7 @@ import compiler_core
 import kernel_magics
 from compiler_core.errors import FullGraphError
 from compiler_core.records import Record
+from tests.benchmarks import bench_jobs
 
 ROOT = Path(__file__).parents[2]
 ENGINES = pytest.mark.parametrize("engine", ["core", "torch"])
@@ -90,7 +91,7 @@ JOBS = {
     "C3": Job(
         "ViT compiled and timed",
         f"{OPENING}::test_times",
-        "(its times are those of benchmarks/bench_jobs.py)",
+        f"{HERE}::test_networks_are_timed_on_both_engines",
         "02_opening_and_changing vit-time",
     ),
     "C4": Job(
@@ -138,7 +139,7 @@ JOBS = {
     "E2": Job(
         "ResNet-18, inference and training, timed",
         f"{OPENING}::test_times",
-        "(its times are those of benchmarks/bench_jobs.py)",
+        f"{HERE}::test_networks_are_timed_on_both_engines",
         "02_opening_and_changing resnet-time",
     ),
     "E3": Job(
@@ -342,6 +343,19 @@ def test_times_side_by_side() -> None:
     assert [row.name for row in timings.rows] == ["eager", "stock", "core"]
     assert all(0 < row.low <= row.median <= row.high and row.rounds >= 15 for row in timings.rows)
     assert not timings.failed
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(1800)
+def test_networks_are_timed_on_both_engines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench_jobs", "--small", "--seconds", "0.2", "--device", "cpu"])
+    bench_jobs.main()
+    printed = capsys.readouterr().out
+    assert [printed.count(name) for name in ("torch.add", "inference", "training step", "ViT")] == [1, 1, 1, 1]
+    for engine in ("eager", "core", "stock"):
+        assert len(re.findall(rf"^{engine} +[\d.]+ \ws +[\d.]+ \ws to ", printed, re.MULTILINE)) == 4
 
 
 def test_the_kernel_source_is_one_step_away() -> None:

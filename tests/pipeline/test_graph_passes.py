@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.fx as fx
 import torch.nn.functional as F
+from torch._inductor.pattern_matcher import Arg, CallFunction, PatternMatcherPass, register_graph_pattern
 
 import compiler_core
 from compiler_core import GraphPass
@@ -257,6 +258,33 @@ def test_stock_leaves_out_a_pass_that_fails(function: Any, at: Any) -> None:
     ):
         got = values(torch.compile(plain))
     torch.testing.assert_close(got, values(plain))
+
+
+def test_inductor_s_pattern_matcher_is_a_pass_whose_matches_are_linked() -> None:
+    aten = torch.ops.aten
+    patterns = PatternMatcherPass(pass_name="of_a_test")
+
+    @register_graph_pattern(
+        CallFunction(aten.add.Tensor, CallFunction(aten.mul.Tensor, Arg(), Arg()), Arg()), pass_dict=patterns
+    )
+    def multiply_add(match: Any, x: Any, y: Any, z: Any) -> None:
+        match.replace_by_example(lambda x, y, z: aten.addcmul.default(z, x, y), [x, y, z])
+
+    def plain(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x * y + x).sin()
+
+    x, y = inputs()[0].detach(), inputs()[0].detach() + 1
+    rule = GraphPass(lambda gm: patterns.apply(gm.graph) and None, "joint", "multiply_add")
+    compiled = compiler_core.compile(plain, passes=[rule])
+    torch.testing.assert_close(compiled(x, y), plain(x, y))
+    (compile_,) = record_of(compiled).compiles
+    links = {each.made.rpartition("#")[2]: each.sources for each in compile_.edges if "pass.multiply_add#" in each.made}
+    (replaced,) = (sources for name, sources in links.items() if name.startswith("addcmul"))
+    assert {source.rpartition("#")[2] for source in replaced} == {"mul", "add"}
+    torch._dynamo.reset()
+    with stock_passes([rule]), compiler_core.record(engine="torch") as record:
+        torch.testing.assert_close(torch.compile(plain)(x, y), plain(x, y))
+    assert "aten.addcmul.default" in str(record.compiles[0].find("forward.post_grad").graph)
 
 
 def test_a_pass_that_changes_nothing_is_no_artifact() -> None:

@@ -10,12 +10,15 @@ import importlib
 import inspect
 import io
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import types
 import unittest
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 MODULES = (
     "difflib heapq statistics fractions textwrap bisect colorsys calendar shlex json.encoder json.decoder copy string "
@@ -50,9 +53,11 @@ class Result:
 
 
 def run(replace: bool) -> Result:
-    """Runs the tests in another process."""
+    """Runs the tests in another process and a temporary folder, to which some of them write."""
     command = [sys.executable, "-m", "tests.sweeps.decompiled_library", *(["--plain"] if not replace else [])]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    path = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    with tempfile.TemporaryDirectory() as folder:
+        printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder, env=path).stdout
     return Result(**json.loads(printed.splitlines()[-1]))
 
 

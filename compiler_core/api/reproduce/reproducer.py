@@ -9,6 +9,7 @@ import contextlib
 import inspect
 import io
 import logging
+import re
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,7 @@ from compiler_core.api.reproduce.break_reproducer import Engine, break_reproduce
 from compiler_core.api.reproduce.values import number_text, smaller_values, tensor_text
 from compiler_core.codegen.wrapper.example_inputs import random_tensor
 from compiler_core.errors import UsageError
+from compiler_core.records.timings.timings import plural
 from compiler_core.support.fx_graphs import graph_text
 
 Fails = Callable[[fx.GraphModule, Sequence[Any]], bool]
@@ -243,15 +245,17 @@ def _text_of_input(value: Any, exact: bool) -> str:
 
 
 def _text(gm: fx.GraphModule, inputs: Sequence[str], engine: Engine, backend: str | None, shown: str) -> str:
-    graph, _ = graph_text(gm.graph, "graph")
+    # without the types, which are those of the inputs before they shrank
+    graph = re.sub(r'^( +\w+): "[^"]*"', r"\1", graph_text(gm.graph, "graph")[0], flags=re.MULTILINE)
     if engine == "core":
         compiled = "import compiler_core\n\n    compiled = compiler_core.compile(graph"
         compiled += f", backend={backend!r})" if backend else ")"
     else:
         compiled = f"compiled = torch.compile(graph{f', backend={backend!r}' if backend else ''})"
-    nodes = sum(node.op.startswith("call") for node in gm.graph.nodes)
+    count = sum(node.op.startswith("call") for node in gm.graph.nodes)
+    compiler = "Cutaway" if engine == "core" else "torch.compile"
     return _FILE.format(
-        title=f"A fault of {'Cutaway' if engine == 'core' else 'torch.compile'}, in {nodes} operations.",
+        title=f"A fault of {compiler}, in {count} {plural('operation', count)}.",
         graph=graph,
         random_tensor=inspect.getsource(random_tensor),
         inputs="\n".join(f"        {line}," for line in inputs),

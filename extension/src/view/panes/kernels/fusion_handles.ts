@@ -25,7 +25,7 @@ export class FusionHandles {
 
   /** Returns the handles for a table of kernels; null if the cell cannot run again with other fusions. */
   static of(state: State): FusionHandles | null {
-    return state.record.engine === "core" && experimentsOf(state.model) ? new FusionHandles(state) : null;
+    return experimentsOf(state.model) ? new FusionHandles(state) : null;
   }
 
   /** Creates the handle of a kernel, whose row in the table is a place to drop another one. */

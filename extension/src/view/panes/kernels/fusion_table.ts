@@ -49,10 +49,10 @@ export class FusionTable extends LinkedContent {
     return sorted.map((fusion) => this.group(fusion, most));
   }
 
-  /** The kernels of ours that nothing was fused into, which may be joined with others. */
+  /** The kernels that nothing was fused into, which may be joined with others. */
   private single(): HTMLTableRowElement[] {
-    const fused = new Set(this.compile.fusions.map(({ kernel }) => kernel));
-    const others = this.compile.kernels.filter(({ name, language }) => language !== "extern" && !fused.has(name));
+    const fused = new Set(this.compile.fusions.map(({ kernel }) => this.kernels.get(kernel ?? "")));
+    const others = this.compile.kernels.filter((kernel) => kernel.language !== "extern" && !fused.has(kernel));
     return this.handles ? others.map((kernel) => this.singleRow(kernel)) : [];
   }
 
