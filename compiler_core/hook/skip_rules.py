@@ -26,6 +26,8 @@ _CAPTURED_TORCH_PARTS = (
     *("masked/_ops.py", "signal/windows/"),
 )
 _CAPTURED_TORCH_FILES = tuple(_TORCH + p.replace("/", os.sep) for p in _CAPTURED_TORCH_PARTS)
+_TORCH_NN = _TORCH + "nn" + os.sep
+_INIT_FILE = _TORCH_NN + "init.py"
 _MODULE_FILE = _TORCH + os.path.join("nn", "modules", "module.py")
 _STOCK_WRAPPERS_FILE = _TORCH + os.path.join("_dynamo", "eval_frame.py")
 _DATA_PARALLEL_FILE = _TORCH + os.path.join("nn", "parallel", "distributed.py")
@@ -178,6 +180,12 @@ def frame_reason(code: types.CodeType) -> str:
     return ""
 
 
+def _fills_parameters(code: types.CodeType) -> bool:
+    """Whether a function of `torch.nn` runs once for each new module, with tensors of another size each time."""
+    is_own = code.co_filename.startswith(_TORCH_NN) and code.co_name in ("reset_parameters", "_reset_parameters")
+    return is_own or code.co_filename == _INIT_FILE
+
+
 def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
     """Returns why a function is not captured, as a frame or, if `inlining`, in its caller; an empty string if it is."""
     if inlining and code.co_filename in _INLINED_ONLY_FILES:
@@ -190,6 +198,8 @@ def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
         return "a generator or coroutine"
     if not inlining and code.co_name == "__init__":
         return "a constructor"
+    if not inlining and _fills_parameters(code):
+        return "it gives the parameters of a new module their first values"
     if not inlining and any(getattr(callback, "__code__", None) is code for callback in gc.callbacks):
         return "a callback of the garbage collector, which may run at any time"
     if not inlining and code.co_filename == "<string>":

@@ -34,6 +34,8 @@ _EXPECTED_BREAKS = re.compile(
 """Kinds of breaks, of our engine and of stock's, that the program asks for or that need no change."""
 _OPTIMIZER = re.compile(r"the function `Optimizer\.\w+` should not be traced")
 """What stock says of an optimizer's own functions."""
+_MAKES_PARAMETER = "(torch.nn.parameter.Parameter())"
+"""What our engine says of a module that is made in compiled code."""
 _PACKAGE = re.compile(r"[\\/]site-packages[\\/](\w+)")
 _READS_ONLY = re.compile(
     r"tensor value read|print|Unsupported Tensor\.(item|tolist)\(\).*|Failed to trace builtin operator: .*`print`.*"
@@ -207,6 +209,9 @@ def _graph_break(
     advice = break_.hint
     if _OPTIMIZER.search(break_.explanation):
         grade, advice = "expected", "Nothing to change: the forward and the backward are compiled."
+    if _MAKES_PARAMETER in break_.explanation:
+        grade = "expected"
+        advice = "Nothing to change: modules are made in plain Python.  For one graph, make them in a cell before this one."
     if grade == "costly" and (why := divided.why_harmless(break_)):
         grade, advice = "expected", f"Nothing to change: {why}, so it divides no graph.  For fullgraph=True: {advice}"
     if compile_.outcome == "failed":

@@ -41,6 +41,17 @@ interface Cell extends Widget {
   ready: Promise<void>;
 }
 
+/** The heights of the explorers that were shown last, by output area. */
+const heights = new WeakMap<Element, number>();
+
+/** Notes how high an explorer is, for the one that takes its place: without it, the page would move meanwhile. */
+function noteHeight({ target }: Event): void {
+  const area = target instanceof HTMLElement ? target.closest(".jp-OutputArea") : null;
+  if (area) heights.set(area, (target as HTMLElement).offsetHeight);
+}
+
+document.addEventListener("cutaway-shown", noteHeight);
+
 class RecordRenderer extends Widget implements IRenderMime.IRenderer {
   private model: IRenderMime.IMimeModel | null = null;
   private shown = "";
@@ -55,7 +66,10 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
     super();
     this.layout = new PanelLayout();
     this.addClass("cutaway-output");
-    this.node.addEventListener("cutaway-shown", (event) => this.keepState((event as CustomEvent<WidgetModel>).detail));
+    this.node.addEventListener("cutaway-shown", (event) => {
+      this.node.style.minHeight = "";
+      this.keepState((event as CustomEvent<WidgetModel>).detail);
+    });
   }
 
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
@@ -70,6 +84,7 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
   protected onAfterAttach(): void {
     this.trackWidget();
     notebookPanel(this)?.content.cellInViewportChanged?.connect(this.updateMarks, this);
+    this.keepHeight(heights.get(this.node.closest(".jp-OutputArea") ?? this.node) ?? 0);
     void this.render();
   }
 
@@ -178,7 +193,13 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
     this.explored = model;
   }
 
+  /** Takes this height until an explorer is shown. */
+  private keepHeight(height: number): void {
+    this.node.style.minHeight = `${height}px`;
+  }
+
   private empty(): void {
+    this.keepHeight(this.node.offsetHeight);
     this.removeExplorer?.();
     this.removeExplorer = null;
     for (const child of [...(this.layout as PanelLayout).widgets]) child.dispose();

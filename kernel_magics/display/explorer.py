@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -58,6 +59,7 @@ class Explorer(anywidget.AnyWidget):
     def __init__(self, record: Any = None, beside: Record | None = None) -> None:
         """Shows a record, or a graph: a `torch.fx.GraphModule` or an exported program, also `beside` a record."""
         self.reruns = Reruns(self)  # first, since ipywidgets closes also what could not be made
+        self._notifying = threading.RLock()
         if record is not None and not isinstance(record, Record):
             from compiler_core.pipeline.foreign_graph import graph_record
 
@@ -72,7 +74,19 @@ class Explorer(anywidget.AnyWidget):
         _reply_on_requesting_subshell(self.comm)
         self.comm.on_close(lambda _: self.close())
         self.on_msg(_close_if_removed)
+        self.on_msg(_resend_if_asked)
         outputs.add_open(self)
+
+    def _notify_trait(self, name: str, old_value: Any, new_value: Any) -> None:
+        """Sends a change, but not while another thread sets values of the page: traitlets holds changes back
+        meanwhile, and one that is made just as it stops to do so would be lost."""
+        with self._notifying:
+            super()._notify_trait(name, old_value, new_value)
+
+    def set_state(self, sync_data: dict[str, Any]) -> None:
+        """Sets the values of a message of the page, possibly on another thread."""
+        with self._notifying:
+            super().set_state(sync_data)
 
     @traitlets.observe("record")
     def _note_shown(self, change: Any) -> None:
@@ -201,6 +215,19 @@ class Explorer(anywidget.AnyWidget):
             self._packed = None
         shown_records.free(record, compiles, packed)
 
+    def end(self) -> None:
+        """Says that there is no record, if there is none although the cell has run."""
+        if self.record is None:
+            self.progress, self.partial = {"ended": "The cell has run, but its record cannot be shown."}, {}
+
+    def resend(self) -> None:
+        """Sends the state again: Jupyter's server drops messages of a kernel that sends very many."""
+        if self.record is None:
+            self.send_state("progress")
+        else:
+            self._packed = shown_records.packed(self.record)
+            self.update_output(send=True)
+
     def refresh(self) -> None:
         """Sends the record again, after something was added to it, and updates the output that shows it."""
         self._packed = pack(self.record) if self.record else None
@@ -296,6 +323,11 @@ def _close_if_removed(explorer: Explorer, content: dict[str, Any], _: list[Any])
     if content == messages.REMOVED:
         outputs.mark_removed(explorer)
         outputs.close_undisplayed(RecordView.latest.explorer if RecordView.latest else None)
+
+
+def _resend_if_asked(explorer: Explorer, content: dict[str, Any], _: list[Any]) -> None:
+    if content == messages.RESEND:
+        explorer.resend()
 
 
 def record_bundle(record: Record, packed: dict[str, Any] | None = None) -> dict[str, Any]:

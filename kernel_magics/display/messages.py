@@ -4,6 +4,7 @@
     request_state    asks for the values of all traits
     custom           {"type": "cancel"}: the button Stop;
                      {"type": "removed"}: no output of the notebook shows the explorer any more;
+                     {"type": "resend"}: the page has waited for news of a compile, which may be lost;
                      {"type": "time", "forms": ["stock"]}: times the cell, besides its usual forms with these;
                      {"type": "try", "experiment": "guard", "item": "0/0:guards#g1"}: makes an experiment with the cell;
                      {"type": "try", "experiment": "change", "item": "0"}: tries a change of its code;
@@ -33,6 +34,7 @@ MAX_NAME_LENGTH = 2_000
 """The maximum number of characters in a pane's or an item's name."""
 CANCEL = {"type": "cancel"}
 REMOVED = {"type": "removed"}
+RESEND = {"type": "resend"}
 STOCK_MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 TIMED_FORMS = ("core", "core:reduce-overhead", "pinned", "stock", *(f"stock:{mode}" for mode in STOCK_MODES))
 """The forms in which a cell can be timed, besides plain PyTorch and as it was compiled."""
@@ -73,7 +75,7 @@ def check_message(message: Any, record: Record | None) -> None:
         _check_state(data.get("state"), record)
     elif method == "custom":
         _check_fields(data, {"method", "content"})
-        if data.get("content") not in (CANCEL, REMOVED):
+        if data.get("content") not in (CANCEL, REMOVED, RESEND):
             _check_request(data.get("content"), record)
     elif method == "request_state":
         _check_fields(data, {"method"})
@@ -98,7 +100,7 @@ def _check_request(content: Any, record: Record | None) -> None:
         if type(run) is not int or not 0 <= run < MAX_RUNS:
             raise InvalidMessage(f"no run has the number {_quoted(run)}")
     else:
-        raise InvalidMessage(f"its content is {_quoted(content)}, neither {CANCEL} nor {REMOVED} nor a request")
+        raise InvalidMessage(f"its content is {_quoted(content)}, neither {CANCEL}, {REMOVED}, {RESEND} nor a request")
 
 
 def _check_experiment(name: Any, item: Any, record: Record | None) -> None:

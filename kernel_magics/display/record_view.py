@@ -114,6 +114,9 @@ class RecordView:
         """Shows the complete record."""
         print_line(summary.text(record))
 
+    def end(self) -> None:
+        """Called last: says so where the record could not be shown."""
+
     def open_explorer(self) -> Explorer | None:
         """Returns the explorer; makes it if the view has none, such as that of ``%explain``.  None in a terminal."""
         if self.explorer is None and self.record is not None and _has_kernel(get_ipython()):
@@ -174,6 +177,10 @@ class NotebookView(RecordView):
     def show(self, record: Record) -> None:
         assert self.explorer is not None
         self.explorer.show_record(record, self._shown)
+
+    def end(self) -> None:
+        assert self.explorer is not None
+        self.explorer.end()
 
     def refresh(self) -> None:
         assert self.explorer is not None

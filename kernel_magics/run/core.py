@@ -33,12 +33,35 @@ def recorded(request: Request, title: str, view: RecordView, timer: CellTimer) -
 def _finish_record(
     record: Record, request: Request, view: RecordView, timer: CellTimer, raised: type[BaseException] | None
 ) -> None:
-    """Completes a record after its cell has run: labels, notes, measurements; then shows and saves it."""
-    if raised is not None:
-        record.raised = raised.__name__
-    elif request.time is not None:
-        _time(timer, record, request.time, view)
-    view.stop()
+    """Completes a record after its cell has run, then shows it, also if that was interrupted, and saves it."""
+    try:
+        without_effect = _complete_record(record, request, view, timer, raised)
+    finally:
+        try:
+            with warn_on_error("the record cannot be shown"):
+                view.show(record)
+        finally:
+            view.end()
+    if view.explorer is not None:  # the summary in a terminal has all notes
+        for note in without_effect:
+            print_line(note)
+    save_if_requested(record, request)
+
+
+def _complete_record(
+    record: Record, request: Request, view: RecordView, timer: CellTimer, raised: type[BaseException] | None
+) -> list[str]:
+    """Adds to a record what is known once its cell has run: labels, notes, measurements, problems.
+
+    Returns the notes on options that had no effect.
+    """
+    try:
+        if raised is not None:
+            record.raised = raised.__name__
+        elif request.time is not None:
+            _time(timer, record, request.time, view)
+    finally:
+        view.stop()
     record.labels |= cell_labels(record)
     record.covered = list(request.cover)
     without_effect = _unknown_node_notes(record)
@@ -61,12 +84,7 @@ def _finish_record(
     else:
         view.offer_timing(lambda others, progress: timer.time(record, others, progress))
         view.offer_experiments(CellExperiments(timer, record))
-    with warn_on_error("the record cannot be shown"):
-        view.show(record)
-    if view.explorer is not None:  # the summary in a terminal has all notes
-        for note in without_effect:
-            print_line(note)
-    save_if_requested(record, request)
+    return without_effect
 
 
 def _time(timer: CellTimer, record: Record, others: tuple[str, ...], view: RecordView) -> None:

@@ -52,6 +52,14 @@ def test_a_record_is_packed_once_for_the_page_and_the_output(record: Record, mon
     assert unpack(explorer.get_state("record")["record"]) == record
 
 
+def test_an_explorer_that_gets_no_record_says_so(record: Record) -> None:
+    explorer, shown = Explorer(), Explorer(record)
+    explorer.end()
+    shown.end()
+    assert explorer.progress == {"ended": "The cell has run, but its record cannot be shown."}
+    assert shown.progress == {}
+
+
 def test_show_says_which_panes_and_which_compile(record: Record) -> None:
     explorer = Explorer(record)
     explorer.show("guards", "kernel:backward.cpp", compile="0/0")

@@ -135,6 +135,26 @@ def test_cancel_button_interrupts_the_cell(kernel: BlockingKernelClient) -> None
     assert [r["text/plain"] for r in output.results] == ["[2.0, 2.0, 2.0]"]
 
 
+def test_a_record_is_shown_although_its_completion_was_interrupted(kernel: BlockingKernelClient) -> None:
+    run(
+        kernel,
+        "from kernel_magics.run import core\n"
+        "labels = core.cell_labels\n"
+        "def interrupted(record):\n    core.cell_labels = labels\n    raise KeyboardInterrupt\n"
+        "core.cell_labels = interrupted",
+    )
+    output = run(kernel, "%%compile\ntorch.ones(3).exp()")
+    assert [e["ename"] for e in output.errors] == ["KeyboardInterrupt"]
+    assert [unpack(update[MIME]).raised for update in output.updates] == [""]
+
+
+def test_a_record_whose_message_was_lost_is_sent_again(kernel: BlockingKernelClient) -> None:
+    shown = run(kernel, "%%compile\ntorch.ones(3).exp()").updates
+    message = {"content": {"data": {"method": "custom", "content": {"type": "resend"}}}, "buffers": []}
+    again = run(kernel, f"kernel_magics.last()._handle_msg({message})").updates
+    assert [update[MIME] for update in again] == [update[MIME] for update in shown]
+
+
 def test_saved_outputs_make_a_record_again(kernel: BlockingKernelClient) -> None:
     output = run(kernel, "%%compile\ntorch.ones(3).exp()")
     saved = json.loads(json.dumps(output.updates[0][MIME]))

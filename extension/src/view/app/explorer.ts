@@ -46,7 +46,7 @@ export function mount(host: HTMLElement, model: WidgetModel): () => void {
     const number = ++updates;
     const content = await contentOf(model);
     if (number !== updates) return; // the record has changed since, or the explorer was removed
-    shown?.destroy();
+    remove(shown);
     shown = content();
     root.style.setProperty("--content-height", shown.height ? `${shown.height}px` : "");
     root.classList.toggle("folded", shown.isFolded && !root.closest(PANEL));
@@ -81,6 +81,15 @@ export function mount(host: HTMLElement, model: WidgetModel): () => void {
     shown?.destroy();
     root.remove();
   };
+}
+
+/** Removes what was shown; an error in that must not keep what comes next from being shown. */
+function remove(shown: Shown | null): void {
+  try {
+    shown?.destroy();
+  } catch (error) {
+    reportError(error);
+  }
 }
 
 /** Calls `callback` once `element` is within a page's height of the visible part; returns a function to cancel it. */
@@ -128,25 +137,34 @@ async function contentOf(model: WidgetModel): Promise<() => Shown> {
 
 /** Returns a function that makes the progress of a compile, and, once it has run for a while, the panes so far. */
 async function compiling(model: WidgetModel): Promise<() => Shown> {
+  const withoutPanes = () => withoutExplorer(new ProgressView(model));
   const partial = model.get("partial");
-  if (!partial || !("encoding" in partial)) return () => withoutExplorer(new ProgressView(model));
+  if (!partial || !("encoding" in partial)) return withoutPanes;
   try {
     const record = await unpackRecord(partial);
     return () => {
-      const progress = new ProgressView(model);
-      progress.element.classList.add("with-panes");
-      const explorer = new Explorer(record, model, model.get("progress")?.compile);
-      const destroy = () => {
-        progress.destroy();
-        explorer.destroy();
-      };
-      const goTo = (mark: Mark) => explorer.goTo(mark);
-      const elements = [progress.element, ...explorer.elements];
-      return { elements, height: explorer.height, isFolded: false, goTo, destroy };
+      try {
+        return withPanes(record, model);
+      } catch {
+        return withoutPanes(); // what is not complete may be inconsistent
+      }
     };
   } catch {
-    return () => withoutExplorer(new ProgressView(model)); // what is not complete may be inconsistent
+    return withoutPanes;
   }
+}
+
+function withPanes(record: CutawayRecord, model: WidgetModel): Shown {
+  const explorer = new Explorer(record, model, model.get("progress")?.compile);
+  const progress = new ProgressView(model);
+  progress.element.classList.add("with-panes");
+  const destroy = () => {
+    progress.destroy();
+    explorer.destroy();
+  };
+  const goTo = (mark: Mark) => explorer.goTo(mark);
+  const elements = [progress.element, ...explorer.elements];
+  return { elements, height: explorer.height, isFolded: false, goTo, destroy };
 }
 
 function refusal({ message }: Error): Shown {

@@ -5,6 +5,12 @@ import { plural } from "../dom/format";
 import { shownName } from "../model/frame_names";
 import type { Progress, WidgetModel } from "../model/widget_model";
 
+/** After how long between two steps the cell's own code is said to run. */
+const RUNNING_AFTER_MS = 700;
+/** After how long without news the kernel is asked for its state, which may be lost; each time after twice as long. */
+const ASK_AFTER_MS = 4000;
+const ASK_AT_MOST_EVERY_MS = 60_000;
+
 export class ProgressView {
   readonly element = h("div", { class: "compiling", role: "status" });
   private readonly time = h("span", { class: "time" });
@@ -16,7 +22,15 @@ export class ProgressView {
   private readonly stop = h("button", { class: "stop" }, "Stop");
   private readonly timer: number;
   private started = performance.now();
-  private readonly listener = () => this.update();
+  private lastNews = performance.now();
+  private askAt = performance.now() + ASK_AFTER_MS;
+  private pause = ASK_AFTER_MS;
+  private readonly listener = () => {
+    this.pause = ASK_AFTER_MS;
+    this.lastNews = performance.now();
+    this.askAt = this.lastNews + this.pause;
+    this.update();
+  };
 
   constructor(private readonly model: WidgetModel) {
     this.stop.onclick = () => {
@@ -27,13 +41,17 @@ export class ProgressView {
     const header = h("header", {}, this.heading, this.time, this.facts, this.bar, this.stop);
     this.element.append(header, this.stages, this.steps);
     model.on("change:progress", this.listener);
-    this.timer = window.setInterval(() => this.tick(), 100);
+    this.timer = window.setInterval(() => {
+      this.tick();
+      this.askIfSilent();
+    }, 100);
     this.update();
   }
 
   private update(): void {
     const progress = this.model.get("progress");
-    if (progress?.share !== undefined) this.showTiming(progress.name, progress.share);
+    if (progress?.ended) this.end(progress.ended);
+    else if (progress?.share !== undefined) this.showTiming(progress.name, progress.share);
     else if (progress?.frame) this.showCompile(progress);
   }
 
@@ -77,7 +95,36 @@ export class ProgressView {
     this.tick();
   }
 
+  /** Asks the kernel for its state after some seconds without news: the message with the record may be lost. */
+  private askIfSilent(): void {
+    if (performance.now() < this.askAt) return;
+    this.pause = Math.min(2 * this.pause, ASK_AT_MOST_EVERY_MS);
+    this.askAt = performance.now() + this.pause;
+    try {
+      this.model.send({ type: "resend" });
+    } catch {
+      this.end("The kernel has ended, so there is no record.");
+    }
+  }
+
+  /** Says why no record will come. */
+  private end(why: string): void {
+    window.clearInterval(this.timer);
+    this.element.classList.add("ended");
+    this.heading.textContent = why;
+    this.time.textContent = "";
+    this.facts.textContent = "";
+    this.bar.hidden = this.stop.hidden = true;
+    this.stages.replaceChildren();
+    this.steps.replaceChildren();
+  }
+
   private tick(): void {
+    const progress = this.model.get("progress");
+    const isBetween = progress?.frame && !progress.stage && !progress.stages.some(({ running }) => running);
+    if (isBetween && performance.now() - this.lastNews > RUNNING_AFTER_MS) {
+      this.heading.textContent = `The cell runs; compiled last: ${shownName(progress.frame)} (${progress.compile})`;
+    }
     this.time.textContent = `${((performance.now() - this.started) / 1000).toFixed(1)} s`;
   }
 

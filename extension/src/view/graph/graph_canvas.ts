@@ -5,7 +5,7 @@ import { Minimap } from "./draw/minimap";
 import { Painter } from "./draw/painter";
 import { onTheme, type Palette, readPalette } from "./draw/palette";
 import type { Picture } from "./draw/picture";
-import { READABLE_SCALE, Viewport } from "./draw/viewport";
+import { type Area, READABLE_SCALE, Viewport } from "./draw/viewport";
 import { densestX } from "./navigation";
 import { NodeElements } from "./node_elements";
 import type { DrawableGraph } from "./scene/drawable_graph";
@@ -25,8 +25,8 @@ interface CanvasListeners {
   onClick(box: number): void;
   /** A click on the plus sign of a collapsed group, or a double click on a box. */
   onExpand(box: number): void;
-  /** The canvas has a size, or another one. */
-  onResized(): void;
+  /** The canvas has a size, or another one; `before` is what was visible, null if it had none. */
+  onResized(before: Area | null): void;
 }
 
 export class GraphCanvas {
@@ -143,12 +143,13 @@ export class GraphCanvas {
   }
 
   private handleResize(): void {
+    const before = this.isMounted && this.viewport.width ? this.viewport.targetArea() : null;
     const isOtherType = this.viewport.measure();
-    this.viewport.go(this.viewport.view, false);
+    this.viewport.settle();
     if (!this.viewport.width) return;
     if (!this.isMounted || isOtherType) this.setInitialView();
     this.isMounted = true;
-    this.listeners.onResized();
+    this.listeners.onResized(before);
   }
 
   // ---- current box ----
@@ -172,11 +173,16 @@ export class GraphCanvas {
   /** Scrolls to a box if it is not visible, at a readable scale. */
   reveal(box: number): void {
     const { x, y } = (this.picture as Picture).layout;
-    const { left, right, top, bottom } = this.viewport.visibleArea();
     const { scale } = this.viewport.view;
-    if (x[box] > left && x[box] < right && y[box] > top && y[box] < bottom && scale > 0.2) return;
+    if (this.isIn(this.viewport.visibleArea(), box) && scale > 0.2) return;
     const readable = Math.max(scale, READABLE_SCALE);
     this.viewport.go({ x: x[box], y: y[box] + this.viewport.height / readable / 6, scale: readable });
+  }
+
+  /** Whether the middle of a box is in a rectangle of the drawing. */
+  isIn({ left, right, top, bottom }: Area, box: number): boolean {
+    const { x, y } = (this.picture as Picture).layout;
+    return x[box] > left && x[box] < right && y[box] > top && y[box] < bottom;
   }
 
   focus(): void {

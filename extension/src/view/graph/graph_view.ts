@@ -7,6 +7,7 @@ import type { State } from "../model/state";
 import { GraphCommands } from "./commands";
 import { OVERLAYS, type Overlay } from "./draw/overlays";
 import { HIGHLIGHT, Picture } from "./draw/picture";
+import type { Area } from "./draw/viewport";
 import { GraphCanvas } from "./graph_canvas";
 import { actionOfKey } from "./keyboard";
 import type { DrawableGraph } from "./scene/drawable_graph";
@@ -16,18 +17,13 @@ import { ViewOptions } from "./scene/view_options";
 
 /** A layout that takes longer shows that the view is busy. */
 const BUSY_AFTER_MS = 200;
-/** What happens this soon after a press belongs to it. */
-const SAME_ACTION_MS = 1000;
 
 export class GraphView implements Content {
   readonly element = h("div", { class: "graph" });
   private readonly options: ViewOptions;
   private readonly canvas: GraphCanvas;
   private readonly commands: GraphCommands;
-  private itemsToReveal: Set<ItemId> | null = null;
-  private revealedAt = 0;
-  /** Whether the canvas has had a size. */
-  private isRevealed = false;
+  private itemsToReveal = new Set<ItemId>();
   /** Counts layouts: one that was started earlier than the last is discarded. */
   private layoutNumber = 0;
   private overlay: Overlay;
@@ -44,7 +40,7 @@ export class GraphView implements Content {
       onHover: (box) => this.state.hover(this.commands.itemsOf(box)),
       onClick: (box) => this.state.pin(this.commands.itemsOf(box)),
       onExpand: (box) => this.commands.expandBox(box),
-      onResized: () => this.revealAgain(),
+      onResized: (before) => this.revealAgain(before),
     });
     this.commands = new GraphCommands(subject, state, this.options, this.canvas, this);
     const { toolbar } = this.commands;
@@ -121,26 +117,23 @@ export class GraphView implements Content {
 
   reveal(items: Set<ItemId>): void {
     this.itemsToReveal = items;
-    this.revealedAt = performance.now();
-    this.goTo(items);
+    const box = this.boxToReveal();
+    if (box >= 0 && this.canvas.viewport.width) this.canvas.reveal(box);
   }
 
-  private goTo(items: Set<ItemId>): void {
-    const { picture, viewport } = this.canvas;
-    if (!picture || !viewport.width) return;
+  /** The topmost box of the items that are shown; -1 if there is none. */
+  private boxToReveal(): number {
+    const { picture } = this.canvas;
+    if (!picture) return -1;
     const { scene, layout } = picture;
-    const boxes = this.commands
-      .nodesOf(items)
-      .map((node) => scene.boxOf[node])
-      .filter((box) => box >= 0);
-    if (boxes.length) this.canvas.reveal(boxes.reduce((top, box) => (layout.y[box] < layout.y[top] ? box : top)));
+    const boxes = this.commands.nodesOf(this.itemsToReveal).map((node) => scene.boxOf[node]);
+    return boxes.reduce((top, box) => (box >= 0 && (top < 0 || layout.y[box] < layout.y[top]) ? box : top), -1);
   }
 
-  /** A press that shows items may also open a pane, which makes this one smaller. */
-  private revealAgain(): void {
-    const isLate = this.isRevealed && performance.now() - this.revealedAt > SAME_ACTION_MS;
-    if (this.itemsToReveal && !isLate) this.goTo(this.itemsToReveal);
-    this.isRevealed = true;
+  /** What was visible `before` the size changed stays so: a press that shows items may also open a pane beside this. */
+  private revealAgain(before: Area | null): void {
+    const box = this.boxToReveal();
+    if (box >= 0 && (!before || this.canvas.isIn(before, box))) this.canvas.reveal(box);
   }
 
   private handleKey(event: KeyboardEvent): void {

@@ -16,6 +16,10 @@ export type Change = "compile" | "hover" | "pin" | "shown" | "step" | "budget" |
 
 export const MAX_PANES = 4;
 
+/** Files of installed packages, and how much less likely than the user's own code they are what is looked for. */
+const LIBRARY = /[\\/](site|dist)-packages[\\/]/;
+const LIBRARY_WEIGHT = 0.1;
+
 /** Returns the frame with this id. Ids of stock torch.compile count all frames of the process: they are not indices. */
 export function frameOf(record: CutawayRecord, id: number): Frame | null {
   return record.frames.find((frame) => frame.id === id) ?? null;
@@ -45,6 +49,8 @@ export class State {
   /** The attempt and the step that the steps pane shows once it is created. */
   requestedStep: [attempt: number, step: number] | null = null;
   shown: string[];
+  /** The panes to show until the user chooses others: as many of them are shown as fit. */
+  private usual: string[];
   /** The panes that are covered until their user has predicted what is in them. */
   readonly covered: Set<string>;
   /** The texts after the predictions that were made, by pane. */
@@ -68,6 +74,7 @@ export class State {
     if (this.compile) this.links.include(this.compile.id);
     this.frame = this.compile ? frameOf(record, this.compile.frame) : (record.frames[0] ?? null);
     this.shown = this.initialPanes();
+    this.usual = this.shown;
     this.readPins();
     this.onTrait("compile", () => this.select(this.findCompile(model.get("compile")) ?? this.compile));
     this.onTrait("shown", () => {
@@ -114,11 +121,13 @@ export class State {
     return null;
   }
 
-  /** The compile shown first: the one with the largest captured graph. */
+  /** The compile shown first: the one with the largest captured graph; a library's counts for little. */
   private largestCompile(): Compile | null {
-    const size = (c: Compile) => summaryOf(c).nodes ?? 0;
-    const all = this.record.frames.flatMap((f) => f.compiles);
-    return all.reduce<Compile | null>((best, c) => (best && size(best) >= size(c) ? best : c), null);
+    const size = ({ filename }: Frame, c: Compile) =>
+      (summaryOf(c).nodes ?? 0) * (LIBRARY.test(filename) ? LIBRARY_WEIGHT : 1);
+    const all = this.record.frames.flatMap((f) => f.compiles.map((c) => ({ compile: c, size: size(f, c) })));
+    const best = all.reduce<(typeof all)[0] | null>((best, c) => (best && best.size >= c.size ? best : c), null);
+    return best?.compile ?? null;
   }
 
   /** The panes that the model asks for, or else the stored ones, or else the defaults. */
@@ -145,13 +154,16 @@ export class State {
     const filled = this.shown.filter(hasContent);
     const others = [...USUAL_PANES, "overview"].filter((pane) => hasContent(pane) && !filled.includes(pane));
     this.shown = filled.length < 2 ? [...filled, ...others.slice(0, 2 - filled.length)] : filled;
+    this.usual = this.shown;
   }
 
-  /** Notes how many panes fit; of the default panes, only those are shown. */
+  /** Notes how many panes fit; of the usual panes, only those are shown. */
   setPaneCapacity(capacity: number): void {
     this.paneCapacity = capacity;
-    if (capacity >= this.shown.length || this.model.get("shown").length || loadSetting("shown", isStringList)) return;
-    this.shown = this.shown.slice(0, Math.max(2, capacity));
+    if (this.model.get("shown").length || loadSetting("shown", isStringList)) return;
+    const fitting = this.usual.slice(0, Math.max(2, capacity));
+    if (fitting.length === this.shown.length) return;
+    this.shown = fitting;
     this.notify("shown");
   }
 

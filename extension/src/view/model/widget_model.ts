@@ -36,6 +36,8 @@ export interface Progress {
   kernels: number;
   /** While the cell is timed: the share that is done. */
   share?: number;
+  /** Why there is no record, although the cell has run. */
+  ended?: string;
 }
 
 /** The state of timing the cell again, which runs in the kernel. */

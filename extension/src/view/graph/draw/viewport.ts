@@ -22,8 +22,18 @@ interface View {
   scale: number;
 }
 
+/** A rectangle of the drawing. */
+export interface Area {
+  left: number;
+  top: number;
+  right: number;
+  bottom: number;
+}
+
 export class Viewport {
   view: View = { x: 0, y: 0, scale: 1 };
+  /** The view at which an animation ends. */
+  private target = this.view;
   /** The window's size in pixels. */
   width = 0;
   height = 0;
@@ -69,10 +79,19 @@ export class Viewport {
   }
 
   /** Returns the visible rectangle of the drawing. */
-  visibleArea(): { left: number; top: number; right: number; bottom: number } {
-    const { x, y, scale } = this.view;
+  visibleArea({ x, y, scale } = this.view): Area {
     const [w, h] = [this.width / 2 / scale, this.height / 2 / scale];
     return { left: x - w, top: y - h, right: x + w, bottom: y + h };
+  }
+
+  /** Returns the rectangle that is visible once an animation has ended. */
+  targetArea(): Area {
+    return this.visibleArea(this.target);
+  }
+
+  /** Ends an animation, and keeps the window inside the drawing. */
+  settle(): void {
+    this.go(this.target, false);
   }
 
   /** Returns the scale at which the whole drawing is visible, at most the usual one. */
@@ -117,6 +136,7 @@ export class Viewport {
   go(to: View, glide = true): void {
     cancelAnimationFrame(this.animation);
     const end = this.clampToDrawing(to);
+    this.target = end;
     if (!glide || prefersReducedMotion() || !this.width) {
       this.set(end);
       return;

@@ -1,7 +1,7 @@
 /** The overview of a compile: failures, its outcome, why it was recompiled, its graph breaks, and counts. */
 
 import { h } from "../../dom/elements";
-import { bytes, plural } from "../../dom/format";
+import { bytes, plural, readable } from "../../dom/format";
 import { type CompileFailure, failuresOf, headline, remedy, shortMessage } from "../../model/analysis/failures";
 import { breakProblem, recompileProblem } from "../../model/analysis/problems";
 import { frameKind, frameName } from "../../model/frame_names";
@@ -149,8 +149,9 @@ export class Overview extends LinkedContent {
 
 /** What a guard expected and got; a condition names its source itself. */
 function whatFailed({ source, expected, got }: Recompile): HTMLElement {
-  if (expected.includes(source)) return h("p", {}, code(expected), " failed: ", code(got));
-  return h("p", {}, code(source), ": expected ", code(expected), ", got ", code(got));
+  const shown = (text: string) => code(readable(text));
+  if (expected.includes(source)) return h("p", {}, shown(expected), " failed: ", shown(got));
+  return h("p", {}, shown(source), ": expected ", shown(expected), ", got ", shown(got));
 }
 
 function capitalized(text: string): string {
