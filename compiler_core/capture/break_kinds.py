@@ -51,7 +51,7 @@ KINDS: dict[str, BreakKind] = {
         "Nothing to change: the forward before it and the backward itself are both compiled.",
     ),
     "optimizer": BreakKind(
-        "PyTorch's optimizer changes parameters or gradients here, with its own kernels.",
+        "PyTorch's optimizer or gradient scaler changes parameters, gradients or the loss here, with its own kernels.",
         "Nothing to change: the forward and the backward are compiled.",
     ),
     "transform": BreakKind(
@@ -59,6 +59,12 @@ KINDS: dict[str, BreakKind] = {
         "plain PyTorch.",
         "Let the transformed function return all that it computes: it should not keep tensors elsewhere, or write to "
         "tensors from outside.",
+    ),
+    "packed sequence": BreakKind(
+        "A packed sequence has as many rows as the lengths of its sequences say, which are known only when the program "
+        "runs.",
+        "Nothing to change if an RNN takes most of the time: it is PyTorch's own kernel. For one graph, give it the "
+        "padded batch and mask what follows the end of each sequence.",
     ),
     "skipped function": BreakKind(
         "The compiler runs this function or class as plain Python.",

@@ -33,7 +33,7 @@ from compiler_core.capture.values.user.functions import FunctionValue, bind_argu
 from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.capture.values.user.modules import ModuleValue
 from compiler_core.errors import Unsupported
-from compiler_core.hook.skip_rules import is_of_transform, is_stock_compiled, skip_reason
+from compiler_core.hook.skip_rules import is_of_transform, is_stock_compiled, packs_sequences, skip_reason
 from compiler_core.support.interrupts import safe_point
 
 MAX_DEPTH = 60
@@ -258,9 +258,9 @@ class Interpreter(opcodes.Opcodes, GeneratorFrames, Comparisons, ValueOperations
 
 def _kind_of_skipped(function: FunctionValue) -> str:
     """Returns the kind of the graph break at a function of a library that is not captured."""
-    if str(getattr(function.fn, "__module__", "")).startswith("torch.optim."):
+    if str(getattr(function.fn, "__module__", "")).startswith(("torch.optim.", "torch.amp.grad_scaler")):
         return "optimizer"
-    return "skipped function"
+    return "packed sequence" if packs_sequences(function.code) else "skipped function"
 
 
 def _check_depth(depth: int) -> None:

@@ -27,7 +27,11 @@ _CAPTURED_TORCH_PARTS = (
 )
 _CAPTURED_TORCH_FILES = tuple(_TORCH + p.replace("/", os.sep) for p in _CAPTURED_TORCH_PARTS)
 _TORCH_NN = _TORCH + "nn" + os.sep
-_INIT_FILE = _TORCH_NN + "init.py"
+_MADE_WITH_FILES = (_TORCH_NN + "init.py", _TORCH_NN + os.path.join("modules", "utils.py"))
+_CONTAINERS = _TORCH_NN + os.path.join("modules", "container.py")
+_MAKES_MODULE = frozenset({"reset_parameters", "_reset_parameters", "reset_running_stats"})
+_PACKING_FILE = _TORCH_NN + os.path.join("utils", "rnn.py")
+_PADDING = frozenset({"pad_sequence", "unpad_sequence"})
 _MODULE_FILE = _TORCH + os.path.join("nn", "modules", "module.py")
 _STOCK_WRAPPERS_FILE = _TORCH + os.path.join("_dynamo", "eval_frame.py")
 _DATA_PARALLEL_FILE = _TORCH + os.path.join("nn", "parallel", "distributed.py")
@@ -180,10 +184,19 @@ def frame_reason(code: types.CodeType) -> str:
     return ""
 
 
-def _fills_parameters(code: types.CodeType) -> bool:
-    """Whether a function of `torch.nn` runs once for each new module, with tensors of another size each time."""
-    is_own = code.co_filename.startswith(_TORCH_NN) and code.co_name in ("reset_parameters", "_reset_parameters")
-    return is_own or code.co_filename == _INIT_FILE
+def _makes_module(code: types.CodeType) -> bool:
+    """Whether a function of `torch.nn` runs once for each new module, with other sizes each time."""
+    is_own = code.co_filename.startswith(_TORCH_NN) and code.co_name in _MAKES_MODULE
+    return (
+        is_own
+        or code.co_filename in _MADE_WITH_FILES
+        or (code.co_filename == _CONTAINERS and code.co_name != "forward")
+    )
+
+
+def packs_sequences(code: types.CodeType) -> bool:
+    """Whether a function of PyTorch makes or reads packed sequences, whose sizes are values of tensors."""
+    return code.co_filename == _PACKING_FILE and code.co_name not in _PADDING
 
 
 def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
@@ -198,8 +211,10 @@ def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
         return "a generator or coroutine"
     if not inlining and code.co_name == "__init__":
         return "a constructor"
-    if not inlining and _fills_parameters(code):
-        return "it gives the parameters of a new module their first values"
+    if packs_sequences(code):
+        return "the sizes of a packed sequence are values of tensors"
+    if not inlining and _makes_module(code):
+        return "part of making a module"
     if not inlining and any(getattr(callback, "__code__", None) is code for callback in gc.callbacks):
         return "a callback of the garbage collector, which may run at any time"
     if not inlining and code.co_filename == "<string>":

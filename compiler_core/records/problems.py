@@ -211,7 +211,7 @@ def _graph_break(
         grade, advice = "expected", "Nothing to change: the forward and the backward are compiled."
     if _MAKES_PARAMETER in break_.explanation:
         grade = "expected"
-        advice = "Nothing to change: modules are made in plain Python.  For one graph, make them in a cell before this one."
+        advice = "Nothing to change: modules are made in plain Python.  For one graph, make them in an earlier cell."
     if grade == "costly" and (why := divided.why_harmless(break_)):
         grade, advice = "expected", f"Nothing to change: {why}, so it divides no graph.  For fullgraph=True: {advice}"
     if compile_.outcome == "failed":
@@ -235,6 +235,9 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         base(s.source) == source and s.became is None for s in compile_.symbols
     )
     grade: Grade = "expected" if is_symbolic else "costly"
+    advice = recompile_advice(cause, is_symbolic)
+    if _PACKAGE.search(frame.filename) and not _has_operations(compile_):
+        grade, advice = "expected", "Nothing to change: this function of a library computes nothing with tensors."
     if frame.limit_reached:
         grade = "blocking"
     place = _frame_place(record, frame)
@@ -248,7 +251,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     if frame.limit_reached:
         text += f"  The limit of {len(frame.compiles)} compiles is reached: calls that none covers run as plain Python."
     return Problem("recompile", grade, f"recompiled: {what_changed(cause)} changed", text,
-                   recompile_advice(cause, is_symbolic), "", ns=compile_.duration_ns, compiles=[compile_.id],
+                   advice, "", ns=compile_.duration_ns, compiles=[compile_.id],
                    **place)  # fmt: skip
 
 

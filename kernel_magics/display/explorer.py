@@ -84,7 +84,7 @@ class Explorer(anywidget.AnyWidget):
             super()._notify_trait(name, old_value, new_value)
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
-        """Sets the values of a message of the page, possibly on another thread."""
+        """Sets `sync_data`, the values of a message of the page, possibly on another thread."""
         with self._notifying:
             super().set_state(sync_data)
 

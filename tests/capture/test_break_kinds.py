@@ -144,6 +144,25 @@ def test_transform_of_torch_func(x):
     return x.cos()
 
 
+def _tagger():
+    torch.manual_seed(0)
+    return torch.nn.GRU(2, 3), torch.ones(4, 2, 2, requires_grad=True), torch.tensor([4, 2])
+
+
+@breaking("packed sequence", inputs=_tagger)
+def test_a_packed_sequence(rnn, x, lengths):
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x.cos(), lengths)
+    padded, sizes = torch.nn.utils.rnn.pad_packed_sequence(rnn(packed)[0])
+    return padded.sin() * sizes[None, :, None]
+
+
+@breaking("optimizer")
+def test_a_gradient_scaler():
+    scaler, x = torch.amp.GradScaler("cpu"), torch.ones(3, requires_grad=True)
+    scaler.scale((x.sin() ** 2).sum()).backward()
+    return x.grad / 2
+
+
 @breaking("skipped function")
 def test_standard_library(x):
     y = x + 1

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch.distributions.utils import _lazy_property_and_property
+from torch.nn.utils.rnn import PackedSequence
 
 from compiler_core.capture.rules.table import handles, name_of
 from compiler_core.capture.values.base import Value, observed_exception
@@ -47,7 +48,8 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
     is_captured = issubclass(cls, torch.nn.Module) or home.startswith(_CAPTURED_MODULES)
     from_torch = home.startswith("torch.") and not is_captured
     if not is_python_class(cls) or issubclass(cls, (torch.Tensor, torch.autograd.Function)) or from_torch:
-        raise Unsupported("skipped function", f"{name_of(cls)}()")
+        kind = "packed sequence" if cls is PackedSequence else "skipped function"
+        raise Unsupported(kind, f"{name_of(cls)}()")
     if hasattr(cls, "__del__"):
         raise Unsupported("unsupported call", f"{name_of(cls)}(), whose __del__ runs when the object is deleted")
     if inspect.isabstract(cls):

@@ -215,6 +215,10 @@ def _alias_of(real: torch.Tensor) -> torch.Tensor:
     return alias
 
 
+_NEEDS_DATA = "its data is not allocated yet"
+"""What an operator without a rule for fake tensors says when it reads values."""
+
+
 @contextmanager
 def errors_break_graph(fn: Callable[..., Any]) -> Iterator[None]:
     """Raises an error of an operation on fake tensors as Unsupported, so that it runs eagerly after a graph break."""
@@ -228,6 +232,8 @@ def errors_break_graph(fn: Callable[..., Any]) -> Iterator[None]:
     except Unsupported:
         raise
     except Exception as error:
+        if _NEEDS_DATA in str(error):
+            raise Unsupported("tensor value read", f"{name} reads the values of its arguments") from None
         raise Unsupported("exception", f"{type(error).__name__}: {error}") from None
 
 

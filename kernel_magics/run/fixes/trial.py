@@ -89,8 +89,10 @@ class Fixes:
             return None
         lines = lines_of(function.__code__)
         breaks = [p for p in self._record.problems if p.kind == "graph break" and p.filename == problem.filename]
-        is_often = sum(each.lineno in lines for each in breaks) > 1
-        return Fix(number, edit, disables=name) if is_often else None
+        own = [each for each in breaks if each.lineno in lines]
+        # a step of training is what is to be compiled
+        is_training = any(each.title.endswith((": backward", ": optimizer")) for each in own)
+        return Fix(number, edit, disables=name) if len(own) > 1 and not is_training else None
 
     def _is_cell(self, filename: str) -> bool:
         return self._cell_number(filename) is not None
