@@ -32,8 +32,8 @@ _EXPECTED_BREAKS = re.compile(
     r"|Skip (calling|inlining) `torch\.compiler\.disable\(\)`d.*"
 )
 """Kinds of breaks, of our engine and of stock's, that the program asks for or that need no change."""
-_OPTIMIZER = re.compile(r"the function `Optimizer\.\w+` should not be traced")
-"""What stock says of an optimizer's own functions."""
+_OPTIMIZER = re.compile(r"the function `(Optimizer|GradScaler)\.\w+` should not be traced")
+"""What stock says of the functions of an optimizer and a gradient scaler."""
 _MAKES_PARAMETER = "(torch.nn.parameter.Parameter())"
 """What our engine says of a module that is made in compiled code."""
 _PACKAGE = re.compile(r"[\\/]site-packages[\\/](\w+)")

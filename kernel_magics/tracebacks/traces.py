@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sysconfig
 import types
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,7 @@ def show_as_plain_cell(shell: Any, error: BaseException, filename: str | None) -
     traceback = user_traceback(traceback, filename) if filename else None
     if isinstance(error, FullGraphError) and traceback:
         traceback = traceback_at_break(traceback, error.stack)
+        error.args = (_with_names_of_cells(shell, str(error)),)
     if traceback is not None and not isinstance(error, CompilerBug):
         error.__traceback__ = traceback
 
@@ -57,6 +59,16 @@ def show_as_plain_cell(shell: Any, error: BaseException, filename: str | None) -
 
     # A custom handler is the only way: any exception raised here gets the frames of the magic and of IPython.
     shell.set_custom_exc((type(error),), show)
+
+
+def _with_names_of_cells(shell: Any, message: str) -> str:
+    """Replaces the files of cells in a message: ``Cell In[3], line 2``."""
+
+    def name(found: re.Match[str]) -> str:
+        named = shell.compile.format_code_name(found[1])
+        return " ".join(named) if named else found[0]
+
+    return re.sub(r'File "([^"]+)"', name, message)
 
 
 def without_interrupted_compiler(traceback: types.TracebackType | None) -> types.TracebackType | None:
@@ -97,7 +109,7 @@ def user_traceback(traceback: types.TracebackType | None, filename: str) -> type
     """
     entries = [e for e in _entries(traceback) if not (_filename(e).startswith(OWN_FILES) or _is_rerun(e.tb_next))]
     inside = list(itertools.dropwhile(lambda e: _filename(e) != filename, entries))
-    while len(inside) > 2 and _filename(inside[1]).endswith(DYNAMO_FRAME):
+    while len(inside) > 1 and _filename(inside[1]).endswith(DYNAMO_FRAME):
         del inside[1]
     if len(inside) > 1 and _is_same_module(*inside[:2]):
         del inside[0]

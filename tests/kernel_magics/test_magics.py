@@ -142,6 +142,14 @@ def test_fullgraph_shows_the_break_among_values_without_a_hash(magics: Interacti
     assert "Unexpected exception" not in shown
     assert "unhashable" not in shown
     assert "----> 3     print(y)" in re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert "Cell In[" in printed.partition("fullgraph=True")[2]
+
+
+def test_fullgraph_of_stock_shows_the_cell_only(magics: InteractiveShell) -> None:
+    _, printed, errors = run(magics, "%%compile --engine torch --fullgraph --backend eager\nprint(torch.ones(2) + 1)")
+    traceback = (printed + errors).partition("Traceback")[2].partition("Unsupported: ")[0]
+    assert "print(" in traceback
+    assert "compile_wrapper" not in traceback
 
 
 def test_backend_of_ones_own_by_name(magics: InteractiveShell) -> None:

@@ -29,6 +29,8 @@ from kernel_magics.run.snapshots import plain_values, value_difference
 Progress = Callable[[str, float], None]
 _COUNTED = ("graphs", "graph breaks", "recompiles")
 _DYNAMIC = "dynamic sizes and numbers"
+_TRAINS = re.compile("backward|[Oo]ptimizer|GradScaler")
+"""What breaks of a step of training say, for our engine and for stock."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Fixes:
         breaks = [p for p in self._record.problems if p.kind == "graph break" and p.filename == problem.filename]
         own = [each for each in breaks if each.lineno in lines]
         # a step of training is what is to be compiled
-        is_training = any(each.title.endswith((": backward", ": optimizer")) for each in own)
+        is_training = any(each.grade == "expected" and _TRAINS.search(each.title + each.cause) for each in own)
         return Fix(number, edit, disables=name) if len(own) > 1 and not is_training else None
 
     def _is_cell(self, filename: str) -> bool:
