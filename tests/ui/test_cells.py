@@ -35,6 +35,10 @@ CELLS = {
     "raises": "%%compile\ny = x.cos()\nraise ValueError('on purpose')",
     "after": "after = 1",
     "long": "%%compile\nlong(weights)",
+    "lost": """from kernel_magics.display.explorer import Explorer
+lost = Explorer()
+lost._trait_values["record"] = kernel_magics.last_record()  # no message of it is sent
+lost""",
     "usable": "%%compile\nusable = x.sin()\nusable.sum()",
 }
 
@@ -135,6 +139,14 @@ def run_to_an_error(notebook: Notebook, screenshot: Screenshot) -> None:
     screenshot(notebook.page, "cell_raises")
     explorer.get_by_role("button", name="Explore").click()
     expect(explorer.locator(".stages")).to_be_visible()
+
+
+def test_a_record_whose_message_was_lost_is_asked_for(notebook: Notebook) -> None:
+    notebook.run("fine")
+    notebook.run("lost")
+    explorer = notebook.explorer("lost")
+    expect(explorer.root.locator(".compiling")).to_have_count(0)
+    expect(explorer.tree).to_contain_text("one graph, no break")
 
 
 @pytest.mark.parametrize("way", ["stop", "cancel"])

@@ -86,6 +86,26 @@ def test_arrow_keys_move_along_the_chain(explorer: Explorer, page: Page, screens
     expect(explorer.stages.locator(".walked")).to_contain_text("Fusion")
 
 
+def test_arrow_keys_move_on_after_a_click(explorer: Explorer, page: Page) -> None:
+    walked = explorer.stages.locator(".walked")
+    explorer.click_line(0, "x.cos() + 1")
+    page.keyboard.press("ArrowRight")
+    expect(walked).to_contain_text("Bytecode")
+    page.keyboard.press("Escape")
+    explorer.show(1, "fusion").locator("tbody tr.item").first.click()
+    page.keyboard.press("ArrowLeft")
+    expect(walked).not_to_have_count(0)
+
+
+def test_a_pane_that_did_not_fit_comes_back(explorer: Explorer, page: Page) -> None:
+    panes = explorer.root.locator("section.pane")
+    expect(panes).to_have_count(3)
+    page.set_viewport_size({"width": 700, "height": 420})
+    expect(panes).to_have_count(2)
+    page.set_viewport_size({"width": 1600, "height": 900})
+    expect(panes).to_have_count(3)
+
+
 def test_panes_and_modes_are_remembered(explorer: Explorer, page: Page) -> None:
     explorer.show(1, "captured").get_by_role("button", name="Python").click()
     explorer.add_pane()

@@ -209,7 +209,7 @@ class Explorer implements Shown {
     this.elements = [this.verdict.element, bar, this.stages.element, main];
     for (const element of this.elements) element.addEventListener("keydown", (event) => this.handleKey(event));
     // a text would take ← and → to move its cursor
-    this.panes.element.addEventListener("keydown", (event) => this.moveFromText(event), { capture: true });
+    this.panes.element.addEventListener("keydown", (event) => this.moveFromPinned(event), { capture: true });
     this.followState();
     this.updatePanes();
     requestAnimationFrame(() => this.updateCover()); // once it is in the page
@@ -254,10 +254,11 @@ class Explorer implements Shown {
     if (this.presentation.handleKey(event)) event.preventDefault();
   }
 
-  private moveFromText(event: KeyboardEvent): void {
+  /** Moves along the chain from the text or the row of a table in which an item was pinned. */
+  private moveFromPinned(event: KeyboardEvent): void {
     const isAlong = (event.key === "ArrowLeft" || event.key === "ArrowRight") && !event.shiftKey;
-    const inText = event.target instanceof Element && event.target.closest(".cm-content");
-    if (!isAlong || !inText || !this.state.pinned.size || !this.stages.handleKey(event)) return;
+    const isPinned = event.target instanceof Element && event.target.closest(".cm-content, .item.pinned");
+    if (!isAlong || !isPinned || !this.state.pinned.size || !this.stages.handleKey(event)) return;
     event.preventDefault();
     event.stopPropagation();
   }

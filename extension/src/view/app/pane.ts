@@ -87,7 +87,8 @@ export class Pane {
     // a source is the same text for all compiles of its frame
     const subject = kind.name === "source" ? this.state.frame?.id : (this.state.compile ?? this.state.frame)?.id;
     const isCovered = this.state.covered.has(kind.name);
-    const key = [kind.name, this.artifact?.id, mode?.name, subject, isCovered].join("|");
+    const shown = mode && !mode.showsArtifact ? "" : this.artifact?.id;
+    const key = [kind.name, shown, mode?.name, subject, isCovered].join("|");
     if (key === this.drawnKey) return;
     this.drawnKey = key;
     this.draw(modes, mode);
