@@ -26,7 +26,7 @@ function countedText(lines: string[]): { doc: Text; reads: () => number } {
 }
 
 test("Python", () => {
-  const lines = ["@compile", "def f(x):", '    """Two', '    lines."""', "    return x + 1  # why"];
+  const lines = ["@compile", "def f(x):", '    """Two', '    lines."""', "    return x@w + 1  # why"];
   assert.deepEqual(coloured("python", lines), [
     "meta: @compile",
     "keyword: def",

@@ -27,7 +27,7 @@ const PYTHON: Token[] = [
   [/[a-z]{0,2}'''/i, "string", /'''/],
   ...COMMON,
   [/#.*/, "comment"],
-  [/@[\w.]+/, "meta"],
+  [/(?<=^\s*)@[\w.]+/, "meta"],
   [/(?<=\b(?:def|class) +)\w+/, "definition"],
   words(
     "and as assert async await break case class continue def del elif else except finally for from global if import in",
