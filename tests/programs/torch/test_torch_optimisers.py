@@ -159,7 +159,7 @@ def test_scheduler(net, optimiser, x, y):
 
 @same_as_eager(
     graphs=1,
-    breaks=["skipped function"] * 2 + ["backward"] + ["skipped function"] * 3,
+    breaks=["skipped function", "optimizer", "backward"] + ["optimizer"] * 3,
     inputs=training(torch.optim.SGD, lr=0.1),
 )
 def test_scaler_that_is_disabled(net, optimiser, x, y):
