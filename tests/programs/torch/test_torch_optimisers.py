@@ -218,7 +218,7 @@ def test_moving_average_of_weights(fast, slow, x):
 
 @same_as_eager(
     graphs=2,
-    breaks=["unsupported mutation"] + ["skipped function"] * 4 + ["unsupported instruction"] * 2,
+    breaks=["skipped function"] * 4 + ["unsupported instruction"] * 2,
     inputs=lambda: (nn.Linear(4, 4), nn.Linear(4, 4), torch.randn(2, 4)),
 )
 def test_weights_loaded_inside(a, b, x):
