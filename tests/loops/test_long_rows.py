@@ -34,7 +34,7 @@ def test_parts_of_a_row_read_whole_memory_accesses(order: str, size: str) -> Non
         x=f"f32[{size}]",
         w=f"f32[{height}, 1, {channels}]",
     )
-    assert len(parts.outer) == 2
+    assert len(parts.outer) >= 2
     for load in loads(parts):
         (adjacent,) = (hint(parts.space[at]) for at, stride in enumerate(load.address.strides) if stride == 1)
         assert 4 * adjacent >= min(DEFAULT_RULES.strided_row_bytes, 4 * channels)

@@ -43,6 +43,8 @@ class SizeRules:
     """Up to so many elements for each program take less time than another kernel."""
     min_part: int = 256
     """The least number of elements of a part."""
+    min_rows_of_part: int = 64
+    """The same if rows are strided, where a program processes several at a time."""
     max_parts: int = 1024
     """More parts would make the second kernel, which has few programs, slow."""
     min_multi_pass_elements: int = 1 << 15

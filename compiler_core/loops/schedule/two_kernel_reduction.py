@@ -21,13 +21,18 @@ forward_0: for (): over j0 < 512:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
 from compiler_core.loops.schedule import size_rules
-from compiler_core.loops.schedule.block_sizes import parts_that_fit, program_count, smallest_element_bytes
+from compiler_core.loops.schedule.block_sizes import (
+    has_strided_rows,
+    parts_that_fit,
+    program_count,
+    smallest_element_bytes,
+)
 from compiler_core.loops.schedule.split_reduction import (
     add_partial_buffers,
     combine_partials,
@@ -45,38 +50,50 @@ def split_reductions(program: ir.Program) -> ir.Program:
     steps: list[ir.Step] = []
     buffers = dict(program.buffers)
     for step in program.steps:
-        cut = _choose_split(step) if isinstance(step, ir.Loops) and program.language(step) == "triton" else None
-        if isinstance(step, ir.Loops) and cut is not None:
-            names = add_partial_buffers(step, step.space[cut.at] // cut.inner, buffers)
-            steps += [_partial_kernel(step, cut, names), combine_partials(step, step.space[cut.at] // cut.inner, names)]
+        cuts = _choose_cuts(step) if isinstance(step, ir.Loops) and program.language(step) == "triton" else []
+        if isinstance(step, ir.Loops) and cuts:
+            parts = prod([step.space[cut.at] // cut.inner for cut in cuts])
+            names = add_partial_buffers(step, parts, buffers)
+            steps += [_partial_kernel(step, cuts, names), combine_partials(step, parts, names)]
         else:
             steps.append(step)
     return replace(program, steps=tuple(steps), buffers=buffers)
 
 
-def _choose_split(loops: ir.Loops) -> affine.SizeSplit | None:
-    """Returns which inner index to split and how, or None for loops that are not split."""
+def _choose_cuts(loops: ir.Loops) -> list[affine.SizeSplit]:
+    """Returns which inner indices to split and how; none for loops that are not split."""
     if not loops.inner or loops.scans or loops.column_stores:
-        return None
+        return []
     later = [sweep for sweep in ir.sweeps(loops)[1:] if sweep.inner]
     if not all(has_only_squared_deviations(loops, sweep) for sweep in later):
-        return None
+        return []
     running, rules = program_count(loops), size_rules.current_rules()
     if running >= rules.enough_programs or hint(prod(loops.space)) <= rules.min_split_elements * running:
-        return None
-    most = min(rules.target_programs // running, hint(loops.inner_numel) // rules.min_part)
+        return []
+    least = rules.min_rows_of_part if has_strided_rows(loops) else rules.min_part
+    most = min(rules.target_programs // running, hint(loops.inner_numel) // least)
     if later:  # parts that fit in registers are read once, though two sweeps need them
         most = max(most, min(2 * parts_that_fit(loops) - 1, rules.max_parts))
+    return _cuts_into(most, loops)
+
+
+def _cuts_into(most: int, loops: ir.Loops) -> list[affine.SizeSplit]:
+    """Returns how to divide the inner indices into at most so many parts: one of them, or several from outside in."""
+    rules = size_rules.current_rules()
     counts = {}
     for at, size in enumerate(loops.space):
         if at >= len(loops.outer) and isinstance(size, int):
             # parts of adjacent elements are wide enough for whole memory accesses
             adjacent = rules.strided_row_bytes // smallest_element_bytes(loops) if _is_adjacent(loops, at) else 1
-            counts[at] = largest_divisor(size, min(most, size // adjacent))
-    at = max(counts, key=lambda index: counts[index], default=0)
-    if counts.get(at, 1) == 1:
-        return None
-    return affine.SizeSplit(at, loops.space[at] // counts[at])
+            counts[at] = size // adjacent
+    single = {at: largest_divisor(loops.space[at], min(most, count)) for at, count in counts.items()}
+    best = max(single, key=lambda at: single[at], default=0)
+    several, parts = {}, 1
+    for at in counts:
+        several[at] = largest_divisor(loops.space[at], min(most // parts, counts[at]), whole=True)
+        parts *= several[at]
+    chosen = several if parts >= 2 * single.get(best, 1) else {best: single.get(best, 1)}
+    return [affine.SizeSplit(at, loops.space[at] // count) for at, count in chosen.items() if count > 1]
 
 
 def _is_adjacent(loops: ir.Loops, at: int) -> bool:
@@ -84,15 +101,19 @@ def _is_adjacent(loops: ir.Loops, at: int) -> bool:
     return any(isinstance(s, ir.Load) and s.address.strides[at] == 1 for s in loops.body)
 
 
-def largest_divisor(size: int, most: int) -> int:
-    """Returns the largest divisor of `size` that is at most `most` and less than `size`, or 1."""
-    return next((d for d in range(min(size // 2, most), 1, -1) if size % d == 0), 1)
+def largest_divisor(size: int, most: int, whole: bool = False) -> int:
+    """Returns the largest divisor of `size` that is at most `most`; less than `size`, or 1, unless it may be `whole`."""
+    return next((d for d in range(min(size if whole else size // 2, most), 1, -1) if size % d == 0), 1)
 
 
-def _partial_kernel(loops: ir.Loops, cut: affine.SizeSplit, names: Mapping[str, str]) -> ir.Loops:
-    """Returns the kernel that reduces the parts, whose number is the first outer index."""
-    finer = affine.split_size(loops, cut)
-    outer = [cut.at, *range(len(loops.outer))]
+def _partial_kernel(loops: ir.Loops, cuts: Sequence[affine.SizeSplit], names: Mapping[str, str]) -> ir.Loops:
+    """Returns the kernel that reduces the parts, whose numbers are the first outer indices."""
+    finer, parts = loops, list[int]()
+    for cut in reversed(cuts):  # the last index first, so that the numbers of those before it stay
+        if cut.inner != 1:
+            finer, parts = affine.split_size(finer, cut), [k + 1 for k in parts]
+        parts = [cut.at, *parts]
+    outer = [*parts, *range(len(loops.outer))]
     inner = [k for k in range(len(finer.space)) if k not in outer]
     return affine.canonicalize(
         partial_reduction(replace(affine.reorder_indices(finer, outer, inner), name=f"{loops.name}_parts"), names)
