@@ -355,7 +355,7 @@ def test_networks_are_timed_on_both_engines(
     printed = capsys.readouterr().out
     assert [printed.count(name) for name in ("torch.add", "inference", "training step", "ViT")] == [1, 1, 1, 1]
     for engine in ("eager", "core", "stock"):
-        assert len(re.findall(rf"^{engine} +[\d.]+ \ws +[\d.]+ \ws to ", printed, re.MULTILINE)) == 4
+        assert len(re.findall(rf"^{engine} +[\d.]+ \w+ +[\d.]+ \w+ to ", printed, re.MULTILINE)) == 4
 
 
 def test_the_kernel_source_is_one_step_away() -> None:

@@ -19,7 +19,7 @@ from compiler_core.bytecode import Instruction, disassemble, opset
 from compiler_core.bytecode.decompile.branches import ADDS
 from compiler_core.bytecode.decompile.contexts import Region
 from compiler_core.bytecode.decompile.flow_of_statements import is_conditional
-from compiler_core.bytecode.decompile.forms import StackText
+from compiler_core.bytecode.decompile.forms import MERGED, StackText
 from compiler_core.bytecode.decompile.imports import import_statement
 from compiler_core.bytecode.decompile.protected import Protected
 from compiler_core.bytecode.decompile.stack_instructions import LOADS, STORES
@@ -35,7 +35,7 @@ _STATEMENTS = {
 """What an instruction without text is a part of."""
 MAX_LINES = 5000
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-BUILTINS = {"iter", "tuple", "set", "slice", "dict", "AssertionError", "BaseException"}
+BUILTINS = {"iter", "tuple", "set", "slice", "AssertionError", "BaseException"}
 """What the texts call by name."""
 
 
@@ -282,7 +282,9 @@ class StructuredDecompiler(Protected):
 
 def called_builtins(lines: Iterable[str]) -> set[str]:
     """Returns the builtins that the lines may call by their names."""
-    return {name for name in BUILTINS if any(re.search(rf"\b{name}\b(?! =)", line) for line in lines)}
+    text = "\n".join(lines)
+    found = {name for name in BUILTINS if re.search(rf"\b{name}\b(?! =)", text)}
+    return found | {"dict"} if MERGED in text else found
 
 
 def _docstring(code: CodeType) -> str | None:
