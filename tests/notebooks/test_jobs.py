@@ -347,6 +347,7 @@ def test_times_side_by_side() -> None:
 
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
+@pytest.mark.filterwarnings("ignore")  # of stock, while it compiles the training step
 def test_networks_are_timed_on_both_engines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
