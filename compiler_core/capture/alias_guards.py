@@ -28,6 +28,7 @@ def distinct_object_guards(capture: Capture) -> Iterator[GuardSpec]:
         by_type.setdefault(type(value.real), {})[value.source] = None
     _add_instance_dicts(capture, owners, by_type)
     _add_namespaces(capture, owners, by_type)
+    yield from _namespace_identities(capture, by_type.get(dict, {}))
     if capture.effects.writes_cells():
         by_type.setdefault(types.CellType, {}).update(dict.fromkeys(_cells(capture)))
     for first, *rest in by_type.values():
@@ -92,6 +93,15 @@ def _add_namespaces(capture: Capture, owners: list[Any], by_type: dict[type, dic
     others = [v.source for v in dicts if id(v.real) not in capture.namespaces]
     if others:
         by_type.setdefault(dict, {}).update(dict.fromkeys([*others, *capture.namespaces.values()]))
+
+
+def _namespace_identities(capture: Capture, dicts: dict[Source, None]) -> Iterator[GuardSpec]:
+    """Yields a guard for each of `dicts` that is the globals of a function, and removes it where those are listed."""
+    for value in _guarded_objects(capture, {dict}):
+        namespace = capture.namespaces.get(id(value.real))
+        if namespace is not None and {namespace, value.source} <= dicts.keys() and namespace != value.source:
+            del dicts[value.source]
+            yield GuardSpec("SAME_OBJECT", namespace, value.source, None)
 
 
 def _guarded_objects(capture: Capture, classes: set[type]) -> list[Any]:

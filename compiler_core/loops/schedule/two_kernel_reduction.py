@@ -102,7 +102,7 @@ def _is_adjacent(loops: ir.Loops, at: int) -> bool:
 
 
 def largest_divisor(size: int, most: int, whole: bool = False) -> int:
-    """Returns the largest divisor of `size` that is at most `most`; less than `size`, or 1, unless it may be `whole`."""
+    """Returns the largest divisor of `size` that is at most `most`, or 1; `size` itself only if it may be `whole`."""
     return next((d for d in range(min(size if whole else size // 2, most), 1, -1) if size % d == 0), 1)
 
 
