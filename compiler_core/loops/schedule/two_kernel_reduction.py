@@ -80,17 +80,15 @@ def _choose_cuts(loops: ir.Loops) -> list[affine.SizeSplit]:
 def _cuts_into(most: int, loops: ir.Loops) -> list[affine.SizeSplit]:
     """Returns how to divide the inner indices into at most so many parts: one of them, or several from outside in."""
     rules = size_rules.current_rules()
-    counts = {}
-    for at, size in enumerate(loops.space):
-        if at >= len(loops.outer) and isinstance(size, int):
-            # parts of adjacent elements are wide enough for whole memory accesses
-            adjacent = rules.strided_row_bytes // smallest_element_bytes(loops) if _is_adjacent(loops, at) else 1
-            counts[at] = size // adjacent
-    single = {at: largest_divisor(loops.space[at], min(most, count)) for at, count in counts.items()}
+    sizes = {at: n for at, n in enumerate(loops.space) if at >= len(loops.outer) and isinstance(n, int)}
+    # parts of adjacent elements are wide enough for whole memory accesses
+    wide = rules.strided_row_bytes // smallest_element_bytes(loops)
+    counts = {at: n // (wide if _is_adjacent(loops, at) else 1) for at, n in sizes.items()}
+    single = {at: largest_divisor(n, min(most, counts[at])) for at, n in sizes.items()}
     best = max(single, key=lambda at: single[at], default=0)
     several, parts = {}, 1
-    for at in counts:
-        several[at] = largest_divisor(loops.space[at], min(most // parts, counts[at]), whole=True)
+    for at, n in sizes.items():
+        several[at] = largest_divisor(n, min(most // parts, counts[at]), whole=True)
         parts *= several[at]
     chosen = several if parts >= 2 * single.get(best, 1) else {best: single.get(best, 1)}
     return [affine.SizeSplit(at, loops.space[at] // count) for at, count in chosen.items() if count > 1]
