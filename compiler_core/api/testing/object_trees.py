@@ -120,7 +120,7 @@ class Comparison:
         wanted, found = children(want), children(got)
         wanted_names, found_names = [name for name, _ in wanted], [name for name, _ in found]
         if wanted_names != found_names:
-            if all(isinstance(child, str) for _, child in (*wanted, *found)):  # warnings
+            if all(child is None or isinstance(child, str) for _, child in (*wanted, *found)):  # warnings, exceptions
                 return f"{path}: {got!r}, not {want!r}"
             return f"{path}: holds {found_names}, not {wanted_names}"
         for (name, a), (_, b) in zip(wanted, found, strict=True):
