@@ -60,7 +60,7 @@ def test_hundred_modules() -> None:
     seconds = {name: min(each[name] for each in rounds) for name in calls}
     print(f"\n{CALLS} calls  " + "  ".join(f"{n} {s:.4f} s" for n, s in seconds.items()), end="  ")
     print("  ".join(f"{n} / stock {r:.4f}" for n, r in ratios.items()))
-    assert ratios["core"] <= 0.5
+    assert ratios["core"] <= 0.6
     assert ratios["pinned"] <= 0.01
 
 
