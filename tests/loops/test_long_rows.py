@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from compiler_core.loops import ir
@@ -9,7 +11,7 @@ from compiler_core.loops.fuse import rules
 from compiler_core.loops.lower import lower
 from compiler_core.loops.schedule.block_sizes import choose_blocks, program_count, shape_for_triton
 from compiler_core.loops.schedule.multi_pass import split_passes
-from compiler_core.loops.schedule.size_rules import DEFAULT_RULES
+from compiler_core.loops.schedule.size_rules import DEFAULT_RULES, override_rules
 from compiler_core.loops.schedule.two_kernel_reduction import split_reductions
 from compiler_core.support.size_expr import hint
 from tests.loops.docstring_examples import graph
@@ -38,6 +40,25 @@ def test_parts_of_a_row_read_whole_memory_accesses(order: str, size: str) -> Non
     for load in loads(parts):
         (adjacent,) = (hint(parts.space[at]) for at, stride in enumerate(load.address.strides) if stride == 1)
         assert 4 * adjacent >= min(DEFAULT_RULES.strided_row_bytes, 4 * channels)
+
+
+def test_several_indices_are_split_where_none_alone_has_enough_parts() -> None:
+    """For example sums over the windows of images."""
+    windows = "aten.permute(aten.reshape(x, [8, 8, 7, 8, 7, 96]), [0, 1, 3, 2, 4, 5])"
+    parts, combined = scheduled(
+        f"aten.sum(aten.mul({windows}, aten.reshape(y, [8, 8, 8, 7, 7, 96])), [0, 1, 2, 3, 4])",
+        x="f32[8, 56, 56, 96]",
+        y="f32[8, 56, 56, 96]",
+    )
+    assert program_count(parts) >= DEFAULT_RULES.enough_programs
+    assert hint(parts.outer_numel) == 96 * hint(combined.inner_numel)
+    assert hint(parts.inner_numel) * hint(combined.inner_numel) == 8 * 56 * 56
+
+
+def test_a_part_has_more_than_one_element() -> None:
+    with override_rules(replace(DEFAULT_RULES, enough_programs=1 << 30, min_split_elements=1, min_rows_of_part=1)):
+        parts, _ = scheduled("aten.sum(x, [0])", x="f32[64, 512]")
+    assert hint(parts.inner_numel) > 1
 
 
 def test_a_later_pass_loads_what_an_earlier_one_stored() -> None:

@@ -74,7 +74,7 @@ def _choose_cuts(loops: ir.Loops) -> list[affine.SizeSplit]:
     most = min(rules.target_programs // running, hint(loops.inner_numel) // least)
     if later:  # parts that fit in registers are read once, though two sweeps need them
         most = max(most, min(2 * parts_that_fit(loops) - 1, rules.max_parts))
-    return _cuts_into(most, loops)
+    return _cuts_into(min(most, hint(loops.inner_numel) // 2), loops)  # a part of one element is no reduction
 
 
 def _cuts_into(most: int, loops: ir.Loops) -> list[affine.SizeSplit]:

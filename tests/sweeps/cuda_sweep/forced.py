@@ -44,6 +44,7 @@ _in_parts: dict[str, Any] = {
     "target_programs": 1 << 20,
     "min_split_elements": 1,
     "min_part": 2,
+    "min_rows_of_part": 2,
     "max_parts": 8,
 }
 
