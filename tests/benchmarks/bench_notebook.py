@@ -118,7 +118,7 @@ def _open(page: Page, name: str) -> None:
 
 
 def _scroll_through(page: Page) -> None:
-    """Scrolls until every explorer was made, without the mouse: after a turn of its wheel, Chromium is never idle for 2 s."""
+    """Scrolls until every explorer was made; not by the mouse, after whose turns Chromium is not idle for 2 s."""
     if (dialog := page.locator(".jp-Dialog button", has_text="No Kernel")).count():
         dialog.click()
     until = time.perf_counter() + RUN_MS / 1000
