@@ -187,8 +187,8 @@ def _observe_passes(observer: _Observer, stack: ExitStack) -> None:
 
 
 def _observe_autotuning(observer: _Observer, stack: ExitStack) -> None:
-    callbacks = torch_internals.autotune_callbacks()
-    if callbacks is None:
+    cls, existing = torch_internals.autotune_cache()
+    if cls is None:
         observer.note_missing("autotuning")
         return
 
@@ -198,8 +198,14 @@ def _observe_autotuning(observer: _Observer, stack: ExitStack) -> None:
         observer.emit("cutaway.autotuning", (f"{name}({shapes})", choices))
 
     callback = observer.guard(on_autotuning)
-    stack.callback(callbacks.remove, callback)
-    callbacks.append(callback)
+
+    def observe(cache: Any) -> None:
+        cache.feedback_saver_fns.append(callback)
+        stack.callback(cache.feedback_saver_fns.remove, callback)
+
+    if existing is not None:
+        observe(existing)
+    _call_after(stack, cls, "__init__", lambda *_: None, observer.guard(lambda _, cache, *__: observe(cache)))
 
 
 def _observe_cudagraphs(observer: _Observer, stack: ExitStack) -> None:

@@ -304,7 +304,8 @@ def changed_by_observer() -> list[Any]:
     refusal, passes = torch_internals.fusion_refusal_class(), torch_internals.pass_observer()
     places += [refusal.__call__, passes.__enter__, passes.__exit__, torch.fx.GraphModule.print_readable]
     places += [
-        list(torch_internals.autotune_callbacks() or ()),
+        torch_internals.autotune_cache()[0].__init__,
+        list(getattr(torch_internals.autotune_cache()[1], "feedback_saver_fns", ())),
         list(getattr(torch_internals.cudagraphs_log(), "handlers", ())),
     ]
     return [*places, list(logging.getLogger("torch.__trace").handlers), dict(convert_frame._bytecode_hooks)]

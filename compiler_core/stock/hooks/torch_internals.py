@@ -39,11 +39,14 @@ def fusion_refusal_class() -> Any:
     return lookup("torch._inductor.scheduler", "WhyNoFuse")
 
 
-def autotune_callbacks() -> list[Callable[..., Any]] | None:
-    """Returns the callbacks that Inductor calls with the times of the choices it tried for an operation."""
-    cache = lookup("torch._inductor.select_algorithm", "get_algorithm_selector_cache")
-    found: list[Callable[..., Any]] | None = getattr(cache(), "feedback_saver_fns", None) if cache else None
-    return found
+def autotune_cache() -> tuple[Any, Any]:
+    """Returns the class of Inductor's cache of tuned operations, and its instance; None for what does not exist (yet).
+
+    It calls its `feedback_saver_fns` with the times of the choices it tried.  To make one takes 0.3 s, so that is left
+    to Inductor.
+    """
+    module = lookup("torch._inductor.select_algorithm")
+    return getattr(module, "AlgorithmSelectorCache", None), getattr(module, "_ALGORITHM_SELECTOR_CACHE", None)
 
 
 def cudagraphs_log() -> logging.Logger | None:
