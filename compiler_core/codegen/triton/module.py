@@ -31,6 +31,7 @@ from compiler_core.codegen.source import Launcher
 from compiler_core.codegen.triton.cache import with_sealed_cache
 from compiler_core.codegen.triton.ptx import reads_of_undefined_bits
 from compiler_core.errors import BuildError, MissingTool, TimedOut
+from compiler_core.loops.schedule.block_sizes import MAX_WARPS
 from compiler_core.support.interrupts import safe_point
 
 _POLL_S = 0.1
@@ -88,7 +89,8 @@ def compile_kernel(kernel: TritonKernel, target: Target, *, aligned: bool = True
 
 def _compile(kernel: TritonKernel, target: Target, aligned: bool) -> Any:
     warps = max(1, kernel.num_warps * 32 // target.warp_size)  # `num_warps` counts warps of 32 threads
-    for count in (warps, 2 * warps, max(1, warps // 2)):  # each gets other code
+    others = (count for count in (2 * warps, warps // 2) if 1 <= count <= MAX_WARPS)
+    for count in (warps, *others):  # each gets other code
         compiled = _compiled_by_triton(kernel, target, aligned, count)
         wrong = reads_of_undefined_bits(compiled.asm.get("ptx", ""))
         if not wrong:

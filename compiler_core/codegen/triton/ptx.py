@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+_PAIR = re.compile(r"mov\.b32\s+%r\d+,\s*\{")
 _STATEMENT = re.compile(r"(?:@!?%p\d+\s+)?[a-z][\w.]*\s+(\{[^}]*\}|[^,]+)(?:,(.*))?")
 _REGISTER = re.compile(r"%r[sd]?\d+\b")
 _HALVES_APART = re.compile(r"mov\.b32 \{|\S+x2 |prmt\.|cvt\.u16\.u32 |shr\.u32 %r\d+, %r\d+, 16$")
@@ -24,6 +25,8 @@ class _Instruction(NamedTuple):
 
 def reads_of_undefined_bits(ptx: str) -> list[str]:
     """Returns the instructions that read all of a 32-bit register of which nothing sets one half."""
+    if not _PAIR.search(ptx):  # most kernels have no such registers, and need not be parsed
+        return []
     instructions = list(_instructions(ptx))
     known = {register for each in instructions for register in each.results}
     half_set = {

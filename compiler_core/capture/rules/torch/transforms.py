@@ -47,9 +47,7 @@ def _enter(tx: Interpreter, enter: Any, args: tuple[Any, ...], leave: Any) -> Va
     """Enters a level; returns its number."""
     if tx.capture.inference_mode:
         raise Unsupported("transform", "in inference mode")
-    if not levels.depth():
-        query = tx.capture.held(functorch.maybe_current_level, "torch._C._functorch.maybe_current_level")
-        tx.capture.guard("RETURNS", query, None)
+    _state(tx, functorch.maybe_current_level)  # the number depends on the levels around the frame
     tx.capture.change_state(StateChange(enter, args, leave, ()))
     return ConstantValue(levels.depth())
 
@@ -122,7 +120,7 @@ def _state(tx: Interpreter, query: Any) -> Value:
     """Returns a setting as it is at this point of the frame; outside of transforms, it is guarded."""
     if not levels.depth():
         tx.capture.guard("RETURNS", tx.capture.held(query, query.__name__), query())
-    return ConstantValue(query())
+    return from_python(query())
 
 
 @handles(_dual["_set_fwd_grad_enabled"])
@@ -158,10 +156,7 @@ def _forbid_hooks(tx: Interpreter, message: Value | None = None, fail_if_non_emp
 
 @handles(functorch.maybe_current_level)
 def _current_level(tx: Interpreter) -> Value:
-    query = functorch.maybe_current_level
-    if not levels.depth():
-        tx.capture.guard("RETURNS", tx.capture.held(query, "torch._C._functorch.maybe_current_level"), query())
-    return from_python(query())
+    return _state(tx, functorch.maybe_current_level)
 
 
 _LOADERS = [vars(vmap)["lazy_load_decompositions"], vars(forward_ad).get("_maybe_load_decompositions")]
