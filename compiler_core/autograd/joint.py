@@ -206,6 +206,7 @@ def _assemble(
         inputs = gm.graph.find_nodes(op="placeholder")[:primal_count]
         run.memory = ownership.after_accumulation(run.memory, inputs, output_nodes(gm.graph)[count:])
     simplify.inline_constants(gm)
+    simplify.give_zeros_memory(gm.graph)
     simplify.conjugate_numbers(gm.graph)
     simplify.drop_aliases(gm.graph)
     if change:

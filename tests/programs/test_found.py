@@ -1255,3 +1255,8 @@ def test_gradients_that_raise_if_they_depend_on_the_phase_of_eigenvectors(decomp
     compiled = compiler_core.compile(program, backend="aot_eager")
     want, got = (observe(fn, lambda: (torch.randn(3, 3),), 0, grad=True) for fn in (program, compiled))
     assert want.raised_backward[0] and want.raised_backward == got.raised_backward
+
+
+@same_as_eager(backend="cpp", tolerance=1e-12, inputs=lambda: (torch.randn(1, 2, dtype=torch.float64, requires_grad=True),))
+def test_zeros_without_memory_in_a_gradient(x):
+    return x.sin(), x.square().sgn()

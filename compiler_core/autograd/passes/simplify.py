@@ -2,6 +2,7 @@
 
     copy_graph                       into a new graph: placeholders named and first, only our own metadata
     inline_constants                 tensors of one element that tracing left as attributes become aten.full
+    give_zeros_memory                zeros without memory, which PyTorch's gradients contain, become aten.zeros
     conjugate_numbers                the conjugate of a number, which is not a tensor in the graph, becomes a number
     drop_aliases                     removes detach and the like, which mean nothing in a functional graph
     cancel_transposes                the transpose of a transpose is the matrix itself
@@ -77,6 +78,19 @@ def inline_constants(gm: fx.GraphModule) -> None:
         full.meta = dict(node.meta)
         node.replace_all_uses_with(full)
         gm.graph.erase_node(node)
+
+
+def give_zeros_memory(graph: fx.Graph) -> None:
+    """Replaces zeros that have no memory, which kernels cannot read; as outputs they stay what they are in eager
+    PyTorch::
+
+    z = aten._efficientzerotensor([4]);  y = aten.add(z, g)      z = aten.zeros([4]);  y = aten.add(z, g)
+    """
+    for node in graph.find_nodes(op="call_function", target=aten._efficientzerotensor.default):
+        with graph.inserting_before(node):
+            zeros = graph.call_function(aten.zeros.default, node.args, node.kwargs)
+        zeros.meta = {**node.meta, "val": torch.zeros_like(node.meta["val"])}
+        node.replace_all_uses_with(zeros, delete_user_cb=lambda user: user.op != "output")
 
 
 def _item(tensor: torch.Tensor) -> Any:

@@ -75,12 +75,12 @@ class Noise(TorchDispatchMode):
         return torch.where(inside, result, bounds.max - self._seed)
 
     def _moved(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.is_complex() and not value._is_zerotensor():
+        if not isinstance(value, torch.Tensor) or value._is_zerotensor() or value.is_meta:
+            return value  # it has no memory
+        if value.is_complex():
             self._moved(torch.view_as_real(value.conj() if value.is_conj() else value))
             return value
-        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value._is_zerotensor():
-            return value  # a zero tensor has no memory
-        return value.mul_(self._factors(value)) if value.numel() else value
+        return value.mul_(self._factors(value)) if value.is_floating_point() and value.numel() else value
 
     def _factors(self, value: torch.Tensor) -> torch.Tensor:
         bits = torch.empty_like(value).random_(-1, 2, generator=self._generator(value.device))
