@@ -19,7 +19,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
-.PHONY: help ready lab demo site pictures test smoke slow sweeps quick lint hooks fix wheel bench fuzz gpu cpython-tests operators cuda-sweep shapes interrupts kernel-interrupts soak fuzz-inputs versions compat clean
+.PHONY: help ready lab demo site pictures test smoke slow sweeps quick lint hooks fix wheel bench fuzz sanitized gpu cpython-tests operators cuda-sweep shapes interrupts kernel-interrupts soak fuzz-inputs versions compat clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ bench: $(STAMPS)/test ## Time the compiler against stock torch.compile
 
 fuzz: $(STAMPS)/test ## Compare N random programs with eager PyTorch (N=20000 BACKEND=eager SEED=0 TENSORS=1)
 	$(PY) -m tests.sweeps.fuzz.run $(or $(N),20000) --backend $(or $(BACKEND),eager) --seed $(or $(SEED),0) $(if $(TENSORS),--tensors)
+
+sanitized: $(STAMPS)/test ## Run a sweep or pytest with C++ kernels under AddressSanitizer (ARGS='tests.sweeps.fuzz.run 300 --tensors --backend cpp')
+	$(PY) -m tests.sweeps.sanitized $(ARGS)
 
 cpython-tests: $(STAMPS)/test ## Run CPython's own tests over functions that we rewrote or captured (MODULES='bisect heapq')
 	$(PY) -m tests.sweeps.cpython.run $(MODULES)

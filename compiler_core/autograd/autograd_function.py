@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -304,6 +305,7 @@ def _present(absent: Sequence[bool]) -> list[int]:
 
 _SOURCE_GLOBALS: dict[str, Any] = {
     "torch": torch,
+    "math": math,
     "below_autograd": torch._C._AutoDispatchBelowADInplaceOrView,
     "without_autocast": torch._C._DisableAutocast,
     "transforms_are_active": torch._C._are_functorch_transforms_active,

@@ -1260,3 +1260,23 @@ def test_gradients_that_raise_if_they_depend_on_the_phase_of_eigenvectors(decomp
 @same_as_eager(backend="cpp", tolerance=1e-12, inputs=lambda: (torch.randn(1, 2, dtype=torch.float64, requires_grad=True),))
 def test_zeros_without_memory_in_a_gradient(x):
     return x.sin(), x.square().sgn()
+
+
+def test_a_gradient_whose_layout_has_a_rounded_size():
+    program = lambda x: F.interpolate(x, scale_factor=1.7, mode="bicubic")
+    inputs = [lambda: (torch.randn(1, 2, 3, 4),), lambda: (torch.randn(1, 2, 20, 1),)]
+    check(program, inputs, Expected(breaks=[]), grad=True, backend="aot_eager", tolerance=1e-5)
+
+
+@same_as_eager(graphs=1, breaks=["overlapping write"], inputs=lambda: (torch.randn(5), torch.randn(5)))
+def test_a_list_of_tensors_whose_first_position_changes_the_second(x, y):
+    x, y = x * 2, y * 2
+    torch._foreach_mul_([x, y], [x, y])
+    torch._foreach_add_([x[:2], x[2:]], 1.0)
+    torch._foreach_add_([x, y], [y, x])
+    return x, y
+
+
+@pytest.mark.parametrize("scaled", [lambda x: torch._foreach_mul([x], 2)[0], lambda x: torch._foreach_neg([x])[0]])
+def test_a_second_backward_through_an_operator_on_lists(scaled):
+    check(scaled, lambda: (torch.randn(3),), Expected(graphs=1, breaks=[]), grad=True, backend="aot_eager")

@@ -229,11 +229,15 @@ class WithinNoise:
         return False
 
     def tensors(self, path: str, want: torch.Tensor, got: torch.Tensor) -> str | None:
+        if want.is_complex():
+            want, got = torch.view_as_real(plain(want)), torch.view_as_real(plain(got))
         if torch.equal(want, got) or not want.numel():
             return None
         if self._noisy is None:
             self._noisy = [dict(tensors(run)) for run in self._runs()]
-        noisy = [run[path].detach() for run in self._noisy if path in run and run[path].shape == want.shape]
+        noisy = [run[path].detach() for run in self._noisy if path in run]
+        noisy = [torch.view_as_real(plain(each)) if each.is_complex() else each for each in noisy]
+        noisy = [each for each in noisy if each.shape == want.shape]
         wrong = _beyond_noise(want, got, noisy)
         if not bool(wrong.any()):
             return None

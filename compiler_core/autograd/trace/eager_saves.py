@@ -18,6 +18,15 @@ from compiler_core.support.opaque_ops import OpaqueFunction
 from compiler_core.support.tensors import tensors_in
 
 _EIGENVECTORS = frozenset({"LinalgEigBackward0", "LinalgEighBackward0", "LinalgSvdBackward0"})
+_OF_LISTS = "Foreach"
+_OF_LISTS_SAVING_NOTHING = frozenset(
+    f"Foreach{name}"
+    for name in (
+        *("CeilBackward0", "CloneBackward0", "FloorBackward0", "FracBackward0", "NegBackward0", "RoundBackward0"),
+        *("SignBackward0", "TruncBackward0", "LerpBackward0Scalar"),
+    )
+)
+"""Of the operators on lists; their nodes do not show what they saved."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +67,19 @@ def _saving_nodes(output: torch.Tensor, saved: dict[Any, list[torch.Tensor]]) ->
             if following is not None and following not in seen:
                 seen.add(following)
                 work.append(following)
-    return {node for node in seen if saved[node] or _is_opaque(node) or node.name().endswith("::CopySlices")}
+    return {node for node in seen if saved[node] or _saves_unseen(node)}
 
 
 def _checks_values(node: Any, saved: Sequence[torch.Tensor]) -> bool:
     """Returns whether the gradient raises for a loss that depends on the phase of complex eigenvectors."""
     return node.name() in _EIGENVECTORS and any(t.is_complex() for t in saved)
+
+
+def _saves_unseen(node: Any) -> bool:
+    """Returns whether the node saves something that its attributes do not show."""
+    name = node.name()
+    is_of_lists = name.startswith(_OF_LISTS) and name not in _OF_LISTS_SAVING_NOTHING
+    return is_of_lists or name.endswith("::CopySlices") or _is_opaque(node)
 
 
 def _is_opaque(node: Any) -> bool:

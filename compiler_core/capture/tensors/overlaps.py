@@ -8,6 +8,7 @@ captured, and eager PyTorch runs them.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,10 @@ def check_write(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> No
         return
     names = [argument.name for argument in func._schema.arguments]
     given = dict(zip(names, args, strict=False)) | dict(kwargs)
+    if _takes_lists(func):
+        if _positions_overlap(given, places):
+            raise Unsupported("overlapping write", f"{func} to memory that another position of its lists shares")
+        return
     written = [t for name in places for t in _strided_tensors(given.get(name))]
     read = [t for name, value in given.items() if name not in places for t in _strided_tensors(value)]
     for target in written:
@@ -40,10 +45,43 @@ def _written_arguments(func: Any) -> frozenset[str]:
     """Returns the names of the arguments whose elements an operator of PyTorch writes."""
     if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
         return frozenset()
-    if torch.Tag.inplace_view in func.tags or func.__name__.startswith(("set_", "resize", "_foreach", "_fused")):
+    if torch.Tag.inplace_view in func.tags or func.__name__.startswith(("set_", "resize")):
         return frozenset()
     arguments = func._schema.arguments
     return frozenset(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
+
+
+def _takes_lists(func: Any) -> bool:
+    """Returns whether the operator changes lists of tensors, one position after the other."""
+    return bool(func.__name__.startswith(("_foreach", "_fused")))
+
+
+def _positions_overlap(given: Mapping[str, Any], places: frozenset[str]) -> bool:
+    """Returns whether a position of the lists shares memory with another one that is written.
+
+    Then it matters that eager takes one after the other, and the functional form reads all before it writes.
+    """
+    by_storage: dict[int, list[tuple[Any, Any, int, bool]]] = {}
+    for name, value in given.items():
+        for at, tensor in enumerate(value if isinstance(value, (list, tuple)) else ()):
+            for each in _strided_tensors(tensor):
+                by_storage.setdefault(storage_id(each), []).append((*_extent(each), at, name in places))
+    for uses in by_storage.values():
+        if len({at for _, _, at, _ in uses}) > 1 and any(is_written for *_, is_written in uses):
+            if _any_overlap(sorted(uses)):
+                return True
+    return False
+
+
+def _any_overlap(uses: Sequence[tuple[Any, Any, int, bool]]) -> bool:
+    """Returns whether parts of a storage, by their first byte, overlap at two positions of which one is written."""
+    for number, (_, end, at, is_written) in enumerate(uses):
+        for start, _, other, other_is_written in itertools.islice(uses, number + 1, None):
+            if start >= end:
+                break
+            if at != other and (is_written or other_is_written):
+                return True
+    return False
 
 
 def out_arguments(func: Any, kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -91,4 +129,7 @@ def _extent(tensor: torch.Tensor) -> tuple[Any, Any]:
     """Returns the first byte of the tensor in its storage, and the one after its last."""
     size = tensor.element_size()
     start = tensor.storage_offset() * size
-    return start, start + tensor.numel() * size
+    if is_dense(tensor):
+        return start, start + tensor.numel() * size
+    last = sum(step * (length - 1) for step, length in zip(tensor.stride(), tensor.shape, strict=True))
+    return start, start + (last + 1) * size

@@ -59,6 +59,8 @@ def tensor(
 def values(shape: Sequence[int], dtype: torch.dtype, special: int = 0) -> torch.Tensor:
     if dtype is torch.bool:
         return torch.rand(shape, device=DEVICE) < 0.5
+    if dtype.is_complex:
+        return torch.complex(values(shape, torch.float64, special), values(shape, torch.float64)).to(dtype)
     if not dtype.is_floating_point:
         return torch.randint(0 if dtype is torch.uint8 else -9, 10, shape, dtype=dtype, device=DEVICE)
     result = torch.randn(shape, dtype=torch.float32, device=DEVICE).to(dtype)

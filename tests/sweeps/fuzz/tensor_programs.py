@@ -54,6 +54,11 @@ LARGE = (1000, 1024, 2049, 5000, 12000, 40000)
 MOST_ELEMENTS = 60_000
 MOST_TRIES = 60
 FLOATS = ("float32", "float32", "float32", "float64", "bfloat16", "float16")
+COMPLEX = ("complex64", "complex64", "complex128")
+WINDOWS = ("ABC", "ABC", "1ABC", "1ABC", "CABA", "1BCAB")
+"""The shapes of images."""
+CHANGES = frozenset({"changes", "writes"})
+"""The groups whose forms change a variable, and give none."""
 WHOLE = ("int64", "int64", "int32", "uint8", "int8", "int16")
 LAYOUTS = ("plain",) * 8 + (
     "turned",
@@ -71,6 +76,7 @@ LITERALS = {
     "p": ("1", "2", "3", "7"),
     "c": ("0.5", "2.0", "-1.5", "0.1", "3", "0.0"),
     "flag": ("True", "False"),
+    "reduction": ("'none'", "'mean'", "'sum'"),
 }
 Names = dict[str, Any]
 
@@ -78,8 +84,10 @@ Names = dict[str, Any]
 class Writer:
     """Writes one program; `calls` are the values of its variables in each call."""
 
-    def __init__(self, draw: random.Random) -> None:
-        self._draw = draw
+    def __init__(self, draw: random.Random, group: str = "") -> None:
+        """Most forms are those of `group`, if it is given."""
+        self._draw, self._group = draw, group
+        self._weights = {name: weight + 100 * (name == group) for name, weight in WEIGHTS.items()}
         self.lines: list[str] = []
         self.calls: list[Names] = []
         self.arguments: list[list[str]] = []
@@ -135,7 +143,8 @@ class Writer:
 
     def _shapes(self) -> list[tuple[str, str, str]]:
         """Draws dimensions, type and layout of each argument; shapes are similar, so that operations apply."""
-        base = self._draw.choice(("A", "AB", "AB", "AB", "AB", "ABC", "ABC", "ABC", "1ABC", "CABA"))
+        bases = ("A", "AB", "AB", "AB", "AB", "ABC", "ABC", "ABC", "1ABC", "CABA", "AA", "ABB")
+        base = self._draw.choice(WINDOWS if self._group == "windows" else bases)
         if self._draw.random() < 0.3:
             base = base[::-1]
         shapes = [base]
@@ -144,9 +153,11 @@ class Writer:
             shapes.append(self._draw.choice((base, base, base[1:], base[-1:], ones, base[::-1], base[:-1], "")))
         types = [self._type or self._draw.choice(FLOATS)]
         for _ in shapes[1:]:
-            kind = self._draw.choice(("float", "float", "float", "whole", "bool"))
-            floats, other = self._type or self._draw.choice(FLOATS), self._draw.choice(WHOLE)
-            types.append({"float": floats, "whole": other, "bool": "bool"}[kind])
+            pairs = 6 if self._group in ("complexes", "spectra") else 1
+            kind = self._draw.choice(("float",) * 9 + ("whole",) * 3 + ("bool",) * 3 + ("complex",) * pairs)
+            floats = self._type or self._draw.choice(FLOATS)
+            other, pair = self._draw.choice(WHOLE), self._draw.choice(COMPLEX)
+            types.append({"float": floats, "whole": other, "bool": "bool", "complex": pair}[kind])
         return [(s, t, self._draw.choice(LAYOUTS)) for s, t in zip(shapes, types, strict=True)]
 
     def _argument(self, shape: str, dtype: str, layout: str, sizes: dict[str, int]) -> str:
@@ -159,12 +170,12 @@ class Writer:
     def _statement(self, name: str) -> None:
         """Adds a line that raises in none of the calls."""
         for _ in range(MOST_TRIES):
-            group = self._draw.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+            group = self._draw.choices(list(self._weights), list(self._weights.values()))[0]
             form = self._draw.choice(FORMS[group])
             with contextlib.suppress(LookupError):
                 text = self._filled(form)
-                line = text if group == "changes" else f"{name} = {text}"
-                if self._fits(line, name, group == "changes"):
+                line = text if group in CHANGES else f"{name} = {text}"
+                if self._fits(line, name, group in CHANGES):
                     self.lines.append(line)
                     return
 
@@ -179,7 +190,7 @@ class Writer:
         def fill(hole: re.Match[str]) -> str:
             kind = hole[1]
             if kind in ("same", "samed"):
-                return texts["d"] if kind == "samed" else next(texts[k] for k in ("x", "t", "i") if k in texts)
+                return texts["d"] if kind == "samed" else next(texts[k] for k in ("x", "t", "i", "z") if k in texts)
             text = self._fill(kind)
             texts.setdefault(kind, text)
             return text
@@ -219,12 +230,7 @@ class Writer:
         return [value._version for scope in self._given for name, value in scope.items() if name in names]
 
     def _is_of_use(self, value: Any) -> bool:
-        if (
-            not isinstance(value, torch.Tensor)
-            or value.is_complex()
-            or value.numel() > 4 * MOST_ELEMENTS
-            or value.dim() > 5
-        ):
+        if not isinstance(value, torch.Tensor) or value.numel() > 4 * MOST_ELEMENTS or value.dim() > 5:
             return False
         return bool(self._special) or bool(value.isfinite().all())
 
@@ -237,8 +243,8 @@ class Writer:
 
 
 def _is(kind: str, value: torch.Tensor) -> bool:
-    floats, bools = value.is_floating_point(), value.dtype is torch.bool
-    return {"x": floats, "b": bools, "i": not floats and not bools, "t": True}[kind]
+    floats, bools, pairs = value.is_floating_point(), value.dtype is torch.bool, value.is_complex()
+    return {"x": floats, "b": bools, "z": pairs, "i": not (floats or bools or pairs), "t": True}[kind]
 
 
 def tensor_programs() -> SearchStrategy[str]:
@@ -248,7 +254,12 @@ def tensor_programs() -> SearchStrategy[str]:
     return st.randoms(use_true_random=True).map(written)
 
 
-def written(draw: random.Random) -> str:
-    """Draws one program, which is run on the CPU, since an error on a GPU may end the process."""
+def written(draw: random.Random, group: str | None = None) -> str:
+    """Draws one program; it is run on the CPU, since an error on a GPU may end the process.
+
+    Most forms are those of `group`.  By default half of the programs have a group, which is drawn.
+    """
+    if group is None:
+        group = draw.choice(["", draw.choice(list(WEIGHTS))])
     with tensor_parts.on("cpu"):
-        return Writer(draw).write()
+        return Writer(draw, group).write()
