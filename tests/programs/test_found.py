@@ -1257,7 +1257,9 @@ def test_gradients_that_raise_if_they_depend_on_the_phase_of_eigenvectors(decomp
     assert want.raised_backward[0] and want.raised_backward == got.raised_backward
 
 
-@same_as_eager(backend="cpp", tolerance=1e-12, inputs=lambda: (torch.randn(1, 2, dtype=torch.float64, requires_grad=True),))
+@same_as_eager(
+    backend="cpp", tolerance=1e-12, inputs=lambda: (torch.randn(1, 2, dtype=torch.float64, requires_grad=True),)
+)
 def test_zeros_without_memory_in_a_gradient(x):
     return x.sin(), x.square().sgn()
 
