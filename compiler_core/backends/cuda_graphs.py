@@ -8,7 +8,8 @@ writes its results to the recorded addresses:
     an input that the launches write to                                                  must keep its address
     a result that is still in use at the next replay                                     prevents that replay
     a result for the caller                                                              is copied
-    a saved tensor, a gradient                                                           is returned without a copy
+    a gradient                                                                           is returned without a copy
+    a saved tensor                                                                       is the same object each time
     the new value of an input, as a running mean                                         is copied to that input
 
 If a condition does not hold, the kernels are launched one by one, which is always correct.
@@ -17,6 +18,7 @@ If a condition does not hold, the kernels are launched one by one, which is alwa
 from __future__ import annotations
 
 import operator
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -86,10 +88,10 @@ def with_replay(
     if note.reason:
         return run
     written = [number for number, name in enumerate(program.inputs) if name in program.in_place]
-    no_copy = [node is None or node.meta.get("role") != "output" for node in outputs]
+    roles = ["" if node is None else node.meta.get("role", "") for node in outputs]
     numbers = {name: number for number, name in enumerate(program.inputs) if number not in written}
     updates = [None if node is None else numbers.get(node.meta.get("new_value_of", "")) for node in outputs]
-    layout = ReplayLayout(list(program.inputs), no_copy, written, updates)
+    layout = ReplayLayout(list(program.inputs), roles, written, updates)
     return ReplayedRunner(run, layout, note, compile_)
 
 
@@ -98,8 +100,8 @@ class ReplayLayout:
     """The inputs and results of a program whose launches are replayed."""
 
     inputs: list[str]
-    no_copy: list[bool]
-    """For each result, whether it is returned without a copy."""
+    roles: list[str]
+    """For each result, its role in the graph: "output" for the caller, "saved" for the backward, or "gradient"."""
     written: list[int] = field(default_factory=list)
     """The numbers of the inputs that kernels write to."""
     updates: list[int | None] = field(default_factory=list)
@@ -203,7 +205,7 @@ class _Recording:
         self._graph = torch.cuda.CUDAGraph()
         recorded_inputs = [self.input_copies.get(i, t) for i, t in enumerate(inputs)]
         results = self._capture(run, recorded_inputs, moved, layout.updates)
-        self._results = _ReplayedResults(results, recorded_inputs, layout.no_copy)
+        self._results = _ReplayedResults(results, recorded_inputs, layout.roles)
 
     def _capture(self, run: Run, inputs: list[Any], moved: set[int], updates: Sequence[int | None]) -> list[Any]:
         """Records the launches and the updates of inputs; returns the results, None for those of updates."""
@@ -249,40 +251,48 @@ class _ReplayedResults:
     Args:
         results: the recorded results.
         inputs: the recorded inputs; those of every call have their shapes and strides.
-        no_copy: for each result, whether it is returned without a copy.
+        roles: for each result, its role in the graph.
     """
 
-    def __init__(self, results: Sequence[Any], inputs: Sequence[torch.Tensor], no_copy: Sequence[bool]) -> None:
+    def __init__(self, results: Sequence[Any], inputs: Sequence[torch.Tensor], roles: Sequence[str]) -> None:
         numbers = {storage_id(t): number for number, t in enumerate(inputs)}
-        kept, copied, views, constants = [], [], [], []
-        for at, (result, keep) in enumerate(zip(results, no_copy, strict=True)):
+        saved, kept, copied, views, constants = [], [], [], [], []
+        for at, (result, role) in enumerate(zip(results, roles, strict=True)):
             if not isinstance(result, torch.Tensor):
                 constants.append(at)
             elif storage_id(result) in numbers:
                 views.append(at)
+            elif role == "saved":
+                saved.append(at)
             # a result with gaps in memory is not copied either, because a clone would have other strides
-            elif keep or not is_dense(result):
+            elif role != "output" or not is_dense(result):
                 kept.append(at)
             else:
                 copied.append(at)
-        self._kept, self._copied = [results[at] for at in kept], [results[at] for at in copied]
+        self._saved, self._kept, self._copied = ([results[at] for at in part] for part in (saved, kept, copied))
         self._views = [_InputView.of(results[at], numbers[storage_id(results[at])], inputs) for at in views]
         self._constants = [*(results[at] for at in constants), None]
-        made = [*kept, *copied, *views, *constants]
+        made = [*saved, *kept, *copied, *views, *constants]
         # the two extra items make the result a tuple, whatever the number of results
         self._in_order = operator.itemgetter(*sorted(range(len(made)), key=made.__getitem__), -1, -1)
-        self._storages = list({storage_id(t) for t in (*self._kept, *self._copied)})
-        self._use_counts = list(map(torch._C._storage_Use_Count, self._storages))
+        self._storages = list({storage_id(t) for t in (*self._saved, *self._kept, *self._copied)})
+        self._use_counts: list[int] = []
+        """The uses of the storages, and of the saved tensors by C++ and by Python, when only this object has them."""
 
     def are_unused(self) -> bool:
         """Whether no result of the last replay is in use any more."""
-        return list(map(torch._C._storage_Use_Count, self._storages)) == self._use_counts
+        return not self._use_counts or self._count_uses() == self._use_counts
+
+    def _count_uses(self) -> list[int]:
+        storages = map(torch._C._storage_Use_Count, self._storages)
+        return [*storages, *map(torch.Tensor._use_count, self._saved), *map(sys.getrefcount, self._saved)]
 
     def after_replay(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
         """Returns the results, given the inputs of the call."""
+        self._use_counts = self._use_counts or self._count_uses()
         kept, copied = map(torch.Tensor.detach, self._kept), map(torch.clone, self._copied)
         views = [view.in_input(inputs[view.number]) for view in self._views]
-        return [*self._in_order([*kept, *copied, *views, *self._constants])[:-2]]
+        return [*self._in_order([*self._saved, *kept, *copied, *views, *self._constants])[:-2]]
 
 
 @dataclass(frozen=True)

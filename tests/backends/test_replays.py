@@ -201,3 +201,23 @@ def test_results_that_are_kept_prevent_the_next_replay() -> None:
         (ours,) = torch.autograd.grad(run(a).sum() + run(b).sum(), weight)
         (eagers,) = torch.autograd.grad(torch.cat((a, b)).matmul(weight).sin().exp().sum(), weight)
         torch.testing.assert_close(ours, eagers)
+
+
+def test_saved_tensors_that_a_hook_or_a_caller_keeps_prevent_the_next_replay() -> None:
+    weight = torch.randn(4, 4, requires_grad=True)
+    run = replayed(lambda x: (x @ weight).sin().exp())
+    kept: list[torch.Tensor] = []
+    for number in range(9):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):  # type: ignore[func-returns-value]
+            result = run(torch.randn(2, 4))
+        values = [t.clone() for t in kept]
+        result.sum().backward()
+        if number % 3:
+            result = run(torch.randn(2, 4))
+            kept += result.grad_fn.saved_tensors
+            values = [t.clone() for t in kept]
+            result.sum().backward()
+        run(torch.randn(2, 4)).sum().backward()
+        torch.testing.assert_close(kept, values)
+        if number % 3 == 2:
+            kept.clear()
