@@ -90,11 +90,9 @@ def partition(
 
 
 def _version_checked(joint: JointGraph, cut: Cut) -> tuple[str, ...]:
-    saved, written = {n.name for n in cut.saved}, {joint.primals[m.primal] for m in joint.mutations}
-    nodes = {n.name: n for n in joint.gm.graph.nodes}
-    return tuple(
-        name for name in joint.saved_by_eager if name not in written and view_base(nodes[name]).name not in saved
-    )
+    late = {joint.primals[m.primal] for m in joint.mutations if joint.differentiable[m.output]}
+    saved, nodes = {n.name for n in cut.saved}, {n.name: n for n in joint.gm.graph.nodes}
+    return tuple(name for name in joint.saved_by_eager if name not in late and view_base(nodes[name]).name not in saved)
 
 
 # ---- the two graphs ------------------------------------------------------------------------

@@ -22,6 +22,7 @@ import torch
 import torch.fx as fx
 from torch.fx.node import has_side_effect
 
+from compiler_core.errors import Unsupported
 from compiler_core.support.tensors import tensors_in
 
 aten = torch.ops.aten
@@ -55,7 +56,7 @@ def without_tape(
 ) -> tuple[torch.Tensor, ...]:
     """Returns the results of ``operator(*args)`` in this grad mode and with these autocasts."""
     with _captured_state(grad, autocast):
-        return tuple(operator(*args))
+        return _results(operator(*args))
 
 
 @has_side_effect
@@ -83,7 +84,7 @@ def with_tape(operator: Any, args: Sequence[Any], wanted: Sequence[int], autocas
 
         given = leaf(args)
         with _captured_state(True, autocast):
-            results = operator(*given)
+            results = _results(operator(*given))
         return (*(r.detach() for r in results), Tape(results, [leaves[at] for at in wanted]))
 
 
@@ -105,6 +106,10 @@ NAMES: dict[str, Callable[..., Any]] = {f.__name__: f for f in (without_tape, wi
 """The functions that the source of a wrapper may name."""
 
 
+def _results(found: Any) -> tuple[torch.Tensor, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
 def _captured_state(grad: bool, autocast: Sequence[Autocast]) -> ExitStack:
     """Enters the grad mode and the autocasts that the operator was captured in."""
     state = ExitStack()
@@ -114,7 +119,7 @@ def _captured_state(grad: bool, autocast: Sequence[Autocast]) -> ExitStack:
     return state
 
 
-STANDALONE: tuple[Any, ...] = (Tape, *NAMES.values(), _captured_state, tensors_in)
+STANDALONE: tuple[Any, ...] = (Tape, *NAMES.values(), _results, _captured_state, tensors_in)
 """The classes and functions that a standalone program with opaque operators has to contain, besides imports."""
 
 
@@ -167,6 +172,10 @@ class OpaqueCall:
         """Returns empty tensors with the metadata of the results."""
         return self.results(self)
 
+    def value(self, results: tuple[torch.Tensor, ...]) -> Any:
+        """Returns what the operator returns: its only result, or a tuple."""
+        return results if len(self.operator._schema.returns) > 1 else results[0]
+
     def fake_gradient(self, at: int) -> torch.Tensor:
         """Returns an empty tensor with the metadata of the gradient of the tensor with index `at` among the
         arguments."""
@@ -188,7 +197,7 @@ def opaque_call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         return None
     for overload in map(functools.partial(getattr, _packet(function)), _packet(function).overloads()):
         names = _argument_names(overload)
-        given = dict(zip(names, args, strict=False)) | dict(kwargs)
+        given = _defaults(overload) | dict(zip(names, args, strict=False)) | dict(kwargs)
         if len(args) <= len(names) and given.keys() == set(names) and _lists_match(overload, given):
             return OpaqueCall(overload, tuple(given[name] for name in names), rule)
     return None
@@ -206,7 +215,8 @@ def fake_implementation(function: Callable[..., Any]) -> Callable[..., Any]:
         call = opaque_call(function, args, kwargs)
         if call is None:
             raise TypeError(f"{function} does not take these arguments")
-        return OpaqueFunction.apply(call.fake_results, None, torch.is_grad_enabled(), *tensors_in(call.args))  # type: ignore[no-untyped-call]
+        tensors = tensors_in(call.args)
+        return call.value(OpaqueFunction.apply(call.fake_results, None, torch.is_grad_enabled(), *tensors))  # type: ignore[no-untyped-call]
 
     return run
 
@@ -235,6 +245,11 @@ def draws_random_numbers(node: fx.Node) -> bool:
     return call is not None and bool(call.arguments.get("train")) and call.arguments.get("dropout") != 0
 
 
+def checks_values(node: fx.Node) -> bool:
+    """Returns whether the node calls an opaque operator that raises an error for some values of its arguments."""
+    return getattr(opaque_operator(node), "overloadpacket", None) in (aten.one_hot, aten.istft)
+
+
 def opaque_operator(node: Any) -> Any:
     """Returns the opaque operator that a node of a joint graph, or a call of a program, runs; None if it runs none."""
     return node.args[0] if node.target in (with_tape, without_tape) else None
@@ -254,6 +269,10 @@ def bind_arguments(operator: torch._ops.OpOverload, args: Sequence[Any]) -> dict
 
 def _argument_names(operator: torch._ops.OpOverload) -> list[str]:
     return [a.name for a in operator._schema.arguments]
+
+
+def _defaults(operator: torch._ops.OpOverload) -> dict[str, Any]:
+    return {a.name: a.default_value for a in operator._schema.arguments if a.has_default_value()}
 
 
 def _lists_match(operator: torch._ops.OpOverload, given: Mapping[str, Any]) -> bool:
@@ -336,13 +355,35 @@ def example_batch_sizes(rows: int, steps: int, batch: int) -> list[int]:
     return found
 
 
-OPERATORS: dict[Any, ResultsRule] = dict.fromkeys(
-    (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu), recurrent_results
-)
+# ---- operators that check values and raise -------------------------------------------------
+
+
+def one_hot_results(call: OpaqueCall) -> tuple[torch.Tensor, ...]:
+    """The result of ``one_hot``, which checks that each index is a class."""
+    indices, count = call.args
+    if count == -1:
+        raise Unsupported("tensor value read", "one_hot without num_classes, which is the greatest index")
+    if indices.dtype != torch.int64 or count < 1:
+        raise Unsupported("exception", "one_hot with these arguments")
+    return (indices.new_empty((*indices.shape, count)),)
+
+
+def istft_results(call: OpaqueCall) -> tuple[torch.Tensor, ...]:
+    """The result of ``istft``, which checks that the windows cover the signal."""
+    return (torch._refs.istft(*call.args),)
+
+
+OPERATORS: dict[Any, ResultsRule] = {
+    **dict.fromkeys((aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu), recurrent_results),
+    aten.one_hot: one_hot_results,
+    aten.istft: istft_results,
+}
 """The opaque operators, and the function that makes the fake results of each."""
 _PACKETS: dict[Any, Any] = {
     torch.lstm: aten.lstm,
     torch.gru: aten.gru,
     torch.rnn_tanh: aten.rnn_tanh,
     torch.rnn_relu: aten.rnn_relu,
+    torch.nn.functional.one_hot: aten.one_hot,
+    torch.istft: aten.istft,
 }

@@ -55,6 +55,11 @@ def is_random(node: fx.Node) -> bool:
     return bool("dropout_p" not in names or given.get("dropout_p", 0.0) != 0.0)
 
 
+def must_run(node: fx.Node) -> bool:
+    """Returns whether the operator runs even if nothing uses its result: it draws random numbers or may raise."""
+    return is_random(node) or opaque_ops.checks_values(node)
+
+
 def writes_statistics(func: Any, given: Mapping[str, Any]) -> bool:
     """Returns whether a call of one of `HIDDEN_WRITERS` writes; `given` are its arguments by name."""
     return given.get("training", True) and given["running_mean"] is not None and given["running_var"] is not None

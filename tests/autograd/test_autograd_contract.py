@@ -732,6 +732,36 @@ PROGRAMS["saved_double_by_sin"] = saved_as(SAVED["double"], lambda w: torch.sin(
 PROGRAMS["saved_double_by_several"] = saved_as(SAVED["double"], lambda w: torch.sin(w) * torch.exp(w) + w.cos())
 
 
+# ---- writes to an input, in the graph and again before the backward -------------------------
+
+WRITES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "no_grad": lambda x, w: (torch.no_grad()(x.mul_)(2), (x * w).sin())[1],
+    "detach": lambda x, w: (x.detach().mul_(2), (x * w).sin())[1],
+    "data": lambda x, w: (x.data.mul_(2), (x * w).sin())[1],
+    "data_used_before": lambda x, w: ((x * w).sin(), x.data.mul_(2))[0],
+    "data_and_no_grad": lambda x, w: (x.data.mul_(2), (x * w).sin(), torch.no_grad()(x.add_)(1))[1],
+}
+
+
+def written_again(function, leaf, again):
+    def run(c):
+        start, w = t(3), t(3)
+        x = start if leaf else start * 1
+        y = c(function)(x, w)
+        if again:
+            with torch.no_grad():
+                x.add_(1)
+        y.sum().backward()
+        return x.detach(), x._version, gradients(start, w)
+
+    return run
+
+
+for name, write in WRITES.items():
+    for leaf, again in itertools.product((True, False), repeat=2):
+        PROGRAMS[f"written_by_{name}_{leaf}_{again}"] = written_again(write, leaf, again)
+
+
 DETACHED: dict[str, Callable[[torch.Tensor], Any]] = {
     "detach": lambda x: (x.sum(), x.log().detach()),
     "data": lambda x: (x.sum(), x.rsqrt().data),

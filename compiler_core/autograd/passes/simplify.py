@@ -28,7 +28,7 @@ import torch.fx as fx
 from compiler_core.support.fx_graphs import add_origins, graph_module
 from compiler_core.support.fx_symbols import is_symbolic
 from compiler_core.support.interrupts import safe_point
-from compiler_core.support.operator_facts import is_pure, is_random, view_base
+from compiler_core.support.operator_facts import is_pure, must_run, view_base
 
 aten = torch.ops.aten
 _ALIASES = (aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default)
@@ -265,10 +265,11 @@ def _producer(node: fx.Node) -> fx.Node:
 
 
 def eliminate_dead_code(graph: fx.Graph) -> None:
-    """Removes nodes that nothing uses, except random operators: each draw advances the random number generator::
+    """Removes nodes that nothing uses, except random operators, which advance the random number generator, and opaque
+    operators that may raise::
 
     a = aten.cos(x);  b = aten.sin(x);  return [b]      b = aten.sin(x);  return [b]
     """
     for node in reversed(list(graph.nodes)):
-        if not node.users and node.op not in ("placeholder", "output") and not is_random(node):
+        if not node.users and node.op not in ("placeholder", "output") and not must_run(node):
             graph.erase_node(node)

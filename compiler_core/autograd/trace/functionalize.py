@@ -21,6 +21,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor_tree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.autograd.trace import custom_operators, derivatives, opaque_nodes
+from compiler_core.autograd.trace.data_writes import is_data_read
 from compiler_core.autograd.trace.eager_saves import EagerSaves
 from compiler_core.autograd.trace.outputs import JointRefused, OutputPlan, RunState, count_of_writes, unwrap
 from compiler_core.autograd.trace.ownership import EagerMemory
@@ -65,6 +66,8 @@ class FunctionalRun(fx.Interpreter):
         self._grad_modes: dict[fx.Node, bool] = {}
         self._shapes: dict[fx.Node, Any] = {}
         self._writes: dict[fx.Node, int] = {}
+        self._written: dict[fx.Node, dict[int, fx.Node]] = {}
+        self._reads_data = any(map(is_data_read, self.captured))
         self._casts_are_cached = torch.is_autocast_cache_enabled()  # tracing turns it off
 
     def run_joint(self, *primals: Any) -> list[torch.Tensor | None]:
@@ -86,9 +89,16 @@ class FunctionalRun(fx.Interpreter):
         edges = {i: torch.autograd.graph.get_gradient_edge(t) for i, t in tensors if t.requires_grad}
         self.run(*inputs, enable_io_processing=False)
         torch._C._set_grad_enabled(grad_before)
-        shapes, grad_modes = self._shapes, self._grad_modes
         state = RunState(
-            self.captured, self.env, self.examples, shapes, grad_modes, self._writes, histories, self.fake_mode
+            nodes=self.captured,
+            values=self.env,
+            examples=self.examples,
+            shapes=self._shapes,
+            grad_modes=self._grad_modes,
+            writes=self._writes,
+            written=self._written,
+            histories=histories,
+            fake_mode=self.fake_mode,
         )
         self.plan = OutputPlan(state, self.provenance, inputs)
         forward = [unwrap(t) for t in self.plan.outputs]
@@ -128,17 +138,33 @@ class FunctionalRun(fx.Interpreter):
         if self.fake_mode.shape_env is not None:
             set_asking_node(self.fake_mode.shape_env, n)
         self._grad_modes[n] = torch.is_grad_enabled()
+        counts = self._counts_of_arguments(n)
         try:
             result = self._execute(n)
         except Exception as error:
             set_error_location(error, n.meta.get("origin", ()))
             raise
+        if (changed := self._counts_of_arguments(n)) != counts:
+            self._written[n] = {m: found[0] for m, found in changed.items() if found != counts[m]}
         self._writes[n] = count_of_writes(result)
         self._shapes[n] = [(t.shape, t.stride()) for t in tensors_in(result)]
         touched = [t for a in n.all_input_nodes for t in tensors_in(self.env[a])]
         if n.op not in ("placeholder", "output"):
             self.provenance.attribute_gradients(n, [*tensors_in(result), *touched])
         return result
+
+    def _counts_of_arguments(self, n: fx.Node) -> dict[int, tuple[fx.Node, int]]:
+        """Returns, for the memory of each argument, the first argument in it, and how often it has been written to.
+
+        Empty for graphs without ``.data``, which need no such counts.
+        """
+        out = n.kwargs.get("out")
+        nodes = [out, *n.all_input_nodes] if isinstance(out, fx.Node) else n.all_input_nodes
+        found: dict[int, tuple[fx.Node, int]] = {}
+        for node in nodes if self._reads_data else ():
+            for tensor in tensors_in(self.env[node]):
+                found.setdefault(storage_id(tensor), (node, count_of_writes(tensor)))
+        return found
 
     def _execute(self, n: fx.Node) -> Any:
         self._check_draw(n)

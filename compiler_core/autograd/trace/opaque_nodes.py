@@ -17,8 +17,8 @@ from compiler_core.support import opaque_ops
 from compiler_core.support.tensors import tensors_in
 
 
-def trace_opaque_call(call: opaque_ops.OpaqueCall, tracer: Any, casts_are_cached: bool) -> tuple[torch.Tensor, ...]:
-    """Returns the results of `call`, whose tensors are functional, and adds the node that computes them.
+def trace_opaque_call(call: opaque_ops.OpaqueCall, tracer: Any, casts_are_cached: bool) -> Any:
+    """Returns what `call` returns, whose tensors are functional, and adds the node that computes them.
 
     Their autograd history adds the node of the backward.  `casts_are_cached`: whether autocast caches casts when the
     program runs.
@@ -27,8 +27,7 @@ def trace_opaque_call(call: opaque_ops.OpaqueCall, tracer: Any, casts_are_cached
     grad = torch.is_grad_enabled()
     wanted = tuple(i for i, t in enumerate(tensors) if grad and t.requires_grad)
     nodes = _OpaqueNodes(call, wanted, grad, call.autocast(casts_are_cached), tracer)
-    results: tuple[torch.Tensor, ...] = opaque_ops.OpaqueFunction.apply(nodes.forward, nodes.backward, grad, *tensors)  # type: ignore[no-untyped-call]
-    return results
+    return call.value(opaque_ops.OpaqueFunction.apply(nodes.forward, nodes.backward, grad, *tensors))  # type: ignore[no-untyped-call]
 
 
 class _OpaqueNodes:

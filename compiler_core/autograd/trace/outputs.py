@@ -14,8 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from compiler_core.autograd.trace import view_chains
+from compiler_core.autograd.trace.data_writes import DataWrites
 from compiler_core.autograd.trace.provenance import Provenance
-from compiler_core.autograd.trace.view_chains import ViewCall
+from compiler_core.autograd.trace.view_chains import StridedView, ViewCall
 from compiler_core.errors import Refused
 from compiler_core.support.fx_symbols import hint, is_symbolic
 from compiler_core.support.tensors import storage_id, tensors_in
@@ -45,8 +46,8 @@ class ViewReplay:
     """The arguments after the base.  A size that the graph computes is a ``torch.SymInt``; `BASE` is the base once more
     (as in ``x.view_as(x)``)."""
     kwargs: dict[str, Any]
-    step: ViewCall | None = None
-    """One of the views that an operation consists of, if it is not a view of its first argument alone."""
+    step: ViewCall | StridedView | None = None
+    """The view itself, if `node` is not a view of its first argument alone."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,8 @@ class RunState:
     """The grad mode that each node ran in."""
     writes: Mapping[fx.Node, int]
     """How often the memory of each node's value had been written to when the value was computed."""
+    written: Mapping[fx.Node, Mapping[int, fx.Node]]
+    """The arguments that each node writes to, by the memory, in graphs that read ``.data``."""
     histories: Mapping[int, Any]
     """The ``grad_fn`` of each input before the run."""
     fake_mode: FakeTensorMode
@@ -137,7 +140,7 @@ class OutputPlan:
                 self.returns.append(ReturnedValue("primal", primal_of[base], views, early))
                 continue
             value = self._values[base]
-            self._check_out_of_transform(base, primal_of, self.captured_outputs)
+            self._check_out_of_transform(base, self.captured_outputs)
             if id(value) not in index_of:
                 index_of[id(value)] = self._add_output(base, value)
                 self.differentiable[-1] = False
@@ -147,15 +150,37 @@ class OutputPlan:
             self.returns.append(ReturnedValue("output", index, views))
         self._find_mutations(placeholders, inputs)
 
-    def _check_out_of_transform(self, base: fx.Node, *others: Iterable[fx.Node]) -> None:
-        """Refuses to return what a transform of `torch.func` has made of an input, or two views of what it has made: no
-        views lead from the one to the other outside of the transform."""
-        if not any(is_wrapped(t) for n in base.all_input_nodes for t in tensors_in(self._values[n])):
+    def _check_out_of_transform(self, base: fx.Node, others: Iterable[fx.Node]) -> None:
+        """Refuses to return several views of what a transform of `torch.func` has made: no views lead from the one to
+        the other outside of the transform."""
+        if not self._is_out_of_transform(base):
             return
-        memory = set(map(storage_id, tensors_in(self._values[base])))
-        for other in itertools.chain(*others):
-            if other is not base and not memory.isdisjoint(map(storage_id, tensors_in(self._values[other]))):
-                raise JointRefused(f"a transform returns memory that {other.name} has, too")
+        memory = self._memory(base)
+        if any(other is not base and not memory.isdisjoint(self._memory(other)) for other in others):
+            raise JointRefused("a transform returns views of memory that it has made")
+
+    def _is_out_of_transform(self, node: fx.Node) -> bool:
+        return any(is_wrapped(t) for n in node.all_input_nodes for t in tensors_in(self._values[n]))
+
+    def _memory(self, node: fx.Node) -> set[int]:
+        return set(map(storage_id, tensors_in(self._values[node])))
+
+    def _view_out_of_transform(self, node: fx.Node) -> tuple[fx.Node, ViewReplay] | None:
+        """Returns the node outside of all transforms that has the memory which a transform returns as `node`, and the
+        view that leads from it to `node`; None if the transform has made that memory."""
+        if not self._is_out_of_transform(node):
+            return None
+        before = itertools.takewhile(lambda n: n is not node, self._state.nodes)
+        owners = (n for n in before if isinstance(self._values[n], torch.Tensor) and not is_wrapped(self._values[n]))
+        owner = next((n for n in owners if self._memory(n) == self._memory(node)), None)
+        if owner is None or self._is_out_of_transform(owner):
+            return None
+        base, _ = self._base_and_views(owner)
+        if base.op != "placeholder" and _memory_order(base.meta["val"]) is None:
+            raise JointRefused(f"a transform returns a view of {base.name}, which has gaps in memory")
+        view = StridedView.of(base.meta["val"], node.meta["val"])
+        numbers = view.size, view.stride, view.offset
+        return base, ViewReplay(node, self._state.grad_modes[node], numbers, {}, view)
 
     def _is_written_later(self, node: fx.Node, views: Sequence[ViewReplay]) -> bool:
         """Returns whether `node`, made by views without gradients, is written to after it was made."""
@@ -187,18 +212,22 @@ class OutputPlan:
 
     def _find_mutations(self, placeholders: list[fx.Node], inputs: Sequence[Any]) -> None:
         """Adds an output and an `InputMutation` for each input that the graph has written to."""
+        data = DataWrites(self._state.nodes, self._values, self._state.written)
         for i, (node, tensor) in enumerate(zip(placeholders, inputs, strict=True)):
             if not isinstance(tensor, FunctionalTensor):
                 continue
             self._check_shape(node)
             if not _has_data_mutation(tensor.elem):
                 continue
-            hidden = _all_mutations_under_no_grad(tensor.elem) or self._is_hidden_from_autograd(i, tensor)
+            unseen = data.all_unseen(storage_id(tensor))
+            if data.has_history(storage_id(tensor)):
+                raise JointRefused(f"the graph writes what requires grad to .data of input {node.name}")
+            hidden = unseen or _all_mutations_under_no_grad(tensor.elem) or self._is_hidden_from_autograd(i, tensor)
             self._check_mutation(i, node, tensor, hidden)
             resized = self._is_resized(i, tensor)
             if resized and self._has_views(tensor):
                 raise JointRefused("out= resizes a tensor that has views")
-            uncounted = _all_mutations_uncounted(tensor.elem)
+            uncounted = unseen or _all_mutations_uncounted(tensor.elem)
             self.mutations.append(InputMutation(i, self._add_output(node, tensor), hidden, resized, uncounted))
             self.differentiable[-1] = tensor.requires_grad and not hidden
 
@@ -210,8 +239,6 @@ class OutputPlan:
             raise JointRefused(f"the graph writes to input {node.name}, which shares memory with another input")
         if _may_overlap(example):
             raise JointRefused(f"the graph writes to input {node.name}, whose elements share memory")
-        if any(storage_id(tensors_in(self._values[n])[0]) == storage_id(tensor) for n in self._data_reads()):
-            raise JointRefused(f"the graph writes to input {node.name} and takes its .data, which hides writes")
         if example.requires_grad and example.is_leaf and not hidden:
             raise JointRefused(f"the graph writes to input {node.name}, a leaf that requires grad")
 
@@ -241,9 +268,6 @@ class OutputPlan:
         if any(_has_data_mutation(t) for t in shown):
             raise JointRefused("the graph writes to memory that an as_strided view shows")
 
-    def _data_reads(self) -> list[fx.Node]:
-        return [n for n in self._state.nodes if n.target is getattr and n.args[1] == "data"]
-
     def _base_and_views(self, node: fx.Node) -> tuple[fx.Node, tuple[ViewReplay, ...]]:
         """Returns the node that owns the memory of `node`, and the views that lead from it to `node`."""
         views: list[ViewReplay] = []
@@ -254,6 +278,9 @@ class OutputPlan:
             if self._values[view] is not self._values[node]:
                 views += reversed(steps)
             self._check_shape(node)
+        if (found := self._view_out_of_transform(node)) is not None:
+            node, out_of_transform = found
+            views.append(out_of_transform)
         return node, tuple(reversed(views))
 
     def _step_towards_base(self, node: fx.Node, source: fx.Node) -> tuple[fx.Node, list[ViewReplay]]:

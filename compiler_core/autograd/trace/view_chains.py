@@ -40,6 +40,31 @@ class ViewCall:
         return call if self.index is None else f"{call}[{self.index}]"
 
 
+@dataclass(frozen=True)
+class StridedView:
+    """A view by its layout, for what a transform of `torch.func` returns: it has views that nothing has outside."""
+
+    size: tuple[Any, ...]
+    stride: tuple[Any, ...]
+    offset: Any
+    """Where it begins, counted from the first element of its base."""
+    detached: bool
+    """Whether it has no gradient, although its base has one."""
+
+    @classmethod
+    def of(cls, base: torch.Tensor, view: torch.Tensor) -> StridedView:
+        """Returns the view that leads from `base` to `view` in the same memory."""
+        offset = view.storage_offset() - base.storage_offset()
+        detached = base.requires_grad and not view.requires_grad
+        return cls(tuple(view.shape), view.stride(), offset, detached)
+
+    def text(self, base: str, literal: Callable[[Any], str]) -> str:
+        """Returns Python source."""
+        viewed = f"{base}.detach()" if self.detached else base
+        offset = f"{base}.storage_offset() + {literal(self.offset)}"
+        return f"{viewed}.as_strided({literal(self.size)}, {literal(self.stride)}, {offset})"
+
+
 class _ViewRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records for each tensor that a view returned the view and its base.  Keeps all results alive, so that their ids
     stay valid."""

@@ -90,15 +90,25 @@ class TensorValue(Value):
             tx.capture.guard("TENSOR_MATCH", self.source, (self.real, self._fake))
 
     def fake(self, tx: Interpreter) -> torch.Tensor:
+        self._check_memory()
+        return self._fake_at_start(tx)
+
+    def _fake_at_start(self, tx: Interpreter) -> torch.Tensor:
         self.install_guards(tx)
         assert self._fake is not None
         return self._fake
 
     def node(self, tx: Interpreter) -> fx.Node:
         """Returns its node in the graph; a tensor from outside gets a placeholder."""
+        self._check_memory()
         if self._node is None:
             self._node = tx.capture.placeholder(self, self.fake(tx))
         return self._node
+
+    def _check_memory(self) -> None:
+        """Breaks the graph if ``.data`` was set: the tensor gets its new memory when the graph has run."""
+        if "data" in self.stored:
+            raise Unsupported("unsupported mutation", "a tensor is used whose .data was set")
 
     @property
     def output_node(self) -> fx.Node | None:
@@ -123,6 +133,8 @@ class TensorValue(Value):
 
     def find_attr(self, tx: Interpreter, name: str) -> Value | None:
         """Returns the attribute; None where Python would raise AttributeError."""
+        if name == "data" and name in self.stored:
+            return self.stored[name].get_attr(tx, name)
         if name in self.stored:
             return self.stored[name]
         tx.capture.guard_class_names(self.python_type(), name)
@@ -197,6 +209,8 @@ class TensorValue(Value):
             return
         if name == "grad":
             self._check_grad(tx, value)
+        elif name == "data":
+            self._check_data(tx, value)
         elif hasattr(torch.Tensor, name):
             raise Unsupported("unsupported mutation", f"Tensor.{name} = ...")
         self.install_guards(tx)
@@ -213,6 +227,18 @@ class TensorValue(Value):
             self.fake(tx)
         ):
             raise Unsupported("unsupported mutation", "Tensor.grad = ... of another shape, dtype or device")
+
+    def _check_data(self, tx: Interpreter, value: Value) -> None:
+        """Checks that PyTorch accepts `value` as new memory: a plain tensor of this dtype and device."""
+        if self.source is None or not isinstance(value, TensorValue) or value is self:
+            raise Unsupported("unsupported mutation", "Tensor.data = ... of a tensor made in the frame")
+        kinds = [(t.dtype, t.device, t.layout) for t in (self._fake_at_start(tx), value.fake(tx))]
+        plain = {type(t.real) for t in (self, value)} <= {type(None), torch.Tensor, torch.nn.Parameter}
+        if kinds[0] != kinds[1] or not plain or tx.capture.inference_mode:
+            raise Unsupported("unsupported mutation", "Tensor.data = ... of another kind")
+        if self._node is not None and any(node.target is not getattr for node in self._node.users):
+            # the graph's views of it stay in the old memory, of which autograd may save the tensor
+            raise Unsupported("unsupported mutation", "Tensor.data = ... of a tensor that the graph has used")
 
     def _require_grad(self, tx: Interpreter, value: Value) -> Value:
         """Accepts the present mode; a change breaks the graph."""

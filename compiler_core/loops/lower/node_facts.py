@@ -12,7 +12,7 @@ from compiler_core.loops import ir
 from compiler_core.records import ItemId
 from compiler_core.support import opaque_ops
 from compiler_core.support.fx_symbols import SizeConverter, hint, is_symbolic
-from compiler_core.support.operator_facts import is_random
+from compiler_core.support.operator_facts import is_random, must_run
 from compiler_core.support.size_expr import prod
 from compiler_core.support.tensors import tensors_in
 
@@ -83,7 +83,7 @@ def call_effects(node: fx.Node) -> tuple[bool, bool]:
     if target is operator.getitem or is_symbolic(node.meta.get("val")) or target is opaque_ops.tape_gradients:
         return False, False
     if opaque_ops.opaque_operator(node) is not None:
-        return is_random(node), False
+        return must_run(node), False
     if not isinstance(target, torch._ops.OpOverload):
         return True, True
     return is_random(node), target._schema.is_mutable or not target._schema.returns

@@ -121,24 +121,36 @@ def test_branch_on_a_value_inside_grad(x):
     return grad(lambda a: a.sum() if a.sum() > 100 else (a * 2).sum())(x)
 
 
-@whole()
-def test_views_that_leave_vmap(x):
-    """The results of a transform share memory with its arguments, or with one another."""
-    return vmap(lambda a: (a, a[1:]))(x), vmap(lambda a: (lambda s: (s, s[1:], s))(a.sin()))(x)
+@on_backends
+def test_views_that_leave_vmap(x, y):
+    """The results of a transform share memory with its arguments, also with those that the graph has computed."""
+    z = y.t().sin()
+    of_inputs = vmap(lambda a: a)(x), vmap(lambda a: (a[1:], a.detach()[1:]))(x), vmap(lambda a: a.view(2, 2))(x) * 2
+    gradients, aux = grad(lambda a: ((a * a).sum(), a.t()), has_aux=True)(x)
+    with torch.no_grad():
+        unrecorded = vmap(lambda a: a[1:])(x)
+    return of_inputs, gradients, aux, unrecorded, z, vmap(lambda a: a[::2], in_dims=1, out_dims=1)(z)
+
+
+@on_backends
+def test_writes_to_views_that_leave_vmap(x, y):
+    z = x.detach().clone()
+    vmap(lambda a: a[1:])(z).mul_(y.detach()[:, 1:])
+    return z, z * y
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_views_that_leave_vmap_are_refused():
     """What no view leads to outside of the transform runs as the captured graph."""
-    for program in (lambda x: vmap(lambda a: a[1:])(x), lambda x: vmap(lambda a: (lambda s: (s, s[1:]))(a.sin()))(x)):
-        with pytest.raises(AssertionError, match="a transform returns memory"):
-            check(program, lambda: (torch.ones(3, 4),), backend="aot_eager")
+    program = lambda x: vmap(lambda a: (lambda s: (s, s[1:]))(a.sin()))(x)
+    with pytest.raises(AssertionError, match="a transform returns views of memory that it has made"):
+        check(program, lambda: (torch.ones(3, 4),), backend="aot_eager")
 
 
 def test_sizes_of_vmap_are_symbolic():
     inputs = [lambda n=n: (torch.randn(n, 4),) for n in (3, 4, 5, 6)]
     for backend in ("eager", "aot_eager"):
-        program = lambda x: vmap(grad(lambda a: (a.sin() * a).sum()))(x)
+        program = lambda x: (vmap(grad(lambda a: (a.sin() * a).sum()))(x), vmap(lambda a: a[1:])(x))
         check(program, inputs, Expected(graphs=2, breaks=[], compiles=2), backend=backend, tolerance=1e-6)
 
 

@@ -217,6 +217,24 @@ def test_moving_average_of_weights(fast, slow, x):
 
 
 @same_as_eager(
+    graphs=1,
+    breaks=[],
+    inputs=lambda: (nn.Linear(4, 4), nn.Linear(4, 4), torch.randn(2, 4)),
+    backend="aot_eager",
+    tolerance=1e-6,
+)
+def test_moving_averages_through_data(fast, slow, x):
+    loss = fast(x).square().mean()
+    for p, q in zip(slow.parameters(), fast.parameters()):
+        p.data.mul_(0.9).add_(q.data, alpha=0.1)
+    for p, q in zip(slow.parameters(), fast.parameters()):
+        p.data.lerp_(q.data, 0.5).clamp_(-0.2, 0.2)
+    for p in slow.parameters():
+        p.data = p.data * 0.9
+    return loss
+
+
+@same_as_eager(
     graphs=2,
     breaks=["skipped function"] * 4 + ["unsupported instruction"] * 2,
     inputs=lambda: (nn.Linear(4, 4), nn.Linear(4, 4), torch.randn(2, 4)),

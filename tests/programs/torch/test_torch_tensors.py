@@ -88,10 +88,47 @@ def test_data_read(x):
     return x.data + 1, x.data.requires_grad
 
 
-@same_as_eager(graphs=1, breaks=["unsupported mutation"])
-def test_data_assigned(x, y):
+@same_as_eager(breaks=["unsupported mutation"], grad=True)
+def test_data_assigned_and_used(x, y):
     x.data = y
     return x + 1
+
+
+@one_graph(grad=True)
+def test_data_assigned(x, y):
+    z = y.data * 2
+    x.data = x.data * 2
+    x.data = x.data + y.data.t()
+    y.data = x.data.t()
+    return z, y.data[1:], y.data
+
+
+@same_as_eager(graphs=2, breaks=["unsupported mutation"], grad=True)
+def test_data_assigned_after_a_view(x, y):
+    view = x.t()
+    x.data = x.data * 0
+    return view @ y, view
+
+
+@one_graph(backend="aot_eager", tolerance=1e-6, inputs=lambda: (torch.tensor([[0, 1], [2, 1]]), torch.randn(3, 3)))
+def test_one_hot(i, w):
+    try:
+        torch.nn.functional.one_hot(i, 2) + 1
+    except RuntimeError as error:
+        return torch.nn.functional.one_hot(i, 3).float() @ w, str(error)
+
+
+def spectrum():
+    window = torch.hann_window(64)
+    return torch.stft(torch.randn(2, 512), 64, window=window, return_complex=True).requires_grad_(), window
+
+
+@one_graph(backend="cpp", tolerance=1e-5, grad=True, inputs=spectrum)
+def test_istft(x, window):
+    try:
+        return torch.istft(x * 2, 64, window=window, length=500).sin(), torch.istft(x, 64, window=window * 0)
+    except RuntimeError as error:
+        return torch.istft(x * torch.sigmoid(x.abs()), 64, window=window), str(error)
 
 
 @one_graph(grad=True)

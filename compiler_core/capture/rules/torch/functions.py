@@ -32,7 +32,6 @@ FACTORIES = frozenset(
 NOT_IN_GRAPH = frozenset({
     torch.is_nonzero, torch.equal, torch.allclose, torch.from_numpy, torch.frombuffer, torch.set_num_threads,
     torch.nonzero, torch.unique_consecutive, torch.masked_select, torch.bincount, torch.from_file,
-    torch.nn.functional.one_hot,
     # they check the values of their result and raise
     torch.linalg.cholesky, torch.linalg.inv, torch.linalg.ldl_factor, torch.linalg.lu_factor, torch.linalg.solve,
     torch.linalg.tensorsolve, torch.inverse,
