@@ -31,6 +31,7 @@ from compiler_core.support.eager_warnings import warning_emitter
 from compiler_core.support.generated_code import keep_source
 from compiler_core.support.opaque_ops import SECOND_BACKWARD_MESSAGE
 from compiler_core.support.silenced_warnings import silence_warnings
+from compiler_core.support.tensors import has_own_kernels
 
 BoxedGraph = Callable[[list[Any]], Sequence[Any]]
 """A compiled forward or backward graph: takes a flat list of tensors, which it may empty, and returns a flat
@@ -109,7 +110,7 @@ def bind_source(
         "double_backward": DoubleBackward(captured, source.rerun_rules, compile_),
         "forward_graph": forward,
         "backward_graph": backward,
-        "eager_backward": backward_graph and (lambda inputs: backward_graph(*inputs)),
+        "eager_backward": backward_graph and functools.partial(_run_eager_backward, backward_graph),
         "run_eagerly": undoing_writes(captured),
         "rerun_eagerly": functools.partial(rerun_eagerly, compile_, warn is not None),
         "warn": warn,
@@ -119,6 +120,11 @@ def bind_source(
     call: CompiledCall = scope["call"]
     keep_source(call, filename, source.text)
     return call
+
+
+def _run_eager_backward(graph: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    with torch._C.DisableTorchFunctionSubclass():  # autograd calls no __torch_function__ either
+        return graph(*inputs)
 
 
 def _globals_of_inlined(graph: BoxedGraph | None) -> dict[str, Any]:
@@ -144,6 +150,19 @@ def _storages(tensors: Sequence[torch.Tensor]) -> Iterator[int]:
     return map(operator.attrgetter("_cdata"), map(torch.Tensor.untyped_storage, tensors))
 
 
+def as_plain(tangent: torch.Tensor | None) -> torch.Tensor | None:
+    """Returns a tensor of a subclass as a plain one; None for None.
+
+    Raises RuntimeError if the subclass computes with its own kernels, by ``__torch_dispatch__``.
+    """
+    if tangent is None:
+        return None
+    if has_own_kernels(tangent):
+        raise RuntimeError("a gradient of a class with __torch_dispatch__")
+    with torch._C.DisableTorchFunctionSubclass():
+        return tangent.as_subclass(torch.Tensor)
+
+
 def match_layout(
     tangent: torch.Tensor | None, shape: Sequence[int], stride: tuple[int, ...], dtype: torch.dtype, device: str
 ) -> torch.Tensor:
@@ -156,7 +175,7 @@ def match_layout(
         return torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
     if tangent.layout is not torch.strided:
         raise RuntimeError("a sparse gradient")
-    if not has_memory(tangent):
+    if not has_memory(tangent) or has_own_kernels(tangent):
         order = sorted(range(len(stride)), key=lambda d: -stride[d])
         return tangent.permute(order).contiguous().permute([order.index(d) for d in range(len(stride))])
     return torch.empty_strided(shape, stride, dtype=dtype, device=device).copy_(tangent)
@@ -180,6 +199,8 @@ def tensor_kinds(tensors: Sequence[torch.Tensor]) -> list[tuple[Any, ...]]:
 
 
 def _tensor_kind(tensor: torch.Tensor) -> tuple[Any, ...]:
+    if has_own_kernels(tensor):
+        return (type(tensor),)
     if tensor.layout is not torch.strided:
         return (tensor.layout,)
     extents = tensor.shape, tensor.stride(), tensor.storage_offset()
@@ -317,6 +338,9 @@ _SOURCE_GLOBALS: dict[str, Any] = {
     "inputs_unchanged": inputs_unchanged,
     "silence_warnings": silence_warnings,
     "share_memory": share_memory,
+    "Tensor": torch.Tensor,
+    "all_plain": {torch.Tensor}.issuperset,
+    "as_plain": as_plain,
     "match_layout": match_layout,
     "as_dense": as_dense,
     "flag": flag,

@@ -21,6 +21,7 @@ from compiler_core.records import Compile
 from compiler_core.support import torch_state
 from compiler_core.support.fx_graphs import draws_random_numbers, graph_module
 from compiler_core.support.silenced_warnings import silence_warnings
+from compiler_core.support.tensors import has_own_kernels
 
 Gradients = tuple[torch.Tensor | None, ...]
 
@@ -75,17 +76,18 @@ class DoubleBackward:
         if self._graph is not None:
             return self._gradients(self._graph, ctx, tangents)
         with self._compile.step("run", "create_graph=True") as event:
-            event.detail = "for gradients of gradients, and sparse gradients, the captured graph runs again eagerly"
+            event.detail = "for gradients of gradients, of sparse ones and of ones of a class with __torch_dispatch__, "
+            event.detail += "the captured graph runs again eagerly"
             self._graph = self._outputs_graph()
             return self._gradients(self._graph, ctx, tangents)
 
-    def sparse_gradients(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients | None:
-        """Returns the gradients of sparse tangents as eager PyTorch computes them; our kernels take no sparse tensors.
+    def gradients_without_kernels(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients | None:
+        """Returns the gradients of tangents that our kernels cannot read, as eager PyTorch computes them.
 
-        Called while an error is handled, which is raised again if no tangent is sparse.  Returns None if the captured
-        graph cannot run again.
+        These are sparse tensors, and those of classes with ``__torch_dispatch__``.  Called while an error is handled,
+        which is raised again if there is no such tangent.  Returns None if the captured graph cannot run again.
         """
-        if all(t is None or t.layout is torch.strided for t in tangents):
+        if all(t is None or (t.layout is torch.strided and not has_own_kernels(t)) for t in tangents):
             raise  # noqa: PLE0704
         if self._rules.refusal or not inputs_unchanged(ctx):
             return None
@@ -131,7 +133,7 @@ class DoubleBackward:
 
     def _gradients(self, graph: fx.GraphModule, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
         needed = ctx.needs_input_grad
-        with torch.enable_grad():
+        with torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():
             # aliases, so that an input that is given twice has two gradients
             inputs = [p.view_as(p) if n else p for p, n in zip(ctx.primals, needed, strict=True)]
             with torch.set_grad_enabled(self._rules.grad_enabled):

@@ -35,9 +35,10 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core.autograd.autograd_function import GraphCallables, bind_source, write_source
-from compiler_core.autograd.joint import output_nodes, trace_joint
+from compiler_core.autograd.joint import JointRefused, output_nodes, trace_joint
 from compiler_core.autograd.partition import Partitioned, partition
 from compiler_core.backends import registry
 from compiler_core.backends.autotune import tune, with_requested
@@ -66,6 +67,7 @@ from compiler_core.pipeline.graph_passes import run_passes
 from compiler_core.pipeline.rule_passes import UserRules
 from compiler_core.records import Compile, CudaGraph
 from compiler_core.support.silenced_warnings import silence_warnings, warn_always
+from compiler_core.support.tensors import has_own_kernels
 
 Half = Callable[[list[Any]], Sequence[Any]]
 """A compiled forward or backward: a function of one flat list of inputs, which it may empty."""
@@ -109,6 +111,7 @@ def _run_backend(
     external = registry.external_backend(options.backend)
     if external is not None:
         return external(gm, example_inputs, compile_, options)
+    _check_classes(example_inputs)
     languages = registry.kernel_languages(options.backend)
     if languages is None:
         return compile_differentiable(
@@ -118,6 +121,13 @@ def _run_backend(
     if options.backend is None:
         registry.set_backend_name(compile_)
     return call
+
+
+def _check_classes(inputs: Sequence[Any]) -> None:
+    """Raises JointRefused if an input is of a class with its own kernels: stock's graphs may have such inputs."""
+    for each in inputs:
+        if isinstance(each, torch.Tensor) and not isinstance(each, FakeTensor) and has_own_kernels(each):
+            raise JointRefused(f"an input is a {type(each).__name__}, whose class computes by its own __torch_dispatch__")
 
 
 def _compile_or_load(

@@ -32,3 +32,9 @@ def storage_id(tensor: torch.Tensor) -> int:
     """
     storage: Any = unwrapped(tensor).untyped_storage()
     return int(storage._cdata)
+
+
+def has_own_kernels(tensor: torch.Tensor) -> bool:
+    """Returns whether the tensor's class computes operators itself, by ``__torch_dispatch__``: its memory may be
+    elsewhere."""
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__

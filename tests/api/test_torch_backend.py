@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed
+from torch.testing._internal.two_tensor import TwoTensor
 
 import compiler_core
 from compiler_core.api.torch_backend import cutaway
@@ -78,6 +79,22 @@ def test_writes_views_and_random_numbers() -> None:
     fast = torch.compile(program, backend=cutaway, options=STRICT)
     with torch.no_grad():
         torch.testing.assert_close(outcome(fast, *args), outcome(program, *args))
+
+
+def test_inputs_of_a_class_with_its_own_kernels_run_by_pytorch() -> None:
+    """Also after the same graph was compiled, and cached, for plain tensors: they have memory, and these have none."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).sin()
+
+    a, b = torch.randn(3), torch.randn(3)
+    with compiler_core.record() as record:
+        torch.compile(program, backend=cutaway)(a)
+        torch._dynamo.reset()
+        with pytest.warns(compiler_core.CompileWarning, match="an input is a TwoTensor"):
+            result = torch.compile(program, backend=cutaway)(TwoTensor(a, b))
+    assert torch.equal(result.a, program(a)) and torch.equal(result.b, program(b))
+    assert [f.kind for c in record.compiles for f in c.failures] == ["refusal"]
 
 
 def test_kernels_link_to_the_users_lines() -> None:

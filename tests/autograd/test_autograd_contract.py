@@ -17,6 +17,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import nn
 from torch.autograd import grad
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
 
 import compiler_core
@@ -665,6 +666,37 @@ def gradient_that_is_sparse(c):
     return w.grad.layout, w.grad.to_dense()
 
 
+def two(of: torch.Tensor) -> TwoTensor:
+    """Returns a tensor without memory, whose class computes with two others."""
+    return TwoTensor(of, of * 2)
+
+
+@program
+def gradients_of_a_class_with_its_own_kernels(c):
+    w, v, found = t(4, 3), t(3, 4), []
+    functions = [lambda w: w.sin().cos(), lambda w: (w * 2, w.exp()), lambda w: (w * torch.rand(4, 3)).sin()]
+    for compiled in map(c, functions):
+        for argument, create_graph in [(w, False), (w, True), (v.t(), False)]:
+            y = compiled(argument)
+            results = y if isinstance(y, tuple) else [y]
+            tangents = [two(torch.ones_like(y)) for y in results]
+            found += grad(results, argument, tangents, create_graph=create_graph)
+    return [(g.a, g.b) for g in found]
+
+
+@program
+def gradient_of_a_class_with_torch_function(c):
+    def called(cls, func, types, args=(), kwargs=None):
+        raise AssertionError("autograd calls no functions of Python")
+
+    labelled = type("Labelled", (torch.Tensor,), {"__torch_function__": classmethod(called)})
+    w = t(4, 3)
+    y = c(lambda w: w.sin().cos())(w)
+    with torch._C.DisableTorchFunctionSubclass():
+        tangent = torch.ones(8, 3).as_subclass(labelled)[::2]
+    return grad(y, w, tangent)
+
+
 @program
 def sparse_gradient_of_embedding_of_a_computed_weight(c):
     w = t(10, 3)
@@ -725,6 +757,7 @@ SAVED = {
     "negative": torch._neg_view,
     "within_a_larger_one": lambda saved: torch.cat([saved, saved])[4:],
     "nothing": lambda saved: None,
+    "two": lambda saved: two(saved.detach()),
 }
 for name, unpack in SAVED.items():
     PROGRAMS[f"saved_{name}"] = saved_as(unpack)

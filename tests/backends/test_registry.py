@@ -169,10 +169,12 @@ class Compiled(torch.autograd.Function):
         if is_anomaly_enabled() and inputs_unchanged(ctx):
             return double_backward.anomaly_gradients(ctx, (tangents_1,))
         try:
+            if type(tangents_1) is not Tensor:
+                tangents_1 = as_plain(tangents_1)
             if not tangents_1.is_contiguous():
                 tangents_1 = match_layout(tangents_1, (4,), (1,), torch.float32, 'cpu')
-        except RuntimeError:  # sparse tensors have no strides
-            if (gradients := double_backward.sparse_gradients(ctx, (tangents_1,))) is not None:
+        except RuntimeError:  # a sparse tensor, or one of a class with its own kernels
+            if (gradients := double_backward.gradients_without_kernels(ctx, (tangents_1,))) is not None:
                 return gradients
             tangents_1 = match_layout(as_dense(tangents_1), (4,), (1,), torch.float32, 'cpu')
         inputs = [*ctx.saved_tensors, tangents_1]
@@ -180,7 +182,7 @@ class Compiled(torch.autograd.Function):
             ctx.maybe_clear_saved_tensors()
             ctx.primals = None
         same_kinds = ctx.saved_kinds is None or ctx.saved_kinds == tensor_kinds(inputs[:1])
-        run = backward_graph if same_kinds and has_memory(tangents_1) else eager_backward
+        run = backward_graph if same_kinds and type(tangents_1) is Tensor and has_memory(tangents_1) else eager_backward
         with below_autograd():
             gradient_1, = run(inputs)
         if create_graph:  # an input was written to

@@ -109,11 +109,14 @@ class BackwardCall:
     def _kernels_can_run(self, saved: str) -> str:
         """Returns the condition under which the compiled backward can run.
 
-        Under vmap the tangents have no memory, and saved-tensor hooks may have replaced the `saved` tensors by tensors
-        of another kind.
+        Under vmap the tangents have no memory, as those of a class with its own kernels, and saved-tensor hooks may
+        have replaced the `saved` tensors by tensors of another kind.
         """
         names = self._joint.tangents
-        memory = f"has_memory({names[0]})" if len(names) == 1 else f"all(map(has_memory, {tuple_text(names)}))"
+        memory = f"type({names[0]}) is Tensor and has_memory({names[0]})"
+        if len(names) > 1:
+            tangents = tuple_text(names)
+            memory = f"all_plain(map(type, {tangents})) and all(map(has_memory, {tangents}))"
         if not self._parts.saved:
             return memory
         self._lines.add(2, f"same_kinds = ctx.saved_kinds is None or ctx.saved_kinds == tensor_kinds({saved})")

@@ -201,14 +201,16 @@ class FunctionClass:
             if are_contiguous(layout.shape, layout.stride):
                 differs = f"not {name}.is_contiguous()"
             arguments = f"{shape}, {stride}, {layout.dtype}, '{layout.device}'"
+            self._lines.add(3, f"if type({name}) is not Tensor:")
+            self._lines.add(4, f"{name} = as_plain({name})")
             from_sparse.append(f"{name} = match_layout(as_dense({name}), {arguments})")
             self._lines.add(3, f"if {if_absent}{differs}:")
             self._lines.add(4, f"{name} = match_layout({name}, {arguments})")
             if joint.gradient_views:
                 self._lines.add(4, "layout_changed = True")
-        self._lines.add(2, "except RuntimeError:  # sparse tensors have no strides")
-        sparse = f"double_backward.sparse_gradients(ctx, {tuple_text(joint.tangents)})"
-        self._lines.add(3, f"if (gradients := {sparse}) is not None:")
+        self._lines.add(2, "except RuntimeError:  # a sparse tensor, or one of a class with its own kernels")
+        rerun = f"double_backward.gradients_without_kernels(ctx, {tuple_text(joint.tangents)})"
+        self._lines.add(3, f"if (gradients := {rerun}) is not None:")
         self._lines.add(4, "return gradients")
         if joint.gradient_views:
             from_sparse.append("layout_changed = True")
