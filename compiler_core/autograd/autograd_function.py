@@ -31,7 +31,7 @@ from compiler_core.support.eager_warnings import warning_emitter
 from compiler_core.support.generated_code import keep_source
 from compiler_core.support.opaque_ops import SECOND_BACKWARD_MESSAGE
 from compiler_core.support.silenced_warnings import silence_warnings
-from compiler_core.support.tensors import has_own_kernels
+from compiler_core.support.tensors import has_own_kernels, without_class
 
 BoxedGraph = Callable[[list[Any]], Sequence[Any]]
 """A compiled forward or backward graph: takes a flat list of tensors, which it may empty, and returns a flat
@@ -159,8 +159,7 @@ def as_plain(tangent: torch.Tensor | None) -> torch.Tensor | None:
         return None
     if has_own_kernels(tangent):
         raise RuntimeError("a gradient of a class with __torch_dispatch__")
-    with torch._C.DisableTorchFunctionSubclass():
-        return tangent.as_subclass(torch.Tensor)
+    return without_class(tangent)
 
 
 def match_layout(

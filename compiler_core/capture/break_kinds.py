@@ -66,6 +66,12 @@ KINDS: dict[str, BreakKind] = {
         "Nothing to change if an RNN takes most of the time: it is PyTorch's own kernel. For one graph, give it the "
         "padded batch and mask what follows the end of each sequence.",
     ),
+    "tensor subclass": BreakKind(
+        "A tensor of a class with its own kernels (__torch_dispatch__), such as a nested, masked or quantised tensor, "
+        "is used here: the class computes each operation in Python, as without the compiler.",
+        "Nothing to change if little else is computed here. Otherwise unwrap the tensor (values() of a jagged tensor, "
+        "get_data() of a masked one) before the compiled function, and wrap the results after it.",
+    ),
     "skipped function": BreakKind(
         "The compiler runs this function or class as plain Python.",
         "Nothing to change if it is called rarely; otherwise call it outside the compiled function.",

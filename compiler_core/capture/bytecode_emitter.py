@@ -220,7 +220,7 @@ class Emitter(InstructionWriter):
             value.reconstruct(self)
         elif value.source is not None and not value.source.loads_new_object:
             self.source(value.source)
-        elif value.source is None and (isinstance(value, TensorValue) or is_fixed(value)):
+        elif value.source is None and (is_fixed(value) or _is_output(value)):
             value.reconstruct(self)
         else:
             self._make_once(value)
@@ -324,8 +324,8 @@ class Emitter(InstructionWriter):
         inputs = self.capture.inputs
         self.add(*make.load_callable([make.load_const(compiled)]))
         with self.shared_paths([tensor for tensor in inputs if tensor.source not in self.held_tensors]):
-            for tensor in inputs:
-                self.value(tensor)
+            for each in inputs:
+                each.load_input(self) if isinstance(each, TensorValue) else self.value(each)
         self.add(*make.call(len(inputs)), make.store_fast(GRAPH_RESULT))
         self._bound[GRAPH_RESULT] = None
 
@@ -339,6 +339,10 @@ def _bases(source: Source | None) -> Iterator[Source]:
 def _is_shared(source: Source) -> bool:
     """Whether an object is worth a temporary: it takes more than one step to load, and each load gives the same one."""
     return hasattr(source, "base") and not source.loads_new_object
+
+
+def _is_output(value: Value) -> bool:
+    return isinstance(value, TensorValue) and value.output_node is not None
 
 
 def is_fixed(value: Value) -> bool:
@@ -357,8 +361,8 @@ def graph_outputs(live: Sequence[Value]) -> dict[fx.Node, int]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, TensorValue) and value.output_node is not None:
-            found.setdefault(value.output_node, len(found))
+        if isinstance(value, TensorValue) and (node := value.output_node) is not None:
+            found.setdefault(node, len(found))
         if value.source is None:
             work.extend(reversed(value.children()))
     return found

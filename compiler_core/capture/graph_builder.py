@@ -27,6 +27,7 @@ from compiler_core.capture.values.builtin.constant import NONE, from_python, is_
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import from_number
 from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.capture.values.tensor_subclasses import Overrides, SubclassTensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards import GuardSpec, current_gpu_guard, no_dispatch_mode_guard
 from compiler_core.guards.sources import Scope
@@ -75,6 +76,7 @@ class Capture(GraphInputs):
         """Whether the program has turned gradients on in inference mode; they are off while the frame is captured."""
         self.state_changes: list[StateChange] = []
         """Changes of PyTorch's global state (such as the grad mode) that the frame has made and not undone."""
+        self.overrides = Overrides()
         self.steps = 0
         self.stop_at: int | None = None
         """The number of the step before which to stop."""
@@ -124,6 +126,8 @@ class Capture(GraphInputs):
 
         Raises Unsupported if the call cannot be run on fake tensors.
         """
+        if (overridden := tx.override(fn, args, kwargs)) is not None:
+            return overridden
         if isinstance(fn, types.FunctionType):
             self.library.add_lookups_of(fn, self.location.line)
         fake_args, node_args = split_arguments(tx, list(args))
@@ -141,6 +145,15 @@ class Capture(GraphInputs):
         self._check_view_history(fake_args)
         node = self.graph.call_method(name, tuple(node_args), node_kwargs)
         return self._wrap_result(result, node, warnings)
+
+    def subclass_tensor(self, tx: Interpreter, origin: TensorValue, cls: type) -> SubclassTensorValue:
+        """``origin.as_subclass(cls)``, which is another tensor object over the same memory."""
+        if levels.depth():
+            raise Unsupported("transform", f"with a {cls.__name__}")
+        with errors_break_graph(torch.Tensor.as_subclass), self.mode:
+            fake = torch.ops.aten.alias.default(origin.fake(tx))
+        found = self._values_by_fake[id(fake)] = SubclassTensorValue(cls, origin, fake)
+        return found
 
     def change_state(self, change: StateChange) -> None:
         """Changes PyTorch's global state, now for the following operations, and in the graph."""

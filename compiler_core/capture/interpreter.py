@@ -20,13 +20,15 @@ from compiler_core.capture.generator_frames import GeneratorFrames
 from compiler_core.capture.graph_builder import Capture
 from compiler_core.capture.positions import Positions
 from compiler_core.capture.rules.table import HANDLERS
-from compiler_core.capture.rules.torch import autograd_functions, contexts, modules, queries, scan, transforms  # noqa: F401  (they register their rules)
+from compiler_core.capture.rules.torch import autograd_functions, contexts, masked, modules, queries, scan, transforms  # noqa: F401  (they register their rules)
 from compiler_core.capture.rules.torch.functions import is_leaf_function
+from compiler_core.capture.rules.torch.overrides import PYTHON_METHODS, is_overridden
 from compiler_core.capture.source_lines import SourceLines
 from compiler_core.capture.stop_points import StopPoint
 from compiler_core.capture.value_operations import ValueOperations
 from compiler_core.capture.values.base import ObservedException, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.cells import CellValue
 from compiler_core.capture.values.user.exceptions import ExceptionValue, exception_value
 from compiler_core.capture.values.user.functions import FunctionValue, bind_arguments
@@ -211,7 +213,9 @@ class Interpreter(opcodes.Opcodes, GeneratorFrames, Comparisons, ValueOperations
             handler = HANDLERS.get(fn)
             if handler is not None:
                 return handler(self, *args, **kwargs)
-            if is_leaf_function(fn):
+            if fn in PYTHON_METHODS and isinstance(args[0], TensorValue) and not is_overridden(self, args, kwargs):
+                return args[0].call_method(self, PYTHON_METHODS[fn], args[1:], kwargs)
+            if is_leaf_function(fn) and not is_overridden(self, args, kwargs):
                 return self.capture.call_function(self, fn, args, kwargs)
         if is_stock_compiled(function.code):
             raise Unsupported("stock-compiled function", function.name)

@@ -25,6 +25,11 @@ from compiler_core.capture.values.builtin.weakrefs import WeakRefValue
 from compiler_core.capture.values.classes import is_plain_class
 from compiler_core.capture.values.contexts import CONTEXTS, ExitValue
 from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.capture.values.tensor_subclasses import (
+    SubclassTensorValue,
+    WrapperTensorValue,
+    is_subclass_of_program,
+)
 from compiler_core.capture.values.user.exceptions import ExceptionValue
 from compiler_core.capture.values.user.functions import MethodValue, PartialValue
 from compiler_core.capture.values.user.module_containers import module_value
@@ -34,6 +39,7 @@ from compiler_core.capture.values.user.subclasses import SubclassValue, containe
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_python_class
 from compiler_core.guards.sources import AttrSource, GetItemSource, Source
+from compiler_core.support.tensors import has_own_kernels
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Capture, Interpreter
@@ -80,6 +86,10 @@ def build_value(capture: Capture, obj: Any, source: Source) -> Value:
     """Returns the value for an outside object that is neither an atom nor static."""
     if _is_tensor_class(type(obj)) and _is_plain_tensor(obj):
         return TensorValue(source=source, real=obj)
+    if is_instance(obj, torch.Tensor) and has_own_kernels(obj):
+        return WrapperTensorValue(type(obj), source=source, real=obj)
+    if is_subclass_of_program(type(obj)) and _is_plain_tensor(obj):
+        return SubclassTensorValue(type(obj), source=source, real=obj)
     container = CONTAINERS.get(type(obj))
     if container is not None:
         return container(None, type(obj), source, obj)

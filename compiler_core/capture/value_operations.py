@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from compiler_core.capture.opcodes.stack import InterpreterState
@@ -10,9 +10,11 @@ from compiler_core.capture.rules.calls import call_static
 from compiler_core.capture.rules.python.container_operators import builtin_operation
 from compiler_core.capture.rules.python.iteration import sorted_values
 from compiler_core.capture.rules.python.text import format_operand
+from compiler_core.capture.rules.torch import overrides
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.iterators import IteratorValue, iterate_over
+from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.descriptors import class_attribute
 from compiler_core.capture.values.user.enums import member_attribute
 from compiler_core.capture.values.user.subclasses import contents_of
@@ -32,6 +34,18 @@ class ValueOperations(InterpreterState):
     def call_static(self, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """Calls a class, C function or other callable known by identity: ``obj(*args, **kwargs)``."""
         return call_static(self._tx, obj, args, kwargs)
+
+    def override(self, fn: Callable[..., Any], args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value | None:
+        """Returns what ``__torch_function__`` makes of ``fn(*args, **kwargs)``, or None if nothing overrides it."""
+        return overrides.override(self._tx, fn, args, kwargs)
+
+    def overridden_attribute(self, owner: Value, name: str) -> Value | None:
+        """Returns ``owner.name`` of a tensor where ``__torch_function__`` decides about it, else None."""
+        return overrides.overridden_attribute(self._tx, owner, name)
+
+    def as_subclass(self, tensor: TensorValue, cls: Value) -> Value:
+        """``tensor.as_subclass(cls)``"""
+        return overrides.as_subclass(self._tx, tensor, cls.constant(self._tx))
 
     def builtin_operation(self, op: Any, left: Value, right: Value) -> Value | None:
         """``op(left, right)`` as builtin containers define it, or None if they do not."""

@@ -42,14 +42,16 @@ class GlobalState:
 
     @classmethod
     def now(cls) -> GlobalState:
-        return cls(cpp.GlobalStateGuard(), function_modes(), default_devices())
+        with torch._C._EnableTorchFunction():  # as where the frame was entered; it is off during capture
+            return cls(cpp.GlobalStateGuard(), function_modes(), default_devices())
 
     def difference(self) -> Mismatch | None:
         """Compares with the present state; returns the first setting that differs, or None."""
         if default_devices() != self.devices:
             return Mismatch("the default device at capture", "another default device or torch function mode")
-        if self.flags.check():
-            return None
+        with torch._C._EnableTorchFunction():
+            if self.flags.check():
+                return None
         name = str(self.flags.reason()).partition(" ")[0]
         if name == "grad_mode":
             now = torch.is_grad_enabled()

@@ -48,7 +48,7 @@ _INLINED_STDLIB_FILES = frozenset(
 _INLINED_FILES = (
     "utils/_contextlib.py", "amp/autocast_mode.py", "autograd/function.py", "autograd/grad_mode.py", "_tensor.py",
     "_jit_internal.py", "jit/__init__.py", "_library/custom_ops.py", "_dynamo/mutation_guard.py",
-    "utils/_foreach_utils.py", "_functorch/functional_call.py", "utils/_pytree.py",
+    "functional.py", "utils/_foreach_utils.py", "_functorch/functional_call.py", "utils/_pytree.py",
 )  # fmt: skip
 # torch.func, whose frames cannot be resumed after a graph break: PyTorch's state belongs to them
 _TRANSFORM_FILES = frozenset(
@@ -120,6 +120,11 @@ def is_runtime(code: types.CodeType) -> bool:
 def makes_lazy_parameters(code: types.CodeType) -> bool:
     """Whether this code runs once, in the first call of a lazy module: it makes the module's parameters."""
     return code is _INFER_PARAMETERS
+
+
+def is_override(code: types.CodeType) -> bool:
+    """Whether PyTorch calls this code for each operation: neither it nor what it calls is compiled by itself."""
+    return code.co_name in ("__torch_function__", "__torch_dispatch__")
 
 
 _INFER_PARAMETERS = vars(torch.nn.modules.lazy.LazyModuleMixin)["_infer_parameters"].__code__
@@ -209,6 +214,8 @@ def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
         return reason
     if not inlining and is_generator(code):
         return "a generator or coroutine"
+    if not inlining and is_override(code):
+        return "PyTorch calls it for each operation"
     if not inlining and code.co_name == "__init__":
         return "a constructor"
     if packs_sequences(code):

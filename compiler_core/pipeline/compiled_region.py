@@ -28,6 +28,7 @@ from compiler_core.hook.frame_hook import FrameInfo
 from compiler_core.hook.skip_rules import (
     frame_reason,
     is_generator,
+    is_override,
     is_runtime,
     makes_lazy_parameters,
     skip_reason,
@@ -136,14 +137,19 @@ class Region:
 
     def decide(self, info: FrameInfo) -> Any:
         """Returns what runs in place of the frame."""
-        if is_runtime(info.code) or makes_lazy_parameters(info.code):
+        if is_runtime(info.code) or makes_lazy_parameters(info.code) or is_override(info.code):
             return frame_hook.skip_code_and_callees()
         if torch_state.is_observed_or_traced():
             return frame_hook.skip_call()
         if torch._C._are_functorch_transforms_active():
             self._note_transform(info.code)
             return frame_hook.skip_call()
-        with convert_frame.compile_lock, interrupts.deferred_signals(), silence_warnings():
+        with (
+            convert_frame.compile_lock,
+            interrupts.deferred_signals(),
+            silence_warnings(),
+            torch._C.DisableTorchFunctionSubclass(),  # capture looks at tensors of the user's classes
+        ):
             return self._compile_frame(info)
 
     def _note_transform(self, code: types.CodeType) -> None:

@@ -280,8 +280,10 @@ class FrameCompile:
         with self.compile.step("guards", "build the guard tree"):
             tree = GuardTree(self.scope, self.info.code)
             manager = tree.build(guards)
-            if not manager.root.check(self.info.f_locals):
-                failing = manager.root.check_verbose(self.info.f_locals).verbose_code_parts
+            with torch._C._EnableTorchFunction():  # as where the frame was entered
+                holds = manager.root.check(self.info.f_locals)
+                failing = [] if holds else manager.root.check_verbose(self.info.f_locals).verbose_code_parts
+            if not holds:
                 raise CompilerBug(f"a guard does not hold for the frame it was made from: {failing}")
             self._record_costs(guards, manager)
         refers_to = on_death(capture.mortals(), self.region.make_dropper(self.state, self.compile.id))

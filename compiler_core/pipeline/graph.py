@@ -127,7 +127,7 @@ def _check_classes(inputs: Sequence[Any]) -> None:
     """Raises JointRefused if an input is of a class with its own kernels: stock's graphs may have such inputs."""
     for each in inputs:
         if isinstance(each, torch.Tensor) and not isinstance(each, FakeTensor) and has_own_kernels(each):
-            raise JointRefused(f"an input is a {type(each).__name__}, whose class computes by its own __torch_dispatch__")
+            raise JointRefused(f"an input is a {type(each).__name__}, whose class computes by its __torch_dispatch__")
 
 
 def _compile_or_load(

@@ -18,6 +18,7 @@ from compiler_core.capture.alias_guards import cell_identities
 from compiler_core.capture.bytecode_emitter import GRAPH_RESULT, Emitter
 from compiler_core.capture.graph_builder import Capture
 from compiler_core.capture.interpreter import Interpreter
+from compiler_core.capture.rules.torch.overrides import enter_mode
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.guards.sources import Box
@@ -62,7 +63,7 @@ class FrameCode:
         """Returns the values that are needed after the graph has run."""
         found = [self.tx.returned] if self.tx.returned is not None else []
         found += [value for frame in self.frames for value in frame.values(frame.stack)]
-        return found + self.capture.effects.values()
+        return found + self.capture.effects.values() + self.capture.overrides.modes
 
     def generate(self, compiled: Callable[..., Any] | None, outputs: dict[fx.Node, int]) -> types.CodeType:
         """Returns the code object.
@@ -78,6 +79,9 @@ class FrameCode:
             self._rerun_if_graph_failed()
         for change in self.capture.state_changes:
             self.emit.call_object(change.do, [ConstantValue(a) for a in change.args])
+            self.emit.pop()
+        for mode in self.capture.overrides.modes:
+            self.emit.call_object(enter_mode, [mode])
             self.emit.pop()
         if self.stopped is None:
             self._return()

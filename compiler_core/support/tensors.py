@@ -34,6 +34,12 @@ def storage_id(tensor: torch.Tensor) -> int:
     return int(storage._cdata)
 
 
+def without_class(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a plain tensor over the same memory, with the same autograd history, for one of a subclass."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.as_subclass(torch.Tensor)
+
+
 def has_own_kernels(tensor: torch.Tensor) -> bool:
     """Returns whether the tensor's class computes operators itself, by ``__torch_dispatch__``: its memory may be
     elsewhere."""

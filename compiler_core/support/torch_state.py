@@ -165,6 +165,8 @@ def _gpu_tensors(node: fx.Node) -> list[torch.Tensor]:
 def is_observed_or_traced() -> bool:
     """Returns whether a mode or tracer intercepts each operation of the program.  Compiled code would show it other
     operations."""
+    if not torch._C._is_torch_function_enabled():  # capture takes for granted that __torch_function__ is called
+        return True
     return is_dispatched_or_traced() or None in default_devices() or is_fx_symbolic_tracing()
 
 

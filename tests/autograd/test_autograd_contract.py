@@ -666,7 +666,7 @@ def gradient_that_is_sparse(c):
     return w.grad.layout, w.grad.to_dense()
 
 
-def two(of: torch.Tensor) -> TwoTensor:
+def with_own_kernels(of: torch.Tensor) -> TwoTensor:
     """Returns a tensor without memory, whose class computes with two others."""
     return TwoTensor(of, of * 2)
 
@@ -679,7 +679,7 @@ def gradients_of_a_class_with_its_own_kernels(c):
         for argument, create_graph in [(w, False), (w, True), (v.t(), False)]:
             y = compiled(argument)
             results = y if isinstance(y, tuple) else [y]
-            tangents = [two(torch.ones_like(y)) for y in results]
+            tangents = [with_own_kernels(torch.ones_like(y)) for y in results]
             found += grad(results, argument, tangents, create_graph=create_graph)
     return [(g.a, g.b) for g in found]
 
@@ -757,7 +757,7 @@ SAVED = {
     "negative": torch._neg_view,
     "within_a_larger_one": lambda saved: torch.cat([saved, saved])[4:],
     "nothing": lambda saved: None,
-    "two": lambda saved: two(saved.detach()),
+    "two": lambda saved: with_own_kernels(saved.detach()),
 }
 for name, unpack in SAVED.items():
     PROGRAMS[f"saved_{name}"] = saved_as(unpack)

@@ -14,6 +14,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 import compiler_core as cc
 from compiler_core.api.testing import Expected, break_kinds, check, same_as_eager
@@ -154,6 +155,15 @@ def test_a_packed_sequence(rnn, x, lengths):
     packed = torch.nn.utils.rnn.pack_padded_sequence(x.cos(), lengths)
     padded, sizes = torch.nn.utils.rnn.pad_packed_sequence(rnn(packed)[0])
     return padded.sin() * sizes[None, :, None]
+
+
+@breaking(
+    "tensor subclass", graphs=2, compiles=2, inputs=lambda: (TwoTensor(torch.ones(3), torch.zeros(3)), torch.ones(3))
+)
+def test_a_tensor_with_its_own_kernels(two, x):
+    y = x.cos() * two.shape[0]
+    both = two * y
+    return both.a.sin() + both.b
 
 
 @breaking("optimizer")

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
 from compiler_core.capture.builder.outside_objects import OutsideObjects
 from compiler_core.capture.tensors.dynamic_policy import DynamicPolicy
@@ -14,8 +15,9 @@ from compiler_core.capture.tensors.fake_tensors import FakeMode, make_fake
 from compiler_core.capture.tensors.symbolic_shapes import OPERATIONS
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, is_subclass_of_program
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import AttrSource, Scope, Source
+from compiler_core.guards.sources import AttrSource, PlainTensorSource, Scope, Source
 from compiler_core.support.tensors import storage_id
 from compiler_core.support.transform_levels import is_wrapped, outside_levels
 
@@ -42,21 +44,25 @@ class GraphInputs(OutsideObjects):
         """Returns a fake tensor for the outside tensor at `source`, with symbolic sizes where the policy says so."""
         try:
             with outside_levels():
-                fake = make_fake(self.mode, real, self.symbols.symbolic_context(real, source))
+                fake = make_fake(self.mode, real, self._symbolic_context(real, source))
         except RuntimeError as error:  # of a kind without fake tensors, or a view that autograd does not track
             raise Unsupported("unsupported operation", str(error)) from None
         except AssertionError:  # it differs from `real`, since another alias of it was written to before
             raise Unsupported(
                 "unsupported operation", "a tensor that a write to another tensor has given a history"
             ) from None
-        self.symbols.note_symbols(fake, source)
+        self.symbols.note_symbols(fake, _source_of_sizes(real, source))
         return fake
+
+    def _symbolic_context(self, real: torch.Tensor, source: Source) -> StatefulSymbolicContext | None:
+        return self.symbols.symbolic_context(real, _source_of_sizes(real, source))
 
     def placeholder(self, tensor: TensorValue, fake: torch.Tensor) -> fx.Node:
         """Makes an outside tensor an input of the graph."""
         assert tensor.source is not None
         self._values_by_fake[id(fake)] = tensor
-        if tensor.real is not None and tensor.real._is_view() and not fake.requires_grad:
+        is_view = tensor.real is not None and (tensor.real._is_view() or isinstance(tensor, SubclassTensorValue))
+        if is_view and not fake.requires_grad:
             self._views_without_history.add(storage_id(fake))
         node = self._input(tensor, tensor.source, fake)
         if isinstance(tensor.source, AttrSource) and tensor.source.table == "_buffers":
@@ -137,7 +143,7 @@ class GraphInputs(OutsideObjects):
         if isinstance(value, SymbolicNumber):
             return value.value if value.sym.node.expr.is_number else value.sym
         assert value.real is not None and value.source is not None
-        return make_fake(fresh, value.real, self.symbols.symbolic_context(value.real, value.source))
+        return make_fake(fresh, value.real, self._symbolic_context(value.real, value.source))
 
     def _set_meta(self, node: fx.Node, value: Any) -> None:
         location = self.location
@@ -155,6 +161,10 @@ class GraphInputs(OutsideObjects):
             layout: Any = value.shape, value.stride()
             plain = torch.empty_strided(*layout, dtype=value.dtype, device=value.device)
             return plain.requires_grad_(value.requires_grad)
+
+
+def _source_of_sizes(real: torch.Tensor, source: Source) -> Source:
+    return PlainTensorSource(source) if is_subclass_of_program(type(real)) else source
 
 
 def _first_node(graph: fx.Graph) -> fx.Node:

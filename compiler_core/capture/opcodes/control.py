@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+import torch
+
 from compiler_core.bytecode import Instruction
 from compiler_core.capture.opcodes.stack import InterpreterState
+from compiler_core.capture.rules.torch.overrides import DeviceValue
 from compiler_core.capture.values.base import Value
-from compiler_core.capture.values.builtin.constant import NONE
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.contexts import ContextManagerValue, ExitValue
 from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.capture.values.user.objects import ObjectValue
@@ -84,6 +87,8 @@ class ControlOpcodes(InterpreterState):
 
     def BEFORE_WITH(self, instruction: Instruction) -> None:
         manager = self.pop()
+        if isinstance(manager, ConstantValue) and type(manager.value) is torch.device:
+            manager = DeviceValue(torch.device, {"device": manager.constant(self._tx)})
         if isinstance(manager, ContextManagerValue):
             entered = manager.enter(self._tx)
             self.push(ExitValue(manager))

@@ -26,10 +26,12 @@ from compiler_core.capture.rules.python.text import exception_text
 from compiler_core.capture.rules.table import HANDLERS, Handler, has_tensor, name_of
 from compiler_core.capture.rules.torch import numpy as arrays
 from compiler_core.capture.rules.torch.functions import is_tensor_function
+from compiler_core.capture.rules.torch.overrides import is_overridden, override
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue, fold
 from compiler_core.capture.values.builtin.plain_objects import CONSTRUCTORS
 from compiler_core.capture.values.builtin.static import StaticValue, c_class_method
+from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue
 from compiler_core.capture.values.user.exceptions import ExceptionValue, init_exception
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.capture.values.user.subclasses import SubclassValue
@@ -54,6 +56,10 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
 
     Raises Unsupported if there is no rule for the call.
     """
+    if is_tensor_function(obj, True) and is_overridden(tx, args, kwargs):
+        result = override(tx, obj, args, kwargs)
+        if result is not None:
+            return result
     handler = _find_handler(obj)
     if handler is None and (method := c_class_method(obj)) in HANDLERS:
         handler, args = HANDLERS[method], [StaticValue(obj.__self__), *args]
@@ -102,6 +108,8 @@ def _call_unbound(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict
         return init_exception(tx, owner, rest, kwargs) if is_init else ConstantValue(exception_text(tx, owner))
     if isinstance(owner, SubclassValue) and not issubclass(object, obj.__objclass__):
         return owner.call_builtin(tx, obj, rest, kwargs)
+    if isinstance(owner, SubclassTensorValue) and hasattr(torch.Tensor, obj.__name__):
+        return owner.call_method(tx, obj.__name__, rest, kwargs)
     if inspect.getattr_static(owner.python_type(), obj.__name__, None) is not obj:
         raise Unsupported("unsupported call", f"{name_of(obj)} of a {owner.python_type().__name__}")
     return owner.get_attr(tx, obj.__name__).call(tx, rest, kwargs)

@@ -19,6 +19,7 @@ from compiler_core.capture.values.base import Value, observed_exception
 from compiler_core.capture.values.builtin.constant import fold
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.classes import guard_class_attribute, is_plain_class, lookup_in_mro
+from compiler_core.capture.values.tensor_subclasses import is_subclass_of_program, is_wrapper_class
 from compiler_core.capture.values.user.exceptions import construct_exception
 from compiler_core.capture.values.user.module_containers import module_value
 from compiler_core.capture.values.user.objects import ObjectValue
@@ -47,9 +48,9 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
     home = module_of(cls)
     is_captured = issubclass(cls, torch.nn.Module) or home.startswith(_CAPTURED_MODULES)
     from_torch = home.startswith("torch.") and not is_captured
-    if not is_python_class(cls) or issubclass(cls, (torch.Tensor, torch.autograd.Function)) or from_torch:
-        kind = "packed sequence" if cls is PackedSequence else "skipped function"
-        raise Unsupported(kind, f"{name_of(cls)}()")
+    is_tensor = issubclass(cls, torch.Tensor) and not _makes_plain_memory(cls)
+    if not is_python_class(cls) or is_tensor or issubclass(cls, torch.autograd.Function) or from_torch:
+        raise Unsupported(_kind_of_skipped(cls), f"{name_of(cls)}()")
     if hasattr(cls, "__del__"):
         raise Unsupported("unsupported call", f"{name_of(cls)}(), whose __del__ runs when the object is deleted")
     if inspect.isabstract(cls):
@@ -59,6 +60,18 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
         guard_class_attribute(tx, type(cls), "__call__", called)
         return tx.capture.wrap_static(called).call(tx, [StaticValue(cls), *args], kwargs)
     return instantiate(tx, cls, args, kwargs)
+
+
+def _makes_plain_memory(cls: type) -> bool:
+    """Whether a call of a class of tensors is captured: its ``__new__`` is Python, and it has no kernels itself."""
+    is_plain = is_subclass_of_program(cls) and not is_wrapper_class(cls)
+    return is_plain and isinstance(lookup_in_mro(cls, "__new__"), staticmethod)
+
+
+def _kind_of_skipped(cls: type) -> str:
+    if cls is PackedSequence:
+        return "packed sequence"
+    return "tensor subclass" if issubclass(cls, torch.Tensor) and is_wrapper_class(cls) else "skipped function"
 
 
 @handles(_lazy_property_and_property)
@@ -89,7 +102,7 @@ def _new(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Va
 
 def _init(tx: Interpreter, cls: type, instance: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
     init = lookup_in_mro(cls, "__init__")
-    if init is object.__init__:
+    if init in (object.__init__, torch.Tensor.__init__):
         return  # __new__ has checked the arguments
     guard_class_attribute(tx, cls, "__init__", init)
     result = tx.capture.wrap_static(init).call(tx, [instance, *args], kwargs)

@@ -82,6 +82,10 @@ class ContextManagerValue(Value):
     def reconstruct(self, emit: Emitter) -> None:
         emit.call_object(make_context, [StaticValue(self.cls), self.attribute_dict])
 
+    def reconstruct_exit(self, emit: Emitter) -> None:
+        """Pushes the bound ``__exit__`` of the context, which was entered."""
+        emit.call_object(make_exit, [self, self.attribute_dict])
+
     @property
     def attribute_dict(self) -> DictValue:
         return DictValue({k: ConstantValue(v) for k, v in self.attributes.items()})
@@ -197,7 +201,7 @@ class ExitValue(Value):
         return [self.context]
 
     def reconstruct(self, emit: Emitter) -> None:
-        emit.call_object(make_exit, [self.context, self.context.attribute_dict])
+        self.context.reconstruct_exit(emit)
 
 
 class DecoratedValue(Value):

@@ -50,7 +50,7 @@ VALUE_READS = frozenset(
 # methods that use autograd, storage or hooks, which a graph does not contain
 UNSUPPORTED_METHODS = frozenset(
     "register_hook register_post_accumulate_grad_hook retain_grad set_ resize_ resize_as_ share_memory_ "
-    "as_strided_ detach_ pin_memory to_sparse as_subclass inverse is_inference is_shared is_pinned is_set_to _is_view "
+    "as_strided_ detach_ pin_memory to_sparse inverse is_inference is_shared is_pinned is_set_to _is_view "
     "untyped_storage storage __setstate__ __deepcopy__ rename_ refine_names".split()
 )
 # methods that change a tensor's shape in place; for a tensor from outside the change would have to be replayed
@@ -98,6 +98,10 @@ class TensorValue(Value):
         assert self._fake is not None
         return self._fake
 
+    def layout(self, tx: Interpreter) -> torch.Tensor:
+        """Returns a tensor with the same shape, dtype and device, for queries of these."""
+        return self.fake(tx)
+
     def node(self, tx: Interpreter) -> fx.Node:
         """Returns its node in the graph; a tensor from outside gets a placeholder."""
         self._check_memory()
@@ -137,13 +141,15 @@ class TensorValue(Value):
             return self.stored[name].get_attr(tx, name)
         if name in self.stored:
             return self.stored[name]
+        if tx.capture.overrides.modes and (result := tx.overridden_attribute(self, name)) is not None:
+            return result
         tx.capture.guard_class_names(self.python_type(), name)
         if (replaced := replaced_method(self.python_type(), name)) is not None:
             return self._read_replaced(tx, name, replaced)
         if name == "nbytes":
-            return from_python(self.fake(tx).numel() * self.fake(tx).element_size())
+            return from_python(self.layout(tx).numel() * self.layout(tx).element_size())
         if name in METADATA_ATTRIBUTES:
-            return from_python(getattr(self.fake(tx), name))
+            return from_python(getattr(self.layout(tx), name))
         if name in VIEW_ATTRIBUTES:
             return tx.capture.call_function(tx, getattr, [self, ConstantValue(name)], {})
         if name in ("is_leaf", "grad", "grad_fn"):
@@ -249,6 +255,10 @@ class TensorValue(Value):
     # --- calls
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if (result := self._overridden_call(tx, name, args, kwargs)) is not None:
+            return result
+        if name == "as_subclass":
+            return tx.as_subclass(self, *args)
         if name in VALUE_READS:
             raise Unsupported("tensor value read", f"Tensor.{name}()")
         if name == "backward":
@@ -274,12 +284,23 @@ class TensorValue(Value):
             args = [ConstantValue(of_type), *args[1:]]
         return tx.capture.call_method(tx, name, [self, *args], kwargs)
 
+    def _overridden_call(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value | None:
+        """Returns what a class or a mode with ``__torch_function__`` makes of the call, or None if there is none."""
+        call = lambda owner, *args, **kwargs: getattr(owner, name)(*args, **kwargs)  # noqa: E731
+        return tx.override(call, [self, *args], kwargs)
+
+    def load_input(self, emit: Emitter) -> None:
+        """Pushes the tensor as an input of the graph."""
+        emit.value(self)
+
     def _query(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         raw = [a.constant(tx) for a in args]
         raw_kwargs = {k: v.constant(tx) for k, v in kwargs.items()}
         if name == "storage_offset":
             self._guard_offset(tx)
-        return from_python(getattr(self.fake(tx), name)(*raw, **raw_kwargs))
+        return from_python(getattr(self.layout(tx), name)(*raw, **raw_kwargs))
 
     def _guard_offset(self, tx: Interpreter) -> None:
         """Guards the storage offset of this tensor or of the outside tensors it is a view of: TENSOR_MATCH does not."""

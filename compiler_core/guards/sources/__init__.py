@@ -19,7 +19,12 @@ from compiler_core.guards.sources.attributes import (
 )
 from compiler_core.guards.sources.base import VERSIONS_ARE_STALE, Scope, Source, root_source
 from compiler_core.guards.sources.items import BuiltinItemSource, GetItemSource
-from compiler_core.guards.sources.tensors import ComputedSource, NumpyTensorSource, TensorPropertySource
+from compiler_core.guards.sources.tensors import (
+    ComputedSource,
+    NumpyTensorSource,
+    PlainTensorSource,
+    TensorPropertySource,
+)
 from compiler_core.guards.sources.variables import (
     UNSET,
     Box,
@@ -49,6 +54,7 @@ __all__ = [
     "InstanceDictSource",
     "LocalSource",
     "NumpyTensorSource",
+    "PlainTensorSource",
     "Scope",
     "Source",
     "TensorPropertySource",

@@ -10,6 +10,7 @@ import torch
 
 from compiler_core.guards.sources.base import Scope, Source
 from compiler_core.support.safe_repr import safe_repr
+from compiler_core.support.tensors import without_class
 
 if TYPE_CHECKING:
     from compiler_core.guards import GuardTree
@@ -36,6 +37,28 @@ class NumpyTensorSource(Source):
 
     def manager(self, tree: GuardTree) -> Any:
         return tree.manager(self.base).lambda_manager(torch.from_numpy, self.text, tree.value(self), tree.manager_type)
+
+
+@dataclass(frozen=True)
+class PlainTensorSource(Source):
+    """The tensor of a subclass at `base` as a plain one: reading its sizes calls no ``__torch_function__``."""
+
+    base: Source
+    loads_new_object = True
+
+    @property
+    def text(self) -> str:
+        return self.base.text
+
+    def fetch(self, scope: Scope) -> Any:
+        return without_class(self.base.fetch(scope))
+
+    def load(self, emit: Emitter) -> None:
+        emit.call_loaded(without_class, [lambda: emit.source(self.base)])
+
+    def manager(self, tree: GuardTree) -> Any:
+        name = f"plain {self.text}"
+        return tree.manager(self.base).lambda_manager(without_class, name, tree.value(self), tree.manager_type)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.capture.values.classes import lookup_in_mro
 from compiler_core.capture.values.tensor import TensorValue, tensor_type_name
+from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue
 from compiler_core.capture.values.user.functions import FunctionValue, PartialValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.capture.values.user.super import SuperValue
@@ -41,6 +42,8 @@ def _print(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
 
 @handles(len)
 def _len(tx: Interpreter, obj: Value) -> Value:
+    if isinstance(obj, SubclassTensorValue):
+        return obj.get_attr(tx, "__len__").call(tx, [], {})
     if isinstance(obj, TensorValue) and obj.fake(tx).dim() > 0:
         return obj.call_method(tx, "size", [ConstantValue(0)], {})  # it may be symbolic
     return ConstantValue(obj.length(tx))
@@ -84,7 +87,7 @@ def _isinstance(tx: Interpreter, obj: Value, classes: Value) -> Value:
 def _is_tensor_of(tx: Interpreter, tensor: TensorValue, wanted: Any) -> bool:
     if (name := tensor_type_name(wanted)) is not None:
         return bool(tensor.fake(tx).type() == name)
-    return isinstance(tensor.real, wanted) if tensor.real is not None else issubclass(torch.Tensor, wanted)
+    return isinstance(tensor.real, wanted) if tensor.real is not None else issubclass(tensor.python_type(), wanted)
 
 
 @handles(issubclass)

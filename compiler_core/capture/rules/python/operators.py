@@ -24,6 +24,7 @@ from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.builtin.symbols import COMPARISONS
 from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.capture.values.tensor_subclasses import overrides_functions
 from compiler_core.capture.values.user.functions import MethodValue
 from compiler_core.capture.values.user.object_attributes import BUILTIN_METHODS
 from compiler_core.capture.values.user.objects import ObjectValue
@@ -96,6 +97,8 @@ def _is_type(obj: Any) -> bool:
 
 def _with_tensor(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     objects = [v for v in (left, right) if isinstance(v, ObjectValue)]
+    if objects and overrides_functions(objects[0].cls):
+        return _with_overriding_object(op, tx, left, right)
     for operand in (left, right):
         if isinstance(operand, (ListValue, DictValue)):
             raise Unsupported("unsupported operation", f"{op.__name__} of a tensor and {operand}")
@@ -115,6 +118,13 @@ def _with_tensor(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     if result is None:
         raise Unsupported("exception", f"{op.__name__} of {left} and {right}")
     return result
+
+
+def _with_overriding_object(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
+    """An operator on a tensor and an object with ``__torch_function__``."""
+    if isinstance(left, ObjectValue) and (result := _attempt_object(tx, left, BINARY[op][0], right)) is not None:
+        return result
+    return tx.capture.call_function(tx, op, [left, right], {})
 
 
 _LIKE_ARRAYS = ("__torch_function__", "__array__", "__len__", "__index__", "__float__")

@@ -23,6 +23,7 @@ from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.sequences import TupleValue
 from compiler_core.capture.values.classes import guard_class_attribute
 from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import make_box, weak_cache
@@ -41,6 +42,8 @@ APPLY = getattr(_STATIC, "__func__", _STATIC)  # from PyTorch 2.14 on it is a cl
 def _apply(tx: Interpreter, owner: Value, *args: Value) -> Value:
     cls = owner.constant(tx)
     for arg in args:
+        if isinstance(arg, SubclassTensorValue):
+            raise Unsupported("tensor subclass", f"{cls.__name__}.apply with a {arg.cls.__name__}")
         if not isinstance(arg, TensorValue) and not arg.is_constant():
             raise Unsupported("unsupported call", f"{cls.__name__}.apply with {arg}")
         if isinstance(arg, TensorValue):

@@ -7,6 +7,7 @@ is from outside, and the value if the frame made it.  The key of an object whose
 
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
 
 _BY_IDENTITY = (object.__hash__, torch.Tensor.__hash__)
+
+
+_C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType)
+"""They are compared by the identity of what they are bound to."""
 
 
 class ObjectKey:
@@ -81,7 +86,7 @@ def is_plain_key(key: Any) -> bool:
         return type(key) is tuple and all(map(is_plain_key, key))
     cls: Any = type(key)
     by_identity = cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__
-    return is_atom(key) or by_identity or cls.__hash__ is type.__hash__
+    return is_atom(key) or by_identity or cls.__hash__ is type.__hash__ or cls in _C_FUNCTIONS
 
 
 def has_fixed_order(key: Any) -> bool:

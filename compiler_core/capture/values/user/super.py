@@ -59,6 +59,8 @@ class SuperValue(Value):
             return BoundBuiltinValue(found, self.owner)
         if isinstance(found, types.BuiltinFunctionType):  # a builtin class's __new__
             return StaticValue(found)
+        if isinstance(found, types.GetSetDescriptorType):
+            return StaticValue(found.__get__).call(tx, [self.owner], {})
         if is_descriptor(found):
             return descriptor_get(tx, found, name, self.owner, start, cls)
         return tx.capture.wrap_attribute(found, AttrSource(tx.capture.held(cls, cls.__qualname__), name))

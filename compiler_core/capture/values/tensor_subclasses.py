@@ -1,0 +1,256 @@
+"""Tensors of classes that the program derives from ``torch.Tensor``, and what overrides PyTorch's functions.
+
+In the graph such a tensor is a plain one: the subclass lives in Python only.  Its ``__torch_function__`` is captured
+where PyTorch calls it (`rules/torch/overrides.py`).
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx as fx
+
+from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.capture.values.builtin.mappings import DictValue
+from compiler_core.capture.values.builtin.methods import NamedMethodValue
+from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.classes import (
+    ABSENT,
+    guard_class_attribute,
+    is_data_descriptor,
+    is_descriptor,
+    lookup_in_mro,
+)
+from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.capture.values.user.descriptors import descriptor_get
+from compiler_core.errors import Unsupported
+from compiler_core.guards.lifetimes import is_python_class, module_of
+from compiler_core.guards.sources import AttrSource
+from compiler_core.support.tensors import without_class
+
+if TYPE_CHECKING:
+    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.guards.sources import Source
+
+_PLAIN = torch._C._disabled_torch_function_impl
+
+
+@dataclass
+class Overrides:
+    """What overrides functions of PyTorch at this point of the frame."""
+
+    enabled: bool = True
+    """Whether ``__torch_function__`` of arguments is called: not within ``DisableTorchFunctionSubclass()``."""
+    modes: list[Value] = field(default_factory=list)
+    """The torch function modes that the frame has entered, innermost last."""
+
+
+class SubclassTensorValue(TensorValue):
+    """A tensor of a class of the program's, from outside, or made in the frame of the tensor `origin`."""
+
+    def __init__(
+        self,
+        cls: type,
+        origin: TensorValue | None = None,
+        fake: torch.Tensor | None = None,
+        source: Source | None = None,
+        real: torch.Tensor | None = None,
+    ) -> None:
+        super().__init__(fake=fake, source=source, real=real)
+        self.cls = cls
+        self.origin = origin
+
+    def __repr__(self) -> str:
+        return self.source.text if self.source else f"{self.origin}.as_subclass({self.cls.__name__})"
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def node(self, tx: Interpreter) -> fx.Node:
+        if self.origin is not None:
+            self._node = self.origin.node(tx)
+        return super().node(tx)
+
+    @property
+    def output_node(self) -> fx.Node | None:
+        return None
+
+    # --- attributes
+
+    def _autograd_attribute(self, tx: Interpreter, name: str) -> Value:
+        if self.source is not None:  # a guard on it would call __torch_function__
+            raise Unsupported("unsupported attribute", f"{self.cls.__name__}.{name}")
+        return super()._autograd_attribute(tx, name)
+
+    def _guard_offset(self, tx: Interpreter) -> None:
+        raise Unsupported("unsupported call", f"{self.cls.__name__}.storage_offset()")
+
+    def find_attr(self, tx: Interpreter, name: str) -> Value | None:
+        if name in ("__dict__", "__getattribute__") or lookup_in_mro(self.cls, "__getattr__") is not ABSENT:
+            raise Unsupported("unsupported attribute", f"{self.cls.__name__}.{name}")
+        if name == "__class__":
+            return tx.capture.wrap_static(self.cls)
+        found = self._of_program(name)
+        if found is not ABSENT and is_data_descriptor(found):
+            return self._read_class_attribute(tx, name, found)
+        if name in self.stored:
+            return self.stored[name]
+        if name in getattr(self.real, "__dict__", {}) or (found is ABSENT and not hasattr(torch.Tensor, name)):
+            return self._instance_attribute(tx, name)
+        if found is not ABSENT:
+            return self._read_class_attribute(tx, name, found)
+        return self.attribute_of_tensor(tx, name)
+
+    def attribute_of_tensor(self, tx: Interpreter, name: str) -> Value | None:
+        """Returns the attribute that ``torch.Tensor`` has, whatever the class defines."""
+        result = tx.overridden_attribute(self, name)
+        return super().find_attr(tx, name) if result is None else result
+
+    def _of_program(self, name: str) -> Any:
+        """Returns what a class before ``torch.Tensor`` defines as `name`, or ABSENT."""
+        own = self.cls.__mro__[: self.cls.__mro__.index(torch.Tensor)]
+        return next((vars(c)[name] for c in own if name in vars(c)), ABSENT)
+
+    def _read_class_attribute(self, tx: Interpreter, name: str, found: Any) -> Value:
+        guard_class_attribute(tx, self.cls, name, found)
+        if is_descriptor(found):
+            return descriptor_get(tx, found, name, self, self.cls)
+        return tx.capture.wrap_attribute(found, AttrSource(tx.capture.held(self.cls, self.cls.__qualname__), name))
+
+    def special_method(self, tx: Interpreter, name: str) -> Value | None:
+        found = self._of_program(name)
+        return self._read_class_attribute(tx, name, found) if isinstance(found, types.FunctionType) else None
+
+    def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
+        is_own_setter = lookup_in_mro(self.cls, "__setattr__") is not object.__setattr__
+        if is_own_setter or hasattr(torch.Tensor, name) or hasattr(type(self._of_program(name)), "__set__"):
+            raise Unsupported("unsupported mutation", f"{self.cls.__name__}.{name} = ...")
+        if self.source is not None:
+            super().set_attr(tx, name, value)
+        else:
+            self.stored[name] = value
+
+    # --- operations
+
+    def check_methods(self, tx: Interpreter, *names: str) -> None:
+        if any(self._of_program(name) is not ABSENT for name in names):
+            raise Unsupported("unsupported operation", f"{' or '.join(names)} of a {self.cls.__name__}")
+        super().check_methods(tx, *names)
+
+    def truth(self, tx: Interpreter) -> bool:
+        self._check_plain_python(tx, "__bool__")
+        return super().truth(tx)
+
+    def length(self, tx: Interpreter) -> int:
+        self._check_plain_python(tx, "__len__")
+        return super().length(tx)
+
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        """``list(self)``, as ``Tensor.__iter__`` makes it."""
+        self._check_plain_python(tx, "__iter__")
+        if self.get_attr(tx, "dim").call(tx, [], {}).constant(tx) == 0:
+            raise Unsupported("exception", "iteration over a 0-d tensor")
+        return self.get_attr(tx, "unbind").call(tx, [ConstantValue(0)], {}).unpack(tx)
+
+    def _check_plain_python(self, tx: Interpreter, name: str) -> None:
+        if self._of_program(name) is not ABSENT:
+            raise Unsupported("unsupported operation", f"{name} of a {self.cls.__name__}")
+
+    # --- generated code
+
+    def children(self) -> Sequence[Value]:
+        return [self.origin, *self.stored.values()] if self.origin is not None else ()
+
+    def load_input(self, emit: Emitter) -> None:
+        """Pushes the tensor as a plain one, an input of the graph."""
+        emit.call_object(without_class, [self])
+
+    def reconstruct(self, emit: Emitter) -> None:
+        assert self.origin is not None
+        emit.call_object(make_tensor, [self.origin, StaticValue(self.cls), DictValue(dict(self.stored))])
+
+
+class WrapperTensorValue(SubclassTensorValue):
+    """A tensor from outside of a class with ``__torch_dispatch__``: a graph cannot hold it.
+
+    Python may read its attributes and, unless the class is PyTorch's, call its methods and its ``__torch_function__``.
+    """
+
+    @property
+    def is_of_program(self) -> bool:
+        return is_subclass_of_program(self.cls)
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether PyTorch's functions always run the kernels of the class."""
+        return not self.is_of_program or lookup_in_mro(self.cls, "__torch_function__") is _DEFAULT
+
+    def refusal(self) -> Unsupported:
+        return Unsupported("tensor subclass", f"{self} is a {self.cls.__name__}")
+
+    def install_guards(self, tx: Interpreter) -> None:
+        assert self.source is not None
+        tx.capture.guard("TYPE_MATCH", self.source, self.real)
+
+    def layout(self, tx: Interpreter) -> torch.Tensor:
+        assert self.source is not None and self.real is not None
+        if not self.is_of_program or not all(type(size) is int for size in self.real.shape):
+            raise self.refusal()
+        tx.capture.guard("TENSOR_MATCH", self.source, (self.real, self.real))
+        return self.real
+
+    def fake(self, tx: Interpreter) -> torch.Tensor:
+        raise self.refusal()
+
+    def node(self, tx: Interpreter) -> fx.Node:
+        raise self.refusal()
+
+    def find_attr(self, tx: Interpreter, name: str) -> Value | None:
+        if self.is_of_program or name == "__class__":
+            return super().find_attr(tx, name)
+        if callable(getattr(self.cls, name, None)):
+            return NamedMethodValue(self, name)
+        raise self.refusal()
+
+    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if not self.is_of_program:
+            raise self.refusal()
+        return super().call_method(tx, name, args, kwargs)
+
+    def truth(self, tx: Interpreter) -> bool:
+        raise self.refusal()
+
+
+_DEFAULT = vars(torch.Tensor)["__torch_function__"]
+
+
+def make_tensor(plain: torch.Tensor, cls: Any, attributes: dict[str, Any]) -> torch.Tensor:
+    """Called by generated code: makes a tensor of a class, with attributes that the frame has set."""
+    with torch._C.DisableTorchFunctionSubclass():
+        made: torch.Tensor = plain.as_subclass(cls)
+    for name, value in attributes.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def is_subclass_of_program(cls: Any) -> bool:
+    """Whether a class of tensors and its bases up to ``torch.Tensor`` are written in Python, outside of PyTorch."""
+    if not issubclass(cls, torch.Tensor) or issubclass(cls, torch.nn.Parameter):
+        return False
+    own = cls.__mro__[: cls.__mro__.index(torch.Tensor)]
+    return bool(own) and all(is_python_class(c) and not module_of(c).startswith("torch.") for c in own)
+
+
+def is_wrapper_class(cls: Any) -> bool:
+    """Whether a class of tensors computes with its own kernels, by ``__torch_dispatch__``."""
+    return bool(cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__)
+
+
+def overrides_functions(cls: Any) -> bool:
+    """Whether PyTorch calls the ``__torch_function__`` of an argument of this class."""
+    return getattr(cls, "__torch_function__", _PLAIN) is not _PLAIN and cls is not torch.Tensor
