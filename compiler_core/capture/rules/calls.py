@@ -25,7 +25,7 @@ from compiler_core.capture.rules.python.cached import call_cached
 from compiler_core.capture.rules.python.text import exception_text
 from compiler_core.capture.rules.table import HANDLERS, Handler, has_tensor, name_of
 from compiler_core.capture.rules.torch import numpy as arrays
-from compiler_core.capture.rules.torch.functions import is_tensor_function
+from compiler_core.capture.rules.torch.functions import is_c_function_of_torch, is_tensor_function
 from compiler_core.capture.rules.torch.overrides import is_overridden, override
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue, fold
@@ -56,7 +56,7 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
 
     Raises Unsupported if there is no rule for the call.
     """
-    if is_tensor_function(obj, True) and is_overridden(tx, args, kwargs):
+    if is_c_function_of_torch(obj) and is_overridden(tx, args, kwargs):
         result = override(tx, obj, args, kwargs)
         if result is not None:
             return result

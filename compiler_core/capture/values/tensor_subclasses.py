@@ -137,29 +137,29 @@ class SubclassTensorValue(TensorValue):
 
     # --- operations
 
+    def defines(self, *names: str) -> bool:
+        """Whether the class, or a base before ``torch.Tensor``, defines one of the methods."""
+        return any(self._of_program(name) is not ABSENT for name in names)
+
     def check_methods(self, tx: Interpreter, *names: str) -> None:
-        if any(self._of_program(name) is not ABSENT for name in names):
+        if self.defines(*names):
             raise Unsupported("unsupported operation", f"{' or '.join(names)} of a {self.cls.__name__}")
         super().check_methods(tx, *names)
 
-    def truth(self, tx: Interpreter) -> bool:
-        self._check_plain_python(tx, "__bool__")
-        return super().truth(tx)
+    def get_item(self, tx: Interpreter, key: Value) -> Value:
+        method = self.special_method(tx, "__getitem__")
+        return super().get_item(tx, key) if method is None else method.call(tx, [key], {})
 
-    def length(self, tx: Interpreter) -> int:
-        self._check_plain_python(tx, "__len__")
-        return super().length(tx)
+    def truth(self, tx: Interpreter) -> bool:
+        self.check_methods(tx, "__bool__")
+        return super().truth(tx)
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         """``list(self)``, as ``Tensor.__iter__`` makes it."""
-        self._check_plain_python(tx, "__iter__")
+        self.check_methods(tx, "__iter__")
         if self.get_attr(tx, "dim").call(tx, [], {}).constant(tx) == 0:
             raise Unsupported("exception", "iteration over a 0-d tensor")
         return self.get_attr(tx, "unbind").call(tx, [ConstantValue(0)], {}).unpack(tx)
-
-    def _check_plain_python(self, tx: Interpreter, name: str) -> None:
-        if self._of_program(name) is not ABSENT:
-            raise Unsupported("unsupported operation", f"{name} of a {self.cls.__name__}")
 
     # --- generated code
 

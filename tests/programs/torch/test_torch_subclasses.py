@@ -141,6 +141,26 @@ def test_results_are_plain_but_for_some_functions(x):
     return x.flip(0), x.clone(), x.to(torch.float64), x.shape, torch.stack([x[0], x[1] * 2])
 
 
+class OwnOperators(torch.Tensor):
+    def __add__(self, other):
+        return super().__add__(other) * 2 if isinstance(other, int) else NotImplemented
+
+    def __radd__(self, other):
+        return torch.Tensor.__mul__(self, other)
+
+    def __getitem__(self, key):
+        return super().__getitem__(key + 1)
+
+    def sin(self):
+        return "sin"
+
+
+@one_graph(inputs=lambda: (torch.randn(3).as_subclass(OwnOperators),))
+def test_operators_and_methods_of_a_class(x):
+    y = x * 2
+    return y + 3, 3 + y.cos(), y.sin(), torch.sin(y), torch.Tensor.__add__(y, 3), y[1], x.as_subclass(torch.Tensor) + y
+
+
 @one_graph(inputs=lambda: (torch.randn(3), Scaled(2.0)))
 def test_an_object_with_torch_function(x, scaled):
     return torch.mul(x, scaled) + 1, x * scaled, torch.add(scaled, Scaled(1.0)).number
@@ -171,7 +191,8 @@ def test_a_device_as_a_context(x):
         y = torch.ones(2)
         with torch.device("cpu"):
             z = torch.arange(3) + torch.zeros(3, device="cpu")
-    return x + z, y, torch.ones(2)
+        device = torch.get_default_device()
+    return x + z, y, torch.ones(2), device, torch.get_default_device()
 
 
 def test_sizes_of_subclasses_change():

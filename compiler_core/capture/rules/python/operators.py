@@ -24,10 +24,10 @@ from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.builtin.symbols import COMPARISONS
 from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.capture.values.tensor_subclasses import overrides_functions
+from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, overrides_functions
 from compiler_core.capture.values.user.functions import MethodValue
 from compiler_core.capture.values.user.object_attributes import BUILTIN_METHODS
-from compiler_core.capture.values.user.objects import ObjectValue
+from compiler_core.capture.values.user.objects import ObjectValue, type_or_object
 from compiler_core.capture.values.user.subclasses import SubclassValue, contents_of
 from compiler_core.errors import Unsupported
 
@@ -105,6 +105,8 @@ def _with_tensor(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     if op in (operator.eq, operator.ne) and tx.is_none(right):
         right.install_guards(tx)
         return ConstantValue(op is operator.ne)  # both operands return NotImplemented
+    if any(isinstance(v, SubclassTensorValue) and v.defines(*BINARY[op]) for v in (left, right)):
+        return _with_own_operators(op, tx, left, right)
     for operand in (left, right):
         if isinstance(operand, TensorValue):
             operand.check_methods(tx, *BINARY[op])
@@ -118,6 +120,28 @@ def _with_tensor(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     if result is None:
         raise Unsupported("exception", f"{op.__name__} of {left} and {right}")
     return result
+
+
+def _with_own_operators(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
+    """An operator on a tensor whose class defines it in Python."""
+    name, reflected = BINARY[op]
+    attempts = [(left, name, right), (right, reflected, left)]
+    if type_or_object(left) is type_or_object(right) and op not in COMPARISONS:
+        attempts.pop()  # Python does not try the reflected method for operands of one class
+    elif (
+        isinstance(right, SubclassTensorValue)
+        and type_or_object(left) in right.cls.__mro__[1:]
+        and right.defines(reflected)
+    ):
+        attempts.reverse()
+    for operand, method, other in attempts:
+        own = operand.special_method(tx, method) if isinstance(operand, (SubclassTensorValue, ObjectValue)) else None
+        if own is None and isinstance(operand, TensorValue):
+            return tx.capture.call_function(tx, op, [left, right], {})
+        result = None if own is None else own.call(tx, [other], {})
+        if result is not None and not (isinstance(result, ConstantValue) and result.value is NotImplemented):
+            return result
+    raise Unsupported("exception", f"{op.__name__} of {left} and {right}")
 
 
 def _with_overriding_object(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:

@@ -63,6 +63,11 @@ def is_tensor_function(obj: Any, on_tensors: bool) -> bool:
         return False  # a method: `TensorValue` decides which methods become nodes
     if obj in BINARY or obj in INPLACE or obj in UNARY:
         return True
+    return is_c_function_of_torch(obj)
+
+
+def is_c_function_of_torch(obj: Any) -> bool:
+    """Whether `obj` is a C function on tensors, such as ``torch.sin``."""
     return id(obj) in _tensor_function_ids()
 
 

@@ -357,8 +357,8 @@ def _rule_of_getter(name: str) -> Callable[..., Value]:
 
 
 def _rule_of_operator(op: Any) -> Callable[..., Value]:
-    def call(tx: Interpreter, *operands: Value) -> Value:
-        return tx.call_static(op, operands, {})
+    def call(tx: Interpreter, *operands: Value) -> Value:  # not a method that a subclass defines
+        return tx.capture.call_function(tx, op, operands, {})
 
     return call
 
@@ -444,7 +444,7 @@ def _pop_mode(tx: Interpreter) -> None:
 
 def enter_mode(mode: torch.device | TorchFunctionMode) -> None:
     """Called by generated code: enters a mode or device that the frame entered before a graph break in it."""
-    TorchFunctionMode.__enter__(mode) if isinstance(mode, TorchFunctionMode) else mode.__enter__()
+    TorchFunctionMode.__enter__(mode) if isinstance(mode, TorchFunctionMode) else mode.__enter__()  # type: ignore[no-untyped-call]
 
 
 @handles(TorchFunctionMode.__init__)

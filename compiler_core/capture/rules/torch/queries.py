@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.capture.rules.table import handles, handles_each, name_of
+from compiler_core.capture.rules.torch.overrides import DeviceValue
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, exception_from_error, from_python
 from compiler_core.capture.values.builtin.sequences import ListValue
@@ -61,7 +62,7 @@ CONSTANT_QUERIES = (
     torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.is_autocast_cache_enabled,
     torch.get_autocast_dtype, torch._C._is_any_autocast_enabled, torch.are_deterministic_algorithms_enabled,
     torch.is_deterministic_algorithms_warn_only_enabled, torch.get_deterministic_debug_mode,
-    torch.get_default_dtype, torch.get_default_device,
+    torch.get_default_dtype,
     torch.cuda.is_available, torch.cuda.device_count, torch.xpu.is_available, torch.backends.mps.is_available,
     torch.backends.cuda.is_built, torch.backends.cudnn.is_available, torch.distributed.is_available,
     torch._C._get_cublas_allow_tf32, torch.onnx.is_in_onnx_export,
@@ -72,6 +73,14 @@ CONSTANT_QUERIES = (
 @handles_each(*CONSTANT_QUERIES)
 def _constant_query(query: Any, tx: Interpreter, *args: Value) -> Value:
     return from_python(query(*(a.constant(tx) for a in args)))
+
+
+@handles(torch.get_default_device)
+def _default_device(tx: Interpreter) -> Value:
+    entered = [mode.device for mode in tx.capture.overrides.modes if isinstance(mode, DeviceValue)]
+    if entered and entered[-1].index is None and entered[-1].type not in ("cpu", "meta"):
+        raise Unsupported("unsupported call", f"torch.get_default_device() within {entered[-1]}, without its index")
+    return ConstantValue(entered[-1] if entered else torch.get_default_device())
 
 
 GUARDED_QUERIES = (
