@@ -25,7 +25,7 @@ from compiler_core.capture.values.classes import (
 )
 from compiler_core.capture.values.user.descriptors import descriptor_get
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import AttrSource
+from compiler_core.guards.sources import AttrSource, InstanceDictSource
 from compiler_core.support.tensors import storage_id
 from compiler_core.support.transform_levels import is_wrapped
 
@@ -204,6 +204,18 @@ class TensorValue(Value):
         found = lookup_in_mro(cls, name)
         if found is ABSENT or (name in getattr(self.real, "__dict__", {}) and not is_data_descriptor(found)):
             return None
+        if not is_data_descriptor(found):
+            self._guard_absent(tx, name)
+        return self._read_from_class(tx, name, found)
+
+    def _guard_absent(self, tx: Interpreter, name: str) -> None:
+        """Guards that this tensor itself has no such attribute, which would come before that of its class."""
+        if self.source is not None and hasattr(self.real, "__dict__"):
+            self.install_guards(tx)
+            tx.capture.guard("DICT_CONTAINS", InstanceDictSource(self.source), name)
+
+    def _read_from_class(self, tx: Interpreter, name: str, found: Any) -> Value:
+        cls = self.python_type()
         guard_class_attribute(tx, cls, name, found)
         if is_descriptor(found):
             return descriptor_get(tx, found, name, self, cls)

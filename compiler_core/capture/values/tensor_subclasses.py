@@ -19,18 +19,10 @@ from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.methods import NamedMethodValue
 from compiler_core.capture.values.builtin.static import StaticValue
-from compiler_core.capture.values.classes import (
-    ABSENT,
-    guard_class_attribute,
-    is_data_descriptor,
-    is_descriptor,
-    lookup_in_mro,
-)
+from compiler_core.capture.values.classes import ABSENT, is_data_descriptor, lookup_in_mro
 from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.capture.values.user.descriptors import descriptor_get
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_python_class, module_of
-from compiler_core.guards.sources import AttrSource
 from compiler_core.support.tensors import without_class
 
 if TYPE_CHECKING:
@@ -108,6 +100,7 @@ class SubclassTensorValue(TensorValue):
 
     def attribute_of_tensor(self, tx: Interpreter, name: str) -> Value | None:
         """Returns the attribute that ``torch.Tensor`` has, whatever the class defines."""
+        tx.capture.guard_class_names(self.cls, name)
         result = tx.overridden_attribute(self, name)
         return super().find_attr(tx, name) if result is None else result
 
@@ -117,10 +110,9 @@ class SubclassTensorValue(TensorValue):
         return next((vars(c)[name] for c in own if name in vars(c)), ABSENT)
 
     def _read_class_attribute(self, tx: Interpreter, name: str, found: Any) -> Value:
-        guard_class_attribute(tx, self.cls, name, found)
-        if is_descriptor(found):
-            return descriptor_get(tx, found, name, self, self.cls)
-        return tx.capture.wrap_attribute(found, AttrSource(tx.capture.held(self.cls, self.cls.__qualname__), name))
+        if not is_data_descriptor(found):
+            self._guard_absent(tx, name)
+        return self._read_from_class(tx, name, found)
 
     def special_method(self, tx: Interpreter, name: str) -> Value | None:
         found = self._of_program(name)

@@ -195,6 +195,21 @@ def test_a_device_as_a_context(x):
     return x + z, y, torch.ones(2), device, torch.get_default_device()
 
 
+class WithDefault(torch.Tensor):
+    label = "default"
+
+
+def test_an_attribute_of_the_tensor_comes_before_that_of_its_class():
+    def inputs(label):
+        x = torch.randn(3).as_subclass(WithDefault)
+        if label:
+            x.label = label
+        return (x,)
+
+    inputs = [functools.partial(inputs, label) for label in ("", "own", "", "other")]
+    check(lambda x: (x + 1, x.label), inputs, Expected(breaks=[], compiles=2))
+
+
 def test_sizes_of_subclasses_change():
     """Reading a size in a guard does not call ``__torch_function__``."""
     called = []
