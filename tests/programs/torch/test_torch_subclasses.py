@@ -65,7 +65,7 @@ class Unwrapping(torch.Tensor):
 class Replacing(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if func in (torch.mean, torch.Tensor.mean):
+        if func in (torch.mean, torch.Tensor.mean, F.gelu, torch.Tensor.ndim.__get__):
             return args[0].as_subclass(torch.Tensor).sum() * 100
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
@@ -133,7 +133,7 @@ def test_writes_to_a_labelled_tensor(x):
     )
 )
 def test_modules_and_replaced_functions(net, x):
-    return net(x), torch.mean(x) + x.mean(), x.exp()
+    return net(x), torch.mean(x) + x.mean(), x.exp(), F.gelu(x) + x.ndim, x.dtype
 
 
 @one_graph(inputs=lambda: (torch.randn(3, 4).as_subclass(Unwrapping),))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import types
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from compiler_core.capture.values.builtin.keys import to_key
 from compiler_core.capture.values.builtin.mappings import DefaultDictValue, DictValue, DictViewValue, OrderedDictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SequenceValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue, set_operand
+from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -46,6 +48,9 @@ def _is_plain(value: Value) -> bool:
 
 
 def _equal_by_identity(value: Value) -> bool:
+    """Whether the value returns NotImplemented for a value of another type."""
+    if isinstance(value, StaticValue) and isinstance(value.obj, (types.BuiltinFunctionType, types.MethodWrapperType)):
+        return True
     return getattr(value.python_type(), "__eq__", None) is object.__eq__
 
 

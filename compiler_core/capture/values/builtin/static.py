@@ -73,6 +73,8 @@ class StaticValue(Value):
             return ConstantValue(found)
         if isinstance(self.obj, types.CodeType):
             return from_python(found)
+        if isinstance(self.obj, types.GetSetDescriptorType) and isinstance(found, types.MethodWrapperType):
+            return StaticValue(found)  # ``Tensor.shape.__get__``: a new object at each read
         return tx.capture.wrap_static(found)
 
     def _module_attribute(self, tx: Interpreter, module: types.ModuleType, name: str) -> Value:
