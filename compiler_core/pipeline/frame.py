@@ -238,7 +238,7 @@ class FrameCompile:
         graph = capture.finish(outputs)
         record_graph(self.compile, "captured", "captured", graph)
         inputs, options = capture.example_inputs(), self.region.options
-        with _preserved_state():
+        with _preserved_state(), torch._C._EnableTorchFunction():  # FX traces patterns of passes by it
             graph = run_passes(graph, "captured", self.compile, options)
             compiled = compile_graph(graph, inputs, self.compile, options)
         name = f"graph_{self.compile.id.replace('/', '_')}"
