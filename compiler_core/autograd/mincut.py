@@ -38,7 +38,7 @@ from compiler_core.errors import CompilerBug
 from compiler_core.support.fx_symbols import is_symbolic
 from compiler_core.support.interrupts import immediate_signals, safe_point
 from compiler_core.support.opaque_ops import is_tape, opaque_operator
-from compiler_core.support.operator_facts import is_pure, is_random, is_view
+from compiler_core.support.operator_facts import is_pure, is_random, is_view, view_base
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -104,7 +104,7 @@ class JointValues:
                 needed_unfused |= source_unfused if _fusible(source, node) else source_needed
             dependencies[node] = needed, needed_unfused
             written.update(s for s in node.all_input_nodes if needed_unfused & bits[s])
-        return written
+        return written | set(map(view_base, written))
 
     def is_needed(self, node: fx.Node) -> bool:
         """Returns whether the backward needs `node` as a gradient, or for a value that depends on a tangent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from compiler_core.codegen.cpp import printer as cpp
 from compiler_core.errors import CompilerBug
 from compiler_core.loops import ir
 from compiler_core.loops.fuse import mix_order_reduction
+from compiler_core.loops.fuse.horizontal import fuse_horizontally
 from compiler_core.loops.fuse.mix_order_reduction import fuse_mix_order_reductions
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.fuse.rules import fuse
@@ -85,11 +87,13 @@ def test_a_mix_order_kernel_processes_whole_rows(length: int) -> None:
         assert choose_blocks(ir.Loops("walk", (256, 16), (length,), (load, over))).j >= length
 
 
-def test_a_column_store_needs_two_outer_indices() -> None:
-    over = ir.Store("s", ir.Address((1, 0, 0, 1)), "x", reduction="sum")
+@pytest.mark.parametrize("strides", [(0, 0, 0, 1), (16, 4, 4, 1), (0, 4, 0, 1), (4, 0, 4, 1)])
+def test_a_column_store_is_over_the_last_outer_indices(strides: tuple[int, ...]) -> None:
     load = ir.Load("x", torch.float32, "x", ir.Address((64, 16, 4, 1)))
-    with pytest.raises(CompilerBug, match="two outer indices, the part and the row"):
-        ir.check(ir.Loops("walk", (4, 4, 4), (4,), (load, over)))
+    for given, match in ((strides, "a store over an index"), ((16, 4, 0, 1), ""), ((4, 0, 0, 1), "")):
+        loops = ir.Loops("walk", (4, 4, 4), (4,), (load, ir.Store("s", ir.Address(given), "x", reduction="sum")))
+        with pytest.raises(CompilerBug, match=match) if match else contextlib.nullcontext():
+            ir.check(loops)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +111,34 @@ def test_a_column_store_needs_two_outer_indices() -> None:
 )
 def test_refusals(program: Callable[..., Any], size: tuple[int, int]) -> None:
     assert not mix_order_kernels(joined(program, torch.randn(size)))
+
+
+def test_columns_of_some_of_the_row_indices() -> None:
+    """As for a softmax with a bias for each row of a window: rows of different windows are added, no others."""
+    done = joined(lambda x: (F.softmax(x, 3), x.sum(0), x.sum((0, 1, 2))), torch.randn(512, 2, 5, 40))
+    (kernel,) = mix_order_kernels(done)
+    assert (kernel.outer, kernel.inner, kernel.sequential_rank) == ((32, 10, 16), (40,), 1)
+    each, all_ = kernel.column_stores
+    assert (each.address.strides, all_.address.strides) == ((400, 40, 0, 1), (400, 40, 0, 1))
+    assert kernel.reads == ("x_1",)
+
+
+def test_columns_of_rows_that_are_rearranged() -> None:
+    """Rows of several indices have parts of several indices; conditions of loads do not matter."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+        z = x.roll(1, 0) + y.view(16, 8, 8, 8, 96).transpose(1, 2).reshape(x.shape)
+        return F.softmax(z, 1), z.sum(0)
+
+    (kernel,) = mix_order_kernels(joined(program, torch.randn(8192, 96), torch.randn(8192, 96)))
+    assert len(kernel.column_stores) == 1
+    assert (kernel.outer, kernel.sequential_rank) == ((16, 8, 4, 2, 8), 2)
+
+
+def test_small_reductions_of_the_same_sizes_share_a_launch() -> None:
+    apart = joined(lambda x, y: (x.sum(0), y.amax(0)), torch.randn(64, 32), torch.randn(64, 32))
+    assert len(apart.program.steps) == 2
+    assert len(fuse_horizontally(apart, FusionRequests()).program.steps) == 1
 
 
 def test_row_results_that_others_need_are_stored() -> None:

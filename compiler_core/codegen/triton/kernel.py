@@ -60,7 +60,7 @@ class KernelPrinter(StatementPrinter):
         """Returns the launch grid as Python: the number of programs, or a function of the kernel's scalar arguments."""
         outer, blocks = self.loops.outer_numel, self.blocks
         if self.loops.column_stores:
-            return str(self.loops.outer[0])
+            return str(program_count(self.loops))
         inner = self.loops.inner_numel if blocks.tiled else 1
         if isinstance(outer, int) and isinstance(inner, int):
             return str(program_count(self.loops, self.blocks))
@@ -116,7 +116,11 @@ class KernelPrinter(StatementPrinter):
         is_masked = self._j_mask if letter == "j" else self._i_mask
         if is_masked:
             self._emit(f"{letter}_mask = {flat} < {prod(sizes)}", indent=indent)
-        if len(names) == 1:
+        self._split_index(flat, names, sizes, indent)
+
+    def _split_index(self, flat: str, names: Sequence[str], sizes: Sequence[Int], indent: int = 1) -> None:
+        """Prints those of the indices that a flattened index consists of that are used."""
+        if flat == names[0]:
             return
         for k, name in enumerate(names):
             below = prod(sizes[k + 1 :])
@@ -163,8 +167,13 @@ class KernelPrinter(StatementPrinter):
 
     def _mix_order_loop(self) -> None:
         """Prints a mix-order reduction: a loop over the rows of a part, with accumulators of the columns."""
-        (part, row), rows = self.loops.index_names[:2], self.loops.outer[1]
+        loops, rows = self.loops, self.loops.row_numel
+        first = len(loops.outer) - loops.sequential_rank
+        programs, sequential = loops.index_names[:first], loops.index_names[first : len(loops.outer)]
+        part = programs[0] if len(programs) == 1 else "part"
+        row = sequential[0] if len(sequential) == 1 else "row"
         self._emit(f"{part} = tl.program_id(0)" + self._to_int64())
+        self._split_index(part, programs, loops.outer[:first])
         self._inner_index("", 1)
         for s in self.loops.column_stores:
             nothing = (
@@ -180,6 +189,7 @@ class KernelPrinter(StatementPrinter):
         self._emit(f"i = {rows}*{part} + {row}", indent=2)
         if self._i_mask:
             self._emit(f"i_mask = {row} < {rows}", indent=2)
+        self._split_index(row, sequential, loops.outer[first:], 2)
         self._statements([s for s in self.loops.body if s not in same], 2)
         for s in self.loops.column_stores:
             total = f"{s.buffer}_acc"
@@ -190,7 +200,7 @@ class KernelPrinter(StatementPrinter):
 
     def _bytes_of_rows(self) -> int:
         """Returns the bytes that a program loads for the rows that it processes at a time."""
-        loads = [s for s in self.loops.body if isinstance(s, ir.Load) and any(s.address.strides[:2])]
+        loads = [s for s in self.loops.body if isinstance(s, ir.Load) and self._depends_on(s)[0]]
         return sum(s.dtype.itemsize * self.blocks.i * (self.blocks.j if self.loops.is_inner(s) else 1) for s in loads)
 
     def _print_sweeps(self, sweeps: Sequence[ir.Sweep]) -> None:

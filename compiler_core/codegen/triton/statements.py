@@ -23,7 +23,10 @@ from compiler_core.loops.schedule.block_sizes import Blocks
 from compiler_core.support.generated_code import unused_name
 from compiler_core.support.size_expr import Int, Size, Undecided, hint
 
-_RESERVED = {"tl", "triton", "libdevice", "float", "range", "start", "i", "j", "i_mask", "j_mask", "BLOCK_I", "BLOCK_J"}
+_RESERVED = {
+    *("tl", "triton", "libdevice", "float", "range", "start", "i", "j", "part", "row"),
+    *("i_mask", "j_mask", "BLOCK_I", "BLOCK_J"),
+}
 PrintedLine = tuple[str, tuple[int, ...]]
 """A line, and the numbers of the statements that it was printed from."""
 
@@ -41,7 +44,7 @@ class StatementPrinter:
         self._one_row = bool(loops.inner) and self.blocks.i == 1
         self._shape = self._block_shape()
         self._int64_indices = needs_int64(loops)
-        self._i_mask = (loops.outer[-1] if loops.column_stores else loops.outer_numel) % self.blocks.i != 0
+        self._i_mask = loops.row_numel % self.blocks.i != 0
         self._j_mask = bool(loops.inner) and loops.inner_numel % self.blocks.j != 0
 
     def _block_shape(self) -> str:
@@ -189,10 +192,11 @@ class StatementPrinter:
         return f", mask={' & '.join(masks)}" if masks else ""
 
     def _depends_on(self, statement: ir.Statement) -> tuple[bool, bool]:
-        """Returns whether a statement depends on the outer indices, and whether on the inner indices."""
+        """Returns whether a statement depends on the outer indices of a block, and whether on the inner indices."""
         if statement not in self._dependences:
             rank = len(self.loops.outer)
-            parts = [(any(a.strides[:rank]), any(a.strides[rank:])) for a in ir.addresses(statement)]
+            start = rank - self.loops.sequential_rank if self.loops.column_stores else 0
+            parts = [(any(a.strides[start:rank]), any(a.strides[rank:])) for a in ir.addresses(statement)]
             made = {s.name: s for s in self.loops.body if not isinstance(s, ir.Store)}
             used = statement.arguments[1:] if isinstance(statement, ir.Store) else statement.arguments
             parts += [self._depends_on(made[name]) for name in used if isinstance(name, str)]

@@ -35,9 +35,9 @@ from compiler_core.loops.fuse.merge_bodies import merge_bodies
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult, Rewrite
 from compiler_core.loops.fuse.rules import MAX_ARGUMENTS, MAX_STATEMENTS
 from compiler_core.loops.schedule import size_rules
-from compiler_core.support.size_expr import Int
+from compiler_core.support.size_expr import Int, prod
 
-Shape = tuple[torch.device, tuple[Int, ...]]
+Shape = tuple[torch.device, tuple[Int, ...], tuple[Int, ...]]
 
 
 def fuse_horizontally(fused: FusionResult, requests: FusionRequests) -> FusionResult:
@@ -52,7 +52,7 @@ def fuse_horizontally(fused: FusionResult, requests: FusionRequests) -> FusionRe
             leaders.clear()
         if not isinstance(step, ir.Loops) or fused.program.language(step) != "triton" or not _is_small(step):
             continue
-        shape = fused.program.device(step), step.outer
+        shape = fused.program.device(step), step.outer, step.inner
         leader = leaders.setdefault(shape, at)
         first = steps[leader]
         assert isinstance(first, ir.Loops)
@@ -77,9 +77,9 @@ def _with_rewrites(fused: FusionResult, program: ir.Program, notes: Sequence[Rew
 
 
 def _is_small(loops: ir.Loops) -> bool:
-    numel = loops.outer_numel
+    numel = prod(loops.space)
     return (
-        not loops.inner
+        not loops.column_stores
         and not loops.scatters
         and isinstance(numel, int)
         and numel <= size_rules.current_rules().max_horizontal_elements

@@ -25,6 +25,9 @@ forward_1: for i0 < 512: over j0 < 512:
     sum_1: f32 = sum over j of sum_1_part
     store sum_1[i0] = sum_1
 
+More columns can join the same rows: the gradients of weight and bias of a norm, and of a bias before it.  On a GPU,
+rows may have several indices, of which the columns may keep some (see `column_matching`).
+
 The number of parts depends on the sizes alone, so the result does not depend on how parts are scheduled.
 """
 
@@ -34,6 +37,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from compiler_core.loops import ir
+from compiler_core.loops.fuse.column_matching import ColumnMatch, divide_rows, match_columns
 from compiler_core.loops.fuse.merge_bodies import merge_bodies
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult, Refusal, Rewrite, traffic
 from compiler_core.loops.ir import affine
@@ -41,8 +45,7 @@ from compiler_core.loops.schedule import size_rules
 from compiler_core.loops.schedule.block_sizes import has_strided_rows
 from compiler_core.loops.schedule.size_rules import MixOrderLimits
 from compiler_core.loops.schedule.split_reduction import add_partial_buffers, combine_partials
-from compiler_core.loops.schedule.two_kernel_reduction import largest_divisor
-from compiler_core.support.size_expr import Int
+from compiler_core.support.size_expr import Int, hint, prod
 
 CPU_LIMITS = MixOrderLimits(max_parts=64, min_parts=16, min_rows=16, min_elements=1 << 13)
 """The limits for C++ kernels: several parts for each thread; for fewer than `min_elements` elements, parts do not pay.
@@ -55,7 +58,7 @@ MAX_COLUMN_SUMS = 16384
 
 @dataclass(frozen=True)
 class RowColumnPair:
-    """Two loop nests that reduce the rows and the columns of a matrix."""
+    """Two loop nests that reduce the rows and the columns of the same elements."""
 
     rows: ir.Loops
     columns: ir.Loops
@@ -67,38 +70,44 @@ class RowColumnPair:
 
 def fuse_mix_order_reductions(fused: FusionResult, requests: FusionRequests) -> FusionResult:
     """Joins reductions over columns with reductions over rows of the same tensors, or notes why not."""
-    for pair in _pairs(fused.program):
-        if len(_positions(fused.program, pair)) == 2:  # neither has been joined with another one
-            request = requests.between(pair.rows, pair.columns)
-            limits = CPU_LIMITS if fused.program.language(pair.rows) == "cpp" else size_rules.current_rules().mix_order
-            if request == "force_fuse":
-                limits = replace(limits, min_parts=2, min_elements=0, min_concurrent_elements=0)
-            outcome: FusionResult | Refusal = Refusal("asked", "you asked to keep them apart")
-            if request != "keep_apart":
-                outcome = _fuse_pair(fused, pair, limits)
-            fused = _with_refusal(fused, pair, outcome) if isinstance(outcome, Refusal) else outcome
+    joined: dict[str, ir.Loops] = {}
+    """The rows that have been joined with columns, by name: other columns can join them, too."""
+    for rows, columns in _pairs(fused.program):
+        pair = RowColumnPair(joined.get(rows.name, rows), columns)
+        if len(_positions(fused.program, pair)) < 2:  # one of them is part of another kernel now
+            continue
+        request = requests.between(pair.rows, pair.columns)
+        limits = CPU_LIMITS if fused.program.language(pair.rows) == "cpp" else size_rules.current_rules().mix_order
+        if request == "force_fuse":
+            limits = replace(limits, min_parts=2, min_elements=0, min_concurrent_elements=0)
+        outcome: FusionResult | Refusal = Refusal("asked", "you asked to keep them apart")
+        if request != "keep_apart":
+            outcome = _fuse_pair(fused, pair, limits)
+        if isinstance(outcome, Refusal):
+            fused = _with_refusal(fused, pair, outcome)
+        else:
+            fused = outcome
+            joined |= {s.name: s for s in fused.program.steps if isinstance(s, ir.Loops) and s.name == rows.name}
     return fused
 
 
-def _pairs(program: ir.Program) -> Iterator[RowColumnPair]:
-    loops = [s for s in program.steps if isinstance(s, ir.Loops) and _reduces_matrix(s)]
-    by_shape: dict[tuple[Int, ...], list[ir.Loops]] = {}
+def _pairs(program: ir.Program) -> Iterator[tuple[ir.Loops, ir.Loops]]:
+    """Yields loop nests that reduce rows, each with those that may reduce columns of the same elements."""
+    loops = [s for s in program.steps if isinstance(s, ir.Loops) and s.outer and s.inner and _reduction_count(s)]
+    by_size: dict[Int, list[ir.Loops]] = {}
     for columns in loops:
         if not columns.scans and not any(sweep.inner for sweep in ir.sweeps(columns)[1:]):
-            by_shape.setdefault(columns.space, []).append(columns)
+            by_size.setdefault(prod(columns.space), []).append(columns)
     for rows in loops:
         by_columns = has_strided_rows if program.language(rows) == "triton" else ir.has_contiguous_outer
         if not by_columns(rows):
-            others = by_shape.get(rows.space[::-1], ())
-            yield from (RowColumnPair(rows, c) for c in others if c is not rows and _share_tensor(rows, c))
+            others = [c for c in by_size.get(prod(rows.space), ()) if c is not rows and _share_tensor(rows, c)]
+            # the parts for those with the most results suit the others, too
+            yield from ((rows, c) for c in sorted(others, key=lambda c: -hint(c.outer_numel)))
 
 
 def _positions(program: ir.Program, pair: RowColumnPair) -> list[int]:
     return [at for at, s in enumerate(program.steps) if s is pair.rows or s is pair.columns]
-
-
-def _reduces_matrix(loops: ir.Loops) -> bool:
-    return len(loops.outer) == len(loops.inner) == 1 and _reduction_count(loops) > 0
 
 
 def _share_tensor(rows: ir.Loops, columns: ir.Loops) -> bool:
@@ -110,23 +119,32 @@ def _reduction_count(loops: ir.Loops) -> int:
     return sum(isinstance(s, ir.Reduce) for s in loops.body)
 
 
-def _choose_part_count(pair: RowColumnPair, limits: MixOrderLimits) -> int | Refusal:
-    """Returns into how many parts to divide the rows, or why they cannot be divided."""
-    (count,), (length,) = pair.rows.outer, pair.rows.inner
-    if not isinstance(count, int) or not isinstance(length, int):
+def _choose_parts(pair: RowColumnPair, limits: MixOrderLimits) -> ColumnMatch | Refusal:
+    """Returns the match, with the rows divided into parts, or why they cannot be divided."""
+    elements, length = prod(pair.rows.space), prod(pair.rows.inner)
+    if not isinstance(elements, int) or not isinstance(length, int):
         return Refusal("columns", "the numbers of rows and columns are symbolic")
-    if length * _reduction_count(pair.columns) > MAX_COLUMN_SUMS:
+    if length * (_reduction_count(pair.columns) + len(pair.rows.column_stores)) > MAX_COLUMN_SUMS:
         return Refusal("columns", f"each part would accumulate more than {MAX_COLUMN_SUMS:,} sums over columns")
-    if count * length < limits.min_elements:
+    if elements < limits.min_elements:
         return Refusal("columns", f"fewer than {limits.min_elements:,} elements can be read twice at no extra cost")
-    parts = largest_divisor(count, min(limits.max_parts, count // limits.min_rows))
-    if parts >= limits.min_parts:
-        too_few = parts * max(length, size_rules.current_rules().block) < limits.min_concurrent_elements
-        if count * length <= limits.few_elements or not too_few:
-            return parts
-        return Refusal("columns", f"{parts} parts of {count // parts:,} rows each keep only a part of a GPU busy")
-    few = f"{limits.min_parts} or more parts of at least {limits.min_rows} each"
-    return Refusal("columns", f"{count:,} rows cannot be divided into {few}")
+    other = Refusal("address", f"{pair.columns.name} does not access the rows that {pair.rows.name} does")
+    matched = match_columns(pair.rows, pair.columns, pair.rows.sequential_rank)
+    if matched is None or matched.sequential:
+        return matched or other
+    count = hint(matched.row_count)
+    kept = elements // length // count
+    matched = divide_rows(matched, pair.columns, min(limits.max_parts // kept, count // limits.min_rows))
+    if matched is None:
+        return other
+    programs, parts = hint(matched.program_count), hint(matched.part_count)
+    if programs < limits.min_parts or count // parts < limits.min_rows:
+        few = f"{limits.min_parts} or more parts of at least {limits.min_rows} each"
+        return Refusal("columns", f"{count:,} rows cannot be divided into {few}")
+    too_few = programs * max(length, size_rules.current_rules().block) < limits.min_concurrent_elements
+    if elements > limits.few_elements and too_few:
+        return Refusal("columns", f"{programs} parts of {count // parts:,} rows each keep only a part of a GPU busy")
+    return matched
 
 
 def _common_position(program: ir.Program, pair: RowColumnPair) -> int | None:
@@ -148,18 +166,18 @@ def _are_dependent(step: ir.Step, other: ir.Step) -> bool:
 
 def _fuse_pair(fused: FusionResult, pair: RowColumnPair, limits: MixOrderLimits) -> FusionResult | Refusal:
     """Returns the program with the pair as one kernel, and a small one that combines the parts; or why not."""
-    parts = _choose_part_count(pair, limits)
-    if isinstance(parts, Refusal):
-        return parts
+    matched = _choose_parts(pair, limits)
+    if isinstance(matched, Refusal):
+        return matched
+    if fused.program.language(pair.rows) == "cpp" and (len(matched.rows.outer), len(matched.rows.inner)) != (2, 1):
+        return Refusal("columns", "rows or columns have several indices")
     position = _common_position(fused.program, pair)
     if position is None:
         return Refusal("cycle", "a step between the two needs the first and is needed by the second")
-    program, (size,) = fused.program, pair.rows.outer
-    assert isinstance(size, int)
+    program, by_part, parts = fused.program, matched.rows, matched.part_count
     buffers = dict(program.buffers)
     names = add_partial_buffers(pair.columns, parts, buffers)
-    by_part = affine.split_size(pair.rows, affine.SizeSplit(0, size // parts))
-    columns = _partial_column_sums(pair, size // parts, names)
+    columns = _partial_column_sums(pair.columns, matched, names)
     stored = {s.buffer: s for s in by_part.body if isinstance(s, ir.Store)}
     flows = [s for s in columns if isinstance(s, ir.Load) and s.buffer in stored]
     loads = {(s.buffer, s.address) for s in by_part.body if isinstance(s, ir.Load)}
@@ -168,7 +186,7 @@ def _fuse_pair(fused: FusionResult, pair: RowColumnPair, limits: MixOrderLimits)
     if not common or any(s.address != stored[s.buffer].address or s.within for s in flows):
         return Refusal("address", f"{pair.columns.name} does not access the rows that {pair.rows.name} does")
     needed = _needed_elsewhere(program, pair)
-    kept = [s for s in by_part.body if not isinstance(s, ir.Store) or s.buffer in needed]
+    kept = [s for s in by_part.body if not isinstance(s, ir.Store) or s.reduction or s.buffer in needed]
     body = merge_bodies(kept, columns, {s.buffer: stored[s.buffer].value for s in flows})
     joined = replace(by_part, body=body)
     ir.check(joined)
@@ -181,18 +199,21 @@ def _fuse_pair(fused: FusionResult, pair: RowColumnPair, limits: MixOrderLimits)
     return _with_rewrite(fused, replace(program, steps=tuple(steps), buffers=buffers), pair, saved)
 
 
-def _partial_column_sums(pair: RowColumnPair, rows: int, names: dict[str, str]) -> list[ir.Statement]:
+def _partial_column_sums(columns: ir.Loops, matched: ColumnMatch, names: dict[str, str]) -> list[ir.Statement]:
     """Returns the loops over columns up to their reductions, which become stores over the rows of a part."""
-    columns, (length,) = pair.columns, pair.columns.outer
-    cut = affine.reorder_indices(affine.split_size(columns, affine.SizeSplit(1, rows)), [1, 2], [0])
-    place = ir.Address((length, 0, 1))
+    rank = len(matched.rows.space)
+    part = affine.row_major_address([matched.rows.outer[k] for k in matched.part_indices], matched.part_indices, rank)
+    result = ir.Store("", affine.row_major_address(columns.outer, range(len(columns.outer)), len(columns.space)), "")
+    (column,) = ir.addresses(*affine.substitute_indices([result], matched.index_map, rank))
+    address = column + part * columns.outer_numel
+    moved = affine.substitute_indices(columns.body, matched.index_map, rank)
     after: set[ir.Argument] = set()
     body: list[ir.Statement] = []
-    for statement, before in zip(cut.body, columns.body, strict=True):
+    for statement, before in zip(moved, columns.body, strict=True):
         if isinstance(statement, ir.Reduce):
             after.add(statement.name)
             body.append(
-                ir.Store(names[statement.name], place, statement.value, statement.origin, reduction=statement.op)
+                ir.Store(names[statement.name], address, statement.value, statement.origin, reduction=statement.op)
             )
         elif after.intersection(statement.arguments):
             after.update(() if isinstance(statement, ir.Store) else (statement.name,))

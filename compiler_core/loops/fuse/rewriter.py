@@ -37,6 +37,8 @@ class Refusal:
 
     kind: str
     reason: str
+    for_now: bool = False
+    """Whether a later rule may fuse the two."""
 
 
 Decision = Literal["keep_apart", "force_fuse"]
@@ -177,7 +179,8 @@ class _Rewriter:
             return False
         outcome = _apply_rule(rule, pair)
         if isinstance(outcome, Refusal):
-            self._refused.add(attempt)
+            if not outcome.for_now:
+                self._refused.add(attempt)
             return False
         if outcome.replaces_first and graph.has_step_between(first, second):
             return False

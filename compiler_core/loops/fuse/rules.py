@@ -1,7 +1,8 @@
 """The fusion rules for pairs of loop nests, applied in this order by `rewriter`:
 
     copy       recompute a cheap producer in each of its consumers
-    producer   move a producer into its consumer; buffers that other steps need are still stored
+    producer   move a producer into its consumer; buffers that other steps need are still stored;
+               first everything but reductions across rows in memory, then the rest
     sibling    join two loop nests that read the same buffer and do not depend on each other
 
 Each rule expresses the indices of the first loop nest in those of the second (`AccessMatch`) and merges the bodies.
@@ -31,6 +32,7 @@ from compiler_core.loops.fuse.rewriter import (
     traffic,
 )
 from compiler_core.loops.ir import affine
+from compiler_core.loops.schedule.block_sizes import has_strided_rows
 from compiler_core.loops.schedule.split_reduction import add_partial_buffers, combine_partials, partial_reduction
 from compiler_core.support.size_expr import hint, prod
 
@@ -53,6 +55,11 @@ REFUSALS = {
 
 MAX_RECOMPUTE_COST = {"cpu": 4, "cuda": 16}
 """The highest cost of an element, in additions, at which it is recomputed rather than stored and read, by device."""
+MAX_READS = {"cpu": 1, "cuda": 9 / 8}
+"""The highest ratio of the bytes that a recomputed producer reads to those that it writes, by device.
+
+An eighth more are the statistics of rows and parameters of columns that the gradient of a norm reads beside its input.
+"""
 MAX_REPEATS = 4
 """The largest ratio of a consumer's number of indices to its producer's, if it reads the producer at some only."""
 DEVICES_THAT_REPEAT = {"cuda"}
@@ -81,7 +88,7 @@ def fuse(program: ir.Program, requests: FusionRequests = FusionRequests()) -> Fu
 def recompute_producer(pair: Pair) -> FusedPair | Refusal:
     """Recomputes a cheap producer in its consumer.  The producer is removed when nothing reads it any more.
 
-    A producer that reads more than it writes is recomputed only in consumers that read a part of it.
+    A producer that reads more than it writes (`MAX_READS`) is recomputed only in consumers that read a part of it.
 
     >>> fused("copy", "[aten.exp(aten.neg(x)), aten.neg(x)]", x="f32[4]")
     neg: for i0 < 4:
@@ -117,7 +124,7 @@ def recompute_producer(pair: Pair) -> FusedPair | Refusal:
     few = hint(prod(pair.second.space)) < hint(prod(first.space))
     if few and pair.is_read_whole_by_others and _is_concatenation(first):
         return Refusal("cost", f"{first.name} is stored for others, and has a load for each of its parts")
-    if not few and _total_bytes(first.reads, pair) > _total_bytes(first.writes, pair):
+    if not few and _total_bytes(first.reads, pair) > _for_device(MAX_READS, pair) * _total_bytes(first.writes, pair):
         return Refusal("cost", f"{first.name} reads more than it writes")
     joined = _merge_loops(pair, stored=frozenset())
     if isinstance(joined, Refusal):
@@ -250,8 +257,49 @@ def fuse_siblings(pair: Pair) -> FusedPair | Refusal:
     return FusedPair(joined, f"both read {', '.join(common)}")
 
 
+def fuse_producer_in_rows(pair: Pair) -> FusedPair | Refusal:
+    """Moves a producer into its consumer, unless that makes a reduction across rows in memory, on a GPU.
+
+    Such a reduction of what a row-wise producer makes can join its kernel later (`mix_order_reduction`), but only if
+    all that works in rows is one kernel by then.  So it does not take a part of it away first:
+
+    >>> fused("producer", "[(y := x - aten.sum(x, [1], True)), aten.sum(y, [0])]", x="f32[512, 96]", device="cuda")
+    sum_1: for i0 < 512: over j0 < 96:
+        v0: f32 = load x[96*i0 + j0]
+        sum_1: f32 = sum over j of v0
+        store sum_1[i0] = sum_1
+    sub: for i0 < 512, i1 < 96:
+        v2: f32 = load x[96*i0 + i1]
+        v3: f32 = load sum_1[i0]
+        sub: f32 = sub(v2, v3)
+        store sub[96*i0 + i1] = sub
+    sum_2: for i0 < 96: over j0 < 512:
+        v5: f32 = load sub[i0 + 96*j0]
+        sum_2: f32 = sum over j of v5
+        store sum_2[i0] = sum_2
+    ---
+    forward_0: for i0 < 512: over j0 < 96:
+        v0: f32 = load x[96*i0 + j0]
+        sum_1: f32 = sum over j of v0
+        sub: f32 = sub(v0, sum_1)
+        store sub[96*i0 + j0] = sub
+    forward_1: for i0 < 96: over j0 < 512:
+        v5: f32 = load sub[i0 + 96*j0]
+        sum_2: f32 = sum over j of v5
+        store sum_2[i0] = sum_2
+    """
+    fused = fuse_producer(pair)
+    reduces = pair.first.inner or pair.second.inner
+    if pair.request is not None or _device(pair) == "cpu" or not reduces:
+        return fused
+    if isinstance(fused, FusedPair) and has_strided_rows(fused.loops):
+        return Refusal("inner", f"{fused.loops.name} would reduce across rows in memory", for_now=True)
+    return fused
+
+
 RULES = (
     Rule("copy", "flow", recompute_producer),
+    Rule("producer", "flow", fuse_producer_in_rows),
     Rule("producer", "flow", fuse_producer),
     Rule("sibling", "shared", fuse_siblings),
 )
@@ -330,7 +378,7 @@ def _flat_inner(loops: ir.Loops) -> ir.Address:
 def _is_cheap(pair: Pair) -> bool:
     """Whether an element of the first is so cheap that it may be recomputed."""
     cost = sum(ir.OPS[s.op].cost for s in pair.first.body if isinstance(s, ir.Compute))
-    return cost <= MAX_RECOMPUTE_COST.get(_device(pair), MAX_RECOMPUTE_COST["cpu"])
+    return cost <= _for_device(MAX_RECOMPUTE_COST, pair)
 
 
 def _is_copy(loops: ir.Loops) -> bool:
@@ -345,6 +393,11 @@ def _is_concatenation(loops: ir.Loops) -> bool:
 
 def _device(pair: Pair) -> str:
     return pair.buffers[pair.first.writes[0]].device.type
+
+
+def _for_device(limits: Mapping[str, float], pair: Pair) -> float:
+    """Returns the limit for the device of the pair; devices without one have that of the CPU."""
+    return limits.get(_device(pair), limits["cpu"])
 
 
 def _total_bytes(buffers: Sequence[str], pair: Pair) -> int:

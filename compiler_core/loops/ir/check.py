@@ -93,11 +93,12 @@ def _statement_problem(
 
 
 def _column_store_problem(loops: Loops, store: Store) -> str | None:
-    """Checks a store over the last outer index, whose kernel runs through the rows of a part in order."""
-    if len(loops.outer) != 2:
-        return "a loop nest with a store over an index has two outer indices, the part and the row"
-    if store.address.strides[1] != 0:
-        return "the address of a store over an index depends on that index"
+    """Checks a store over the last outer indices, whose kernel runs through the rows of a part in order."""
+    sequential = len(loops.outer) - loops.sequential_rank
+    if not 0 < sequential < len(loops.outer):
+        return "a loop nest with a store over an index has outer indices of two kinds, for the part and for the row"
+    if not all(store.address.strides[:sequential]):
+        return "the address of a store over an index depends on the indices of the part, and on no others"
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -107,8 +108,19 @@ class Loops:
 
     @cached_property
     def column_stores(self) -> tuple[Store, ...]:
-        """The stores that reduce over the last outer index."""
+        """The stores that reduce over the last outer indices."""
         return tuple(s for s in self.body if isinstance(s, Store) and s.reduction)
+
+    @cached_property
+    def sequential_rank(self) -> int:
+        """The number of last outer indices over which column stores reduce: a program runs through them in order."""
+        strides = [s.address.strides[len(self.outer) - 1 :: -1] for s in self.column_stores]
+        return min((len(list(itertools.takewhile(lambda stride: stride == 0, each))) for each in strides), default=0)
+
+    @property
+    def row_numel(self) -> Int:
+        """The number of outer indices that the programs of a kernel share by blocks: those of a part, or all."""
+        return prod(self.outer[len(self.outer) - self.sequential_rank :]) if self.column_stores else self.outer_numel
 
     @property
     def operations(self) -> int:

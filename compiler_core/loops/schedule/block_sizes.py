@@ -17,7 +17,7 @@ MAX_WARPS = 32
 def program_count(loops: ir.Loops, blocks: Blocks | None = None) -> int:
     """Returns the number of programs of a kernel, for the sizes with which the graph was captured."""
     if loops.column_stores:
-        return hint(prod(loops.outer[:-1]))
+        return hint(prod(loops.outer[: len(loops.outer) - loops.sequential_rank]))
     blocks = blocks or choose_blocks(loops)
     rows = -(-hint(loops.outer_numel) // blocks.i)
     return rows * -(-hint(loops.inner_numel) // blocks.j) if blocks.tiled else rows
@@ -101,7 +101,7 @@ def candidate_blocks(loops: ir.Loops) -> list[Blocks]:
     """Returns the block sizes to try, first those of `choose_blocks`."""
     usual = choose_blocks(loops)
     found = [usual]
-    most_i = _next_power_of_2(hint(loops.outer[-1] if loops.column_stores else loops.outer_numel))
+    most_i = _next_power_of_2(hint(loops.row_numel))
     for i in (usual.i, usual.i // 2, usual.i * 2):
         for j, stages in _inner_candidates(loops, usual):
             for warps in (usual.num_warps, usual.num_warps // 2, usual.num_warps * 2):
@@ -135,7 +135,7 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
         return Blocks(i, 0, max(1, i // rules.warp_elements))
     inner = _next_power_of_2(_planned_size(loops.inner_numel))
     if loops.column_stores:  # each program accumulates whole rows
-        i = max(1, min(_next_power_of_2(hint(loops.outer[-1])), rules.block // inner))
+        i = max(1, min(_next_power_of_2(hint(loops.row_numel)), rules.block // inner))
         return Blocks(i, inner, max(1, min(16, i * inner // 512)))
     if not any(isinstance(s, (ir.Reduce, ir.Scan)) for s in loops.body):
         across = _is_contiguous_across(loops)

@@ -74,6 +74,10 @@ class Laid(Make):
     def column(self) -> Tensor:
         return torch.randn(self.rows, 1, dtype=self.dtype, device=self.device)
 
+    def maps(self) -> Tensor:
+        """[rows, 4, 6, columns]."""
+        return self._made(self.rows, 4, 6, self.columns)
+
     def channels(self) -> Tensor:
         return torch.randn(32, dtype=self.dtype, device=self.device)
 
@@ -106,6 +110,14 @@ def norms_of_images(x: Tensor, w: Tensor, b: Tensor) -> Any:
     return F.group_norm(x, 4, w, b) + F.instance_norm(x, weight=w, bias=b)
 
 
+@case(lambda m: [m.maps(), m.maps(), m.row(), m.row()], trains=True)
+def norms_of_windows(x: Tensor, y: Tensor, w: Tensor, b: Tensor) -> Any:
+    """Norms of maps, between which windows of 2 x 3 are put in their place and rolled (Swin)."""
+    x = F.layer_norm(x, w.shape, w, b)
+    x = x + y.view(-1, 2, 2, 2, 3, y.shape[-1]).transpose(2, 3).reshape(y.shape).roll((1, 1), (1, 2))
+    return F.layer_norm(x, w.shape, w, b), x.sin()
+
+
 @case(lambda m: [m.matrix()], trains=True)
 def weight_norm(x: Tensor) -> Any:
     return x * (x.norm(dim=1, keepdim=True).reciprocal() * 2)
@@ -123,6 +135,12 @@ def variances(x: Tensor) -> Any:
 def masked_softmax(x: Tensor, mask: Tensor) -> Any:
     wide = x.masked_fill(mask, float("-inf")).to(torch.promote_types(x.dtype, torch.float32))
     return F.softmax(wide, -1).to(x.dtype)
+
+
+@case(lambda m: [m.maps(), m.maps()[0], m.row()], trains=True)
+def attention_of_windows(x: Tensor, b: Tensor, w: Tensor) -> Any:
+    """Softmax with a bias for each row of a window, which all windows share."""
+    return F.softmax(x + b, -1) * w
 
 
 @case(lambda m: [m.matrix()], trains=True)
