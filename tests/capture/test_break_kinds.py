@@ -139,6 +139,13 @@ def test_backward(x):
     return x.grad * 2
 
 
+@breaking("gradient hook", inputs=lambda: (torch.randn(3, requires_grad=True),))
+def test_gradient_kept(x):
+    y = x * 2
+    y.retain_grad()
+    return y.sin()
+
+
 @breaking("transform", inputs=lambda: (torch.ones(3),))
 def test_transform_of_torch_func(x):
     torch.func.vmap(lambda row: row.mul_(2))(x)

@@ -47,10 +47,12 @@ VIEW_ATTRIBUTES = frozenset("T mT H mH real imag data".split())
 VALUE_READS = frozenset(
     "item tolist numpy __bool__ __float__ __int__ __index__ __array__ data_ptr __str__ __repr__".split()
 )
-# methods that use autograd, storage or hooks, which a graph does not contain
+# methods that need the gradient at one tensor, where the graph has to end for autograd to see it
+GRADIENT_HOOKS = frozenset("register_hook register_post_accumulate_grad_hook retain_grad".split())
+# methods that use autograd or storage, which a graph does not contain
 UNSUPPORTED_METHODS = frozenset(
-    "register_hook register_post_accumulate_grad_hook retain_grad set_ resize_ resize_as_ share_memory_ "
-    "as_strided_ detach_ pin_memory to_sparse inverse is_inference is_shared is_pinned is_set_to _is_view "
+    "set_ resize_ resize_as_ share_memory_ as_strided_ detach_ pin_memory to_sparse inverse is_inference is_shared "
+    "is_pinned is_set_to _is_view "
     "untyped_storage storage __setstate__ __deepcopy__ rename_ refine_names".split()
 )
 # methods that change a tensor's shape in place; for a tensor from outside the change would have to be replayed
@@ -275,6 +277,8 @@ class TensorValue(Value):
             raise Unsupported("tensor value read", f"Tensor.{name}()")
         if name == "backward":
             raise Unsupported("backward", "Tensor.backward()")
+        if name in GRADIENT_HOOKS:
+            raise Unsupported("gradient hook", f"Tensor.{name}()")
         if name == "requires_grad_":
             return self._require_grad(tx, *(args or kwargs.values() or [ConstantValue(True)]))
         if (
