@@ -199,8 +199,13 @@ def opaque_call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         names = _argument_names(overload)
         given = _defaults(overload) | dict(zip(names, args, strict=False)) | dict(kwargs)
         if len(args) <= len(names) and given.keys() == set(names) and _lists_match(overload, given):
-            return OpaqueCall(overload, tuple(given[name] for name in names), rule)
+            return OpaqueCall(overload, tuple(_specialized(given[name]) for name in names), rule)
     return None
+
+
+def _specialized(value: Any) -> Any:
+    """Returns the present value of a symbolic number, which is an argument of the operator from then on."""
+    return int(value) if isinstance(value, torch.SymInt) else value
 
 
 def fake_implementation(function: Callable[..., Any]) -> Callable[..., Any]:
