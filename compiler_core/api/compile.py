@@ -142,9 +142,11 @@ def _uncompiled(fn: Any) -> Any:
         return types.MethodType(fn.__func__.__wrapped__, fn.__self__)  # type: ignore[attr-defined]
     if is_compiled(fn):
         return fn.__wrapped__
-    if isinstance(fn, torch.nn.Module):
-        return getattr(fn, "_orig_mod", fn)
-    return fn if getattr(fn, "_torchdynamo_disable", False) else innermost_fn(fn)
+    if isinstance(fn, torch.nn.Module):  # its own __getattr__ is not asked
+        return vars(fn).get("_modules", {}).get("_orig_mod", fn)
+    if not isinstance(fn, (types.FunctionType, types.MethodType)) or getattr(fn, "_torchdynamo_disable", False):
+        return fn
+    return innermost_fn(fn)
 
 
 def _why_not_compiled(fn: Any) -> str:

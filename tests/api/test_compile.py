@@ -177,6 +177,33 @@ def test_compiled_modules_are_copied_and_pickled():
     assert torch.equal(copied(x), want)
 
 
+def test_objects_are_not_asked_for_attributes_that_they_do_not_have():
+    asked = []
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def __getattr__(self, name):
+            asked.append(name)
+            return super().__getattr__(name)
+
+        def forward(self, x):
+            return x * self.weight
+
+    class Doubled:
+        def __getattr__(self, name):
+            raise KeyError(name)
+
+        def __call__(self, x):
+            return x * 2
+
+    assert torch.equal(cc.compile(Scaled(), backend="eager")(torch.ones(3)), torch.ones(3))
+    assert set(asked) == {"weight"}
+    assert torch.equal(cc.compile(Doubled(), backend="eager")(torch.ones(3)), torch.full((3,), 2.0))
+
+
 def test_a_compiled_module_can_get_another_class():
     """As `fully_shard` of FSDP2 gives it."""
     x, original = torch.ones(2), nn.Linear(2, 2)

@@ -36,6 +36,29 @@ def config():
     return Config(inner=Config(name="inner"), kind=None)
 
 
+class Asked:
+    """Has a ``__getattr__`` that tells when it is called, and fails as many do for names that copying asks for."""
+
+    def __init__(self, fails):
+        self.fails = fails
+        self.log = []
+
+    def __getattr__(self, name):
+        print(name)
+        raise self.__dict__["fails"](name)
+
+
+@same_as_eager(inputs=[lambda e=e: (Asked(e), torch.ones(2)) for e in (AttributeError, KeyError)])
+def test_copy_asks_for_methods(asked, x):
+    found = []
+    for function in (copy.copy, copy.deepcopy):
+        try:
+            found.append(function(asked))
+        except KeyError as error:
+            found.append(str(error))
+    return x * len(asked.log), found
+
+
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_copy_containers(x):
     a = [x, [1]]

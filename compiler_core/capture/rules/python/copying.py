@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.capture.rules.table import handles
+from compiler_core.capture.rules.table import HANDLERS, handles
 from compiler_core.capture.values.base import UNBOUND, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
@@ -50,6 +50,7 @@ def _copy(tx: Interpreter, obj: Value) -> Value:
         duplicate = _instance(obj.cls)
         _check_getattribute(tx, obj, _OBJECT_PROTOCOL)
         _check_getattribute(tx, duplicate, _COPY_PROTOCOL)
+        _check_getattr(tx, duplicate, "__setstate__")
         duplicate.stored.update(_attributes(tx, obj))
         return duplicate
     raise Unsupported("unsupported call", f"copy.copy of {obj}")
@@ -146,7 +147,9 @@ def _deep_object(tx: Interpreter, obj: ObjectValue, memo: Memo) -> Value:
         return memo.copies.setdefault(obj, method.call(tx, [memo], {}))
     duplicate = memo.copies[obj] = _instance(obj.cls)
     _check_getattribute(tx, obj, _OBJECT_PROTOCOL)
+    _check_getattr(tx, obj, "__deepcopy__")
     _check_getattribute(tx, duplicate, _COPY_PROTOCOL)
+    _check_getattr(tx, duplicate, "__setstate__")
     for name, value in _attributes(tx, obj).items():
         duplicate.stored[name] = deep_copy(tx, value, memo)
     return duplicate
@@ -172,6 +175,14 @@ def _check_getattribute(tx: Interpreter, obj: ObjectValue, names: Sequence[str])
     is_own = isinstance(attributes, (InstanceDictValue, NewObjectDictValue)) and attributes.holder is obj
     if not is_own or any(probe.get_attr(tx, probe.attribute) is not probe for probe in probes):
         raise Unsupported("unsupported call", f"copy of a {obj.cls.__name__}, which has its own __getattribute__")
+
+
+def _check_getattr(tx: Interpreter, obj: ObjectValue, name: str) -> None:
+    """Asks the object's ``__getattr__``, if it has one, for a method that copying looks for, as Python does."""
+    if inspect.getattr_static(obj.cls, "__getattr__", None) is None:
+        return
+    if HANDLERS[hasattr](tx, obj, ConstantValue(name)).truth(tx):
+        raise Unsupported("unsupported call", f"copy of a {obj.cls.__name__}, whose __getattr__ has {name}")
 
 
 def _attributes(tx: Interpreter, obj: ObjectValue) -> dict[str, Value]:

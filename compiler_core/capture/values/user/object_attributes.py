@@ -115,9 +115,11 @@ class InstanceValue(Value):
         stored = self.stored.get(name)
         if stored is not None or self.source is None:
             return None if stored is UNBOUND else stored
-        if not hasattr(self.real, name):
+        try:
+            contents = object.__getattribute__(self.real, name)  # hasattr() would call the class's own __getattr__
+        except AttributeError:
             return None
-        return tx.capture.wrap(getattr(self.real, name), AttrSource(self.source, name))
+        return tx.capture.wrap(contents, AttrSource(self.source, name))
 
     def _instance_dict(self) -> Value:
         if any(vars(c).get("__slots__") for c in self.cls.__mro__):
