@@ -51,10 +51,10 @@ KINDS: dict[str, BreakKind] = {
         "Nothing to change: the forward before it and the backward itself are both compiled.",
     ),
     "gradient hook": BreakKind(
-        "The program asks for the gradient of this tensor (retain_grad, register_hook), which autograd has only between "
-        "graphs: a graph ends here, and what follows is another one.",
-        "Nothing to change: both graphs are compiled. For one graph, return the tensor, and ask for its gradient outside "
-        "if only later code outside uses it.",
+        "The program asks for the gradient of this tensor (retain_grad, register_hook), which autograd has only "
+        "between graphs: a graph ends here, and what follows is another one.",
+        "Nothing to change: both graphs are compiled. For one graph, return the tensor, and ask for its gradient "
+        "outside if only later code outside uses it.",
     ),
     "optimizer": BreakKind(
         "PyTorch's optimizer or gradient scaler changes parameters, gradients or the loss here, with its own kernels.",
