@@ -207,6 +207,7 @@ def _assemble(
         run.memory = ownership.after_accumulation(run.memory, inputs, output_nodes(gm.graph)[count:])
     simplify.inline_constants(gm)
     simplify.give_zeros_memory(gm.graph)
+    simplify.keep_errors(gm.graph)
     simplify.conjugate_numbers(gm.graph)
     simplify.drop_aliases(gm.graph)
     if change:

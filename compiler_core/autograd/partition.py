@@ -193,7 +193,7 @@ def _copy(graph: fx.Graph, node: fx.Node, copied: Mapping[fx.Node, fx.Node]) -> 
 
 
 def _meta(node: fx.Node) -> dict[str, Any]:
-    kept = {k: node.meta[k] for k in ("val", "module", "role", "new_value_of") if k in node.meta}
+    kept = {k: node.meta[k] for k in ("val", "module", "role", "new_value_of", "runs_to_raise") if k in node.meta}
     return kept | {"origin": (node.meta["item"],), "rule": "partition"}
 
 

@@ -37,6 +37,9 @@ from compiler_core.support.tensors import is_dense, storage_id
 
 Run = Callable[[list[Any]], list[Any]]
 
+_use_count: Callable[[torch.Tensor], int] = vars(torch._C.TensorBase)["_use_count"]
+"""Returns how many references C++ has to a tensor."""
+
 MAX_RECORDINGS = 3
 MAX_MISSES = 4
 """After so many successive calls with other addresses of fixed inputs, the graph is recorded again."""
@@ -285,7 +288,7 @@ class _ReplayedResults:
 
     def _count_uses(self) -> list[int]:
         storages = map(torch._C._storage_Use_Count, self._storages)
-        return [*storages, *map(torch.Tensor._use_count, self._saved), *map(sys.getrefcount, self._saved)]
+        return [*storages, *map(_use_count, self._saved), *map(sys.getrefcount, self._saved)]
 
     def after_replay(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
         """Returns the results, given the inputs of the call."""

@@ -33,6 +33,24 @@ HIDDEN_WRITERS = frozenset(
 )
 """Batch norms whose schemas do not say that they update the running statistics in training."""
 
+_CHECKS_VALUES = frozenset(
+    {
+        *(aten.index, aten.index_select, aten.take, aten.gather, aten.embedding, aten._embedding_bag),
+        *(aten._embedding_bag_forward_only, aten.index_add, aten.index_copy, aten.index_fill, aten.index_put),
+        *(aten.index_reduce, aten.scatter, aten.scatter_add, aten.scatter_reduce, aten.put, aten.binary_cross_entropy),
+        *(aten.nll_loss_forward, aten.nll_loss2d_forward, aten.multi_margin_loss, aten.multilabel_margin_loss_forward),
+    }
+)
+"""Operators that raise an error for some values of their arguments, as an index out of range."""
+
+_NEEDS_ONE_DTYPE = frozenset(
+    {
+        *(aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.addbmm, aten.mv, aten.addmv, aten.dot, aten.vdot),
+        *(aten.linear, aten.convolution),
+    }
+)
+"""Operators that raise an error for tensors of several dtypes, for which fake tensors do not."""
+
 
 def squeeze_reduced_dims(
     norm: torch.Tensor, order: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, **_: Any
@@ -57,7 +75,20 @@ def is_random(node: fx.Node) -> bool:
 
 def must_run(node: fx.Node) -> bool:
     """Returns whether the operator runs even if nothing uses its result: it draws random numbers or may raise."""
-    return is_random(node) or opaque_ops.checks_values(node)
+    return is_random(node) or opaque_ops.checks_values(node) or runs_to_raise(node)
+
+
+def runs_to_raise(node: fx.Node) -> bool:
+    """Returns whether `simplify.keep_errors` has found that only the operator's error, if any, is wanted."""
+    return bool(node.meta.get("runs_to_raise"))
+
+
+def may_raise(node: fx.Node) -> bool:
+    """Returns whether the operator raises an error for some values of its arguments, or for their dtypes."""
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet in _NEEDS_ONE_DTYPE:
+        return len({n.meta["val"].dtype for n in node.all_input_nodes if isinstance(n.meta["val"], torch.Tensor)}) > 1
+    return packet in _CHECKS_VALUES
 
 
 def writes_statistics(func: Any, given: Mapping[str, Any]) -> bool:

@@ -207,13 +207,19 @@ def test_saved_tensors_that_a_hook_or_a_caller_keeps_prevent_the_next_replay() -
     weight = torch.randn(4, 4, requires_grad=True)
     run = replayed(lambda x: (x @ weight).sin().exp())
     kept: list[torch.Tensor] = []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor)
+        return tensor
+
     for number in range(9):
-        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):  # type: ignore[func-returns-value]
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
             result = run(torch.randn(2, 4))
         values = [t.clone() for t in kept]
         result.sum().backward()
         if number % 3:
             result = run(torch.randn(2, 4))
+            assert result.grad_fn is not None
             kept += result.grad_fn.saved_tensors
             values = [t.clone() for t in kept]
             result.sum().backward()

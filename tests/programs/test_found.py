@@ -30,6 +30,7 @@ from tests.sampling import pairs
 pytestmark = pytest.mark.slow
 
 COUNT = 0
+AHEAD_OF_TIME = ["aot_eager", "cpp"]
 LOG = []
 
 
@@ -1282,3 +1283,49 @@ def test_a_list_of_tensors_whose_first_position_changes_the_second(x, y):
 @pytest.mark.parametrize("scaled", [lambda x: torch._foreach_mul([x], 2)[0], lambda x: torch._foreach_neg([x])[0]])
 def test_a_second_backward_through_an_operator_on_lists(scaled):
     check(scaled, lambda: (torch.randn(3),), Expected(graphs=1, breaks=[]), grad=True, backend="aot_eager")
+
+
+@pytest.mark.parametrize("backend", AHEAD_OF_TIME)
+def test_errors_of_results_that_nothing_uses(backend):
+    def program(x, fn):
+        fn(x)
+        return x + 1
+
+    indices = torch.tensor([3])
+    raising = [
+        lambda x: x[indices],
+        lambda x: x[indices].sin().sum(),
+        lambda x: x.gather(0, indices),
+        lambda x: x.clone().index_fill_(0, indices, 1),
+        lambda x: F.embedding(indices, x.view(3, 1)),
+        lambda x: F.cross_entropy(x.view(1, 3), indices),
+        lambda x: torch.ones(3, 3, dtype=torch.float64) @ x,
+        lambda x: F.linear(x.double(), torch.ones(3, 3)),
+    ]
+    compiled = compiler_core.compile(program, backend=backend)
+    for fn in raising:
+        messages = []
+        for run in (program, compiled):
+            with pytest.raises((RuntimeError, IndexError)) as raised:
+                run(torch.ones(3), fn)
+            messages.append(str(raised.value))
+        assert messages[0] == messages[1]
+
+
+def test_draw_into_a_tensor_with_gaps_after_a_write():
+    def program(x):
+        x.relu_()
+        x.normal_()
+
+    check(program, lambda: (torch.randn(8, 8)[::2],), Expected(refusals=True), backend="aot_eager")
+
+
+@pytest.mark.parametrize("backend", AHEAD_OF_TIME)
+def test_view_under_no_grad_of_what_has_a_history(backend):
+    def program(x):
+        view = x[3]
+        view.mul_(2)
+        return view
+
+    with torch.no_grad():
+        check(program, [lambda: (torch.randn(8, requires_grad=True) * 1,)], backend=backend)

@@ -3,6 +3,7 @@
     copy_graph                       into a new graph: placeholders named and first, only our own metadata
     inline_constants                 tensors of one element that tracing left as attributes become aten.full
     give_zeros_memory                zeros without memory, which PyTorch's gradients contain, become aten.zeros
+    keep_errors                      what eager PyTorch would raise an error for is run, even if nothing uses it
     conjugate_numbers                the conjugate of a number, which is not a tensor in the graph, becomes a number
     drop_aliases                     removes detach and the like, which mean nothing in a functional graph
     cancel_transposes                the transpose of a transpose is the matrix itself
@@ -28,7 +29,7 @@ import torch.fx as fx
 from compiler_core.support.fx_graphs import add_origins, graph_module
 from compiler_core.support.fx_symbols import is_symbolic
 from compiler_core.support.interrupts import safe_point
-from compiler_core.support.operator_facts import is_pure, must_run, view_base
+from compiler_core.support.operator_facts import is_pure, may_raise, must_run, view_base
 
 aten = torch.ops.aten
 _ALIASES = (aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default)
@@ -98,6 +99,24 @@ def _item(tensor: torch.Tensor) -> Any:
 
     with _disable_current_modes():
         return tensor.item()
+
+
+def keep_errors(graph: fx.Graph) -> None:
+    """Marks operators of the forward whose results nothing uses, and which may raise an error, so that they run::
+
+    a = aten.index(x, [i]);  return [b]      a = aten.index(x, [i]);  return [b]
+    """
+    used: set[fx.Node] = {graph.output_node()}
+    given: set[fx.Node] = set()
+    """What depends on the gradients that the backward is given."""
+    for node in reversed(graph.nodes):
+        if node in used:
+            used.update(node.all_input_nodes)
+    for node in graph.nodes:
+        if node.name.startswith("tangents_") or not given.isdisjoint(node.all_input_nodes):
+            given.add(node)
+        elif node not in used and may_raise(node):
+            node.meta["runs_to_raise"] = True
 
 
 def conjugate_numbers(graph: fx.Graph) -> None:
@@ -265,8 +284,8 @@ def _producer(node: fx.Node) -> fx.Node:
 
 
 def eliminate_dead_code(graph: fx.Graph) -> None:
-    """Removes nodes that nothing uses, except random operators, which advance the random number generator, and opaque
-    operators that may raise::
+    """Removes nodes that nothing uses, except random operators, which advance the random number generator, and those
+    that are kept for their errors::
 
     a = aten.cos(x);  b = aten.sin(x);  return [b]      b = aten.sin(x);  return [b]
     """

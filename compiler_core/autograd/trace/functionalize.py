@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor_tree
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.hooks import RemovableHandle
 
 from compiler_core.autograd.trace import custom_operators, derivatives, opaque_nodes
 from compiler_core.autograd.trace.data_writes import is_data_read
@@ -75,10 +76,12 @@ class FunctionalRun(fx.Interpreter):
         assert mode is not None
         self.tracer = mode.tracer
         self.provenance = Provenance(self.tracer.graph)
+        next_hook_id = RemovableHandle.next_id
         try:
             return self._run_joint(*primals)
         finally:
             self.provenance.remove_hooks()
+            RemovableHandle.next_id = next_hook_id  # a program can see the ids of its own hooks
 
     def _run_joint(self, *primals: Any) -> list[torch.Tensor | None]:
         grad_before = torch.is_grad_enabled()
@@ -180,8 +183,9 @@ class FunctionalRun(fx.Interpreter):
         does."""
         if n.op != "call_method" or n.target not in _DRAWS_IN_PLACE:
             return
-        for drawn in tensors_in(self.env[n.all_input_nodes[0]]):
-            if not is_dense(unwrap(unwrapped(drawn))):
+        for drawn in map(unwrapped, tensors_in(self.env[n.all_input_nodes[0]])):
+            # after a write, the functional value may have other strides than the tensor in memory
+            if not is_dense(drawn) or unwrap(drawn).stride() != drawn.stride():
                 raise JointRefused(f"{n.target} writes random numbers to a tensor with gaps in memory")
 
     def _check_bounds(self, n: fx.Node) -> None:

@@ -47,7 +47,7 @@ class Provenance:
 
     def attribute_gradients(self, owner: fx.Node, tensors: Sequence[torch.Tensor]) -> None:
         """Attributes the gradient functions behind `tensors` that have not been seen before to `owner`."""
-        work = [t.grad_fn for t in tensors if t.grad_fn is not None]
+        work = [function for t in tensors if (function := _gradient_function(t)) is not None]
         while work:
             function = work.pop()
             if function in self._grad_owner:
@@ -69,6 +69,14 @@ class Provenance:
 
 def _item_of(node: fx.Node) -> tuple[str, ...]:
     return (node.meta["item"],) if "item" in node.meta else ()
+
+
+def _gradient_function(tensor: torch.Tensor) -> Any:
+    """Returns ``tensor.grad_fn``; None for a view made under ``no_grad`` that was written to, which refuses to tell."""
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return None
 
 
 def _line_of(node: fx.Node) -> ItemId | None:

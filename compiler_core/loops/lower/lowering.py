@@ -49,7 +49,7 @@ from compiler_core.support import opaque_ops
 from compiler_core.support.fx_graphs import graph_tensors, target_name
 from compiler_core.support.fx_symbols import SizeConverter, SymbolDefinition, hint, is_symbolic
 from compiler_core.support.interrupts import safe_point
-from compiler_core.support.operator_facts import is_random
+from compiler_core.support.operator_facts import is_random, runs_to_raise
 from compiler_core.support.size_expr import Int, Real, prod, symbols_in
 
 aten = torch.ops.aten
@@ -184,6 +184,8 @@ class _GraphLowering:
         rule, user_rule = RULES.get(target), self._user_rules.get(str(target))
         if rule is None and user_rule is None:
             return ""
+        if runs_to_raise(node):
+            return "only its error is wanted, if it raises one"
         if is_random(node) and self._name != "forward":
             return "a backward cannot be left to PyTorch once it runs"
         if self._replayed and is_random(node) and has_cuda_result(node):
