@@ -100,8 +100,8 @@ gpu: PY := $(if $(wildcard $(PY)),$(PY),python3)
 gpu: ## Compare corpus, networks, random programs and operators with eager on a GPU (PY=python3 ARGS='--minutes 5')
 	$(PY) -m tests.sweeps.gpu $(ARGS)
 
-operators: $(STAMPS)/test ## Compare PyTorch's operator database with eager (BACKEND=aot_eager ONLY=name)
-	$(PY) -m tests.sweeps.operator_sweep --backend $(or $(BACKEND),aot_eager) --only '$(ONLY)'
+operators: $(STAMPS)/test ## Compare PyTorch's operator database with eager (BACKEND=aot_eager DTYPE=float32 ONLY=name)
+	$(PY) -m tests.sweeps.operator_sweep --backend $(or $(BACKEND),aot_eager) --dtype $(or $(DTYPE),float32) --only '$(ONLY)'
 
 cuda-sweep: $(STAMPS)/test ## Compile programs of all sizes for a GPU that need not be here (N=2000 SEED=0 ONLY=name FORCED=1)
 	$(PY) -m tests.sweeps.cuda_sweep $(if $(FORCED),--forced) --count $(or $(N),2000) --seed $(or $(SEED),0) --only '$(ONLY)'

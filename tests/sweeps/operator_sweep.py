@@ -1,11 +1,11 @@
 """Compares PyTorch's operator database, compiled with core, with eager.
 
-    python -m tests.sweeps.operator_sweep [--backend NAME] [--only TEXT] [--share I/N] [--device NAME]
+    python -m tests.sweeps.operator_sweep [--backend NAME] [--only TEXT] [--share I/N] [--device NAME] [--dtype NAME]
 
-The cases are all operators that take float32 on the device, all samples of their inputs, and both variants (the
-function, and the in-place method).  Everything that `compiler_core.api.testing` compares must equal eager; the error of
-values, compared with float64, may be at most twice eager's, which is the greatest of several runs whose inputs and
-results are changed in their last bits.  The verdicts are
+The cases are all operators that take the dtype (float32) on the device, all samples of their inputs, and both variants
+(the function, and the in-place method).  Everything that `compiler_core.api.testing` compares must equal eager; the
+error of values, compared with float64, may be at most twice eager's, which is the greatest of several runs whose inputs
+and results are changed in their last bits.  The verdicts are
 
     equal      compiled, and equal to eager
     known      compiled, and equal to eager except for a difference in `compiler_core/api/testing/known_differences.py`
@@ -41,7 +41,10 @@ NOISES = 8
 """Eager runs with noise that say what eager's error is: of ill-conditioned cases, one run alone says little."""
 UNSTABLE = frozenset({"empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted"})
 """Operators with uninitialised results, of which only shapes, strides and types are compared."""
-WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+WIDER = {
+    **dict.fromkeys((torch.float32, torch.bfloat16, torch.float16), torch.float64),
+    torch.complex64: torch.complex128,
+}
 
 
 @dataclass(frozen=True)
@@ -62,18 +65,20 @@ class Result:
     reason: str = ""
 
 
-def names(device: str = "cpu") -> list[str]:
-    """Returns the names of the operators that take float32."""
-    return [op.formatted_name for op in op_db if op.supports_dtype(torch.float32, torch.device(device).type)]
+def names(device: str = "cpu", dtype: torch.dtype = torch.float32) -> list[str]:
+    """Returns the names of the operators that take `dtype`."""
+    return [op.formatted_name for op in op_db if op.supports_dtype(dtype, torch.device(device).type)]
 
 
-def cases(only: str = "", share: tuple[int, int] = (0, 1), device: str = "cpu") -> Iterator[Case]:
+def cases(
+    only: str = "", share: tuple[int, int] = (0, 1), device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> Iterator[Case]:
     """Yields all cases, or every `share[1]`-th from the one at `share[0]` on."""
     number = -1
-    for name in names(device):
+    for name in names(device, dtype):
         if only not in name:
             continue
-        for case in cases_of(name, device):
+        for case in cases_of(name, device, dtype):
             number += 1
             if number % share[1] == share[0]:
                 yield case
@@ -87,12 +92,12 @@ def sample_of(name: str, device: str = "cpu") -> list[Case]:
     return [found[len(found) // 2] for found in forms.values()]
 
 
-def cases_of(name: str, device: str = "cpu") -> Iterator[Case]:
+def cases_of(name: str, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Iterator[Case]:
     """Yields all cases of one operator."""
     for op in (op for op in op_db if op.formatted_name == name):
-        gradients = op.supports_autograd
+        gradients = dtype in op.supported_backward_dtypes(torch.device(device).type)
         torch.manual_seed(0)
-        samples = list(op.sample_inputs(device, torch.float32, requires_grad=gradients))
+        samples = list(op.sample_inputs(device, dtype, requires_grad=gradients))
         values = op.name not in UNSTABLE
         for i, sample in enumerate(samples):
             result = _fresh(sample)
@@ -231,12 +236,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="operators whose names contain this")
     parser.add_argument("--share", default="0/1", help="the I-th of N shares of the cases")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="float32", help="the dtype of the inputs, such as int64")
     options = parser.parse_args(argv)
     first, _, count = options.share.partition("/")
     warnings.simplefilter("ignore")
     results: list[Result] = []
     started, shown = time.monotonic(), 0.0
-    for case in cases(options.only, (int(first), int(count)), options.device):
+    share, dtype = (int(first), int(count)), getattr(torch, options.dtype)
+    for case in cases(options.only, share, options.device, dtype):
         results.append(run(case, None if options.backend == "default" else options.backend))
         if results[-1].verdict in ("wrong", "crashed"):
             print(f"\r{results[-1].verdict:8} {results[-1].case}: {results[-1].reason[:300]}", flush=True)

@@ -257,7 +257,6 @@ FORMS = {
     "layers": """
         F.batch_norm(<x>, <x>.new_zeros(<same>.shape[1]), <same>.new_ones(<same>.shape[1]))
         F.batch_norm(<x>, <x>.new_ones(<same>.shape[1]), <same>.new_ones(<same>.shape[1]), training=True, momentum=0.3)
-        F.batch_norm(<x>, None, None, <x>[0].flatten()[:1].expand(<same>.shape[1]), training=True)
         F.instance_norm(<x>, None, None, <x>.new_ones(<same>.shape[1]), <same>.new_ones(<same>.shape[1]))
         F.group_norm(<x>, 1, <x>.new_ones(<same>.shape[1]) * 2, <same>.new_ones(<same>.shape[1]))
         F.group_norm(<x>, <x>.shape[1])

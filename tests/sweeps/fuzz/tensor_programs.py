@@ -78,6 +78,8 @@ LITERALS = {
     "flag": ("True", "False"),
     "reduction": ("'none'", "'mean'", "'sum'"),
 }
+VIEWS = ("a0", "a0.mT", "a0[1:]", "a0[..., 0]", "a0.flatten()", "a0.detach()", "a0[:, ::2]")
+"""Arguments that share memory with the first one."""
 Names = dict[str, Any]
 
 
@@ -104,7 +106,8 @@ class Writer:
         parameters = ", ".join(f"a{n}" for n in range(len(self.arguments[0])))
         body = "".join(f"    {line}\n" for line in self.lines)
         calls = "".join(
-            f"def call_{n}():\n    return ({''.join(f'{text}, ' for text in result)})\n\n\n"
+            f"def call_{n}():\n{''.join(f'    a{k} = {text}{chr(10)}' for k, text in enumerate(result))}"
+            f"    return {parameters},\n\n\n"
             for n, result in enumerate(self.arguments)
         )
         names = ", ".join(f"call_{n}" for n in range(len(self.arguments)))
@@ -121,13 +124,26 @@ class Writer:
         sizes = [self._sizes(shapes[0][0]) for _ in range(self._draw.choice((1, 1, 2, 3)))]
         for result in sizes:
             self.arguments.append([self._argument(s, t, layout, result) for s, t, layout in shapes])
+        self._let_arguments_share_memory()
         for arguments in self.arguments:
             scope: Names = {}
             for number, text in enumerate(arguments):
-                value = eval(text, vars(tensor_parts))
-                scope[f"a{number}"] = value.requires_grad_(self.grad and value.is_floating_point())
+                scope[f"a{number}"] = eval(text, vars(tensor_parts), scope)
+            for value in scope.values():
+                value.requires_grad_(self.grad and value.is_floating_point())
             self.calls.append(scope)
         self._given = [dict(scope) for scope in self.calls]
+
+    def _let_arguments_share_memory(self) -> None:
+        """Makes the last argument a view of the first one, sometimes."""
+        if len(self.arguments[0]) < 2 or self._draw.random() > 0.15:
+            return
+        view = self._draw.choice(VIEWS)
+        for first, *_ in self.arguments:
+            if "overlapping" in first or not _is_valid(view, {"a0": eval(first, vars(tensor_parts))}):
+                return
+        for arguments in self.arguments:
+            arguments[-1] = view
 
     def _sizes(self, base: str) -> dict[str, int]:
         """Draws the sizes of the dimensions; most arguments have the shape `base`."""
@@ -240,6 +256,14 @@ class Writer:
         text = "\n".join(self.lines)
         names = [n for n in result if len(re.findall(rf"\b{n}\b", text)) == 1 or self._draw.random() < 0.1]
         return f"[{', '.join(names or result[-1:])}]"
+
+
+def _is_valid(text: str, scope: Names) -> bool:
+    try:
+        eval(text, scope)
+    except (IndexError, RuntimeError):
+        return False
+    return True
 
 
 def _is(kind: str, value: torch.Tensor) -> bool:
