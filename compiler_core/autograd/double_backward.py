@@ -20,6 +20,7 @@ from compiler_core.autograd.joint import JointGraph
 from compiler_core.records import Compile
 from compiler_core.support import torch_state
 from compiler_core.support.fx_graphs import draws_random_numbers, graph_module
+from compiler_core.support.operator_facts import communicates
 from compiler_core.support.silenced_warnings import silence_warnings
 from compiler_core.support.tensors import has_own_kernels
 
@@ -165,6 +166,8 @@ def _refusal(captured: fx.GraphModule, joint: JointGraph) -> str:
         return "the graph writes to its inputs, and a second run would do so again"
     if draws_random_numbers(captured.graph):
         return "the graph draws random numbers, and a second run would draw others"
+    if communicates(captured.graph):
+        return "the graph runs collectives, which the other ranks would not repeat"
     if joint.autocast or any(n.target is torch_state.enter_autocast for n in captured.graph.nodes):
         return "the graph ran under autocast"
     return ""

@@ -38,7 +38,13 @@ from compiler_core.errors import CompilerBug
 from compiler_core.support.fx_symbols import is_symbolic
 from compiler_core.support.interrupts import immediate_signals, safe_point
 from compiler_core.support.opaque_ops import is_tape, opaque_operator
-from compiler_core.support.operator_facts import is_pure, is_random, is_view, view_base
+from compiler_core.support.operator_facts import (
+    is_collective,
+    is_pure,
+    is_random,
+    is_view,
+    view_base,
+)
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -75,10 +81,11 @@ class JointValues:
         self.gradients: set[fx.Node] = {n for n in joint.gradients if n is not None}
         self.overwritten = {joint.primals[m.primal] for m in joint.mutations}
         self.unsaved_by_eager = joint.unsaved_by_eager
-        self.depends_on_tangents = descendants(n for n in self.nodes if n.name in joint.tangents)
-        drawn = {n for n in self.nodes if is_random(n)} - self.depends_on_tangents
-        self.forward = _with_tuple_elements(ancestors(self.outputs | drawn))
-        self.backward = ancestors(self.gradients)
+        of_gradients = [n for n in self.nodes if n.meta.get("of_gradients")]
+        self.depends_on_tangents = descendants([*of_gradients, *(n for n in self.nodes if n.name in joint.tangents)])
+        effects = {n for n in self.nodes if is_random(n) or is_collective(n)} - self.depends_on_tangents
+        self.forward = _with_tuple_elements(ancestors(self.outputs | effects))
+        self.backward = ancestors(self.gradients.union(of_gradients))
         self.backward_only = self.backward & self.depends_on_tangents
         usable = [n for n in self.nodes if n in self.backward and n not in self.depends_on_tangents]
         self.candidates = [n for n in usable if not is_symbolic(n.meta.get("val"))]
@@ -230,6 +237,8 @@ def _reason_not_to_recompute(node: fx.Node, values: JointValues) -> str | None:
         return "a random operator, which would draw other numbers the second time"
     if opaque_operator(node) is not None:
         return f"PyTorch's autograd keeps what the gradient of {opaque_operator(node)} needs"
+    if is_collective(node):
+        return "a collective, which the other ranks do not repeat"
     if not is_pure(node):
         return "an operator with side effects"
     if _packet(node) in _EXPENSIVE:

@@ -61,6 +61,8 @@ def replay_obstacle(program: ir.Program) -> str:
     if program.symbols or not program.buffers.keys() >= set(program.inputs):
         return "sizes are symbolic, and a recorded launch contains its sizes"
     for call in (s for s in program.steps if isinstance(s, ir.Call)):
+        if call.ordered and call.barrier:
+            return f"{call.target} communicates with other ranks"
         if call.ordered and not _uses_default_generator(call):
             return f"{call.target} draws random numbers, and a replay would draw others"
         if call.barrier:

@@ -60,6 +60,19 @@ KINDS: dict[str, BreakKind] = {
         "PyTorch's optimizer or gradient scaler changes parameters, gradients or the loss here, with its own kernels.",
         "Nothing to change: the forward and the backward are compiled.",
     ),
+    "collective": BreakKind(
+        "The program communicates with other ranks here in a way that a graph cannot hold, so PyTorch does it between "
+        "two graphs.",
+        "Use a function of torch.distributed._functional_collectives: it returns its result, and has gradients. "
+        "all_reduce, broadcast, all_gather, all_gather_into_tensor, reduce_scatter_tensor and all_to_all_single of "
+        "torch.distributed are captured, too, for tensors without gradients.",
+    ),
+    "distributed tensor": BreakKind(
+        "Tensor parallelism of PyTorch works here with DTensor, whose operations communicate with other ranks; PyTorch "
+        "runs them one by one.",
+        "Nothing to change for right results. For one graph, let each rank have plain tensors, and reduce them with "
+        "torch.distributed._functional_collectives; or use torch.compile, which captures DTensor.",
+    ),
     "transform": BreakKind(
         "A transform of torch.func (vmap, grad ...) does here what a graph cannot hold, so it runs as a whole, as "
         "plain PyTorch.",

@@ -82,6 +82,8 @@ class Capture(GraphInputs):
         """The number of the step before which to stop."""
         self.open_generators: dict[GeneratorValue, StopPoint] = {}
         """Generators suspended in a try or with block, each with the root's instruction that made it."""
+        self.pending_works: dict[Value, StopPoint] = {}
+        """Collectives that the frame has not waited for, each with the root's instruction that started it."""
         self._iterations = 0
         self._view_gained_history = False
 

@@ -7,9 +7,12 @@ are in `opcodes/`, a method each, named like the opcode.
 from __future__ import annotations
 
 import inspect
+import os
 import types
 from collections.abc import Sequence
 from typing import Any
+
+import torch
 
 from compiler_core.bytecode import Instruction, disassemble_cached, outermost_loops
 from compiler_core.capture import opcodes
@@ -35,7 +38,7 @@ from compiler_core.capture.values.user.functions import FunctionValue, bind_argu
 from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.capture.values.user.modules import ModuleValue
 from compiler_core.errors import Unsupported
-from compiler_core.hook.skip_rules import is_of_transform, is_stock_compiled, packs_sequences, skip_reason
+from compiler_core.hook.skip_rules import is_stock_compiled, packs_sequences, runs_as_a_whole, skip_reason
 from compiler_core.support.interrupts import safe_point
 
 MAX_DEPTH = 60
@@ -240,7 +243,7 @@ class Interpreter(opcodes.Opcodes, GeneratorFrames, Comparisons, ValueOperations
             bind_arguments(function, args, kwargs),
             function.closure,
             parent=self,
-            is_resumable=is_resumable and not (is_generator or is_of_transform(function.code)),
+            is_resumable=is_resumable and not (is_generator or runs_as_a_whole(function.code)),
         )
         if is_generator:
             self.mark_generator_made()
@@ -260,10 +263,15 @@ class Interpreter(opcodes.Opcodes, GeneratorFrames, Comparisons, ValueOperations
         _check_depth(self.depth)
 
 
+_DISTRIBUTED_TENSOR_FILES = os.path.join(os.path.dirname(torch.__file__), "distributed", "tensor") + os.sep
+
+
 def _kind_of_skipped(function: FunctionValue) -> str:
     """Returns the kind of the graph break at a function of a library that is not captured."""
     if str(getattr(function.fn, "__module__", "")).startswith(("torch.optim.", "torch.amp.grad_scaler")):
         return "optimizer"
+    if function.code.co_filename.startswith(_DISTRIBUTED_TENSOR_FILES):
+        return "distributed tensor"
     return "packed sequence" if packs_sequences(function.code) else "skipped function"
 
 

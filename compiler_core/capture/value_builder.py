@@ -24,6 +24,12 @@ from compiler_core.capture.values.builtin.sets import SetValue
 from compiler_core.capture.values.builtin.weakrefs import WeakRefValue
 from compiler_core.capture.values.classes import is_plain_class
 from compiler_core.capture.values.contexts import CONTEXTS, ExitValue
+from compiler_core.capture.values.distributed import (
+    DistributedTensorValue,
+    GroupValue,
+    ProcessGroup,
+    is_distributed_tensor,
+)
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import (
     SubclassTensorValue,
@@ -86,6 +92,8 @@ def build_value(capture: Capture, obj: Any, source: Source) -> Value:
     """Returns the value for an outside object that is neither an atom nor static."""
     if _is_tensor_class(type(obj)) and _is_plain_tensor(obj):
         return TensorValue(source=source, real=obj)
+    if is_distributed_tensor(obj):
+        return DistributedTensorValue(obj, source)
     if is_instance(obj, torch.Tensor) and has_own_kernels(obj):
         return WrapperTensorValue(type(obj), source=source, real=obj)
     if is_subclass_of_program(type(obj)) and _is_plain_tensor(obj):
@@ -124,6 +132,8 @@ def build_value(capture: Capture, obj: Any, source: Source) -> Value:
         return ArrayMethodValue(obj, source)
     if type(obj) is contextvars.ContextVar:
         return ContextVarValue(obj, source)
+    if isinstance(obj, ProcessGroup):
+        return GroupValue(obj, source, source)
     if type(obj) is weakref.ref:
         return WeakRefValue(obj, source)
     if is_instance(obj, BaseException):

@@ -34,6 +34,7 @@ _PACKING_FILE = _TORCH_NN + os.path.join("utils", "rnn.py")
 _PADDING = frozenset({"pad_sequence", "unpad_sequence"})
 _MODULE_FILE = _TORCH + os.path.join("nn", "modules", "module.py")
 _STOCK_WRAPPERS_FILE = _TORCH + os.path.join("_dynamo", "eval_frame.py")
+_FUNCTIONAL_COLLECTIVES_FILE = _TORCH + os.path.join("distributed", "_functional_collectives.py")
 _DATA_PARALLEL_FILE = _TORCH + os.path.join("nn", "parallel", "distributed.py")
 # modules of the standard library that are ordinary Python code over Python objects, and are inlined
 _INLINED_STDLIB_FILES = frozenset(
@@ -62,6 +63,7 @@ _INLINED_ONLY_FILES = _INLINED_STDLIB_FILES | {
     _MODULE_FILE,
     *(_TORCH + os.path.join(*path.split("/")) for path in _INLINED_FILES),
     *_TRANSFORM_FILES,
+    _FUNCTIONAL_COLLECTIVES_FILE,
 }
 _SKIPPED_PACKAGES = frozenset({
     # called by print() and display() in a notebook
@@ -155,9 +157,10 @@ def reads_own_frame(code: types.CodeType) -> bool:
     return any(x.argval in _FRAME_READERS for x in loads)
 
 
-def is_of_transform(code: types.CodeType) -> bool:
-    """Whether the code is PyTorch's implementation of ``torch.func``."""
-    return code.co_filename in _TRANSFORM_FILES
+def runs_as_a_whole(code: types.CodeType) -> bool:
+    """Whether a graph break within this code leaves the whole call to Python: PyTorch's state belongs to its frame, or
+    it looks at whether it is compiled."""
+    return code.co_filename in _TRANSFORM_FILES or code.co_filename == _FUNCTIONAL_COLLECTIVES_FILE
 
 
 def is_generator(code: types.CodeType) -> bool:

@@ -67,8 +67,9 @@ def break_points_for(innermost: Interpreter, why: Unsupported) -> list[BreakPoin
     frames = active_frames(innermost)
     for level, tx in enumerate(frames):
         mark = tx.stop_point
-        if tx.capture.open_generators:  # a real generator continues after the break, so Python must create it
-            mark = min(tx.capture.open_generators.values(), key=lambda m: m.step)
+        if unfinished := [*tx.capture.open_generators.values(), *tx.capture.pending_works.values()]:
+            # a real generator or collective continues after the break, so Python must start it
+            mark = min(unfinished, key=lambda m: m.step)
         elif tx is innermost and isinstance(why, ObservedException) and why.exception in tx.raised_at:
             mark = tx.raised_at[why.exception]
         found = [*_break_points_at(level, tx, mark), *found]

@@ -2,7 +2,8 @@
 
 Python would have reached the failing operation step by step, after the side effects before it and inside the ``try`` or
 ``with`` blocks around it.  So the frame runs again from its start, as plain Python, with unchanged inputs: what the
-graph wrote to is restored from copies that were made before.  Generated code does this::
+graph wrote to is restored from copies that were made before.  A frame whose graph has run a collective does not run
+again, since the other ranks would not repeat it: the error propagates.  Generated code does this::
 
     out = graph(x, y)
     if out is None:
@@ -27,8 +28,10 @@ from compiler_core.errors import CompileWarning
 from compiler_core.hook.failures import report_failure
 from compiler_core.hook.frame_hook import hook_off, never_compile
 from compiler_core.records import Compile
+from compiler_core.resume.collective_counts import count_collectives
 from compiler_core.support import torch_state
 from compiler_core.support.fx_graphs import draws_random_numbers
+from compiler_core.support.operator_facts import group_names
 from compiler_core.support.tensors import tensors_in
 
 _failed = threading.local()
@@ -112,12 +115,14 @@ def _input_saver(graph: torch.fx.GraphModule, writes_at_once: bool) -> Callable[
     saving inputs costs time at every call.
     """
     written, random_numbers = written_inputs(graph), draws_random_numbers(graph.graph)
+    groups = group_names(graph.graph.nodes)
     save_written = _restorer if writes_at_once else _unchanged_check
     save_state = torch_state.state_restorer(graph.graph)
-    if not (written or random_numbers or save_state):
+    if not (written or random_numbers or save_state or groups):
         return None
 
     def save(inputs: Sequence[Any]) -> Undo:
+        collectives = count_collectives(groups)
         restore_written = save_written([inputs[i] for i in written])
         generators = _generator_states() if random_numbers else []
         restore = save_state() if save_state else None
@@ -125,7 +130,7 @@ def _input_saver(graph: torch.fx.GraphModule, writes_at_once: bool) -> Callable[
         def undo(again: bool) -> bool:
             if restore:
                 restore()
-            if not again or not restore_written():
+            if not again or count_collectives(groups) != collectives or not restore_written():
                 return False
             for set_state, state in generators:
                 set_state(state)

@@ -1,9 +1,10 @@
-"""Facts about operators of PyTorch: which draw random numbers, which write to arguments, which return views of one."""
+"""Facts about operators of PyTorch: which draw random numbers, which communicate with other ranks, which write to
+arguments, which return views of one."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -73,9 +74,48 @@ def is_random(node: fx.Node) -> bool:
     return bool("dropout_p" not in names or given.get("dropout_p", 0.0) != 0.0)
 
 
+COLLECTIVES = ("_c10d_functional", "_c10d_functional_autograd")
+"""The namespaces of collectives that return their result, and of `wait_tensor`, which waits for one."""
+
+
+GROUPS = "process_groups"
+"""The key in a captured node's ``meta`` of the names of the groups whose collectives an ``autograd.Function`` calls."""
+
+
+def is_collective(node: fx.Node) -> bool:
+    """Returns whether the node communicates with other ranks, or waits for that.
+
+    All ranks have to call the same collectives in the same order, or they wait for one another for ever.
+    """
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace in COLLECTIVES
+
+
+def communicates(graph: fx.Graph) -> bool:
+    """Returns whether a node of the graph is a collective, or a Function that calls one (`GROUPS`)."""
+    return any(is_collective(node) or GROUPS in node.meta for node in graph.nodes)
+
+
+def group_names(nodes: Iterable[fx.Node]) -> tuple[str, ...]:
+    """Returns the names of the groups whose collectives these nodes call."""
+    found: dict[str, None] = {}
+    for node in nodes:
+        found |= dict.fromkeys(node.meta.get(GROUPS, ()))
+        if is_collective(node):
+            names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+            name = (dict(zip(names, node.args, strict=False)) | node.kwargs).get("group_name")
+            found |= {name: None} if isinstance(name, str) else {}
+    return tuple(found)
+
+
+def is_wait(node: fx.Node) -> bool:
+    """Returns whether the node waits for the collective that makes its argument, and returns the argument itself."""
+    return is_collective(node) and getattr(node.target, "_opname", "") == "wait_tensor"
+
+
 def must_run(node: fx.Node) -> bool:
-    """Returns whether the operator runs even if nothing uses its result: it draws random numbers or may raise."""
-    return is_random(node) or opaque_ops.checks_values(node) or runs_to_raise(node)
+    """Returns whether the node runs even if nothing uses its result: it draws random numbers, other ranks wait for it,
+    or it may raise."""
+    return is_random(node) or is_collective(node) or opaque_ops.checks_values(node) or runs_to_raise(node)
 
 
 def runs_to_raise(node: fx.Node) -> bool:
@@ -116,9 +156,14 @@ def _argument_names(func: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def is_pure(node: fx.Node) -> bool:
-    """Returns whether the operator neither writes to an argument nor draws random numbers."""
+    """Returns whether the operator only computes its result from its arguments."""
     target = node.target
-    return isinstance(target, torch._ops.OpOverload) and not target._schema.is_mutable and not is_random(node)
+    return (
+        isinstance(target, torch._ops.OpOverload)
+        and not target._schema.is_mutable
+        and not is_random(node)
+        and not is_collective(node)
+    )
 
 
 def is_view(node: fx.Node) -> bool:

@@ -152,6 +152,15 @@ def test_transform_of_torch_func(x):
     return x.cos()
 
 
+@breaking("collective", "distributed tensor", inputs=lambda: (torch.ones(3),))
+def test_other_ranks(x):
+    with contextlib.suppress(Exception):  # there are none
+        torch.distributed.barrier()
+    with contextlib.suppress(Exception):
+        x = torch.distributed.tensor.distribute_tensor(x).to_local()
+    return x * 2
+
+
 def _tagger():
     torch.manual_seed(0)
     return torch.nn.GRU(2, 3), torch.ones(4, 2, 2, requires_grad=True), torch.tensor([4, 2])

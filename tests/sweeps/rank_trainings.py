@@ -224,10 +224,77 @@ def collectives(compile_: Compile, dtype: torch.dtype) -> Results:
     return {f"call {number}": called(_batch(number, dtype)) for number in range(2)}
 
 
+class ReducedTwice(torch.autograd.Function):
+    """Sums over the ranks in the forward and in the backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = x.clone()
+        dist.all_reduce(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        gradient = gradient.clone()
+        dist.all_reduce(gradient)
+        return gradient
+
+
+def gradients_of_collectives(compile_: Compile, dtype: torch.dtype) -> Results:
+    """A contrastive loss over the rows of all ranks, which are normalised together."""
+    model, world = _made(Network, dtype), dist.group.WORLD
+    assert world is not None
+
+    def loss_of(x: Tensor) -> Tensor:
+        y = model(x)
+        y = y - ReducedTwice.apply(y.mean(0)) / 2
+        y = y * torch.rsqrt(functional.all_reduce(y.square().mean(0), "sum", world) + 1)
+        scores: Tensor = y @ functional.all_gather_tensor(y, 0, world).t()
+        return scores.logsumexp(1)
+
+    return _trained(model, compile_(loss_of), dtype)
+
+
+def one_rank_runs_python(compile_: Compile, dtype: torch.dtype) -> Results:
+    """Collectives of the forward and backward, compiled on rank 0 only."""
+    model, world = _made(Network, dtype), dist.group.WORLD
+    assert world is not None
+
+    def run(x: Tensor) -> Tensor:
+        gathered = functional.all_gather_tensor(model(x), 0, world)
+        y = gathered.sin().mean(0)
+        z = y.detach().clone()
+        dist.all_reduce(z)
+        result: Tensor = (functional.all_reduce(y, "sum", world) * z).tanh()
+        return result
+
+    return _trained(model, compile_(run) if dist.get_rank() == 0 else run, dtype)
+
+
+def experts(compile_: Compile, dtype: torch.dtype) -> Results:
+    """Sends rows to the experts of both ranks, as many as a gate decides, and gets them back."""
+    model, world = _made(Network, dtype), dist.group.WORLD
+    assert world is not None
+
+    def run(x: Tensor) -> Tensor:
+        gate = x[:, 0] > 0
+        order = torch.argsort(gate.to(torch.int64), stable=True)
+        sent = torch.stack([(~gate).sum(), gate.sum()])
+        received = torch.empty_like(sent)
+        dist.all_to_all_single(received, sent)
+        there, back = received.tolist(), sent.tolist()
+        rows = functional.all_to_all_single(x[order], there, back, world)
+        y: Tensor = functional.all_to_all_single(model(rows), back, there, world)
+        return y
+
+    return _trained(model, compile_(run), dtype)
+
+
 PROGRAMS: tuple[Callable[[Compile, torch.dtype], Results], ...] = (
     fsdp_accumulates, fsdp_in_bfloat16_accumulates, fsdp_without_resharding, fsdp_of_compiled_blocks,
     fsdp_with_checkpoints, ddp_static_graph, ddp_without_sync, ddp_with_unused_parameters,
-    ddp_with_sharded_optimizer, tensor_parallel, pipeline, collectives,
+    ddp_with_sharded_optimizer, tensor_parallel, pipeline, collectives, gradients_of_collectives,
+    one_rank_runs_python, experts,
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 import compiler_core
 from compiler_core.records import Record, limits
@@ -89,7 +90,8 @@ def _kernel(op: torch._ops.OpOverload, after: torch._C.DispatchKeySet) -> Callab
     group = names.index("process_group")
 
     def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
-        if any(len(each.record.collectives) < limits.COLLECTIVES for each in _recordings):
+        is_open = any(len(each.record.collectives) < limits.COLLECTIVES for each in _recordings)
+        if is_open and not any(isinstance(each, FakeTensor) for each in _tensors([args[i] for i in passed])):
             _record_call(name.strip("_"), [args[i] for i in passed], args[group])
         return op.redispatch(keys & after, *args, **kwargs)
 

@@ -40,7 +40,7 @@ _SHAPE_ONLY_READERS = (
     *(aten._adaptive_avg_pool2d_backward.default, aten._adaptive_avg_pool3d_backward.default),
 )
 """Gradients that do not read the values of their second argument."""
-_KEPT_META = ("val", "origin", "rule", "module", "decomposed")
+_KEPT_META = ("val", "origin", "rule", "module", "decomposed", "of_gradients")
 
 
 def copy_graph(gm: fx.GraphModule, names: Sequence[str]) -> fx.GraphModule:
@@ -284,8 +284,8 @@ def _producer(node: fx.Node) -> fx.Node:
 
 
 def eliminate_dead_code(graph: fx.Graph) -> None:
-    """Removes nodes that nothing uses, except random operators, which advance the random number generator, and those
-    that are kept for their errors::
+    """Removes nodes that nothing uses, except random operators, which advance the random number generator, collectives,
+    which other ranks wait for, and those that are kept for their errors::
 
     a = aten.cos(x);  b = aten.sin(x);  return [b]      b = aten.sin(x);  return [b]
     """

@@ -9,6 +9,8 @@ from one of the functional graph.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.hooks import RemovableHandle
 
 from compiler_core.autograd.trace import custom_operators, derivatives, opaque_nodes
+from compiler_core.autograd.trace.collectives import FunctionalCollectives
 from compiler_core.autograd.trace.data_writes import is_data_read
 from compiler_core.autograd.trace.eager_saves import EagerSaves
 from compiler_core.autograd.trace.outputs import JointRefused, OutputPlan, RunState, count_of_writes, unwrap
@@ -30,6 +33,7 @@ from compiler_core.autograd.trace.provenance import Provenance
 from compiler_core.errors import set_error_location
 from compiler_core.support import opaque_ops, torch_state
 from compiler_core.support.interrupts import safe_point
+from compiler_core.support.operator_facts import communicates, is_collective
 from compiler_core.support.shape_assumptions import set_asking_node
 from compiler_core.support.tensors import is_dense, storage_id, tensors_in
 from compiler_core.support.transform_levels import levels_left, unwrapped
@@ -77,8 +81,10 @@ class FunctionalRun(fx.Interpreter):
         self.tracer = mode.tracer
         self.provenance = Provenance(self.tracer.graph)
         next_hook_id = RemovableHandle.next_id
+        collectives = FunctionalCollectives() if communicates(self.graph) else contextlib.nullcontext()
         try:
-            return self._run_joint(*primals)
+            with collectives:
+                return self._run_joint(*primals)
         finally:
             self.provenance.remove_hooks()
             RemovableHandle.next_id = next_hook_id  # a program can see the ids of its own hooks
@@ -114,8 +120,12 @@ class FunctionalRun(fx.Interpreter):
         if saves.checking:
             raise JointRefused(f"{saves.checking[0]} checks values, and may raise")
         self.freed_together = saves.freed_together
+        before = len(self.tracer.graph.nodes)
         tangents, found = self._gradients(edges)
         self.provenance.attribute_to(None)
+        for node in itertools.islice(self.tracer.graph.nodes, before, None):
+            if is_collective(node):
+                node.meta["of_gradients"] = True
         gradients = [found.get(i) for i in range(len(inputs))]
         self.memory = EagerMemory(
             inputs=tuple(storage_id(t) if isinstance(t, torch.Tensor) else None for t in (*inputs, *tangents)),

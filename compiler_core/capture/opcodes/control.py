@@ -112,6 +112,8 @@ class ControlOpcodes(InterpreterState):
         if self._tx.parent is None and self.capture.open_generators:
             generator = next(iter(self.capture.open_generators))
             raise Unsupported("generator", f"{generator} is left inside a try or with block")
+        if self._tx.parent is None and self.capture.pending_works:
+            raise Unsupported("collective", "the function returns before it has waited for the collective")
         self.returned = value
 
     # --- generators

@@ -31,11 +31,15 @@ from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue, fold
 from compiler_core.capture.values.builtin.plain_objects import CONSTRUCTORS
 from compiler_core.capture.values.builtin.static import StaticValue, c_class_method
+from compiler_core.capture.values.distributed import DistributedTensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue
 from compiler_core.capture.values.user.exceptions import ExceptionValue, init_exception
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.capture.values.user.subclasses import SubclassValue
 from compiler_core.errors import Unsupported
+
+if torch.distributed.is_available():
+    from compiler_core.capture.rules.torch import collectives  # noqa: F401  (it registers its rules)
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
@@ -85,6 +89,8 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
         return construct(tx, obj, args, kwargs)
     if isinstance(obj, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:
         return _call_unbound(tx, obj, args, kwargs)
+    if any(isinstance(value, DistributedTensorValue) for value in [*args, *kwargs.values()]):
+        raise Unsupported("distributed tensor", name_of(obj))
     if isinstance(obj, types.BuiltinFunctionType) and getattr(obj.__self__, "__class__", None) is not types.ModuleType:
         raise Unsupported("skipped function", name_of(obj))
     raise Unsupported("skipped function" if callable(obj) else "exception", name_of(obj))

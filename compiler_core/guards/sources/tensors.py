@@ -90,7 +90,8 @@ class TensorPropertySource(Source):
 
 @dataclass(frozen=True)
 class ComputedSource(Source):
-    """``function(*args)`` of sources and constants: a number that Python computes from other numbers."""
+    """``function(*args)`` of sources and constants: a number that Python computes from other numbers, or what it reads
+    of an object."""
 
     name: str
     function: Any
@@ -108,7 +109,15 @@ class ComputedSource(Source):
         emit.call_loaded(self.function, [functools.partial(_load_argument, arg, emit) for arg in self.args])
 
     def manager(self, tree: GuardTree) -> Any:
-        raise NotImplementedError("conditions on computed numbers are checked in Python")
+        base, *constants = self.args
+        if not isinstance(base, Source) or any(isinstance(arg, Source) for arg in constants):
+            raise NotImplementedError("conditions on computed numbers are checked in Python")
+        read = functools.partial(_call_with_first, self.function, constants)
+        return tree.manager(base).lambda_manager(read, self.text, tree.value(self), tree.manager_type)
+
+
+def _call_with_first(function: Any, constants: list[Any], first: Any) -> Any:
+    return function(first, *constants)
 
 
 def _load_argument(arg: Any, emit: Emitter) -> None:

@@ -65,10 +65,10 @@ class Result:
 class Call:
     """``name = target(*args, **kwargs)``, run by PyTorch; tensors among the arguments are `TensorView`.
 
-    A tensor that it returns is the buffer `name`.  `ordered` calls (random draws) keep their order among themselves.
-    No step is moved across a `barrier` (a call that changes an argument).  A call with `draws` does not run `target`:
-    it reads the state of the generator into numbers of these names and advances it, and kernels draw the numbers that
-    `target` would draw.
+    A tensor that it returns is the buffer `name`.  `ordered` calls (random draws, collectives) keep their order among
+    themselves.  No step is moved across a `barrier` (a call that changes an argument, or a collective).  A call with
+    `draws` does not run `target`: it reads the state of the generator into numbers of these names and advances it, and
+    kernels draw the numbers that `target` would draw.
     """
 
     name: str

@@ -49,7 +49,7 @@ from compiler_core.support import opaque_ops
 from compiler_core.support.fx_graphs import graph_tensors, target_name
 from compiler_core.support.fx_symbols import SizeConverter, SymbolDefinition, hint, is_symbolic
 from compiler_core.support.interrupts import safe_point
-from compiler_core.support.operator_facts import is_random, runs_to_raise
+from compiler_core.support.operator_facts import communicates, is_random, is_wait, runs_to_raise
 from compiler_core.support.size_expr import Int, Real, prod, symbols_in
 
 aten = torch.ops.aten
@@ -104,6 +104,7 @@ class _GraphLowering:
     ) -> None:
         self._gm, self._name, self._languages, self._replayed = gm, name, languages, replayed
         self._user_rules = user_rules
+        self._communicates = communicates(gm.graph)
         self._for_gpu = any(tensor.is_cuda for tensor in graph_tensors(gm))
         self._names = {node.name for node in gm.graph.nodes}
         self._numbers = itertools.count()
@@ -217,6 +218,8 @@ class _GraphLowering:
         body = Body(node.name, buffer, self._fresh, origin_of(node), reduced, kept, scans)
         rule(body, *args, **kwargs)
         nests = [part.loops() for part in (body, *body.updates)]
+        if self._communicates and (body.draws or any(loops.may_fail for loops in nests)):
+            raise NotLowered("its kernel may need the graph to run again, and other ranks would not repeat collectives")
         for loops in nests:
             ir.check(loops)
         self._steps += [*body.draws, *nests]
@@ -254,7 +257,8 @@ class _GraphLowering:
             node.name, target, args, kwargs, reads, ordered, barrier, origin, reason, unused_bytes=unused_bytes(node)
         )
         self._steps.append(call)
-        return self._result(node, "call")
+        waited = args[0] if is_wait(node) else None  # it returns its argument
+        return waited if isinstance(waited, ir.TensorView) else self._result(node, "call")
 
     def _view(self, node: fx.Node) -> Any:
         """Returns the results of a view operator as views of the buffer of its first argument.

@@ -12,7 +12,7 @@ from compiler_core.loops import ir
 from compiler_core.records import ItemId
 from compiler_core.support import opaque_ops
 from compiler_core.support.fx_symbols import SizeConverter, hint, is_symbolic
-from compiler_core.support.operator_facts import is_random, must_run, runs_to_raise
+from compiler_core.support.operator_facts import is_collective, is_random, must_run, runs_to_raise
 from compiler_core.support.size_expr import prod
 from compiler_core.support.tensors import tensors_in
 
@@ -85,6 +85,8 @@ def call_effects(node: fx.Node) -> tuple[bool, bool]:
     if opaque_ops.opaque_operator(node) is not None:
         return must_run(node), False
     if not isinstance(target, torch._ops.OpOverload):
+        return True, True
+    if is_collective(node):
         return True, True
     return is_random(node) or runs_to_raise(node), target._schema.is_mutable or not target._schema.returns
 

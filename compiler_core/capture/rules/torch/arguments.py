@@ -11,6 +11,7 @@ from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
+from compiler_core.capture.values.distributed import DistributedTensorValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.constants import NUMPY_NUMBERS
@@ -56,7 +57,8 @@ def split_arguments(tx: Interpreter, value: Any) -> tuple[Any, Any]:
 
 
 def _unsupported_argument(value: Value) -> Unsupported:
-    return Unsupported("unsupported call", f"{value} as argument of a tensor operation")
+    kind = "distributed tensor" if isinstance(value, DistributedTensorValue) else "unsupported call"
+    return Unsupported(kind, f"{value} as argument of a tensor operation")
 
 
 def _constant(obj: Any) -> Any:

@@ -9,12 +9,14 @@ breaks the graph.
 from __future__ import annotations
 
 import inspect
+import itertools
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.fx as fx
 from torch.autograd.function import FunctionCtx
 
 from compiler_core.capture.rules.table import handles
@@ -28,6 +30,7 @@ from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import make_box, weak_cache
 from compiler_core.support import transform_levels as levels
+from compiler_core.support.operator_facts import GROUPS, group_names
 from compiler_core.support.tensors import storage_id
 from compiler_core.support.torch_state import grad_mode_change
 
@@ -52,8 +55,11 @@ def _apply(tx: Interpreter, owner: Value, *args: Value) -> Value:
         raise Unsupported("unsupported call", f"{cls.__name__}.apply after changes that it may read")
     if levels.depth():
         _check_no_rule_of_transform(cls)
-    _TrialRun(tx, cls, args).run()
+    trial = _TrialRun(tx, cls, args)
+    trial.run()
     result = tx.capture.call_function(tx, apply_function(cls), args, {})
+    if trial.groups:
+        _last_node(tx.capture.graph, apply_function(cls)).meta[GROUPS] = trial.groups
     _check_memory(tx, cls, args, result)
     return result
 
@@ -86,6 +92,8 @@ class _TrialRun:
         self.cls = cls
         self.args = args
         self.ctx = ObjectValue(FunctionCtx)
+        self.groups: tuple[str, ...] = ()
+        """The names of the process groups whose collectives the functions call."""
         wanted = [isinstance(a, TensorValue) and a.fake(tx).requires_grad for a in args]
         self.differentiated = tx.capture.grad_enabled and (any(wanted) or levels.depth() > 0)
         if not levels.depth():  # each level has its own
@@ -104,6 +112,7 @@ class _TrialRun:
         """A context in which everything that is captured is discarded, except guards."""
         capture = self.tx.capture
         last = next(iter(reversed(capture.graph.nodes)))
+        pending = len(capture.pending_works)
         before, grad_enabled = self._outside_state(), capture.grad_enabled
         capture.effects.frozen = f"a change made by {self.cls.__name__}"
         capture.change_state(grad_mode_change(False))
@@ -112,6 +121,9 @@ class _TrialRun:
         capture.effects.frozen = ""
         if self._outside_state() != before:
             raise Unsupported("unsupported call", f"{self.cls.__name__} reads or changes tensors that it is not given")
+        if len(capture.pending_works) != pending:
+            raise Unsupported("collective", f"{self.cls.__name__} does not wait for a collective")
+        self.groups = group_names(itertools.takewhile(lambda node: node is not last, reversed(capture.graph.nodes)))
         while (node := next(iter(reversed(capture.graph.nodes)))) is not last:
             capture.graph.erase_node(node)
 
@@ -146,6 +158,11 @@ class _TrialRun:
             raise Unsupported("unsupported call", f"{self.cls.__name__}.{name}, which is not a static method in Python")
         guard_class_attribute(self.tx, self.cls, name, found)
         return self.tx.capture.wrap_static(found.__func__).call(self.tx, args, {})
+
+
+def _last_node(graph: fx.Graph, target: Any) -> fx.Node:
+    nodes: Iterator[fx.Node] = iter(reversed(graph.nodes))
+    return next(node for node in nodes if node.target is target)
 
 
 def _check_memory(tx: Interpreter, cls: type, args: Sequence[Value], result: Value) -> None:

@@ -38,6 +38,10 @@ NOT_IN_GRAPH = frozenset({
 })  # fmt: skip
 
 
+COMMUNICATING = ("c10d.", "c10d_functional.", "_c10d_functional.", "_c10d_functional_autograd.")
+"""The namespaces of operators that communicate with other ranks.  Those that a graph can hold have a rule."""
+
+
 @functools.cache
 def _tensor_function_ids() -> frozenset[int]:
     """Returns the ids of the C functions of torch, torch.nn.functional, torch.special, torch.fft and torch.linalg."""
@@ -56,7 +60,7 @@ def is_tensor_function(obj: Any, on_tensors: bool) -> bool:
     except TypeError:
         return False
     if isinstance(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-        return True
+        return not str(obj).startswith(COMMUNICATING)
     if not on_tensors:
         return False
     if getattr(obj, "__objclass__", None) in (torch._C.TensorBase, torch.Tensor):

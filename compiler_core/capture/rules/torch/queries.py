@@ -13,6 +13,7 @@ from compiler_core.capture.rules.torch.overrides import DeviceValue
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, exception_from_error, from_python
 from compiler_core.capture.values.builtin.sequences import ListValue
+from compiler_core.capture.values.distributed import GroupValue, group_size, is_member, rank_in_group
 from compiler_core.errors import Unsupported
 from compiler_core.support.torch_state import is_fx_symbolic_tracing
 
@@ -112,7 +113,9 @@ RANK_QUERIES = tuple(
 
 @handles_each(*RANK_QUERIES)
 def _rank_query(query: Any, tx: Interpreter, group: Value = NONE) -> Value:
-    """Returns a number of the default group; of another group the call breaks the graph."""
+    """Returns a number of a group, or of the default group."""
+    if isinstance(group, GroupValue) and group.ask(tx, is_member):
+        return ConstantValue(group.ask(tx, rank_in_group if query is torch.distributed.get_rank else group_size))
     if not isinstance(group, ConstantValue) or group.constant(tx) is not None:
         raise Unsupported("skipped function", f"{name_of(query)} of a group")
     in_group = _in_default_group(query)
