@@ -287,7 +287,8 @@ def _fake_execution(fn: Any, args: Any, kwargs: Any, mode: FakeMode, symbols: Sy
     """Returns a function that runs an operation on fake tensors, and keeps nothing else of the capture alive."""
 
     def run() -> Any:
-        with errors_break_graph(fn), mode, muted_fake_log(), fx_symbols.python_decompositions(bool(symbols.sources)):
+        in_python = fx_symbols.python_decompositions(bool(symbols.sources))
+        with errors_break_graph(fn), mode, muted_fake_log(), in_python, fx_symbols.as_in_eager(fn):
             return fake_implementation(fn)(*args, **kwargs)
 
     return run

@@ -65,6 +65,18 @@ def python_decompositions(symbolic: bool) -> AbstractContextManager[None]:
     return context
 
 
+def as_in_eager(function: Any) -> AbstractContextManager[None]:
+    """A context inside of `python_decompositions` for a call of `function`: it is decomposed by eager's C++ if the
+    decomposition in Python differs.
+
+    Dropout that drops nothing returns its argument; in Python, a copy.  One that drops all has NaN for NaN, not 0.
+    """
+    aten = torch.ops.aten
+    differs = function in (torch.nn.functional.dropout, torch.dropout, aten.dropout, aten.dropout.default)
+    context: AbstractContextManager[None] = torch._C._DisablePythonDispatcher() if differs else nullcontext()
+    return context
+
+
 def expression(value: Any) -> Any:
     """Returns the sympy expression of a symbolic number, simplified by all guards so far."""
     return value.node.expr

@@ -1329,3 +1329,15 @@ def test_view_under_no_grad_of_what_has_a_history(backend):
 
     with torch.no_grad():
         check(program, [lambda: (torch.randn(8, requires_grad=True) * 1,)], backend=backend)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+def test_dropout_of_tensors_of_several_sizes(backend):
+    def program(x):
+        same, none = F.dropout(x, 0.5, training=False), F.dropout(x * 2, 1.0)
+        same += 1
+        return same is x, none, F.dropout(x, 0.5)
+
+    inputs = [lambda n=n: (torch.tensor([math.nan, 1.0] * n),) for n in (4, 9, 6)]
+    check(program, inputs, Expected(breaks=[]), backend=backend, tolerance=1e-6)

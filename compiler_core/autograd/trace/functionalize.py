@@ -32,6 +32,7 @@ from compiler_core.autograd.trace.ownership import EagerMemory
 from compiler_core.autograd.trace.provenance import Provenance
 from compiler_core.errors import set_error_location
 from compiler_core.support import opaque_ops, torch_state
+from compiler_core.support.fx_symbols import as_in_eager
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.operator_facts import communicates, is_collective
 from compiler_core.support.shape_assumptions import set_asking_node
@@ -222,7 +223,8 @@ class FunctionalRun(fx.Interpreter):
             *_, self._casts_are_cached = args
         if (custom := custom_operators.mutating_operator(target)) is not None:
             return self._call_custom(custom, args, kwargs)
-        return super().call_function(derivatives.FUNCTIONS.get(target, target), args, kwargs)
+        with as_in_eager(target):
+            return super().call_function(derivatives.FUNCTIONS.get(target, target), args, kwargs)
 
     def _call_custom(self, custom: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = tensors_in([*args, *kwargs.values()])
