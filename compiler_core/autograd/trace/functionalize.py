@@ -88,7 +88,7 @@ class FunctionalRun(fx.Interpreter):
                 return self._run_joint(*primals)
         finally:
             self.provenance.remove_hooks()
-            RemovableHandle.next_id = next_hook_id  # a program can see the ids of its own hooks
+            RemovableHandle.next_id = next_hook_id  # a program can see the ids of hooks
 
     def _run_joint(self, *primals: Any) -> list[torch.Tensor | None]:
         grad_before = torch.is_grad_enabled()
