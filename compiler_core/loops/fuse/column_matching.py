@@ -7,6 +7,7 @@ added to one with another h or i.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,8 +18,7 @@ from compiler_core.loops.fuse.access_matching import (
     solve_constraints,
 )
 from compiler_core.loops.ir import affine
-from compiler_core.loops.schedule.two_kernel_reduction import largest_divisor
-from compiler_core.support.size_expr import Int, prod
+from compiler_core.support.size_expr import Int, hint, prod
 
 
 @dataclass(frozen=True)
@@ -108,21 +108,28 @@ def _column_match(
 
 def divide_rows(matched: ColumnMatch, columns: ir.Loops, max_parts: int) -> ColumnMatch | None:
     """Returns the match with the rows divided into at most `max_parts` parts, whose rows have the last indices."""
-    rows, parts = matched.rows, 1
-    whole: list[int] = []
-    rest = list(matched.reduced)
-    while rest:
-        size = rows.outer[rest[0]]
-        assert isinstance(size, int)
-        count = largest_divisor(size, max_parts // parts, whole=len(rest) > 1)
-        if count < size:
-            if count > 1:
-                rows = affine.split_size(rows, affine.SizeSplit(rest[0], size // count))
-                whole.append(rest[0])
-                rest = [k + 1 for k in rest]
-            break
-        parts *= count
-        whole.append(rest.pop(0))
-    programs = [k for k in range(len(rows.outer)) if k not in rest]
+    rows, rest = matched.rows, list[int]()
+    counts = _part_counts([n for n in (rows.outer[k] for k in matched.reduced) if isinstance(n, int)], max_parts)
+    if len(counts) < len(matched.reduced):
+        return None
+    for k, count in zip(reversed(matched.reduced), reversed(counts), strict=True):
+        size = rows.outer[k]
+        if 1 < count < size:
+            rows = affine.split_size(rows, affine.SizeSplit(k, size // count))
+            rest = [k + 1, *(n + 1 for n in rest)]
+        elif count == 1:
+            rest = [k, *rest]
+    outer = [k for k in range(len(rows.outer)) if k not in rest]
     inner = range(len(rows.outer), len(rows.space))
-    return match_columns(affine.reorder_indices(rows, [*programs, *rest], inner), columns, len(rest))
+    return match_columns(affine.reorder_indices(rows, [*outer, *rest], inner), columns, len(rest))
+
+
+def _part_counts(sizes: Sequence[int], most: int) -> tuple[int, ...]:
+    """Returns into how many parts to divide each index, for the most parts up to `most`; at most one is cut in two."""
+    divisors = [[d for d in range(1, min(n, max(most, 1)) + 1) if n % d == 0] for n in sizes]
+    choices = (
+        counts
+        for counts in itertools.product(*divisors)
+        if counts != tuple(sizes) and sum(1 < count < n for count, n in zip(counts, sizes, strict=True)) <= 1
+    )
+    return max((c for c in choices if prod(c) <= max(most, 1)), key=lambda c: (hint(prod(c)), c), default=())
