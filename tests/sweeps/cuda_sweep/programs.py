@@ -75,8 +75,8 @@ class Laid(Make):
         return torch.randn(self.rows, 1, dtype=self.dtype, device=self.device)
 
     def maps(self) -> Tensor:
-        """[rows, 4, 6, columns + 1]: the gradient of a norm of one column is only rounding."""
-        return self._made(self.rows, 4, 6, self.columns + 1)
+        """[rows, 4, 6, columns + 7]: gradients of norms of one or two columns are mostly rounding."""
+        return self._made(self.rows, 4, 6, self.columns + 7)
 
     def channels(self) -> Tensor:
         return torch.randn(32, dtype=self.dtype, device=self.device)
