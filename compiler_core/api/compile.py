@@ -143,7 +143,8 @@ def _uncompiled(fn: Any) -> Any:
     if is_compiled(fn):
         return fn.__wrapped__
     if isinstance(fn, torch.nn.Module):  # its own __getattr__ is not asked
-        return vars(fn).get("_modules", {}).get("_orig_mod", fn)
+        modules = vars(fn).get("_modules")  # no dict in a scripted module
+        return modules.get("_orig_mod", fn) if isinstance(modules, dict) else fn
     if not isinstance(fn, (types.FunctionType, types.MethodType)) or getattr(fn, "_torchdynamo_disable", False):
         return fn
     return innermost_fn(fn)

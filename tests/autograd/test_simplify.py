@@ -35,6 +35,10 @@ def test_the_bias_of_a_product_is_added_where_the_sum_is_read() -> None:
     def through_a_view(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return F.linear(x, w, b).view(8, 8, 16).relu()
 
+    def of_stochastic_depth(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        y = F.linear(x, w, b)
+        return y * y.new_empty(64, 1).bernoulli(0.9)
+
     def returned(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return F.linear(x, w, b)
 
@@ -42,6 +46,7 @@ def test_the_bias_of_a_product_is_added_where_the_sum_is_read() -> None:
         return F.linear(x, w, b).relu() @ F.linear(x, w, b).t()
 
     assert products(through_a_view) == ["aten.mm.default"]
+    assert products(of_stochastic_depth) == ["aten.mm.default"]
     assert products(returned) == ["aten.addmm.default"]
     assert products(read_by_a_product) == ["aten.mm.default", "aten.addmm.default", "aten.mm.default"]
     assert products(through_a_view, torch.bfloat16) == ["aten.addmm.default"], "it would be rounded twice"

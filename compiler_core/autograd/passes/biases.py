@@ -18,6 +18,9 @@ _ELEMENTWISE_READERS = (
     aten.sum.dim_IntList,
     aten.mean.dim,
     aten.amax.default,
+    # these read the shape only, as stochastic depth does to draw its mask
+    *(aten.new_empty.default, aten.new_zeros.default, aten.new_ones.default, aten.new_full.default),
+    *(aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default, aten.full_like.default),
 )
 _RELU_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MIN_FUSED_RELU_ELEMENTS = 1 << 18
