@@ -1341,3 +1341,46 @@ def test_dropout_of_tensors_of_several_sizes(backend):
 
     inputs = [lambda n=n: (torch.tensor([math.nan, 1.0] * n),) for n in (4, 9, 6)]
     check(program, inputs, Expected(breaks=[]), backend=backend, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("backend", AHEAD_OF_TIME)
+def test_detached_tensor_that_a_write_gives_a_history(backend):
+    def of_an_argument(x, w):
+        y = x.detach()
+        y += w
+        return y
+
+    def view_of_it(x, w):
+        y = x.detach()[1:]
+        y.mul_(w[1:])
+        return y, x + 0
+
+    def of_a_result(x, w):
+        t = x * 2
+        y = t.detach()
+        y += w
+        return t, y
+
+    for program in (of_an_argument, view_of_it, of_a_result):
+        inputs = lambda: (torch.randn(3), torch.randn(3, requires_grad=True))
+        check(program, inputs, Expected(refusals=True), backend=backend, grad=True)
+
+
+@same_as_eager(breaks=["overlapping write"], backend="aot_eager", inputs=lambda: (torch.randn(4, 8)[:, ::2],))
+def test_write_by_indices_to_what_is_read_with_gaps(x):
+    x[[0, 1, 2, 3]] = x.permute(1, 0)
+
+
+@same_as_eager(inputs=lambda: (torch.randn(3), 2.5, ()))
+def test_errors_of_operands_and_modes(x, number, mode):
+    messages = []
+    try:
+        number <<= 1
+    except TypeError as error:
+        messages.append(str(error))
+    try:
+        with torch.set_grad_enabled(mode):
+            x += 1
+    except TypeError as error:
+        messages.append(str(error))
+    return x, messages

@@ -135,6 +135,7 @@ class OutputPlan:
         returned: Any = self._state.nodes[-1].args[0]
         for node in returned:
             base, views = self._base_and_views(node)
+            self._check_history(node, views)
             if base in primal_of:
                 early = self._is_written_later(node, views)
                 self.returns.append(ReturnedValue("primal", primal_of[base], views, early))
@@ -149,6 +150,14 @@ class OutputPlan:
             self.differentiable[index] |= self._values[node].requires_grad
             self.returns.append(ReturnedValue("output", index, views))
         self._find_mutations(placeholders, inputs)
+
+    def _check_history(self, node: fx.Node, views: Sequence[ViewReplay]) -> None:
+        """Refuses to return a detached tensor that a write has given a history, which the views of its base that make
+        it again do not have."""
+        if self._values[node].requires_grad:
+            values = [self._values[view.node] for view in views]
+            if any(isinstance(value, torch.Tensor) and not value._is_view() for value in values):
+                raise JointRefused(f"{node.name} is detached, and then written to with gradients")
 
     def _check_out_of_transform(self, base: fx.Node, others: Iterable[fx.Node]) -> None:
         """Refuses to return several views of what a transform of `torch.func` has made: no views lead from the one to

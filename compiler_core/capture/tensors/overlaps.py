@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.errors import Unsupported
 from compiler_core.support.tensors import is_dense, storage_id, tensors_in
 
 aten = torch.ops.aten
+MOST_ELEMENTS_COMPARED = 1 << 22
 
 
 def check_write(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -108,8 +110,8 @@ def _has_repeated_elements(tensor: torch.Tensor) -> bool:
 
 
 def _overlap(written: torch.Tensor, read: torch.Tensor, may_be_same: bool) -> bool:
-    """Returns whether two tensors share memory, by the rules of eager's kernels, which only compare tensors without
-    gaps.
+    """Returns whether two tensors share memory.  Those without gaps are compared by the rules of eager's kernels.  What
+    eager's kernels write to those with gaps depends on the order in which they go through the elements.
 
     `may_be_same`: exactly the same memory in the same order does not count as an overlap.
     """
@@ -118,11 +120,27 @@ def _overlap(written: torch.Tensor, read: torch.Tensor, may_be_same: bool) -> bo
     if not (written.numel() and read.numel()):
         return False
     if not (is_dense(written) and is_dense(read)):
-        return False
+        return not (may_be_same and _same_elements(written, read)) and _share_an_element(written, read)
     (start, end), (other_start, other_end) = _extent(written), _extent(read)
     if start == other_start and end == other_end:
         return not (may_be_same and written.stride() == read.stride())
     return bool(start < other_end and other_start < end)
+
+
+def _same_elements(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return (a.shape, a.stride(), a.storage_offset()) == (b.shape, b.stride(), b.storage_offset())
+
+
+def _share_an_element(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Returns whether an element of `a` is one of `b`; False if they are too large to look, or have symbolic sizes."""
+    end = max(_extent(a)[1], _extent(b)[1]) // a.element_size()
+    sizes = (end, *a.shape, *b.shape, *a.stride(), *b.stride())
+    if a.dtype != b.dtype or not all(isinstance(size, int) for size in sizes) or end > MOST_ELEMENTS_COMPARED:
+        return False
+    with _disable_current_modes():
+        memory = torch.zeros(end, dtype=torch.bool, device="cpu")
+        memory.as_strided(a.shape, a.stride(), a.storage_offset()).fill_(True)
+        return bool(memory.as_strided(b.shape, b.stride(), b.storage_offset()).any())
 
 
 def _extent(tensor: torch.Tensor) -> tuple[Any, Any]:

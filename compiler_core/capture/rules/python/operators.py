@@ -232,6 +232,8 @@ def _inplace(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
         return binary(INPLACE[op], tx, left, right) if result is None else result
     if inplace_operation(op, tx, contents_of(left), right):
         return left
+    if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
+        return fold(tx, op, [left, right], {})  # an error names the in-place operator
     return binary(INPLACE[op], tx, left, right)
 
 

@@ -30,9 +30,17 @@ def _enable_grad(tx: Interpreter, *args: Value) -> Value:
     return context.call(tx, args, {}) if args else context
 
 
+def _checked_mode(tx: Interpreter, mode: Value) -> bool:
+    """Returns a mode, which must be a bool."""
+    enabled = mode.constant(tx)
+    if not isinstance(enabled, bool):
+        raise Unsupported("exception", f"set_grad_enabled({enabled!r}) raises TypeError")
+    return enabled
+
+
 @handles(torch.set_grad_enabled)
 def _set_grad_enabled(tx: Interpreter, mode: Value) -> Value:
-    enabled = bool(mode.constant(tx))
+    enabled = _checked_mode(tx, mode)
     context = GradModeValue(torch.set_grad_enabled, {"prev": tx.capture.grad_enabled, "mode": enabled})
     tx.capture.change_state(grad_mode_change(enabled))
     return context
@@ -47,7 +55,7 @@ def _inference_mode(tx: Interpreter, mode: Value = ConstantValue(True)) -> Value
 
 @handles(torch._C._set_grad_enabled)
 def _set_grad_mode(tx: Interpreter, mode: Value) -> Value:
-    tx.capture.change_state(grad_mode_change(bool(mode.constant(tx))))
+    tx.capture.change_state(grad_mode_change(_checked_mode(tx, mode)))
     return NONE
 
 
