@@ -22,7 +22,7 @@ from compiler_core.capture.values.builtin.containers import ContainerValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue
 from compiler_core.capture.values.builtin.static import StaticValue
-from compiler_core.capture.values.builtin.symbols import COMPARISONS
+from compiler_core.capture.values.builtin.symbols import COMPARISONS, is_symbolic
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, overrides_functions
 from compiler_core.capture.values.user.functions import MethodValue
@@ -232,7 +232,7 @@ def _inplace(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
         return binary(INPLACE[op], tx, left, right) if result is None else result
     if inplace_operation(op, tx, contents_of(left), right):
         return left
-    if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
+    if isinstance(left, ConstantValue) and isinstance(right, ConstantValue) and not is_symbolic([left, right]):
         return fold(tx, op, [left, right], {})  # an error names the in-place operator
     return binary(INPLACE[op], tx, left, right)
 
