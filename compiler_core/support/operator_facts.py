@@ -128,7 +128,7 @@ def may_raise(node: fx.Node) -> bool:
     packet = getattr(node.target, "overloadpacket", None)
     if packet in _NEEDS_ONE_DTYPE:
         return len({n.meta["val"].dtype for n in node.all_input_nodes if isinstance(n.meta["val"], torch.Tensor)}) > 1
-    return packet in _CHECKS_VALUES
+    return packet in _CHECKS_VALUES or isinstance(node.kwargs.get("alpha"), bool)
 
 
 def writes_statistics(func: Any, given: Mapping[str, Any]) -> bool:

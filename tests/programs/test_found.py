@@ -1301,6 +1301,7 @@ def test_errors_of_results_that_nothing_uses(backend):
         lambda x: F.cross_entropy(x.view(1, 3), indices),
         lambda x: torch.ones(3, 3, dtype=torch.float64) @ x,
         lambda x: F.linear(x.double(), torch.ones(3, 3)),
+        lambda x: torch.add(x, x, alpha=True),
     ]
     compiled = compiler_core.compile(program, backend=backend)
     for fn in raising:

@@ -28,13 +28,13 @@ def add(body: Body, x: Element | Number, y: Element | Number, alpha: Element | N
     """
     if _is_bool(x, y):
         return body.op("or", x, y) if alpha else body.cast(x, torch.bool)
-    return body.op("add", x, y if alpha == 1 else _scale(body, y, alpha))
+    return body.op("add", x, _scale(body, y, alpha))
 
 
 @pointwise(aten.sub.Tensor, aten.sub.Scalar, rounds=["cpu"])
 def sub(body: Body, x: Element | Number, y: Element | Number, alpha: Element | Number = 1) -> Element:
     """Lowers ``x - alpha * y``.  Like `add`."""
-    return body.op("sub", x, y if alpha == 1 else _scale(body, y, alpha))
+    return body.op("sub", x, _scale(body, y, alpha))
 
 
 @pointwise(aten.rsub.Tensor, aten.rsub.Scalar, rounds=["cpu"])
@@ -330,7 +330,11 @@ def _dtype(*args: Element | Number) -> torch.dtype:
 
 
 def _scale(body: Body, y: Element | Number, alpha: Element | Number) -> Element | Number:
-    """Returns ``alpha * y``."""
+    """Returns ``alpha * y``; eager PyTorch refuses a bool for numbers."""
+    if isinstance(alpha, bool):
+        raise NotLowered("a bool alpha")
+    if alpha == 1:
+        return y
     if isinstance(y, Element) or isinstance(alpha, Element):
         return body.op("mul", y, alpha)
     return y * alpha
