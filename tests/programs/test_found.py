@@ -1302,6 +1302,7 @@ def test_errors_of_results_that_nothing_uses(backend):
         lambda x: torch.ones(3, 3, dtype=torch.float64) @ x,
         lambda x: F.linear(x.double(), torch.ones(3, 3)),
         lambda x: torch.add(x, x, alpha=True),
+        lambda x: x.clone().masked_fill_(torch.ones(4, dtype=torch.bool), 1),
     ]
     compiled = compiler_core.compile(program, backend=backend)
     for fn in raising:
@@ -1385,3 +1386,12 @@ def test_errors_of_operands_and_modes(x, number, mode):
     except TypeError as error:
         messages.append(str(error))
     return x, messages
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (4, 4), (3, 5), (3,), (3, 4)], ids=str)
+def test_mask_of_another_shape(shape):
+    def program(x, mask):
+        x[mask] = 8
+        return x
+
+    check(program, lambda: (torch.randn(3, 4), torch.ones(shape, dtype=torch.bool)), backend="cpp")

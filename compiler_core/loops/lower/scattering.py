@@ -87,6 +87,8 @@ def _store_masked(body: Body, x: Operand, indices: Sequence[Operand | None], val
     first = next(d for d, i in enumerate(indices) if i is not None)
     mask = indices[first]
     assert mask is not None
+    if tuple(mask.view.size) != tuple(x.view.size[first : first + len(mask.view.size)]):
+        raise NotLowered("the mask does not have the shape of what it picks from")
     picked = body.load(mask, [body.coordinate(first + d) for d in range(len(mask.view.size))])
     number = body.load(values, [body.coordinate(-1)] * len(values.view.size))
     body.store(body.op("where", picked, body.cast(number, x.dtype), body.operand(x), dtype=x.dtype))
