@@ -77,8 +77,10 @@ class DoubleBackward:
         if self._graph is not None:
             return self._gradients(self._graph, ctx, tangents)
         with self._compile.step("run", "create_graph=True") as event:
-            event.detail = "for gradients of gradients, of sparse ones and of ones of a class with __torch_dispatch__, "
-            event.detail += "the captured graph runs again eagerly"
+            event.detail = (
+                "for gradients of gradients, of sparse ones and of ones of a class with __torch_dispatch__, "
+                "the captured graph runs again eagerly"
+            )
             self._graph = self._outputs_graph()
             return self._gradients(self._graph, ctx, tangents)
 

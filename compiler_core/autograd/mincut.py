@@ -25,7 +25,7 @@ import bisect
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ import torch.fx as fx
 from compiler_core.autograd.joint import JointGraph, output_nodes
 from compiler_core.autograd.op_cost import bytes_of, estimated_ns, tensor_of
 from compiler_core.errors import CompilerBug
+from compiler_core.support.fx_graphs import ancestors, descendants
 from compiler_core.support.fx_symbols import is_symbolic
 from compiler_core.support.interrupts import immediate_signals, safe_point
 from compiler_core.support.opaque_ops import is_tape, opaque_operator
@@ -288,27 +289,6 @@ def _concession_order(node: fx.Node) -> tuple[int, float]:
 
 
 # ---- about nodes ---------------------------------------------------------------------------
-
-
-def descendants(start: Iterable[fx.Node]) -> set[fx.Node]:
-    """Returns `start` and all nodes that are computed from it."""
-    return _closure(start, lambda node: [u for u in node.users if u.op != "output"])
-
-
-def ancestors(start: Iterable[fx.Node]) -> set[fx.Node]:
-    """Returns `start` and all nodes that it is computed from."""
-    return _closure(start, lambda node: node.all_input_nodes)
-
-
-def _closure(start: Iterable[fx.Node], step: Callable[[fx.Node], list[fx.Node]]) -> set[fx.Node]:
-    seen = set(start)
-    work = list(seen)
-    while work:
-        for node in step(work.pop()):
-            if node not in seen:
-                seen.add(node)
-                work.append(node)
-    return seen
 
 
 def _with_tuple_elements(nodes: Set[fx.Node]) -> set[fx.Node]:

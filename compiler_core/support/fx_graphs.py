@@ -15,7 +15,7 @@ import linecache
 import re
 import sys
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -263,3 +263,24 @@ def dependencies(graph: fx.Graph, names: Collection[str]) -> dict[fx.Node, set[s
         found[node] = {node.name} if node.name in names else set()
         found[node].update(*(found[n] for n in node.all_input_nodes))
     return found
+
+
+def descendants(start: Iterable[fx.Node]) -> set[fx.Node]:
+    """Returns `start` and all nodes that are computed from it."""
+    return _closure(start, lambda node: [u for u in node.users if u.op != "output"])
+
+
+def ancestors(start: Iterable[fx.Node]) -> set[fx.Node]:
+    """Returns `start` and all nodes that it is computed from."""
+    return _closure(start, lambda node: node.all_input_nodes)
+
+
+def _closure(start: Iterable[fx.Node], step: Callable[[fx.Node], list[fx.Node]]) -> set[fx.Node]:
+    seen = set(start)
+    work = list(seen)
+    while work:
+        for node in step(work.pop()):
+            if node not in seen:
+                seen.add(node)
+                work.append(node)
+    return seen

@@ -44,3 +44,11 @@ def has_own_kernels(tensor: torch.Tensor) -> bool:
     """Returns whether the tensor's class computes operators itself, by ``__torch_dispatch__``: its memory may be
     elsewhere."""
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+def gradient_function(tensor: torch.Tensor) -> Any:
+    """Returns ``tensor.grad_fn``; None for a view made under ``no_grad`` that was written to, which refuses to tell."""
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return None

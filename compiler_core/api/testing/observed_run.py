@@ -23,6 +23,7 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 
 from compiler_core.api.testing.object_trees import tensors
 from compiler_core.errors import CompileWarning
+from compiler_core.support.tensors import gradient_function
 
 Inputs = Callable[[], Sequence[Any]]
 """Returns fresh arguments for one call."""
@@ -272,7 +273,7 @@ def _restore_value(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 def _run_backward(run: ObservedRun, inputs: Sequence[torch.Tensor]) -> None:
     """Runs two passes that accumulate, with an in-place change between them, and a third after the graph was freed."""
-    roots = [t for _, t in tensors(run.result) if t.requires_grad and _has_history(t)]
+    roots = [t for _, t in tensors(run.result) if t.requires_grad and gradient_function(t) is not None]
     leaves = [t for t in inputs if t.is_leaf]
     if not roots:
         run.gradients = [_cloned(t.grad) for t in leaves]
@@ -286,13 +287,6 @@ def _run_backward(run: ObservedRun, inputs: Sequence[torch.Tensor]) -> None:
             run.accumulated = [t.grad for t in leaves]
             raised.append(_pass_after_free(roots, leaves))
     run.raised_backward = raised
-
-
-def _has_history(tensor: torch.Tensor) -> bool:
-    try:
-        return tensor.grad_fn is not None
-    except RuntimeError:  # a view that may not be used any more, since its base was written to
-        return False
 
 
 def _pass_after_free(roots: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> str | None:

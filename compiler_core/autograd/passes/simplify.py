@@ -26,7 +26,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from compiler_core.support.fx_graphs import add_origins, graph_module
+from compiler_core.support.fx_graphs import add_origins, ancestors, descendants, graph_module
 from compiler_core.support.fx_symbols import is_symbolic
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.operator_facts import is_pure, may_raise, must_run, view_base
@@ -106,16 +106,10 @@ def keep_errors(graph: fx.Graph) -> None:
 
     a = aten.index(x, [i]);  return [b]      a = aten.index(x, [i]);  return [b]
     """
-    used: set[fx.Node] = {graph.output_node()}
-    given: set[fx.Node] = set()
-    """What depends on the gradients that the backward is given."""
-    for node in reversed(graph.nodes):
-        if node in used:
-            used.update(node.all_input_nodes)
+    used = ancestors([graph.output_node()])
+    of_backward = descendants(node for node in graph.nodes if node.name.startswith("tangents_"))
     for node in graph.nodes:
-        if node.name.startswith("tangents_") or not given.isdisjoint(node.all_input_nodes):
-            given.add(node)
-        elif node not in used and may_raise(node):
+        if node not in used and node not in of_backward and may_raise(node):
             node.meta["runs_to_raise"] = True
 
 

@@ -9,6 +9,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core.records import ItemId, LineClock
+from compiler_core.support.tensors import gradient_function
 
 
 class Provenance:
@@ -47,7 +48,7 @@ class Provenance:
 
     def attribute_gradients(self, owner: fx.Node, tensors: Sequence[torch.Tensor]) -> None:
         """Attributes the gradient functions behind `tensors` that have not been seen before to `owner`."""
-        work = [function for t in tensors if (function := _gradient_function(t)) is not None]
+        work = [function for t in tensors if (function := gradient_function(t)) is not None]
         while work:
             function = work.pop()
             if function in self._grad_owner:
@@ -69,14 +70,6 @@ class Provenance:
 
 def _item_of(node: fx.Node) -> tuple[str, ...]:
     return (node.meta["item"],) if "item" in node.meta else ()
-
-
-def _gradient_function(tensor: torch.Tensor) -> Any:
-    """Returns ``tensor.grad_fn``; None for a view made under ``no_grad`` that was written to, which refuses to tell."""
-    try:
-        return tensor.grad_fn
-    except RuntimeError:
-        return None
 
 
 def _line_of(node: fx.Node) -> ItemId | None:

@@ -123,7 +123,7 @@ def _parts(function: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Val
 OPERATORS = tuple(
     getattr(getattr(torch.ops, space), name)
     for space, names in (
-        ("_c10d_functional", (*SINGLE, *(f"{name}_coalesced" for name in SINGLE if name in COALESCED))),
+        ("_c10d_functional", (*SINGLE, *(f"{name}_coalesced" for name in COALESCED))),
         ("_c10d_functional_autograd", ("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")),
     )
     for name in names
