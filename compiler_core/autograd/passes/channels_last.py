@@ -88,12 +88,12 @@ def _is_faster_channels_last(convolution: fx.Node) -> bool:
     given = dict(zip(names, convolution.args, strict=False))
     if given["transposed"] or not all(v.is_cuda for v in images):
         return False
-    weight = images[-1]
+    image, weight = images[-2:]
     if all(v.dtype in (torch.float16, torch.bfloat16) for v in images):
         return True
     if any(v.dtype is not torch.float32 for v in images):
         return False
-    if given["groups"] > 1 and weight.shape[1] == 1:
+    if weight.shape[1] == 1 and image.shape[1] > 1:  # depthwise
         return convolution.target is aten.convolution.default or prod(weight.shape[2:]) <= MAX_DEPTHWISE_TAPS
     setting: Any = torch.backends.cudnn
     return bool(setting.conv.fp32_precision == "tf32")

@@ -45,6 +45,12 @@ def _in_float64(func: Any, args: Any, kwargs: Any) -> Any:
     return func(*wide, **kwargs).to(first.dtype)
 
 
+def _with_memory(value: Any) -> Any:
+    """Returns zeros in place of zeros without memory: in a dispatch mode some operators of PyTorch read them, which
+    ends the process."""
+    return value.clone() if isinstance(value, torch.Tensor) and value._is_zerotensor() else value
+
+
 class Noise(TorchDispatchMode):
     """Changes the float results of each operation by the last bit of their type, up, down or not at all."""
 
@@ -54,6 +60,7 @@ class Noise(TorchDispatchMode):
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args = torch.utils._pytree.tree_map(_with_memory, args)
         if self._seed % 2 and _accumulates_halves(func, args):
             wide = aten.index_put(args[0].float(), args[1], args[2].float(), True)
             return args[0].copy_(wide) if func is aten.index_put_.default else wide.to(args[0].dtype)
@@ -95,8 +102,12 @@ class Noise(TorchDispatchMode):
         return value.mul_(self._factors(value)) if value.is_floating_point() and value.numel() else value
 
     def _factors(self, value: torch.Tensor) -> torch.Tensor:
+        """Returns 1 plus or minus the last bit, or 1.  Small whole numbers, which may be the largest that an operator
+        takes (probabilities, places in a row), do not grow."""
+        eps = torch.finfo(value.dtype).eps
         bits = torch.empty_like(value).random_(-1, 2, generator=self._generator(value.device))
-        return 1 + bits * torch.finfo(value.dtype).eps
+        is_bound = (value == value.trunc()) & (value.abs() * eps < 1 / 8)
+        return 1 + torch.where(is_bound, bits.clamp(max=0), bits) * eps
 
     def _generator(self, device: torch.device) -> torch.Generator:
         if device not in self._generators:

@@ -1,8 +1,8 @@
 """Compares compiled programs with eager PyTorch on a GPU:  python -m tests.sweeps.gpu [--minutes 10] [--only TEXT] ...
 
-The corpus, networks, random programs and PyTorch's operator database run in parallel, one process per core, for this
-many minutes.  Differences from eager are printed, and all results are in a JSON summary.  ``--device cpu`` runs the
-same on the CPU.
+The corpus, networks, random programs and PyTorch's operator database run in parallel, one process per core, on all
+GPUs, for this many minutes.  Differences from eager are printed, and all results are in a JSON summary.
+``--device cpu`` runs the same on the CPU.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ |= {"CUTAWAY_CACHE_DIR": cache, "TRITON_CACHE_DIR": f"{cache}/triton"}
         options.out.parent.mkdir(parents=True, exist_ok=True)
         (ROOT / "build").mkdir(exist_ok=True)
-        pool = Pool(options.workers, options.device, options.memcheck)
+        pool = Pool(options.workers, options.device, _gpus(options.device), options.memcheck)
         try:
             for name, budget in budgets(options.sections, 60 * options.minutes):
                 left = 60 * options.minutes - (time.monotonic() - start)
@@ -113,10 +113,15 @@ def _short(text: str) -> str:
     return ((messages or lines or [""])[0])[:240]
 
 
+def _gpus(device: str) -> int:
+    """Returns the number of GPUs to use: all for "cuda", else one."""
+    return torch.cuda.device_count() if device == "cuda" else 1
+
+
 def _memory(device: str) -> int:
-    """Returns the bytes of the device's memory."""
+    """Returns the bytes of memory of the devices."""
     if device.startswith("cuda"):
-        return torch.cuda.get_device_properties(device).total_memory
+        return torch.cuda.get_device_properties(device).total_memory * _gpus(device)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

@@ -61,7 +61,7 @@ class _Ended(Exception):
 class _Worker:
     """A worker process."""
 
-    def __init__(self, device: str, memcheck: bool) -> None:
+    def __init__(self, device: str, gpu: int, memcheck: bool) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [*(MEMCHECK if memcheck else ()), sys.executable, "-m", "tests.sweeps.gpu.worker", "--device", device],
@@ -69,7 +69,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=_environment() | ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if memcheck else {}),
+            env=_environment(gpu) | ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if memcheck else {}),
         )
         self._rest = b""
 
@@ -108,16 +108,18 @@ class _Worker:
         self._errors.close()
 
 
-def _environment() -> dict[str, str]:
-    """One thread for each worker: there is a worker for each core."""
-    return os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+def _environment(gpu: int) -> dict[str, str]:
+    """One thread for each worker, as there is a worker for each core, and one of the GPUs."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpu + 1)))
+    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+    return os.environ | threads | {"CUDA_VISIBLE_DEVICES": visible.split(",")[gpu]}
 
 
 class Pool:
     """A pool of workers that run the jobs of one section after the other."""
 
-    def __init__(self, count: int, device: str, memcheck: bool = False) -> None:
-        self._device, self._memcheck = device, memcheck
+    def __init__(self, count: int, device: str, gpus: int, memcheck: bool = False) -> None:
+        self._device, self._gpus, self._memcheck = device, gpus, memcheck
         self._idle: list[_Worker | None] = [None] * count
         self._lock = threading.Condition()
         self._jobs: collections.deque[Job] = collections.deque()
@@ -176,7 +178,8 @@ class Pool:
 
     def _do(self, number: int, job: Job, end: float, case_seconds: float, slice_: float) -> Job | None:
         """Runs a job and returns the rest of it, or None."""
-        worker = self._idle[number] = self._idle[number] or _Worker(self._device, self._memcheck)
+        gpu = number % self._gpus
+        worker = self._idle[number] = self._idle[number] or _Worker(self._device, gpu, self._memcheck)
         at, case, began = job.start, job.item, False
         limit = case_seconds + 60  # a new worker imports PyTorch first
         try:
