@@ -63,8 +63,8 @@ class JointGraph:
     viewed_tangents: tuple[int, ...]
     """The primals whose gradient is a tangent of which another gradient is a view.  Eager PyTorch copies them."""
     unsaved_by_eager: frozenset[str]
-    """The primals, and the values whose memory outputs use, that eager PyTorch does not save.  Writing to them before
-    the backward does not change its gradients."""
+    """The primals, the values whose memory outputs use, and `as_strided` views of both, that eager PyTorch does not
+    save.  Writing to them before the backward does not change its gradients."""
     saved_by_eager: Mapping[str, tuple[int, ...]]
     """The primals and outputs that eager PyTorch saves, each with the tangents behind whose outputs it saves them."""
     returns: tuple[ReturnedValue, ...]
@@ -303,6 +303,8 @@ def _externally_writable(
             guarded[node.name] = tangents
         elif isinstance(base.meta.get("val"), torch.Tensor):
             exposed.add(base.name)
+    windows = graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default)
+    exposed.update(n.name for n in windows if view_base(n).name in exposed)
     return frozenset(exposed), guarded
 
 

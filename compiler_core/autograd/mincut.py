@@ -9,7 +9,8 @@ method.)
     cost of saving       its bytes, and a little more for a value that the forward would not write to memory otherwise;
                          of equal costs an input is best, since it exists anyway;
                          of an input or output that eager PyTorch does not save, a copy is saved
-    a view               is never saved: its base is, and the view is made again
+    a view               is not saved: its base is, and the view is made again; but an `as_strided` view can show memory
+                         that a copy of its base lacks, so a copy of the view is saved
     recomputed           pointwise operators, views and other cheap ones that fuse into their readers
     never recomputed     random operators; also, an input that the graph overwrites cannot be saved
     recomputed only if   matrix products and the like; reductions to less than a quarter; values that would be written
@@ -218,7 +219,9 @@ def _capacity(node: fx.Node, values: JointValues, scale: int) -> float:
     cannot be saved."""
     if is_tape(node):
         return 1
-    if tensor_of(node) is None or is_view(node) or node.op == "get_attr" or node.name in values.overwritten:
+    if tensor_of(node) is None or node.op == "get_attr" or node.name in values.overwritten:
+        return math.inf
+    if is_view(node) and node.name not in values.unsaved_by_eager:
         return math.inf
     if node.name in values.unsaved_by_eager:
         return bytes_of(node) * scale * (1 + WRITE_COST) + 3  # a copy, since the program may write to it
@@ -232,6 +235,8 @@ def _capacity(node: fx.Node, values: JointValues, scale: int) -> float:
 
 def _reason_not_to_recompute(node: fx.Node, values: JointValues) -> str | None:
     """Returns why a value of the forward should not be recomputed in the backward, or None."""
+    if is_view(node) and node.name in values.unsaved_by_eager:
+        return "a view of memory that a copy of its base lacks"
     if node.op != "call_function" or node not in values.forward or is_view(node) or node.target is operator.getitem:
         return None
     if is_random(node):

@@ -72,7 +72,7 @@ class PartitionReport:
     def _why_saved(self, node: fx.Node) -> str:
         size, use = _size(node), self._use(node)
         if node.name in self.values.unsaved_by_eager:
-            kind = "an input" if node.op == "placeholder" else "an output"
+            kind = "an input" if node.op == "placeholder" else "a view" if is_view(node) else "an output"
             return f"{kind} that eager PyTorch does not save and that may be written to: a copy ({size}); {use}"
         if node.op == "placeholder":
             return f"an input, in memory already ({size}); {use}"
@@ -93,7 +93,7 @@ class PartitionReport:
         if not sources:
             return "made of constants alone"
         if is_view(node):
-            return f"a view, made again {origin}; a view is never saved, its base is"
+            return f"a view, made again {origin}; its base is saved instead of the view"
         if node in self.values.forward and bytes_of(node):
             return f"computed again {origin}: saving it would keep {_size(node)} more"
         return f"computed in the backward {origin}"

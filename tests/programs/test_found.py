@@ -1395,3 +1395,23 @@ def test_mask_of_another_shape(shape):
         return x
 
     check(program, lambda: (torch.randn(3, 4), torch.ones(shape, dtype=torch.bool)), backend="cpp")
+
+
+@pytest.mark.parametrize("backend", AHEAD_OF_TIME)
+def test_gradient_behind_a_window_of_memory_with_gaps(backend):
+    def program(x):
+        window = x.as_strided((3, 2), (0, 1))
+        return x.exp() / window.exp().sum(-1, keepdim=True)
+
+    inputs = lambda: (torch.randn(6, 6)[::2, ::2].requires_grad_(),)
+    check(program, inputs, Expected(breaks=[]), backend=backend, grad=True, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("backend", AHEAD_OF_TIME)
+@pytest.mark.parametrize("shape", [(), (5,)], ids=str)
+def test_gradient_of_a_real_number_times_a_complex_one(backend, shape):
+    def program(x):
+        return (x * (1 + 2j)).sin().imag, (x.mean() * 1j).exp().real
+
+    inputs = lambda: (torch.randn(shape, requires_grad=True),)
+    check(program, inputs, Expected(breaks=[]), backend=backend, grad=True, tolerance=1e-5)

@@ -4,7 +4,7 @@
     inline_constants                 tensors of one element that tracing left as attributes become aten.full
     give_zeros_memory                zeros without memory, which PyTorch's gradients contain, become aten.zeros
     keep_errors                      what eager PyTorch would raise an error for is run, even if nothing uses it
-    conjugate_numbers                the conjugate of a number, which is not a tensor in the graph, becomes a number
+    conjugate_numbers                the conjugate of a number, which is not a tensor in the graph, becomes a tensor
     drop_aliases                     removes detach and the like, which mean nothing in a functional graph
     cancel_transposes                the transpose of a transpose is the matrix itself
     narrow_masks                     random zeros and ones pass through bool, the smallest dtype to save them in
@@ -18,7 +18,6 @@ Each rewrite changes the graph that it is given.
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -114,22 +113,21 @@ def keep_errors(graph: fx.Graph) -> None:
 
 
 def conjugate_numbers(graph: fx.Graph) -> None:
-    """Replaces the conjugate of a number in a gradient, which is not a tensor in the graph::
+    """Replaces the conjugate of a number in a gradient by a tensor.  Unlike a number, it takes part in the choice of
+    the result's type, if the other operand has no dimensions either::
 
-    c = aten._conj(2j);  y = aten.mul(g, c)      y = aten.mul(g, -2j)
+    c = aten._conj(2j);  y = aten.mul(g, c)      c = aten.full([], -2j, dtype=complex128);  y = aten.mul(g, c)
     """
-    for node in list(graph.nodes):
-        if node.target is aten._conj.default and not isinstance(node.args[0], fx.Node):
-            number: Any = node.args[0]
-            replaced = functools.partial(_or_else, {node: number.conjugate()})
-            for user in list(node.users):
-                user.args = fx.map_arg(user.args, replaced)
-                user.kwargs = fx.map_arg(user.kwargs, replaced)
-            graph.erase_node(node)
-
-
-def _or_else(values: dict[fx.Node, Any], node: fx.Node) -> Any:
-    return values.get(node, node)
+    for node in graph.find_nodes(op="call_function", target=aten._conj.default):
+        if isinstance(node.args[0], fx.Node):
+            continue
+        number: Any = node.args[0]
+        with graph.inserting_before(node):
+            where: dict[str, Any] = {"dtype": node.meta["val"].dtype, "device": torch.device("cpu")}
+            full = graph.call_function(aten.full.default, ([], number.conjugate()), where)
+        full.meta = {**node.meta, "val": node.meta["val"].resolve_conj()}
+        node.replace_all_uses_with(full)
+        graph.erase_node(node)
 
 
 def drop_aliases(graph: fx.Graph) -> None:
