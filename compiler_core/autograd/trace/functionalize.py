@@ -183,11 +183,14 @@ class FunctionalRun(fx.Interpreter):
     def _execute(self, n: fx.Node) -> Any:
         self._check_draw(n)
         self._check_bounds(n)
+        name = getattr(n.target, "__name__", n.target)
         try:
-            return super().run_node(n)
+            result = super().run_node(n)
         except Exception as error:  # eager runs it, or raises its error
-            name = getattr(n.target, "__name__", n.target)
             raise JointRefused(f"PyTorch cannot functionalize {name}: {error}") from error
+        if str(name).startswith("_foreach") and str(name).endswith("_"):  # functionalization does not count these writes
+            torch.autograd.graph.increment_version(tensors_in(fx.map_arg(n.args[0], self.env.__getitem__)))
+        return result
 
     def _check_draw(self, n: fx.Node) -> None:
         """Refuses in-place random draws into tensors with gaps: PyTorch draws in another order than the functional form
