@@ -7,9 +7,11 @@ added, so it is read from the number each time and not kept.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 import sys
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -150,6 +152,30 @@ def _is_arithmetic(node: fx.Node) -> bool:
     return bool(node.all_input_nodes) and all(is_symbolic(n.meta.get("val")) for n in node.all_input_nodes)
 
 
+@functools.cache
+def _size_operators() -> Any:
+    """Returns PyTorch's table of the operators of size expressions, with those that make an integer of a float.
+
+    PyTorch's returns the float, or computes with sympy, if the float is a node of a graph.
+    """
+    from torch.utils._sympy.reference import OptimizedPythonReferenceAnalysis
+
+    class SizeOperators(OptimizedPythonReferenceAnalysis):
+        trunc_to_int = staticmethod(lambda x, dtype: _call(math.trunc, x))
+        floor_to_int = staticmethod(lambda x, dtype: _call(math.floor, x))
+        ceil_to_int = staticmethod(lambda x, dtype: _call(math.ceil, x))
+        round_to_int = staticmethod(lambda x, dtype: _call(round, x))
+
+    return SizeOperators
+
+
+def _call(function: Callable[[Any], Any], x: Any) -> Any:
+    """Returns ``function(x)``, or a node that computes it if `x` is a node."""
+    if isinstance(x, fx.Proxy):
+        return x.tracer.create_proxy("call_function", function, (x,), {})
+    return function(x)
+
+
 class _SizeRewriter:
     """Computes the symbolic numbers of a graph at its start."""
 
@@ -175,14 +201,13 @@ class _SizeRewriter:
 
     def _number(self, value: Any, origin: Any) -> Any:
         from torch.utils._sympy.interp import sympy_interp
-        from torch.utils._sympy.reference import OptimizedPythonReferenceAnalysis
 
         expr = expression(value)
         if expr in self._computed:
             return self._computed[expr]
         symbols = {s: fx.Proxy(self._symbol(s), self._tracer) for s in expr.free_symbols}
         last = self._first.prev
-        result = sympy_interp(OptimizedPythonReferenceAnalysis, symbols, expr)
+        result = sympy_interp(_size_operators(), symbols, expr)
         node = last.next
         while node is not self._first:
             node.meta |= {"val": evaluate_call(node), "origin": origin, "rule": "size"}

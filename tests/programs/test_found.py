@@ -1415,3 +1415,34 @@ def test_gradient_of_a_real_number_times_a_complex_one(backend, shape):
 
     inputs = lambda: (torch.randn(shape, requires_grad=True),)
     check(program, inputs, Expected(breaks=[]), backend=backend, grad=True, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("backend", AHEAD_OF_TIME)
+def test_sizes_that_are_floats_rounded(backend):
+    def program(x):
+        smaller = F.interpolate(x, scale_factor=(2.0, 0.5), mode="bilinear", recompute_scale_factor=True)
+        return smaller.cosh(), x.new_zeros(math.floor(x.shape[-1] * 0.7), math.ceil(x.shape[-1] / 3)) + x.mean()
+
+    inputs = [lambda n=n: (torch.randn(1, 2, n, 2 * n),) for n in (8, 11, 6)]
+    check(program, inputs, Expected(breaks=[]), backend=backend, tolerance=1e-6)
+
+
+WRITES_TO_LISTS = {
+    "mul": lambda t: torch._foreach_mul_([t], 2.0),
+    "copy": lambda t: torch._foreach_copy_([t], [t + 1]),
+    "zero": lambda t: torch._foreach_zero_([t]),
+    "a view": lambda t: torch._foreach_add_([t[1:]], [t[1:] * 2]),
+}
+
+
+@pytest.mark.parametrize("backend", AHEAD_OF_TIME)
+@pytest.mark.parametrize("write", WRITES_TO_LISTS.values(), ids=WRITES_TO_LISTS)
+def test_write_by_an_operator_on_lists_to_what_a_gradient_needs(backend, write):
+    def program(w, x):
+        scaled = x * 2
+        y = w * scaled
+        write(scaled)
+        return y
+
+    inputs = lambda: (torch.randn(4, requires_grad=True), torch.randn(4))
+    check(program, inputs, Expected(refusals=True), backend=backend, grad=True)

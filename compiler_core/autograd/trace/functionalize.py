@@ -188,7 +188,7 @@ class FunctionalRun(fx.Interpreter):
             result = super().run_node(n)
         except Exception as error:  # eager runs it, or raises its error
             raise JointRefused(f"PyTorch cannot functionalize {name}: {error}") from error
-        if str(name).startswith("_foreach") and str(name).endswith("_"):  # functionalization does not count these writes
+        if str(name).startswith("_foreach") and str(name).endswith("_"):  # functionalization does not count the writes
             torch.autograd.graph.increment_version(tensors_in(fx.map_arg(n.args[0], self.env.__getitem__)))
         return result
 

@@ -30,7 +30,7 @@ POINTWISE = frozenset(
     {
         *(aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default, aten.copysign.Tensor),
         *(aten.div.Tensor_mode, aten.floor_divide.default, aten.heaviside.default, aten.logaddexp.default),
-        *(aten.xlogy.Tensor, aten.native_dropout_backward.default),
+        *(aten.xlogy.Tensor, aten.special_xlog1py.default, aten.native_dropout_backward.default, aten.ldexp.Tensor),
     }
 )
 """Operators of two tensors for which PyTorch's fake tensors have other strides than its kernels give."""
@@ -40,14 +40,24 @@ BATCH_NORMS = frozenset(
         *(aten._native_batch_norm_legit.no_stats, aten._batch_norm_with_update.default),
     }
 )
-ROW_MAJOR_ON_CPU = BATCH_NORMS | {aten.log_sigmoid_forward.default, aten.rrelu_with_noise.default}
-"""Operators whose CPU kernels give row-major results; those of batch norms are channels-last if the input is."""
+CHANNELS_LAST_ON_CPU = BATCH_NORMS | {
+    *(aten.reflection_pad3d.default, aten.replication_pad3d.default, aten.max_unpool2d.default),
+    aten.channel_shuffle.default,
+}
+"""Operators whose CPU kernels give channels-last results if the input is, else row-major ones."""
+ROW_MAJOR_ON_CPU = frozenset({aten.log_sigmoid_forward.default, aten.rrelu_with_noise.default})
+ROW_MAJOR = frozenset({aten.pow.Scalar, aten.grid_sampler_2d.default, aten.normal.Tensor_Tensor})
+"""Operators whose results are row-major on every device, whatever the strides of the arguments are."""
+STRIDES_OF_ARGUMENT = {aten.binary_cross_entropy.default: 0, aten.binary_cross_entropy_backward.default: 1}
+"""Operators whose results have the strides of one argument, with its index."""
+SCATTERS = frozenset({aten.diagonal_scatter.default, aten.select_scatter.default, aten.slice_scatter.default})
+"""Operators whose results have the strides of the first argument; fake ones of PyTorch 2.11 also if it is expanded."""
 INDEXING = frozenset({aten.index.Tensor, aten._unsafe_index.Tensor})
 DYNAMIC_SHAPES = frozenset({aten._unique.default, aten._unique2.default})
 """Operators whose results have data-dependent shapes; PyTorch 2.11 gives their fake results an arbitrary shape."""
 CORRECTED = POINTWISE.union(
-    ROW_MAJOR_ON_CPU, INDEXING, TYPED_AS_ARGUMENT,
-    (aten.pow.Scalar, aten.roll.default, aten.linalg_vector_norm.default),
+    CHANNELS_LAST_ON_CPU, ROW_MAJOR_ON_CPU, ROW_MAJOR, STRIDES_OF_ARGUMENT, SCATTERS, INDEXING, TYPED_AS_ARGUMENT,
+    (aten.roll.default, aten.linalg_vector_norm.default),
 )  # fmt: skip
 """The operators whose fake results `FakeMode._as_in_eager` changes."""
 QUANTISED = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4}
@@ -104,18 +114,29 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def _as_in_eager(self, result: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Returns the fake result of an operator with the strides and type that eager's kernel gives it."""
         if func in POINTWISE:
-            like: Any = super().dispatch(aten.add.Tensor, types, args[:2], {})
+            first, second = args[:2]
+            if func is aten.ldexp.Tensor:  # it multiplies by a row-major power of two
+                with self:
+                    second = torch.empty_like(second, memory_format=torch.contiguous_format)
+            like: Any = super().dispatch(aten.add.Tensor, types, (first, second), {})
             return self._with_strides_of(result, like)
-        if func in ROW_MAJOR_ON_CPU and args[0].device.type == "cpu":
-            order = suggest_memory_format(args[0]) if func in BATCH_NORMS else torch.contiguous_format
+        if func in CHANNELS_LAST_ON_CPU | ROW_MAJOR_ON_CPU and args[0].device.type == "cpu":
+            order = suggest_memory_format(args[0]) if func in CHANNELS_LAST_ON_CPU else torch.contiguous_format
             with self:
-                like = torch.empty_like(args[0], memory_format=order)
+                shape = result.shape if isinstance(result, torch.Tensor) else result[0].shape
+                like = torch.empty(shape, memory_format=order)
             if isinstance(result, torch.Tensor):
                 return self._with_strides_of(result, like)
-            return self._with_strides_of(result[0], like), *result[1:]
-        if func is aten.pow.Scalar:  # row-major on every device, whatever the strides of the exponent are
+            return tuple(self._with_strides_of(r, like) if r.shape == like.shape else r for r in result)
+        if func in ROW_MAJOR:
             with self:
                 return torch.empty(result.shape, dtype=result.dtype, device=result.device)
+        if func in STRIDES_OF_ARGUMENT:
+            with self:
+                return self._with_strides_of(result, torch.empty_like(args[STRIDES_OF_ARGUMENT[func]]))
+        if func in SCATTERS and overlaps.has_repeated_elements(result):
+            with self:
+                return torch.empty_like(result)
         if func is aten.roll.default and _is_rolled_channels_last(*args):
             with self:
                 return _roll(*args)

@@ -36,7 +36,7 @@ def check_write(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> No
     written = [t for name in places for t in _strided_tensors(given.get(name))]
     read = [t for name, value in given.items() if name not in places for t in _strided_tensors(value)]
     for target in written:
-        if _has_repeated_elements(target):
+        if has_repeated_elements(target):
             raise Unsupported("overlapping write", f"{func} to a tensor whose elements share memory")
         if any(_overlap(target, source, _may_read_itself(func)) for source in read):
             raise Unsupported("overlapping write", f"{func} to memory that it reads as another tensor")
@@ -101,7 +101,7 @@ def _strided_tensors(value: Any) -> list[torch.Tensor]:
     return [tensor for tensor in tensors_in(value) if tensor.layout is torch.strided]
 
 
-def _has_repeated_elements(tensor: torch.Tensor) -> bool:
+def has_repeated_elements(tensor: torch.Tensor) -> bool:
     """Returns whether a dimension has stride 0, so that elements share memory.  Eager does not look for other overlaps,
     either."""
     return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) and bool(

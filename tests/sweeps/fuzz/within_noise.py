@@ -7,6 +7,7 @@ comparisons and roundings.  A value may differ from eager's by a few times that 
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -136,8 +137,25 @@ def check(module: Any, backend: Any) -> Record:
     return record
 
 
-def compare(module: Any, compiled: Callable[..., Any]) -> None:
-    """Raises AssertionError if `compiled` differs from the program of `module` by more than the noise."""
+def _keep_only(part: str, want: testing.ObservedRun, got: testing.ObservedRun) -> None:
+    """Replaces all but one part of `got`, such as ``.result[2]``, by those of `want`."""
+    name, _, index = part.removeprefix(".").removesuffix("]").partition("[")
+    for field in dataclasses.fields(want):
+        found, wanted = getattr(got, field.name), getattr(want, field.name)
+        if field.name != name:
+            setattr(got, field.name, wanted)
+        elif index and len(found or ()) == len(wanted or ()) > int(index):
+            setattr(got, name, [*wanted[: int(index)], found[int(index)], *wanted[int(index) + 1 :]])
+
+
+def compare(module: Any, compiled: Callable[..., Any], only: str = "") -> None:
+    """Raises AssertionError if `compiled` differs from the program of `module` by more than the noise.
+
+    Args:
+        module: with the program and its calls.
+        compiled: the compiled program.
+        only: a part of the run, such as ``.result[2]``; nothing else is compared.
+    """
     program = module.program
     for call, (seed, make) in enumerate(testing.calls(module.CALLS, 1)):
 
@@ -153,5 +171,7 @@ def compare(module: Any, compiled: Callable[..., Any]) -> None:
 
         want, got = observed(program), observed(compiled)
         testing.ignore_known_differences(want, got)
+        if only:
+            _keep_only(only, want, got)
         found = testing.Comparison(testing.WithinNoise(noisy)).compare("", want, got)
         assert found is None, f"call {call}, seed {seed}: {found}"
