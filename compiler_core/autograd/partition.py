@@ -46,8 +46,9 @@ class Partitioned:
     version_checked: tuple[str, ...]
     """Primals and outputs that eager PyTorch saves and that the backward does not need.  They are saved so that
     autograd notices writes to them, as in eager."""
-    symbols: tuple[str, ...]
-    """The symbols that the sizes in the backward depend on; see `JointGraph.origins`."""
+    symbols: Mapping[str, Origin]
+    """The symbols that the sizes in the backward depend on, and where the forward reads them.  (A guard that is added
+    later may make a number of one, which no input shows then.)"""
     given: Given
     """Further inputs of the backward: flags that tell which tangents are not absent."""
     saved_bytes: int
@@ -65,20 +66,21 @@ def partition(
         memory_curve: also record what other budgets would give.
     """
     if not joint.has_backward:
-        return Partitioned(joint, joint.gm, None, (), (), (), (), {}, 0)
+        return Partitioned(joint, joint.gm, None, (), (), (), {}, {}, 0)
     with compile_.step("partition"):
         with compile_.step("partition", "minimum cut"):
             values = JointValues(joint)
             cut = minimum_cut(values, memory_budget)
-        numbers = _symbols(joint, values)
-        forward, backward = _forward(joint, values, cut), _backward(joint, values, cut, numbers)
+        forward = _forward(joint, values, cut)
+        numbers = _symbols(joint, values)  # not before: the layout of a saved copy may add guards
+        backward = _backward(joint, values, cut, numbers)
         given = mask_absent(backward.graph, joint.tangents)
         if given:
             backward.recompile()
         saved = tuple(_saved_name(joint, n) for n in cut.saved if not is_tape(n))
         tapes = tuple(n.name for n in cut.saved if is_tape(n))
         parts = Partitioned(
-            joint, forward, backward, saved, tapes, _version_checked(joint, cut), tuple(numbers), given, cut.bytes
+            joint, forward, backward, saved, tapes, _version_checked(joint, cut), numbers, given, cut.bytes
         )
         check_partition(parts)
         record_graph(compile_, "forward", "forward", forward)
@@ -136,9 +138,11 @@ def _saved_copy(graph: fx.Graph, joint: JointGraph, node: fx.Node, copied: fx.No
 
 
 def _symbols(joint: JointGraph, values: JointValues) -> dict[str, Origin]:
-    """Returns the symbols in the backward's values."""
-    used = (n for n in values.nodes if n in values.backward or n.name in joint.tangents)
-    return joint.origins(fx_symbols.symbol_names(n.meta.get("val") for n in used))
+    """Returns the symbols in the backward's values, and those that its nodes read, which may be numbers by now."""
+    used = [n for n in values.nodes if n in values.backward or n.name in joint.tangents]
+    read = {origin.name: origin for n in used if (origin := fx_symbols.origin_read_by(n)) is not None}
+    shown = {fx_symbols.text(origin.value) for origin in read.values()}
+    return read | joint.origins(fx_symbols.symbol_names(n.meta.get("val") for n in used) - shown)
 
 
 def _backward(joint: JointGraph, values: JointValues, cut: Cut, numbers: Mapping[str, Origin]) -> fx.GraphModule:
@@ -151,7 +155,7 @@ def _backward(joint: JointGraph, values: JointValues, cut: Cut, numbers: Mapping
     for name, origin in numbers.items():
         result = graph.placeholder(name)
         result.meta = {"val": origin.value, "origin": (origin.placeholder.meta["item"],), "rule": "partition"}
-        copied |= {n: result for n in values.nodes if n.name == name or (n is origin.placeholder and not origin.method)}
+        copied |= {n: result for n in values.nodes if fx_symbols.origin_read_by(n) == origin}
     for node in joint.gm.graph.find_nodes(op="placeholder"):
         if node.name in joint.tangents:
             copied[node] = _copy(graph, node, copied)

@@ -13,7 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -39,10 +39,15 @@ class Origin:
     """Where a symbol's value is read: a placeholder itself, or one of its sizes or strides."""
 
     placeholder: fx.Node
-    value: Any
+    value: Any = field(compare=False)
     """The ``torch.SymInt`` that is just the symbol."""
     method: str = ""
     dim: int = 0
+
+    @property
+    def name(self) -> str:
+        """The symbol when it was made; guards may have replaced it since, by a number or by other symbols."""
+        return str(self.value.node._expr)
 
     def __str__(self) -> str:
         return f"{self.placeholder.name}.{self.method}({self.dim})" if self.method else self.placeholder.name
@@ -129,6 +134,18 @@ def origin_of(name: str, found: Mapping[str, Origin]) -> Origin:
     if name not in found:
         raise NoOrigin(f"no input of the graph shows {name}, on which a size depends")
     return found[name]
+
+
+def origin_read_by(node: fx.Node) -> Origin | None:
+    """Returns the origin that a node of a graph reads; None if it reads none."""
+    value = node.meta.get("val")
+    if node.op == "placeholder" and is_symbolic(value):
+        return Origin(node, value)
+    method = next((method for method, target in _READ_OPERATORS.items() if node.target is target), None)
+    if method is None or node.all_input_nodes[0].op != "placeholder":
+        return None
+    dim: Any = node.args[1]
+    return Origin(node.all_input_nodes[0], value, method, dim)
 
 
 def _add_origin(found: dict[str, Origin], origin: Origin) -> None:

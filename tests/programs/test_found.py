@@ -1446,3 +1446,35 @@ def test_write_by_an_operator_on_lists_to_what_a_gradient_needs(backend, write):
 
     inputs = lambda: (torch.randn(4, requires_grad=True), torch.randn(4))
     check(program, inputs, Expected(refusals=True), backend=backend, grad=True)
+
+
+LAYOUTS = [
+    lambda n: torch.randn(n, 4),
+    lambda n: torch.randn(4, n).t(),
+    lambda n: torch.randn(n, 8)[:, ::2],
+    lambda n: torch.randn(1, 4).expand(n, 4),
+    lambda n: torch.randn(n + 4).as_strided((n, 4), (1, 1)),
+]
+
+
+@pytest.mark.parametrize(("backend", "sizes"), pairs(AHEAD_OF_TIME, [[4] * 5, [4, 5, 6, 4, 7]], 2))
+def test_strides_that_differ_between_calls(backend, sizes):
+    def program(x, y):
+        rows = x.t() if x.stride(0) > x.stride(1) else x
+        product, strides = ((x + 1)[:, None] * (y - 1)).amax(), (x.stride(), rows.stride())
+        return product, strides, x.softmax(0), x.reshape(-1) * y.stride(1), x.as_strided((2, 2), x.stride()), y[1:]
+
+    inputs = [lambda i=i, n=n: (LAYOUTS[i](n), LAYOUTS[4 - i](n)) for i, n in enumerate(sizes)]
+    check(program, inputs, Expected(breaks=[]), grad=True, backend=backend, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("backend", AHEAD_OF_TIME)
+def test_a_stride_that_is_found_to_be_a_number_by_the_layout_of_a_saved_copy(backend):
+    inputs = [lambda: (torch.randn(4, 4), torch.randn(2, 4)), lambda: (torch.randn(4, 4).t(), torch.randn(4, 2).t())]
+    check(lambda x, y: torch.kron(x, y).max(), inputs, Expected(breaks=[]), grad=True, backend=backend, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("write", [lambda x: x.fill_(2.0), lambda x: x.zero_().t(), lambda x: x.zero_()[1].add_(1)])
+def test_result_with_gaps_that_is_written_to(write):
+    program = lambda x: (write(gaps := torch.empty_strided((3, 3), x.stride())), gaps, x * 2)
+    check(program, lambda: (torch.randn(4, 9),), Expected(graphs=1, refusals=True), backend="cpp")

@@ -38,7 +38,7 @@ class CallFunction:
             self._lines.add(1, "warn()")
         views = [view for returned in joint.returns for view in returned.views]
         numbers = [number for view in views for number in _leaves((view.args, view.kwargs))]
-        self._calls.read_symbols(1, fx_symbols.symbol_names(numbers))
+        self._calls.read_symbols(1, joint.origins(fx_symbols.symbol_names(numbers)))
         results = {i: self._returned(i, r) for i, r in enumerate(joint.returns, 1) if r.before_writes}
         self._run()
         self._write_late()

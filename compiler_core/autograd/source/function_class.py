@@ -164,7 +164,7 @@ class FunctionClass:
                 2, assignment(self._backward_call.absent) + tuple_text(f"{t} is None" for t in joint.tangents)
             )
         if self._parts.symbols:
-            self._lines.add(2, f"{assignment(self._parts.symbols)}ctx.symbols")
+            self._lines.add(2, f"{assignment(tuple(self._parts.symbols))}ctx.symbols")
         self._match_tangent_layouts()
         self._set_flags(backward.graph)
         nodes = output_nodes(backward.graph)

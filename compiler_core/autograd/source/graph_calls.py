@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch.fx as fx
 
@@ -10,6 +10,7 @@ from compiler_core.autograd.joint import output_nodes
 from compiler_core.autograd.partition import Partitioned
 from compiler_core.autograd.source.lines import SourceLines, assignment
 from compiler_core.codegen.wrapper.executable import Executable, InlineBody
+from compiler_core.support.fx_symbols import Origin
 
 
 class GraphCalls:
@@ -66,7 +67,7 @@ class GraphCalls:
         self._lines.add(depth, f"with below_autograd(){without_autocast}:")
         self._lines.add(depth + 1, call, graph, nodes)
 
-    def read_symbols(self, depth: int, names: Iterable[str]) -> None:
+    def read_symbols(self, depth: int, symbols: Mapping[str, Origin]) -> None:
         """Reads the values of symbols from the primals."""
-        for name, origin in self._joint.origins(names).items():
+        for name, origin in symbols.items():
             self._lines.add(depth, f"{name} = {origin}")

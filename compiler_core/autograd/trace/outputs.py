@@ -212,6 +212,8 @@ class OutputPlan:
         if producer.op == "placeholder" or not isinstance(wanted, torch.Tensor):
             return value
         order = _memory_order(wanted)
+        if order is None and _long_strides(wanted) != _long_strides(unwrap(value)):
+            raise JointRefused(f"{producer.name} has gaps in memory, which its functional form has not")
         if order is None or order == _memory_order(unwrap(value)):
             return value
         self._provenance.attribute_to(producer)
@@ -371,6 +373,11 @@ def _may_overlap(tensor: torch.Tensor) -> bool:
             return True
         extent += max(size - 1, 0) * stride
     return False
+
+
+def _long_strides(tensor: torch.Tensor) -> list[int]:
+    """Returns the strides of the dimensions that have several elements."""
+    return [hint(stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if hint(size) > 1]
 
 
 def _memory_order(tensor: torch.Tensor) -> list[int] | None:

@@ -53,6 +53,8 @@ def tensor(
     if layout == "negative bit" and dtype in (torch.float32, torch.float64):
         value = values(shape, dtype, special)
         return torch.complex(value, -value).conj().imag
+    if layout == "conjugated" and dtype.is_complex:
+        return values(shape, dtype, special).conj()
     return values(shape, dtype, special)
 
 

@@ -69,6 +69,7 @@ LAYOUTS = ("plain",) * 8 + (
     "padded",
     "channels_last",
     "negative bit",
+    "conjugated",
 )
 LITERALS = {
     "d": ("0", "1", "-1", "-1", "-2"),
@@ -121,9 +122,12 @@ class Writer:
 
     def _inputs(self) -> None:
         shapes = self._shapes()
-        sizes = [self._sizes(shapes[0][0]) for _ in range(self._draw.choice((1, 1, 2, 3)))]
-        for result in sizes:
-            self.arguments.append([self._argument(s, t, layout, result) for s, t, layout in shapes])
+        others = self._draw.random() < 0.3  # the calls differ in layouts, then in sizes or not
+        sizes = [self._sizes(shapes[0][0]) for _ in range(self._draw.choice((2, 3, 4) if others else (1, 1, 2, 3)))]
+        for result in [sizes[0]] * len(sizes) if others and self._draw.random() < 0.5 else sizes:
+            layouts = [self._draw.choice(LAYOUTS) if others else layout for _, _, layout in shapes]
+            drawn = zip(shapes, layouts, strict=True)
+            self.arguments.append([self._argument(s, t, layout, result) for (s, t, _), layout in drawn])
         self._let_arguments_share_memory()
         for arguments in self.arguments:
             scope: Names = {}
@@ -140,7 +144,7 @@ class Writer:
             return
         view = self._draw.choice(VIEWS)
         for first, *_ in self.arguments:
-            if "overlapping" in first or not _is_valid(view, {"a0": eval(first, vars(tensor_parts))}):
+            if "'overlapping'" in first or not _is_valid(view, {"a0": eval(first, vars(tensor_parts))}):
                 return
         for arguments in self.arguments:
             arguments[-1] = view
@@ -242,8 +246,8 @@ class Writer:
 
     def _overlapping_versions(self) -> list[int]:
         """Returns how often the arguments were written to whose elements share memory."""
-        names = [f"a{n}" for n, text in enumerate(self.arguments[0]) if "'overlapping'" in text]
-        return [value._version for scope in self._given for name, value in scope.items() if name in names]
+        calls = zip(self.arguments, self._given, strict=True)
+        return [given[f"a{n}"]._version for texts, given in calls for n, t in enumerate(texts) if "'overlapping'" in t]
 
     def _is_of_use(self, value: Any) -> bool:
         if not isinstance(value, torch.Tensor) or value.numel() > 4 * MOST_ELEMENTS or value.dim() > 5:
