@@ -41,7 +41,7 @@ FOUND = ROOT / "build" / "fuzz"
 PER_SEED = 10
 """Programs drawn with one seed; beyond this, hypothesis only varies earlier ones."""
 SEEDS_PER_WORKER = 30
-EAGER_SECONDS, SECONDS = 2, 60
+EAGER_SECONDS, SECONDS = 2, 300
 TOO_DEEP = 400
 STALE = "a leaf Variable that requires grad is being used in an in-place operation"
 """PyTorch reports this also for a view whose base got a history, until the history of the view is read."""
