@@ -141,8 +141,7 @@ def _symbols(joint: JointGraph, values: JointValues) -> dict[str, Origin]:
     """Returns the symbols in the backward's values, and those that its nodes read, which may be numbers by now."""
     used = [n for n in values.nodes if n in values.backward or n.name in joint.tangents]
     read = {origin.name: origin for n in used if (origin := fx_symbols.origin_read_by(n)) is not None}
-    shown = {fx_symbols.text(origin.value) for origin in read.values()}
-    return read | joint.origins(fx_symbols.symbol_names(n.meta.get("val") for n in used) - shown)
+    return joint.origins(fx_symbols.symbol_names(n.meta.get("val") for n in used)) | read
 
 
 def _backward(joint: JointGraph, values: JointValues, cut: Cut, numbers: Mapping[str, Origin]) -> fx.GraphModule:

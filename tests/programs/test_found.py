@@ -1469,12 +1469,35 @@ def test_strides_that_differ_between_calls(backend, sizes):
 
 
 @pytest.mark.parametrize("backend", AHEAD_OF_TIME)
-def test_a_stride_that_is_found_to_be_a_number_by_the_layout_of_a_saved_copy(backend):
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, y: torch.kron(x, y).max(),
+        lambda x, y: F.gaussian_nll_loss((z := x.tanh()), z[..., :1] * z, z[..., :1].abs() + 1),
+    ],
+)
+def test_a_stride_that_the_layout_of_a_saved_copy_replaces(program, backend):
     inputs = [lambda: (torch.randn(4, 4), torch.randn(2, 4)), lambda: (torch.randn(4, 4).t(), torch.randn(4, 2).t())]
-    check(lambda x, y: torch.kron(x, y).max(), inputs, Expected(breaks=[]), grad=True, backend=backend, tolerance=1e-5)
+    check(program, inputs, Expected(breaks=[]), grad=True, backend=backend, tolerance=1e-5)
 
 
 @pytest.mark.parametrize("write", [lambda x: x.fill_(2.0), lambda x: x.zero_().t(), lambda x: x.zero_()[1].add_(1)])
 def test_result_with_gaps_that_is_written_to(write):
     program = lambda x: (write(gaps := torch.empty_strided((3, 3), x.stride())), gaps, x * 2)
     check(program, lambda: (torch.randn(4, 9),), Expected(graphs=1, refusals=True), backend="cpp")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64], ids=str)
+def test_writes_by_index_of_another_type(dtype):
+    def program(x, y, write):
+        return write(x, torch.tensor([0, 1]), y)
+
+    writes = [
+        lambda x, i, y: x.index_add(0, i, y),
+        lambda x, i, y: x.index_copy(0, i, y),
+        lambda x, i, y: x.index_put((i,), y),
+        lambda x, i, y: x.scatter(0, i[:, None], y),
+        lambda x, i, y: x.scatter_add(0, i[:, None], y),
+    ]
+    for write in writes:
+        check(program, lambda: (torch.randn(3, 2), torch.ones(2, 2, dtype=dtype), write), backend="cpp")

@@ -74,6 +74,7 @@ def index_put(
         _store_masked(body, x, indices, values)
         return
     _check_supported(body, accumulate)
+    _check_types(x, values)
     body.store(body.operand(x))
     update = body.add_update(_indexed_size(x, indices))
     value = update.operand(values)
@@ -126,6 +127,8 @@ def scatter_add(body: Body, x: Operand, dim: int, index: Operand, source: Operan
 def _scatter(body: Body, x: Operand, dim: int, index: Operand, source: Operand | Number, adds: bool) -> None:
     """Writes or adds the elements of `source` at the indices of dimension `dim`."""
     _check_supported(body, adds)
+    if isinstance(source, Operand):
+        _check_types(x, source)
     rank = len(x.view.size)
     if not rank or len(index.view.size) != rank:
         raise NotLowered("scatter into a tensor without dimensions")
@@ -165,6 +168,7 @@ def _store_slices(
 ) -> None:
     """Writes the slices of `source` at the indices of dimension `dim`, or adds `alpha` times them."""
     _check_supported(body, adds)
+    _check_types(x, source)
     rank = len(x.view.size)
     if not rank or len(source.view.size) != rank or len(index.view.size) != 1:
         raise NotLowered(f"{'index_add' if adds else 'index_copy'} of tensors without dimensions")
@@ -176,6 +180,12 @@ def _store_slices(
         value = update.op("mul", value, alpha)
     at[dim % rank] = update.position(update.load(index, [at[dim % rank]]), x.view.size[dim % rank], wraps=False)
     update.put(body.out, at, value, adds)
+
+
+def _check_types(x: Operand, source: Operand) -> None:
+    """Checks that `source` has the type of what it is written to: PyTorch's kernels raise if not."""
+    if source.dtype is not x.dtype:
+        raise NotLowered(f"{source.dtype} is written to {x.dtype}")
 
 
 def _check_supported(body: Body, adds: bool) -> None:
