@@ -51,8 +51,8 @@ KINDS: dict[str, BreakKind] = {
         "Nothing to change: the forward before it and the backward itself are both compiled.",
     ),
     "gradient hook": BreakKind(
-        "The program asks for the gradient of this tensor (retain_grad, register_hook), which autograd has only "
-        "between graphs: a graph ends here, and what follows is another one.",
+        "The program asks for the gradient of this tensor (retain_grad, register_hook, grad of a result), which "
+        "autograd has only between graphs: a graph ends here, and what follows is another one.",
         "Nothing to change: both graphs are compiled. For one graph, return the tensor, and ask for its gradient "
         "outside if only later code outside uses it.",
     ),
@@ -84,6 +84,24 @@ KINDS: dict[str, BreakKind] = {
         "runs.",
         "Nothing to change if an RNN takes most of the time: it is PyTorch's own kernel. For one graph, give it the "
         "padded batch and mask what follows the end of each sequence.",
+    ),
+    "checkpoint": BreakKind(
+        "Gradient checkpointing runs this function a second time in the backward, so PyTorch runs it as a whole: "
+        "nothing in it is compiled.",
+        "Remove the checkpoint, and let the compiler decide what the backward computes again: memory_budget=0.5 "
+        "(--memory-budget 0.5) keeps half of the saved bytes. Or compile the function that is checkpointed.",
+    ),
+    "linear algebra check": BreakKind(
+        "The function raises an error if the matrix is singular or not positive definite, which is known only when the "
+        "program runs.",
+        "Use torch.linalg.cholesky_ex, inv_ex, solve_ex, lu_factor_ex or ldl_factor_ex, which return what was found as "
+        "a tensor and stay in the graph.",
+    ),
+    "sparse tensor": BreakKind(
+        "A sparse tensor is used here. A graph holds dense tensors, so PyTorch computes with it between two graphs, "
+        "with its own kernels.",
+        "Nothing to change if little else is computed here. Otherwise compute with its indices and values as dense "
+        "tensors (index_add, gather), or with to_dense() if it is small.",
     ),
     "tensor subclass": BreakKind(
         "A tensor of a class with its own kernels (__torch_dispatch__), such as a nested, masked or quantised tensor, "
@@ -144,6 +162,23 @@ KINDS: dict[str, BreakKind] = {
         "Move the body of the loop into a separate function, or use tensor operations for the whole loop.",
     ),
 }
+
+_KINDS_OF_MODULES = {
+    "torch.optim.": "optimizer",
+    "torch.amp.grad_scaler": "optimizer",
+    "torch.utils.checkpoint": "checkpoint",
+    "torch.sparse": "sparse tensor",
+    "torch._C._sparse": "sparse tensor",
+    "torch.nested": "tensor subclass",
+    "torch._C._nested": "tensor subclass",
+}
+
+
+def kind_of_skipped(module: str) -> str:
+    """Returns the kind of the graph break at a function of this module that is not captured."""
+    found = (kind for start, kind in _KINDS_OF_MODULES.items() if module.startswith(start))
+    return next(found, "skipped function")
+
 
 IN_A_LOOP = (
     "This is in a loop, which cannot be split: the loop runs as plain Python, and the functions that it calls are "

@@ -16,6 +16,7 @@ import torch
 
 from compiler_core.bytecode import Instruction, disassemble_cached, outermost_loops
 from compiler_core.capture import opcodes
+from compiler_core.capture.break_kinds import kind_of_skipped
 from compiler_core.capture.builder.guard_collector import Location
 from compiler_core.capture.comparisons import Comparisons
 from compiler_core.capture.function_markers import marked_call
@@ -268,11 +269,11 @@ _DISTRIBUTED_TENSOR_FILES = os.path.join(os.path.dirname(torch.__file__), "distr
 
 def _kind_of_skipped(function: FunctionValue) -> str:
     """Returns the kind of the graph break at a function of a library that is not captured."""
-    if str(getattr(function.fn, "__module__", "")).startswith(("torch.optim.", "torch.amp.grad_scaler")):
-        return "optimizer"
     if function.code.co_filename.startswith(_DISTRIBUTED_TENSOR_FILES):
         return "distributed tensor"
-    return "packed sequence" if packs_sequences(function.code) else "skipped function"
+    if packs_sequences(function.code):
+        return "packed sequence"
+    return kind_of_skipped(str(getattr(function.fn, "__module__", "")))
 
 
 def _check_depth(depth: int) -> None:

@@ -30,6 +30,7 @@ from compiler_core.capture.values.distributed import (
     ProcessGroup,
     is_distributed_tensor,
 )
+from compiler_core.capture.values.sparse import SPARSE_LAYOUTS, SparseTensorValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import (
     SubclassTensorValue,
@@ -98,6 +99,8 @@ def build_value(capture: Capture, obj: Any, source: Source) -> Value:
         return WrapperTensorValue(type(obj), source=source, real=obj)
     if is_subclass_of_program(type(obj)) and _is_plain_tensor(obj):
         return SubclassTensorValue(type(obj), source=source, real=obj)
+    if type(obj) in (torch.Tensor, torch.nn.Parameter) and obj.layout in SPARSE_LAYOUTS:
+        return SparseTensorValue(obj, source)
     container = CONTAINERS.get(type(obj))
     if container is not None:
         return container(None, type(obj), source, obj)

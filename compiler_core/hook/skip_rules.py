@@ -30,7 +30,12 @@ _TORCH_NN = _TORCH + "nn" + os.sep
 _MADE_WITH_FILES = (_TORCH_NN + "init.py", _TORCH_NN + os.path.join("modules", "utils.py"))
 _CONTAINERS = _TORCH_NN + os.path.join("modules", "container.py")
 _MAKES_MODULE = frozenset({"reset_parameters", "_reset_parameters", "reset_running_stats"})
+_CHECKS_OF_DISTRIBUTIONS = tuple(
+    _TORCH + os.path.join("distributions", name) for name in ("constraints.py", "utils.py")
+)
 _PACKING_FILE = _TORCH_NN + os.path.join("utils", "rnn.py")
+_RNN_FILE = _TORCH_NN + os.path.join("modules", "rnn.py")
+_CELLS = frozenset({"RNNCellBase", "RNNCell", "LSTMCell", "GRUCell"})
 _PADDING = frozenset({"pad_sequence", "unpad_sequence"})
 _MODULE_FILE = _TORCH + os.path.join("nn", "modules", "module.py")
 _STOCK_WRAPPERS_FILE = _TORCH + os.path.join("_dynamo", "eval_frame.py")
@@ -49,7 +54,7 @@ _INLINED_STDLIB_FILES = frozenset(
 _INLINED_FILES = (
     "utils/_contextlib.py", "amp/autocast_mode.py", "autograd/function.py", "autograd/grad_mode.py", "_tensor.py",
     "_jit_internal.py", "jit/__init__.py", "_library/custom_ops.py", "_dynamo/mutation_guard.py",
-    "functional.py", "utils/_foreach_utils.py", "_functorch/functional_call.py", "utils/_pytree.py",
+    "functional.py", "nn/_reduction.py", "utils/_foreach_utils.py", "_functorch/functional_call.py", "utils/_pytree.py",
 )  # fmt: skip
 # torch.func, whose frames cannot be resumed after a graph break: PyTorch's state belongs to them
 _TRANSFORM_FILES = frozenset(
@@ -225,6 +230,10 @@ def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
         return "the sizes of a packed sequence are values of tensors"
     if not inlining and _makes_module(code):
         return "part of making a module"
+    if not inlining and code.co_filename in _CHECKS_OF_DISTRIBUTIONS:
+        return "part of checking the arguments of a distribution"
+    if not inlining and code.co_filename == _RNN_FILE and code.co_qualname.partition(".")[0] not in _CELLS:
+        return "it only calls PyTorch's own kernel"
     if not inlining and any(getattr(callback, "__code__", None) is code for callback in gc.callbacks):
         return "a callback of the garbage collector, which may run at any time"
     if not inlining and code.co_filename == "<string>":

@@ -5,10 +5,13 @@ from __future__ import annotations
 import types
 import weakref
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compiler_core.guards import GuardSpec
 from compiler_core.records import Frame, Record
+
+if TYPE_CHECKING:
+    from compiler_core.pipeline.frame import CaptureBreak
 
 
 class CodeKey:
@@ -53,6 +56,8 @@ class CodeState:
     entries: list[InstalledCode] = field(default_factory=list)
     expired: set[str] = field(default_factory=set)
     """Compiles that were dropped because an object that they refer to died; they count towards the recompile limit."""
+    loop_break: CaptureBreak | None = None
+    """For a resume function that starts with a loop: the break in the loop because of which Python runs all of it."""
     runs_eagerly: bool = False
     """Whether it runs as plain Python from now on.
 

@@ -28,7 +28,7 @@ import itertools
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +111,7 @@ class FrameCompile:
         self.compile = compile_
         self.lines = SourceLines(state.record, compile_)
         self._attempts: list[Capture] = []
+        self._loop_break: CaptureBreak | None = None
 
     def run(self) -> Any:
         """Compiles the frame and installs the code; returns the decision for the frame hook."""
@@ -136,6 +137,7 @@ class FrameCompile:
         make_code = partial(
             FrameCode, capture, captured.tx, captured.stopped, self._resume_code, self._single_instruction_code
         )
+        self._loop_break = captured.break_ if captured.break_ and captured.break_.in_loop else None
         code = make_code()
         outputs = graph_outputs(code.live())
         compiled = None if capture.is_empty else self._compile_graph(capture, outputs)
@@ -164,6 +166,7 @@ class FrameCompile:
             reason = _without_traceback(error)
         stop_point = tx.stop_point
         break_ = CaptureBreak(reason, stop_point.at, stop_point.in_loop, capture.current_tx.user_stack())
+        break_ = self._break_of_loop(break_)
         self._record_break(break_)
         if self.region.options.fullgraph:
             capture.current_tx = None
@@ -174,6 +177,16 @@ class FrameCompile:
         if captured is None:
             raise reason
         return captured
+
+    def _break_of_loop(self, break_: CaptureBreak) -> CaptureBreak:
+        """Returns the break in a loop because of which Python runs the whole loop, if that is why a frame breaks.
+
+        Such a frame is a resume function that gets the loop's iterator, which cannot be captured.
+        """
+        known = self.state.loop_break
+        if known is None or break_.reason.kind != "unsupported iteration":
+            return break_
+        return replace(known, at=break_.at)
 
     def _capture_up_to_break(self, break_: CaptureBreak, splits: Sequence[BreakPoint]) -> CapturedFrame | None:
         """Captures again, up to the first break point after which every live value can be reconstructed.
@@ -252,6 +265,7 @@ class FrameCompile:
         if known is None or known.record is not self.state.record:
             line = tx.instructions[layout.target].lineno or tx.code.co_firstlineno
             frame = self.region.add_resume(code, self.info.code, line, self.compile, self.state.record)
+            self.region.states[CodeKey(code)].loop_break = self._loop_break
         else:
             frame = known.frame.id
         if frame not in self.compile.breaks[-1].resumes:

@@ -77,6 +77,13 @@ def what_changed(cause: Recompile) -> str:
     return _CHANGED.get(cause.kind, "{}").format(name)
 
 
+def what_failed(cause: Recompile) -> str:
+    """Returns the guard that failed in words: ``x was expected to be shape (3,) and is shape (4,)``."""
+    if cause.kind == "CONDITION":
+        return f"the condition {readable(cause.expected)} failed: {readable(cause.got)}"
+    return f"{readable(cause.source)} was expected to be {cause.expected} and is {cause.got}"
+
+
 def may_be_symbolic(cause: Recompile) -> bool:
     """Whether what changed is a size, a stride or a number, for which a compile can have a symbol; not a dtype."""
     return cause.kind != "TENSOR_MATCH" or cause.expected.partition(" ")[0] in ("shape", "size", "stride")

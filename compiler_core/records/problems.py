@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from compiler_core.records.advice import base, may_be_symbolic, readable, recompile_advice, what_changed
+from compiler_core.records.advice import base, may_be_symbolic, readable, recompile_advice, what_changed, what_failed
 from compiler_core.records.artifacts import Failure, ItemId
 from compiler_core.records.capture import GraphBreak, Recompile
 
@@ -27,7 +27,7 @@ _RAISED = re.compile(r"exception|Observed exception.*")
 """Kinds of breaks where the program raises an exception."""
 _EXPECTED_BREAKS = re.compile(
     rf"{_RAISED.pattern}"
-    r"|backward|optimizer|asked for|stock-compiled function|Unsupported Tensor\.backward\(\) call"
+    r"|backward|gradient hook|optimizer|asked for|stock-compiled function|Unsupported Tensor\.backward\(\) call"
     r"|Call to `torch\._dynamo\.(graph_break|skip_frame)\(\)`"
     r"|Skip (calling|inlining) `torch\.compiler\.disable\(\)`d.*"
 )
@@ -42,6 +42,7 @@ _READS_ONLY = re.compile(
 )
 """Kinds of breaks, for stock's with the explanation, at which nothing is computed that a graph could hold."""
 _Place = tuple[str, str, int]
+_REWRITE = "Nothing, unless the line must be fast: then write it in another way."
 _REPORT = "Report it with the record: %%compile --save record.json writes it; --strict raises the error itself."
 
 
@@ -152,6 +153,8 @@ def _of_frame(record: Record, frame: Frame, divided: _DividedGraphs, charged: se
         title, ids = f"{frame.name} runs as plain Python", [compile_.id for compile_ in frame.compiles]
         has_break = any(compile_.breaks for compile_ in frame.compiles)
         advice = "Remove the graph break: the frame is captured without it." if has_break else ""
+        if has_break and " inside a loop" in frame.skipped:
+            advice = "Move the body of the loop into a function: it is compiled by itself, also with the graph break."
         yield Problem("plain Python", _grade_of_skip(frame), title, frame.skipped, advice, "", compiles=ids[-1:],
                       **_frame_place(record, frame))  # fmt: skip
     for compile_ in frame.compiles:
@@ -162,7 +165,7 @@ def _of_frame(record: Record, frame: Frame, divided: _DividedGraphs, charged: se
                           **_frame_place(record, frame))  # fmt: skip
         yield from (_graph_break(record, compile_, each, divided, charged) for each in compile_.breaks)
         if compile_.cause:
-            yield _recompile(record, frame, compile_, compile_.cause)
+            yield _recompile(record, frame, compile_, compile_.cause, divided)
         for graph in compile_.cuda_graphs:
             if graph.reason:
                 title = f"no CUDA graph of the {graph.graph}"
@@ -185,7 +188,7 @@ def _grade_of_skip(frame: Frame) -> Grade:
 def _failure(compile_: Compile, failure: Failure) -> Problem:
     grade: Grade = "costly" if failure.kind == "refusal" else "blocking"
     cause = "\n".join(filter(None, [failure.message.partition("\n")[0], failure.meaning]))
-    advice = _REPORT if failure.kind == "bug" else ""
+    advice = {"bug": _REPORT, "refusal": _REWRITE}.get(failure.kind, "")
     lost_ns = compile_.duration_ns if compile_.outcome != "compiled" else 0
     return Problem("failure", grade, _failure_title(failure), cause, advice, "", ns=lost_ns, compiles=[compile_.id],
                    filename=failure.filename, lineno=failure.lineno, line=failure.line)  # fmt: skip
@@ -229,7 +232,7 @@ def _graph_break(
                    line=at.line if at else None)  # fmt: skip
 
 
-def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile) -> Problem:
+def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile, divided: _DividedGraphs) -> Problem:
     source = base(cause.source)
     is_symbolic = may_be_symbolic(cause) and any(
         base(s.source) == source and s.became is None for s in compile_.symbols
@@ -240,14 +243,15 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         grade, advice = "expected", "Nothing to change: this function of a library computes nothing with tensors."
     if frame.limit_reached:
         grade = "blocking"
+    if frame.kind == "resume" and not divided.computes_from(frame):
+        grade, advice = "expected", "Nothing to change: no tensor is computed from here on."
     place = _frame_place(record, frame)
     if cause.line:
         filename, _, key = cause.line.rpartition("#")
         known = next((a.name for a in record.sources if a.id == filename), "")
         place = {"filename": known, "lineno": int(key) if key.isdigit() else 0, "line": cause.line}
-    text = f"{readable(cause.source)} was expected to be {cause.expected} and is {cause.got}."
-    if cause.kind == "CONDITION":
-        text = f"The condition {readable(cause.expected)} failed: {readable(cause.got)}."
+    text = f"{what_failed(cause)}."
+    text = text[0].upper() + text[1:] if cause.kind == "CONDITION" else text
     if frame.limit_reached:
         text += f"  The limit of {len(frame.compiles)} compiles is reached: calls that none covers run as plain Python."
     return Problem("recompile", grade, f"recompiled: {what_changed(cause)} changed", text,
@@ -294,6 +298,13 @@ class _DividedGraphs:
         if _place(break_) not in self._before:
             return "nothing is computed before it"
         return "" if _place(break_) in self._after else "nothing is computed after it"
+
+    def computes_from(self, frame: Frame) -> bool:
+        """Whether a frame, or what follows the graph breaks in it, computes anything, or that is not known."""
+        compiles = frame.compiles
+        if any(_has_operations(c) or c.outcome != "compiled" for c in compiles):
+            return True
+        return any(b.resumes and self._computes_after(b) for c in compiles for b in c.breaks)
 
     def _computes_before(self, compile_: Compile) -> bool:
         """Whether the graph of a compile has operations, or one of those that it resumes."""

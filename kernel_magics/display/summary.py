@@ -20,7 +20,7 @@ from compiler_core.records import (
     limits,
     problem_count,
 )
-from compiler_core.records.advice import readable
+from compiler_core.records.advice import readable, what_failed
 from compiler_core.records.steps import Steps
 from compiler_core.records.timings.timings import bytes_text
 from compiler_core.records.timings.verdict import COMPILED
@@ -81,8 +81,10 @@ def operations(compile_: Compile) -> int:
 def headline(record: Record) -> str:
     """Returns the counts of frames, graphs, problems and kernels, and the time of compiling."""
     compiles = [c for c in record.compiles if c.outcome == "compiled"]
-    failed = problem_count(record.problems, "failure")
-    parts = [count_text(failed, "failure")] if failed else []
+    failures = [problem for problem in record.problems if problem.kind == "failure"]
+    refused = sum(problem.grade == "costly" for problem in failures)
+    counted = ((len(failures) - refused, "failure"), (refused, "refusal"))
+    parts = [count_text(count, name) for count, name in counted if count]
     parts += [
         count_text(len([f for f in record.frames if f.compiles]), "frame"),
         count_text(sum(map(graphs, compiles)), "graph"),
@@ -121,7 +123,8 @@ def _failure_lines(record: Record) -> Iterator[OutlineLine]:
     for failure in failures[: limits.FAILURES]:
         at = f" at {location(record, failure.filename, failure.lineno)}" if failure.lineno else ""
         cause = failure.message.partition("\n")[0]
-        yield OutlineLine(1, f"FAILURE{at}: {_WHAT_FAILED[failure.kind]} {failure.stage}: {cause}")
+        word = "REFUSAL" if failure.kind == "refusal" else "FAILURE"
+        yield OutlineLine(1, f"{word}{at}: {_WHAT_FAILED[failure.kind]} {failure.stage}: {cause}")
         if text := record.line_text(failure.line):
             yield OutlineLine(2, text)
         if failure.meaning:
@@ -179,7 +182,7 @@ def _recompile_lines(compile_: Compile) -> list[OutlineLine]:
     cause = compile_.cause
     if cause is None:
         return []
-    why = f"recompile of {cause.of}: {readable(cause.source)} was expected to be {cause.expected} and is {cause.got}"
+    why = f"recompile of {cause.of}: {what_failed(cause)}"
     return [OutlineLine(1, why), OutlineLine(2, f"guard that failed: {cause.guard}")]
 
 

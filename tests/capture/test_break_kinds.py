@@ -66,6 +66,36 @@ def test_checked_distribution(x):
     return torch.distributions.Normal(x, x.exp(), validate_args=True).log_prob(x)
 
 
+@breaking("linear algebra check", graphs=2, compiles=2, inputs=lambda: (torch.randn(3, 3),))
+def test_inverse(x):
+    return torch.linalg.matrix_power(x * 2, -1) + 1
+
+
+@breaking("sparse tensor", graphs=1, compiles=2, inputs=lambda: (torch.eye(3).to_sparse(),))
+def test_method_of_a_sparse_tensor(x):
+    return x.to_dense() * 2
+
+
+@breaking("checkpoint", graphs=2, compiles=2, inputs=lambda: (torch.randn(3, requires_grad=True),))
+def test_checkpoint(x):
+    return torch.utils.checkpoint.checkpoint(torch.sin, x * 2, use_reentrant=False) + 1
+
+
+@breaking("gradient hook", inputs=lambda: (torch.randn(3, requires_grad=True),))
+def test_gradient_of_a_result(x):
+    y = x * 2
+    y.retain_grad()
+    (y * y).sum().backward()
+    return y.grad * 3
+
+
+@breaking("tensor value read", graphs=2, inputs=lambda: (torch.ones(2, 2, requires_grad=True),))
+def test_masked_write_with_gradients(x):
+    y = x * 2
+    y[y > 1] = x.sum()
+    return y * 3
+
+
 @same_as_eager(inputs=lambda: (torch.randn(1),))
 def test_branch_both_ways(x):
     return "up" if x > 0 else "down"
@@ -476,6 +506,16 @@ def test_loop_says_so():
     assert breaks.IN_A_LOOP in record.compiles[0].breaks[0].explanation
 
 
+def test_the_rest_of_a_loop_has_the_break_of_the_loop():
+    def program(x):
+        for i, n in enumerate([1, 2]):
+            x = x + i
+            print(n, end="")
+        return x
+
+    assert set(break_kinds(check(program))) == {"print"}
+
+
 WEIGHT = torch.nn.Parameter(torch.ones(3))
 OPTIMIZER = torch.optim.SGD([WEIGHT], 0.1)
 
@@ -606,7 +646,7 @@ def test_break_kinds_of_a_resume_function():
     assert break_kinds(record) == ["print", "print", "tensor value read"]
 
 
-@same_as_eager(breaks=["skipped function"], backend="cpp", tolerance=1e-5)
+@same_as_eager(breaks=["linear algebra check"], backend="cpp", tolerance=1e-5)
 def test_functions_that_look_at_their_result(x):
     a = x @ x.T + 4 * torch.eye(4)
     return torch.linalg.solve(a, x).cos()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from compiler_core import CompileWarning
+from compiler_core import CompileWarning, RefusalWarning
 from compiler_core.api import compile as api
 from compiler_core.api.accuracy import check_accuracy
 from compiler_core.api.measure import measure
@@ -63,6 +63,22 @@ def test_names_the_guard_that_failed(record: Record) -> None:
     assert cause is not None
     why = f"{readable(cause.source)} was expected to be {cause.expected} and is {cause.got}"
     assert f"recompile of 0/0: {why}" in summary.text(record)
+
+
+def test_a_refusal_is_no_failure() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        doubled = x * 2
+        x.add_(1)
+        return doubled + y
+
+    both = torch.ones(8)
+    with api.record() as result, pytest.warns(RefusalWarning):
+        api.compile(program, backend="aot_eager")(both[:6], both[2:])
+    line = program.__code__.co_firstlineno + 2
+    head, refusal, source, *_ = summary.text(result).splitlines()
+    assert head.startswith("Cutaway: 1 refusal, ")
+    assert refusal.startswith(f"  REFUSAL at test_summary.py line {line}: not compiled, by joint: the graph writes to")
+    assert source == "    x.add_(1)"
 
 
 def test_what_failed_comes_first() -> None:

@@ -299,6 +299,13 @@ def test_numbers_made_tensors(x):
     return torch.tensor(n), x + torch.tensor(n / 2), torch.full((2,), n), sorted(x.shape), math.prod(x.shape)
 
 
+@over(rows(3, 5, 7, 9), compiles=2)
+def test_lists_of_numbers_made_tensors(x):
+    n = x.shape[0]
+    made = torch.tensor([n - 1]), torch.tensor([[n, 2.5], [n * 0.5, 1]]), torch.tensor((n, 3), dtype=torch.float64)
+    return made, torch.tensor([n * 1e300]), torch.as_tensor([n, n], device="cpu") * x.sum()
+
+
 @over([lambda n=n: [torch.randn(4), n] for n in (2.0, 3.0, 4.0)], compiles=3)
 def test_squared_again_and_again(x, scale):
     """More of Python's arithmetic than a call should do again."""

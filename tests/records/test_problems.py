@@ -134,6 +134,17 @@ def test_the_limit_of_compiles_is_blocking() -> None:
     assert "The limit of 8 compiles is reached" in problem.cause
 
 
+def test_recompiles_of_prints_are_expected() -> None:
+    def program(x: torch.Tensor, step: int) -> torch.Tensor:
+        y = x * 2
+        print(f"step {step}: {y.sum().item():.2f}", end="")
+        return y
+
+    record = recorded(program, [lambda compiled, step=step: compiled(x, step) for step in range(12)])  # type: ignore[misc]
+    assert any(frame.limit_reached for frame in record.frames)
+    assert {p.grade for p in record.problems if p.kind == "recompile"} == {"expected"}
+
+
 def test_grad_mode_is_named() -> None:
     (problem,) = recorded(scaled, [lambda c: c(x, 3), without_grad]).problems
     assert "expected to be grad mode on and is grad mode off." in problem.cause

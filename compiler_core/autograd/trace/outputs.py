@@ -17,7 +17,7 @@ from compiler_core.autograd.trace import view_chains
 from compiler_core.autograd.trace.data_writes import DataWrites
 from compiler_core.autograd.trace.provenance import Provenance
 from compiler_core.autograd.trace.view_chains import StridedView, ViewCall
-from compiler_core.errors import Refused
+from compiler_core.errors import Refused, set_error_location
 from compiler_core.support.fx_symbols import hint, is_symbolic
 from compiler_core.support.tensors import storage_id, tensors_in
 from compiler_core.support.transform_levels import is_wrapped
@@ -29,7 +29,15 @@ _all_mutations_under_no_grad: Any = vars(torch)["_functionalize_are_all_mutation
 
 
 class JointRefused(Refused):
-    """The graph cannot be differentiated and run exactly as eager PyTorch does; the message says why."""
+    """The graph cannot be differentiated and run exactly as eager PyTorch does; the message says why.
+
+    `node`: the node of the captured graph that is why, whose line the warning names.
+    """
+
+    def __init__(self, message: str, node: fx.Node | None = None) -> None:
+        super().__init__(message)
+        if node is not None:
+            set_error_location(self, node.meta.get("origin", ()))
 
 
 BASE: Any = object()
@@ -157,7 +165,7 @@ class OutputPlan:
         if self._values[node].requires_grad:
             values = [self._values[view.node] for view in views]
             if any(isinstance(value, torch.Tensor) and not value._is_view() for value in values):
-                raise JointRefused(f"{node.name} is detached, and then written to with gradients")
+                raise JointRefused(f"{node.name} is detached, and then written to with gradients", node)
 
     def _check_out_of_transform(self, base: fx.Node, others: Iterable[fx.Node]) -> None:
         """Refuses to return several views of what a transform of `torch.func` has made: no views lead from the one to
@@ -232,7 +240,8 @@ class OutputPlan:
                 continue
             unseen = data.all_unseen(storage_id(tensor))
             if data.has_history(storage_id(tensor)):
-                raise JointRefused(f"the graph writes what requires grad to .data of input {node.name}")
+                writer = self._writer(node)
+                raise JointRefused(f"the graph writes what requires grad to .data of input {node.name}", writer)
             hidden = unseen or _all_mutations_under_no_grad(tensor.elem) or self._is_hidden_from_autograd(i, tensor)
             self._check_mutation(i, node, tensor, hidden)
             resized = self._is_resized(i, tensor)
@@ -247,11 +256,20 @@ class OutputPlan:
         examples, example = self._state.examples, self._state.examples[primal]
         storages = [storage_id(t) for t in examples if isinstance(t, torch.Tensor)]
         if storages.count(storage_id(example)) > 1:
-            raise JointRefused(f"the graph writes to input {node.name}, which shares memory with another input")
-        if _may_overlap(example):
-            raise JointRefused(f"the graph writes to input {node.name}, whose elements share memory")
-        if example.requires_grad and example.is_leaf and not hidden:
-            raise JointRefused(f"the graph writes to input {node.name}, a leaf that requires grad")
+            why = "which shares memory with another input"
+        elif _may_overlap(example):
+            why = "whose elements share memory"
+        elif example.requires_grad and example.is_leaf and not hidden:
+            why = "a leaf that requires grad"
+        else:
+            return
+        raise JointRefused(f"the graph writes to input {node.name}, {why}", self._writer(node))
+
+    def _writer(self, node: fx.Node) -> fx.Node:
+        """Returns the first node whose result is the memory of `node` after a write, or `node` if there is none."""
+        memory, before = storage_id(self._values[node]), self._state.writes[node]
+        later = (n for n in self._state.nodes if n in self._values and self._state.writes[n] > before)
+        return next((n for n in later if any(storage_id(t) == memory for t in tensors_in(self._values[n]))), node)
 
     def _is_hidden_from_autograd(self, primal: int, tensor: torch.Tensor) -> bool:
         """Returns whether autograd saw no write to an input that requires grad, because all were made through
@@ -277,7 +295,7 @@ class OutputPlan:
         nodes = [n for n in self._state.nodes if getattr(n.target, "__name__", n.target) == "as_strided"]
         shown = [t.elem for n in nodes for t in tensors_in(self._values[n]) if isinstance(t, FunctionalTensor)]
         if any(_has_data_mutation(t) for t in shown):
-            raise JointRefused("the graph writes to memory that an as_strided view shows")
+            raise JointRefused("the graph writes to memory that an as_strided view shows", nodes[0])
 
     def _base_and_views(self, node: fx.Node) -> tuple[fx.Node, tuple[ViewReplay, ...]]:
         """Returns the node that owns the memory of `node`, and the views that lead from it to `node`."""
@@ -333,7 +351,7 @@ class OutputPlan:
             for base in producer.all_input_nodes:
                 if self._values[base] is tensor:
                     return base, [ViewReplay(producer, grad, step.args, step.kwargs, step) for step in steps]
-        raise JointRefused(f"{node.name} shares memory with {source.name}, but is not made of views of it")
+        raise JointRefused(f"{node.name} shares memory with {source.name}, but is not made of views of it", node)
 
     def _alias_source(self, node: fx.Node) -> fx.Node | None:
         """Returns the argument that `node` is a view of, or the same tensor as; None if it has its own memory."""
@@ -351,7 +369,7 @@ class OutputPlan:
 
     def _check_shape(self, node: fx.Node) -> None:
         if self._state.shapes[node] != [(t.shape, t.stride()) for t in tensors_in(self._values[node])]:
-            raise JointRefused(f"the graph changes the shape of {node.name} in place")
+            raise JointRefused(f"the graph changes the shape of {node.name} in place", node)
 
 
 def count_of_writes(value: Any) -> int:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compiler_core.capture.break_kinds import kind_of_skipped
 from compiler_core.capture.rules.construct import construct
 from compiler_core.capture.rules.python import builtins, copying, getters, iteration, library, object_methods, operators  # noqa: F401  (they register their rules)
 from compiler_core.capture.rules.python.cached import call_cached
@@ -32,6 +33,7 @@ from compiler_core.capture.values.builtin.constant import ConstantValue, fold
 from compiler_core.capture.values.builtin.plain_objects import CONSTRUCTORS
 from compiler_core.capture.values.builtin.static import StaticValue, c_class_method
 from compiler_core.capture.values.distributed import DistributedTensorValue
+from compiler_core.capture.values.sparse import SparseTensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue
 from compiler_core.capture.values.user.exceptions import ExceptionValue, init_exception
 from compiler_core.capture.values.user.objects import ObjectValue
@@ -93,7 +95,9 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
         raise Unsupported("distributed tensor", name_of(obj))
     if isinstance(obj, types.BuiltinFunctionType) and getattr(obj.__self__, "__class__", None) is not types.ModuleType:
         raise Unsupported("skipped function", name_of(obj))
-    raise Unsupported("skipped function" if callable(obj) else "exception", name_of(obj))
+    if any(isinstance(value, SparseTensorValue) for value in [*args, *kwargs.values()]):
+        raise Unsupported("sparse tensor", name_of(obj))
+    raise Unsupported(kind_of_skipped(name_of(obj)) if callable(obj) else "exception", name_of(obj))
 
 
 def _construct_generic(tx: Interpreter, alias: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:

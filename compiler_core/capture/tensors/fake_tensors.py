@@ -55,6 +55,7 @@ SCATTERS = frozenset({aten.diagonal_scatter.default, aten.select_scatter.default
 INDEXING = frozenset({aten.index.Tensor, aten._unsafe_index.Tensor})
 DYNAMIC_SHAPES = frozenset({aten._unique.default, aten._unique2.default})
 """Operators whose results have data-dependent shapes; PyTorch 2.11 gives their fake results an arbitrary shape."""
+INDEXED_WRITES = frozenset({aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default})
 CORRECTED = POINTWISE.union(
     CHANNELS_LAST_ON_CPU, ROW_MAJOR_ON_CPU, ROW_MAJOR, STRIDES_OF_ARGUMENT, SCATTERS, INDEXING, TYPED_AS_ARGUMENT,
     (aten.roll.default, aten.linalg_vector_norm.default),
@@ -91,6 +92,10 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             raise Unsupported("unsupported operation", f"{func} makes a quantised tensor")
         if func in DYNAMIC_SHAPES:
             raise DynamicOutputShapeException(func)
+        if func is aten._linalg_check_errors.default:
+            raise Unsupported("linear algebra check", f"torch.{args[1].removeprefix('torch.')}")
+        if func in INDEXED_WRITES:
+            _check_masked_write(*args[1:3])
         overlaps.check_write(func, args, kwargs or {})
         if self.warnings is not None and not self._in_operator:
             self.warnings.note_kernel(func, args, kwargs or {})
@@ -167,6 +172,13 @@ def _makes_quantised(func: Any, arguments: Sequence[Any]) -> bool:
     if any(type(a) is torch.dtype and a in QUANTISED for a in arguments):
         return True
     return func.namespace == "quantized" or "quantized_tensor" in func.__name__
+
+
+def _check_masked_write(indices: Sequence[torch.Tensor | None], values: torch.Tensor) -> None:
+    """Raises Unsupported if the gradient of the values has as many elements as a mask picks: ``x[mask] = values``."""
+    has_mask = any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices)
+    if has_mask and values.requires_grad and torch.is_grad_enabled():
+        raise Unsupported("tensor value read", "x[mask] = values: their gradient has the size that the mask picks")
 
 
 def _is_rolled_channels_last(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> bool:

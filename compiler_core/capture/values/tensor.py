@@ -51,7 +51,7 @@ VALUE_READS = frozenset(
 GRADIENT_HOOKS = frozenset("register_hook register_post_accumulate_grad_hook retain_grad".split())
 # methods that use autograd or storage, which a graph does not contain
 UNSUPPORTED_METHODS = frozenset(
-    "set_ resize_ resize_as_ share_memory_ as_strided_ detach_ pin_memory to_sparse inverse is_inference is_shared "
+    "set_ resize_ resize_as_ share_memory_ as_strided_ detach_ pin_memory to_sparse is_inference is_shared "
     "is_pinned is_set_to _is_view "
     "untyped_storage storage __setstate__ __deepcopy__ rename_ refine_names".split()
 )
@@ -184,7 +184,8 @@ class TensorValue(Value):
         if name == "is_leaf":
             return ConstantValue(is_leaf)
         if not is_leaf:  # reading it warns or gives an object of autograd's
-            raise Unsupported("unsupported attribute", f"Tensor.{name} of a tensor that is not a leaf")
+            kind = "gradient hook" if name == "grad" else "unsupported attribute"
+            raise Unsupported(kind, f"Tensor.{name} of a tensor that is not a leaf")
         if name == "grad_fn" or self.source is None or self.real is None:
             return NONE
         return tx.capture.wrap(self.real.grad, AttrSource(self.source, "grad"))

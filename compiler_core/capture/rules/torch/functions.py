@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,9 +33,6 @@ FACTORIES = frozenset(
 NOT_IN_GRAPH = frozenset({
     torch.is_nonzero, torch.equal, torch.allclose, torch.from_numpy, torch.frombuffer, torch.set_num_threads,
     torch.nonzero, torch.unique_consecutive, torch.masked_select, torch.bincount, torch.from_file,
-    # they check the values of their result and raise
-    torch.linalg.cholesky, torch.linalg.inv, torch.linalg.ldl_factor, torch.linalg.lu_factor, torch.linalg.solve,
-    torch.linalg.tensorsolve, torch.inverse,
 })  # fmt: skip
 
 
@@ -92,10 +90,41 @@ def _from_numbers(fn: Any, tx: Interpreter, data: Value, **kwargs: Value) -> Val
     """Makes a tensor of a number, or of nested lists of numbers."""
     if has_tensor(data):
         raise Unsupported("tensor value read", f"{fn.__name__} of tensors")
-    if is_symbolic([data]) and not kwargs:
-        dtype = torch.int64 if data.python_type() is int else torch.get_default_dtype()
-        return tx.capture.call_function(tx, torch.scalar_tensor, [data], {"dtype": ConstantValue(dtype)})
+    if not kwargs.keys() - {"dtype", "device"} and (numbers := list(_numbers(tx, data))) and is_symbolic(numbers):
+        dtype = _dtype_of(numbers, kwargs["dtype"].constant(tx) if "dtype" in kwargs else None)
+        if dtype is not None:
+            return _stacked(tx, data, kwargs | {"dtype": ConstantValue(dtype)})
     return tx.capture.call_function(tx, fn, [data], kwargs)
+
+
+def _numbers(tx: Interpreter, data: Value) -> Iterator[Value]:
+    """Yields the numbers of nested lists, in order."""
+    if isinstance(data, (ListValue, TupleValue)):
+        for value in data.unpack(tx):
+            yield from _numbers(tx, value)
+    else:
+        yield data
+
+
+def _dtype_of(numbers: Sequence[Value], wanted: torch.dtype | None) -> torch.dtype | None:
+    """Returns the dtype of a tensor of these numbers; None if one that is too large for it would be an error."""
+    types = {number.python_type() for number in numbers}
+    dtype = wanted or (torch.get_default_dtype() if float in types else torch.int64)
+    holds_all = dtype in (torch.float32, torch.float64) or (dtype is torch.int64 and types == {int})
+    return dtype if types <= {int, float} and holds_all else None
+
+
+def _stacked(tx: Interpreter, data: Value, kwargs: dict[str, Value]) -> Value:
+    """Returns the tensor of nested lists of numbers, of which some are symbolic: an operator takes a single number."""
+    if not isinstance(data, (ListValue, TupleValue)):
+        dtype = kwargs["dtype"]
+        if dtype.constant(tx) is torch.int64:
+            return tx.capture.call_function(tx, torch.scalar_tensor, [data], kwargs)
+        double = kwargs | {"dtype": ConstantValue(torch.float64)}  # it refuses what is infinite in float32
+        number = tx.capture.call_function(tx, torch.scalar_tensor, [data], double)
+        return tx.capture.call_method(tx, "to", [number, dtype], {})
+    rows = ListValue([_stacked(tx, value, kwargs) for value in data.unpack(tx)])
+    return tx.capture.call_function(tx, torch.stack, [rows], {})
 
 
 @handles_each(torch.as_tensor, torch.asarray)

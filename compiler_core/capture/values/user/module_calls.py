@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.modules import module as nn_module
+from torch.nn.modules.rnn import RNNBase
+from torch.nn.utils.rnn import PackedSequence
 
 from compiler_core.capture.values.base import ObservedException, Value
 from compiler_core.capture.values.builtin.mappings import DictValue
@@ -28,6 +30,11 @@ def has_hooks(tx: Interpreter, module: ModuleValue) -> bool:
     return any(_hooks(tx, module, kind) for kind in (*FORWARD_HOOKS, *BACKWARD_HOOKS))
 
 
+def takes_packed_sequence(module: ModuleValue, args: Sequence[Value]) -> bool:
+    """Whether an RNN is called with a packed sequence, whose sizes its ``forward`` reads."""
+    return issubclass(module.cls, RNNBase) and any(arg.python_type() is PackedSequence for arg in args)
+
+
 def call_with_hooks(tx: Interpreter, module: ModuleValue, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """``nn.Module.__call__``."""
     if module.is_compiled:
@@ -46,6 +53,8 @@ def call_with_hooks(tx: Interpreter, module: ModuleValue, args: Sequence[Value],
 def _call_forward(
     tx: Interpreter, module: ModuleValue, args: Sequence[Value], kwargs: dict[str, Value], hooks: list[Hook]
 ) -> Value:
+    if takes_packed_sequence(module, args):
+        raise Unsupported("packed sequence", f"{module.cls.__name__} of a packed sequence")
     try:
         return module.get_attr(tx, "forward").call(tx, args, kwargs)
     except ObservedException as error:

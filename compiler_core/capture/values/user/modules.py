@@ -14,7 +14,7 @@ from compiler_core.capture.values.base import UNBOUND, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.classes import ABSENT, is_data_descriptor, lookup_in_mro
-from compiler_core.capture.values.user.module_calls import call_with_hooks, has_hooks
+from compiler_core.capture.values.user.module_calls import call_with_hooks, has_hooks, takes_packed_sequence
 from compiler_core.capture.values.user.objects import ObjectValue, type_or_object
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, GetItemSource, InstanceDictSource
@@ -183,7 +183,7 @@ class ModuleValue(ObjectValue):
         self.install_guards(tx)
         if not self._has_torch_call(tx):
             return super().forwarded_call(tx, args, kwargs)
-        if has_hooks(tx, self) or self.is_compiled:
+        if has_hooks(tx, self) or self.is_compiled or takes_packed_sequence(self, args):
             return None
         return self.get_attr(tx, "forward"), list(args), kwargs
 

@@ -47,7 +47,14 @@ function countsOf({ record, links }: State): Count[] {
   const compiles = record.frames.flatMap((frame) => frame.compiles);
   const knownLine = (line: ItemId | null) => (line !== null && links.has(line) ? line : null);
   const counts = [
-    problemCount(record, "failure", "failure", "Failures of the compiler; the program ran as plain PyTorch"),
+    problemCount(
+      record,
+      "failure",
+      "failure",
+      "Failures of the compiler; the program ran as plain PyTorch",
+      "blocking",
+    ),
+    problemCount(record, "failure", "refusal", "What PyTorch runs, because compiled code might differ", "costly"),
     graphCount(compiles),
     problemCount(record, "graph break", "graph break", "Where and why graphs broke, and what to write instead"),
     problemCount(record, "recompile", "recompile", "Why code was recompiled: the guard that failed"),
@@ -85,11 +92,18 @@ function graphCount(compiles: Compile[]): Count {
   };
 }
 
-/** The count of the problems of one kind that need an action. */
-function problemCount(record: CutawayRecord, kind: Problem["kind"], name: string, title: string): Count {
-  const problems = record.problems.filter((problem) => problem.kind === kind && problem.grade !== "expected");
-  const targets = problemTargets(problems);
-  return { text: plural(targets.length, name), title, tone: kind === "failure" ? "bad" : "warns", targets };
+/** The count of the problems of one kind that need an action, of one grade or of both. */
+function problemCount(
+  record: CutawayRecord,
+  kind: Problem["kind"],
+  name: string,
+  title: string,
+  only?: Problem["grade"],
+): Count {
+  const counted = ({ grade }: Problem) => (only ? grade === only : grade !== "expected");
+  const targets = problemTargets(record.problems.filter((problem) => problem.kind === kind && counted(problem)));
+  const isBad = kind === "failure" && only === "blocking";
+  return { text: plural(targets.length, name), title, tone: isBad ? "bad" : "warns", targets };
 }
 
 /** The count of the problems of one kind that are expected. */

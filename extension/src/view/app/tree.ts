@@ -2,7 +2,7 @@
 
 import { h, onceSized, scrollInside } from "../dom/elements";
 import { readable } from "../dom/format";
-import { headline, shortMessage } from "../model/analysis/failures";
+import { headline, isRefusal, shortMessage } from "../model/analysis/failures";
 import { breakProblem, recompileProblem } from "../model/analysis/problems";
 import { frameKind, frameName } from "../model/frame_names";
 import { summaryOf } from "../model/record/details";
@@ -113,7 +113,9 @@ export class Tree {
 
   private compileLines(compile: Compile): HTMLElement[] {
     const lines: [kind: string, text: string, title?: string][] = [];
-    for (const failure of compile.failures) lines.push(["failure", `${headline(failure)}: ${shortMessage(failure)}`]);
+    for (const failure of compile.failures) {
+      lines.push([isRefusal(failure) ? "break" : "failure", `${headline(failure)}: ${shortMessage(failure)}`]);
+    }
     if (compile.cause) {
       const problem = recompileProblem(this.state.record, compile);
       lines.push([problem?.grade === "expected" ? "expected" : "cause", ...recompileText(compile.cause)]);

@@ -20,6 +20,11 @@ export function failuresOf(record: CutawayRecord): CompileFailure[] {
   return [...found.values()];
 }
 
+/** Whether PyTorch runs a part on purpose, because compiled code might behave differently: nothing is wrong. */
+export function isRefusal({ kind }: Failure): boolean {
+  return kind === "refusal";
+}
+
 /** A short description of a failure. */
 export function headline({ kind, stage }: Failure): string {
   if (kind === "tool") return "kernels cannot be built";
@@ -33,8 +38,9 @@ export function shortMessage({ message }: Failure): string {
   return message.split("\n", 1)[0];
 }
 
-/** How to report a bug; empty for other failures, whose message says what to do. */
+/** What to do about a failure; empty for those whose message says it. */
 export function remedy({ kind }: Failure): string {
+  if (kind === "refusal") return "Nothing, unless the line must be fast: then write it in another way.";
   if (kind !== "bug") return "";
   return "Report it with the record: %%compile --save record.json writes it; --strict raises the error itself.";
 }

@@ -60,8 +60,9 @@ const problem: Problem = {
 test("each problem with a line is one mark, in their order; one that needs no change is not a warning", () => {
   const record = recordOf(["10", "11"], [compileOf("0/0", [])]);
   record.problems.push(
-    { ...problem, kind: "failure", title: "failed in lower", cost: "" },
+    { ...problem, kind: "failure", grade: "blocking", title: "failed in lower", cost: "" },
     problem,
+    { ...problem, kind: "failure", title: "not compiled", cost: "" },
     { ...problem, line: null },
     { ...problem, grade: "expected", title: "graph break: backward", compiles: ["0/1", "0/2"] },
   );
@@ -71,6 +72,7 @@ test("each problem with a line is one mark, in their order; one that needs no ch
     [
       ["failure", "failed in lower", "0/0"],
       ["break", "graph break: print", "0/0"],
+      ["break", "not compiled", "0/0"],
       ["expected", "graph break: backward", "0/1"],
     ],
   );

@@ -78,7 +78,8 @@ function unique(texts: string[]): string[] {
 function problemMarks({ kind, grade, title, cause, advice, cost, compiles, line }: Problem): Mark[] {
   if (line === null) return [];
   const reason = [cause, cost].filter(Boolean).join("\n");
-  const mark = grade === "expected" ? "expected" : PROBLEM_MARKS[kind];
+  const usual = kind === "failure" && grade === "costly" ? "break" : PROBLEM_MARKS[kind]; // a refusal is no failure
+  const mark = grade === "expected" ? "expected" : usual;
   return [{ line, kind: mark, title, reason, hint: advice, compile: compiles[0] ?? "", pane: "overview" }];
 }
 

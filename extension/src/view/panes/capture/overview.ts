@@ -2,7 +2,14 @@
 
 import { h } from "../../dom/elements";
 import { bytes, plural, readable } from "../../dom/format";
-import { type CompileFailure, failuresOf, headline, remedy, shortMessage } from "../../model/analysis/failures";
+import {
+  type CompileFailure,
+  failuresOf,
+  headline,
+  isRefusal,
+  remedy,
+  shortMessage,
+} from "../../model/analysis/failures";
 import { breakProblem, recompileProblem } from "../../model/analysis/problems";
 import { frameKind, frameName } from "../../model/frame_names";
 import type {
@@ -127,8 +134,8 @@ export class Overview extends LinkedContent {
     const open = () => this.state.select(compile);
     const block = h(
       "div",
-      { class: "block bad" },
-      h("h4", {}, `Failure: ${headline(failure)}`),
+      { class: isRefusal(failure) ? "block warn" : "block bad" },
+      h("h4", {}, isRefusal(failure) ? capitalized(headline(failure)) : `Failure: ${headline(failure)}`),
       h("p", {}, code(shortMessage(failure))),
       meaning && h("p", {}, meaning),
       remedy(failure) && h("p", {}, h("b", {}, "What to do: "), remedy(failure)),
