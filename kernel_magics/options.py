@@ -130,6 +130,10 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         backend = find_backend(arguments.backend, namespace)
         if arguments.save:
             export.check_path(arguments.save)
+        if arguments.target:
+            from compiler_core.codegen.machine_code.compiled_forms import check_target
+
+            check_target(arguments.target)
     except errors.UsageError as error:
         raise UsageError(str(error)) from None
     return Request(

@@ -113,6 +113,7 @@ def test_syntax_error_reads_as_in_a_plain_cell(magics: InteractiveShell, body: s
         ("--backend nope", "unknown backend 'nope'; the backends are"),
         ("--engine tinygrad", "unknown engine 'tinygrad'; the engines are core, torch"),
         ("--memory-budget 2", "--memory-budget must be from 0 to 1, not 2.0"),
+        ("--target sm_999", "unknown target 'sm_999'; the targets are cpu, "),
         ("--save out.txt", "must end in .html (a report), .trace.json (the time of compiling), .json (the record)"),
         ("--save /no/such/folder/out.json", "there is no folder /no/such/folder"),
         ("--backend", "expected one argument"),

@@ -145,6 +145,18 @@ def test_recompiles_of_prints_are_expected() -> None:
     assert {p.grade for p in record.problems if p.kind == "recompile"} == {"expected"}
 
 
+def test_an_interrupt_does_not_make_an_expected_break_blocking() -> None:
+    def interrupted(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        raise KeyboardInterrupt
+
+    def program(x: torch.Tensor) -> None:
+        (x * 2).sum().backward()
+
+    with compiler_core.record() as record, pytest.raises(KeyboardInterrupt):
+        compiler_core.compile(program, backend=interrupted)(torch.ones(3, requires_grad=True))
+    assert [(p.title, p.grade) for p in record.problems] == [("graph break: backward", "expected")]
+
+
 def test_grad_mode_is_named() -> None:
     (problem,) = recorded(scaled, [lambda c: c(x, 3), without_grad]).problems
     assert "expected to be grad mode on and is grad mode off." in problem.cause
