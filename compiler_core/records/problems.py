@@ -217,7 +217,7 @@ def _graph_break(
         advice = "Nothing to change: modules are made in plain Python.  For one graph, make them in an earlier cell."
     if grade == "costly" and (why := divided.why_harmless(break_)):
         grade, advice = "expected", f"Nothing to change: {why}, so it divides no graph.  For fullgraph=True: {advice}"
-    if compile_.outcome == "failed" and compile_.reason != KeyboardInterrupt.__name__:
+    if compile_.outcome == "failed" and compile_.reason != KeyboardInterrupt.__name__ and break_ is compile_.breaks[-1]:
         grade = "blocking"
     resumed = [c for f in record.frames if f.id in set(break_.resumes) - charged for c in f.compiles]
     charged.update(break_.resumes)

@@ -165,7 +165,8 @@ class OutputPlan:
         if self._values[node].requires_grad:
             values = [self._values[view.node] for view in views]
             if any(isinstance(value, torch.Tensor) and not value._is_view() for value in values):
-                raise JointRefused(f"{node.name} is detached, and then written to with gradients", node)
+                why = "is detached, and what requires grad is written to it (written to a clone, it would be compiled)"
+                raise JointRefused(f"the result {node.name} {why}", node)
 
     def _check_out_of_transform(self, base: fx.Node, others: Iterable[fx.Node]) -> None:
         """Refuses to return several views of what a transform of `torch.func` has made: no views lead from the one to
@@ -256,7 +257,7 @@ class OutputPlan:
         examples, example = self._state.examples, self._state.examples[primal]
         storages = [storage_id(t) for t in examples if isinstance(t, torch.Tensor)]
         if storages.count(storage_id(example)) > 1:
-            why = "which shares memory with another input"
+            why = "which shares memory with another input (written to a clone, it would be compiled)"
         elif _may_overlap(example):
             why = "whose elements share memory"
         elif example.requires_grad and example.is_leaf and not hidden:

@@ -123,6 +123,9 @@ def _write_version(record: PartialRecord, event: TraceEvent) -> None:
 
 @_handles("dynamo_graph_break_reason")
 def _write_break(record: PartialRecord, event: TraceEvent) -> None:
+    if event.payload.startswith("WON'T CONVERT"):  # an error of the whole compile, which its metrics name
+        _write_text(record, event)
+        return
     builder, parsed = record.compile_of(event), read_break(event.payload)
     break_ = _break(record, builder, parsed, _from_frame(parsed.stack, record.frame_of(event)))
     stack = break_.stack

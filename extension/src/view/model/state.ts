@@ -70,7 +70,7 @@ export class State {
     this.links = new Links(record);
     this.covered = new Set(record.covered);
     this.marks = marksOf(record, this.links);
-    this.compile = this.findCompile(model.get("compile")) ?? this.findCompile(current) ?? this.largestCompile();
+    this.compile = this.findCompile(model.get("compile")) ?? this.findCompile(current) ?? this.firstCompile();
     if (this.compile) this.links.include(this.compile.id);
     this.frame = this.compile ? frameOf(record, this.compile.frame) : (record.frames[0] ?? null);
     this.shown = this.initialPanes();
@@ -121,7 +121,13 @@ export class State {
     return null;
   }
 
-  /** The compile shown first: the one with the largest captured graph; a library's counts for little. */
+  /** The compile shown first: one that could not be compiled, else the one with the largest captured graph. */
+  private firstCompile(): Compile | null {
+    const blocking = this.record.problems.find(({ kind, grade }) => kind === "graph break" && grade === "blocking");
+    return this.findCompile(blocking?.compiles[0] ?? "") ?? this.largestCompile();
+  }
+
+  /** The compile with the largest captured graph; a library's counts for little. */
   private largestCompile(): Compile | null {
     const size = ({ filename }: Frame, c: Compile) =>
       (summaryOf(c).nodes ?? 0) * (LIBRARY.test(filename) ? LIBRARY_WEIGHT : 1);
