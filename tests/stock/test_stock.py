@@ -585,3 +585,16 @@ def test_the_stack_of_a_break_begins_with_the_compiled_function() -> None:
     stacks = [[line.function for line in each.stack] for compile_ in record.compiles for each in compile_.breaks]
     assert ["of_masked", "masked"] in stacks
     assert all(stack[0] in ("of_masked", "masked") for stack in stacks)
+
+
+def test_a_graph_that_the_backend_refuses_is_no_nameless_break() -> None:
+    def program(x: torch.Tensor) -> None:
+        y = x * 2
+        y[y > 1] *= 3  # its gradient has a size that is not known
+        y.sum().backward()
+
+    with compiler_core.record(engine="torch") as record:
+        torch.compile(program, backend="aot_eager")(torch.ones(3, requires_grad=True))
+    kinds = [each.kind for compile_ in record.compiles for each in compile_.breaks]
+    assert "Backend compiler exception" in kinds
+    assert "" not in kinds
