@@ -88,6 +88,8 @@ T, G = torch.randn(2, 3, 4, 5), torch.rand(2, 3, 4, 2)
 OPERATORS: dict[str, tuple[Any, ...]] = {
     "grid_sample": (lambda x, grid: aten.grid_sampler_2d(x, grid, 0, 0, False), T, G),
     "normal": (aten.normal.Tensor_Tensor, T, T.abs()),
+    "normal of a mean": (lambda x: aten.normal.Tensor_float(x, 2.0), T),
+    "normal of a deviation": (lambda x: aten.normal.float_Tensor(2.0, x), T.abs()),
     "binary_cross_entropy": (lambda x, y: aten.binary_cross_entropy(x, y, None, 0), T.sigmoid(), T.sigmoid()),
     "its gradient": (lambda g, x: aten.binary_cross_entropy_backward(g, x, x, None, 0), T, T.sigmoid()),
     "reflection_pad3d": (lambda x: aten.reflection_pad3d(x, [1] * 6), T),

@@ -1501,3 +1501,32 @@ def test_writes_by_index_of_another_type(dtype):
     ]
     for write in writes:
         check(program, lambda: (torch.randn(3, 2), torch.ones(2, 2, dtype=dtype), write), backend="cpp")
+
+
+WINDOW_WRITES = {
+    "with a rest": lambda x: x.unfold(0, 3, 3).mul_(3),
+    "with gaps": lambda x: x.unfold(0, 1, 2).add_(1),
+    "of a part": lambda x: x.unfold(0, 2, 3)[1].fill_(7),
+    "exact": lambda x: x.unfold(1, 2, 2)[0].zero_(),
+}
+
+
+@pytest.mark.parametrize("inner", [False, True], ids=["of an argument", "of a result"])
+@pytest.mark.parametrize("write", WINDOW_WRITES.values(), ids=WINDOW_WRITES)
+def test_writes_to_windows(write, inner):
+    def program(x):
+        y = x * 2 if inner else x
+        write(y)
+        return y + 1, x.unfold(0, 3, 1).sum()
+
+    inputs = [lambda n=n: (torch.randn(n, 4),) for n in (7, 10, 8)]
+    check(program, inputs, Expected(breaks=[], refusals=True), backend="cpp", tolerance=1e-5)
+
+
+def test_out_that_resizes_an_empty_view():
+    def program(x, y):
+        z = y.roll(3, -2)
+        torch.mul(x, x, out=z[:, 1:-1])
+        return z
+
+    check(program, lambda: (torch.randn(1, 15, 0), torch.randn(1, 15, 0)), backend="aot_eager")

@@ -27,7 +27,7 @@ from compiler_core.autograd.trace import custom_operators, derivatives, opaque_n
 from compiler_core.autograd.trace.collectives import FunctionalCollectives
 from compiler_core.autograd.trace.data_writes import is_data_read
 from compiler_core.autograd.trace.eager_saves import EagerSaves
-from compiler_core.autograd.trace.outputs import JointRefused, OutputPlan, RunState, count_of_writes, unwrap
+from compiler_core.autograd.trace.outputs import JointRefused, OutputPlan, RunState, count_of_writes, is_unfold, unwrap
 from compiler_core.autograd.trace.ownership import EagerMemory
 from compiler_core.autograd.trace.provenance import Provenance
 from compiler_core.errors import set_error_location
@@ -73,7 +73,7 @@ class FunctionalRun(fx.Interpreter):
         self._shapes: dict[fx.Node, Any] = {}
         self._writes: dict[fx.Node, int] = {}
         self._written: dict[fx.Node, dict[int, fx.Node]] = {}
-        self._reads_data = any(map(is_data_read, self.captured))
+        self._counts_writes = any(is_data_read(n) or is_unfold(n) for n in self.captured)
         self._casts_are_cached = torch.is_autocast_cache_enabled()  # tracing turns it off
 
     def run_joint(self, *primals: Any) -> list[torch.Tensor | None]:
@@ -170,12 +170,12 @@ class FunctionalRun(fx.Interpreter):
     def _counts_of_arguments(self, n: fx.Node) -> dict[int, tuple[fx.Node, int]]:
         """Returns, for the memory of each argument, the first argument in it, and how often it has been written to.
 
-        Empty for graphs without ``.data``, which need no such counts.
+        Empty for graphs without ``.data`` and ``unfold``, which need no such counts.
         """
         out = n.kwargs.get("out")
         nodes = [out, *n.all_input_nodes] if isinstance(out, fx.Node) else n.all_input_nodes
         found: dict[int, tuple[fx.Node, int]] = {}
-        for node in nodes if self._reads_data else ():
+        for node in nodes if self._counts_writes else ():
             for tensor in tensors_in(self.env[node]):
                 found.setdefault(storage_id(tensor), (node, count_of_writes(tensor)))
         return found

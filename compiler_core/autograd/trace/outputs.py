@@ -12,6 +12,7 @@ import torch
 import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from compiler_core.autograd.trace import view_chains
 from compiler_core.autograd.trace.data_writes import DataWrites
@@ -137,6 +138,7 @@ class OutputPlan:
     def _plan(self, inputs: Sequence[Any]) -> None:
         """Fills all fields from the final values of the run: later writes to a tensor show in all its views."""
         self._check_as_strided()
+        self._check_unfold()
         placeholders = [n for n in self._state.nodes if n.op == "placeholder"]
         primal_of = {n: i for i, n in enumerate(placeholders)}
         index_of: dict[int, int] = {}
@@ -284,8 +286,9 @@ class OutputPlan:
     def _is_resized(self, primal: int, tensor: torch.Tensor) -> bool:
         """Returns whether ``out=`` resized an input; refuses it if the input had elements, for which eager gives a
         warning."""
-        if unwrap(tensor).shape == self._state.examples[primal].shape:
-            return False
+        with disable_proxy_modes_tracing():
+            if unwrap(tensor).shape == self._state.examples[primal].shape:
+                return False
         if self._state.examples[primal].numel() or self._state.examples[primal].untyped_storage().nbytes():
             raise JointRefused("out= resizes a tensor that has elements")
         return True
@@ -297,6 +300,24 @@ class OutputPlan:
         shown = [t.elem for n in nodes for t in tensors_in(self._values[n]) if isinstance(t, FunctionalTensor)]
         if any(_has_data_mutation(t) for t in shown):
             raise JointRefused("the graph writes to memory that an as_strided view shows", nodes[0])
+
+    def _check_unfold(self) -> None:
+        """Refuses writes to windows of ``x.unfold`` that overlap or leave out elements.  PyTorch's functional form of
+        such a write adds up the values of an element in several windows, and sets one in no window to zero."""
+        for node in {n for by_memory in self._state.written.values() for n in by_memory.values()}:
+            view = node
+            while (source := self._alias_source(view)) is not None:
+                if is_unfold(view) and not self._covers_each_element_once(view, source):
+                    raise JointRefused("the graph writes to windows of unfold that do not show each element once", view)
+                view = source
+
+    def _covers_each_element_once(self, windows: fx.Node, source: fx.Node) -> bool:
+        shape, base = self._values[windows].shape, self._values[source].shape
+        args, kwargs = fx.map_arg((windows.args, windows.kwargs), self._values.__getitem__)
+        given = dict(zip(("self", "dimension", "size", "step"), args, strict=False)) | kwargs
+        dim, size, step = given["dimension"], given["size"], given["step"]
+        with disable_proxy_modes_tracing():
+            return bool(shape[dim] * size == base[dim] and (step == size or shape[dim] == 1))
 
     def _base_and_views(self, node: fx.Node) -> tuple[fx.Node, tuple[ViewReplay, ...]]:
         """Returns the node that owns the memory of `node`, and the views that lead from it to `node`."""
@@ -371,6 +392,11 @@ class OutputPlan:
     def _check_shape(self, node: fx.Node) -> None:
         if self._state.shapes[node] != [(t.shape, t.stride()) for t in tensors_in(self._values[node])]:
             raise JointRefused(f"the graph changes the shape of {node.name} in place", node)
+
+
+def is_unfold(node: fx.Node) -> bool:
+    """Returns whether the node calls ``unfold`` of tensors, which gives a view."""
+    return getattr(node.target, "__name__", node.target) == "unfold"
 
 
 def count_of_writes(value: Any) -> int:

@@ -46,7 +46,12 @@ CHANNELS_LAST_ON_CPU = BATCH_NORMS | {
 }
 """Operators whose CPU kernels give channels-last results if the input is, else row-major ones."""
 ROW_MAJOR_ON_CPU = frozenset({aten.log_sigmoid_forward.default, aten.rrelu_with_noise.default})
-ROW_MAJOR = frozenset({aten.pow.Scalar, aten.grid_sampler_2d.default, aten.normal.Tensor_Tensor})
+ROW_MAJOR = frozenset(
+    {
+        *(aten.pow.Scalar, aten.grid_sampler_2d.default),
+        *(aten.normal.Tensor_Tensor, aten.normal.float_Tensor, aten.normal.Tensor_float),
+    }
+)
 """Operators whose results are row-major on every device, whatever the strides of the arguments are."""
 STRIDES_OF_ARGUMENT = {aten.binary_cross_entropy.default: 0, aten.binary_cross_entropy_backward.default: 1}
 """Operators whose results have the strides of one argument, with its index."""
@@ -101,7 +106,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             self.warnings.note_kernel(func, args, kwargs or {})
         if not self._in_operator:
             check_types(func, args, kwargs or {})
-        outs = [(t, t.shape, _is_empty(t)) for t in overlaps.out_arguments(func, kwargs)] if kwargs else []
+        outs = [(t, t.shape, _may_be_resized(t)) for t in overlaps.out_arguments(func, kwargs)] if kwargs else []
         inside, self._in_operator = self._in_operator, True
         try:
             if func in INDEXING:
@@ -112,8 +117,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             self._in_operator = inside
         if written := written_tensors(func, args, kwargs or {}):
             torch.autograd.graph.increment_version(written)
-        if any(not empty and tensor.shape != before for tensor, before, empty in outs):
-            raise Unsupported("unsupported operation", f"{func} resizes an out= tensor that has elements")
+        if any(not resizable and tensor.shape != before for tensor, before, resizable in outs):
+            raise Unsupported("unsupported operation", f"{func} resizes an out= tensor that has elements or is a view")
         return self._as_in_eager(result, func, types, args, kwargs or {}) if func in CORRECTED else result
 
     def _as_in_eager(self, result: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -164,8 +169,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             return torch.empty_strided(result.shape, like.stride(), dtype=result.dtype, device=result.device)
 
 
-def _is_empty(tensor: torch.Tensor) -> bool:
-    return not tensor.untyped_storage().nbytes()
+def _may_be_resized(tensor: torch.Tensor) -> bool:
+    """Returns whether ``out=`` may resize a tensor in a graph: without elements, and no view."""
+    return not tensor.untyped_storage().nbytes() and not tensor._is_view()
 
 
 def _makes_quantised(func: Any, arguments: Sequence[Any]) -> bool:
