@@ -103,8 +103,8 @@ gpu: ## Compare corpus, networks, random programs and operators with eager on a 
 operators: $(STAMPS)/test ## Compare PyTorch's operator database with eager (BACKEND=aot_eager DTYPE=float32 ONLY=name)
 	$(PY) -m tests.sweeps.operator_sweep --backend $(or $(BACKEND),aot_eager) --dtype $(or $(DTYPE),float32) --only '$(ONLY)'
 
-cuda-sweep: $(STAMPS)/test ## Compile programs of all sizes for a GPU that need not be here (N=2000 SEED=0 ONLY=name FORCED=1)
-	$(PY) -m tests.sweeps.cuda_sweep $(if $(FORCED),--forced) --count $(or $(N),2000) --seed $(or $(SEED),0) --only '$(ONLY)'
+cuda-sweep: $(STAMPS)/test ## Compile programs of all sizes for a GPU that need not be here (N=2000 SEED=0 ONLY=name FORCED=1 SYMBOLIC=1)
+	$(PY) -m tests.sweeps.cuda_sweep $(if $(FORCED),--forced) $(if $(SYMBOLIC),--symbolic) --count $(or $(N),2000) --seed $(or $(SEED),0) --only '$(ONLY)'
 
 shapes: $(STAMPS)/test ## Compare N random sequences of shapes with stock torch.compile (N=50 BACKEND=eager SEED=0)
 	$(PY) -m tests.sweeps.shape_sequences --count $(or $(N),50) --backend $(or $(BACKEND),eager) --seed $(or $(SEED),0)

@@ -91,6 +91,16 @@ def test_sizes_are_read_from_the_inputs_and_printed_as_expressions() -> None:
     assert "Sym(" in compile_.find("joint").text or "4*s" in compile_.find("joint").text
 
 
+def test_halves_are_compared_with_sizes_as_eager_rounds_them() -> None:
+    """Half tensors have no 2049, and no 9 / 7: eager rounds such a number to their type before it compares."""
+    program = lambda x, y: (x.eq(x.shape[0]), y.lt(y.shape[0] / 7), y.ge(y.shape[0] / 7), y % (y.shape[0] / 7))  # noqa: E731
+    compiled = compiler_core.compile(program, backend="cpp", dynamic=True, strict=True)
+    for n, m in ((2049, 5), (2051, 6), (2053, 9)):
+        arguments = torch.arange(n).add(1).half(), torch.full((m,), m / 7).bfloat16()
+        for got, expected in zip(compiled(*arguments), program(*arguments), strict=True):
+            assert torch.equal(got, expected)
+
+
 def _recorded(name: str, target: str | None = None) -> Record:
     function, make = PROGRAMS[name]
     with compiler_core.record() as record:

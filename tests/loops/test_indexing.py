@@ -347,6 +347,16 @@ def test_symbolic_sizes() -> None:
     assert not results, "these are left to PyTorch"
 
 
+def test_a_row_of_an_embedding_whose_number_is_computed_from_a_size_has_no_gradient() -> None:
+    """Whether the number is negative is not known: then no row is left out."""
+    program = lambda w, i: torch.embedding(w, i, i.shape[0] - 5)  # noqa: E731
+    fast = compiler_core.compile(program, backend="cpp", strict=True, dynamic=True)
+    for count in (3, 6, 9):
+        w, i = torch.randn(7, 4, requires_grad=True), torch.arange(count) % 7
+        got, expected = (torch.autograd.grad(f(w, i).sum(), w)[0] for f in (fast, program))
+        assert torch.equal(got, expected)
+
+
 OUT_OF_RANGE: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "gather": (lambda x, i: x.gather(0, i.view(-1, 1)), (5, -1)),
     "index_select": (lambda x, i: x.index_select(0, i) + 1, (5, -1)),

@@ -50,7 +50,7 @@ from compiler_core.support.fx_graphs import graph_tensors, target_name
 from compiler_core.support.fx_symbols import SizeConverter, SymbolDefinition, hint, is_symbolic
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.operator_facts import communicates, is_random, is_wait, runs_to_raise
-from compiler_core.support.size_expr import Int, Real, prod, symbols_in
+from compiler_core.support.size_expr import Int, Real, Undecided, prod, symbols_in
 
 aten = torch.ops.aten
 SAME_START = {
@@ -203,6 +203,8 @@ class _GraphLowering:
             return self._loops_by(rule, node) if rule else ""
         except NotLowered as why:
             return str(why)
+        except Undecided as why:
+            return f"{why} depends on symbolic sizes"
 
     def _loops_by(self, rule: Rule, node: fx.Node) -> ir.TensorView | list[ir.TensorView]:
         """Lowers the node by a rule; raises what the rule raises."""

@@ -55,7 +55,7 @@ def pointwise(
             operands = {k: v for k, v in kwargs.items() if k not in NON_OPERAND_KWARGS}
             types = promoted_types(promotion, [*args, *operands.values()])
             rounded = body.out.device.type in rounds
-            values = [load_as(body, _round_number(a, types[1]) if rounded else a, *types) for a in args]
+            values = [load_as(body, _round_number(body, a, types[1]) if rounded else a, *types) for a in args]
             on_cpu = body.out.device.type == "cpu"
             if scales and on_cpu and isinstance(args[1], Operand) and not args[1].view.size:
                 values[1] = load_as(body, args[1], types[0], types[0])
@@ -73,6 +73,8 @@ def load_as(body: Body, arg: Any, dtype: torch.dtype, common: torch.dtype | None
     if isinstance(arg, (Size, Real)):
         fits = dtype is torch.int64  # 256 as an int8 is 0
         return dataclasses.replace(body.number(arg, dtype), is_positive=fits and _is_positive(arg))
+    if isinstance(arg, Element):
+        return body.cast(arg, dtype)
     if not isinstance(arg, Operand):
         return arg
     return body.cast(body.cast(body.operand(arg), common or dtype), dtype)
@@ -84,10 +86,13 @@ def _is_positive(number: Size | Real) -> bool:
     return False
 
 
-def _round_number(arg: Any, dtype: torch.dtype) -> Any:
+def _round_number(body: Body, arg: Any, dtype: torch.dtype) -> Any:
     """Rounds a number to a floating-point type; returns other arguments as they are."""
-    is_number = isinstance(arg, (int, float)) and dtype.is_floating_point
-    return torch.tensor(arg, dtype=dtype).item() if is_number else arg
+    if not dtype.is_floating_point:
+        return arg
+    if isinstance(arg, (Size, Real)):
+        return body.number(arg, dtype)
+    return torch.tensor(arg, dtype=dtype).item() if isinstance(arg, (int, float)) else arg
 
 
 def _promotion_operand(arg: Any) -> Any:

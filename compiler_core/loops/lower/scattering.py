@@ -24,7 +24,7 @@ ATOMIC_TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 
 @lowers(aten.embedding_dense_backward.default)
 def embedding_dense_backward(
-    body: Body, gradient: Operand, index: Operand, rows: Int, padding: int, by_frequency: bool
+    body: Body, gradient: Operand, index: Operand, rows: Int, padding: Int, by_frequency: bool
 ) -> None:
     """Lowers the gradient of an embedding: adds the gradient of each row to that of the weight.
 
@@ -45,7 +45,7 @@ def embedding_dense_backward(
     rank = len(index.view.size)
     at = update.load(index, [update.coordinate(d) for d in range(rank)])
     value = update.operand(gradient)
-    if padding >= 0:
+    if not isinstance(padding, int) or padding >= 0:  # no row has a negative number
         value = update.op("where", update.op("eq", at, padding), 0, value, dtype=value.dtype)
     update.put(body.out, [update.position(at, rows, wraps=False), update.coordinate(rank)], value, adds=True)
 

@@ -19,12 +19,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
+import compiler_core
 from compiler_core.loops.schedule.size_rules import DEFAULT_RULES, MixOrderLimits, SizeRules, override_rules
 from tests.cases import triton_interpreter
-from tests.sweeps.cuda_sweep.pipeline import runnable
-from tests.sweeps.cuda_sweep.programs import ALL, Point
+from tests.sweeps.cuda_sweep import drawn
+from tests.sweeps.cuda_sweep.drawn import Drawn
+from tests.sweeps.cuda_sweep.pipeline import interpreted
+from tests.sweeps.cuda_sweep.programs import ALL, SYMBOLIC, Point
+from tests.sweeps.fuzz import within_noise
 
 FEW = MixOrderLimits(max_parts=8, min_parts=2, min_rows=1, min_elements=0)
 _blocks = functools.partial(
@@ -81,10 +86,10 @@ OVER_ALL_ROWS = {"norm_of_columns", "standardised_columns", "norms_of_images", "
 
 @dataclass(frozen=True)
 class Forced:
-    """A point and the rules under which it is lowered."""
+    """A point, or a random tensor program, and the rules under which it is lowered."""
 
     rules: str
-    point: Point
+    point: Point | Drawn
 
     def text(self) -> str:
         return f"{self.rules}: {self.point.text()}"
@@ -92,52 +97,77 @@ class Forced:
     @staticmethod
     def parsed(text: str) -> Forced:
         rules, _, point = text.partition(": ")
-        return Forced(rules, Point.parsed(point))
+        return Forced(rules, Drawn.parsed(point) if point.startswith("drawn_") else Point.parsed(point))
 
 
-def every(seed: int, only: str = "") -> Iterator[Forced]:
-    """Yields all programs under all rules with random size, type and layout, again and again."""
+def every(seed: int, only: str = "", symbolic: Sequence[str] = ("",)) -> Iterator[Forced]:
+    """Yields all programs under all rules with random size, type, layout and symbolic sizes, again and again."""
     draw = random.Random(seed)
     names = [c.name for c in ALL if c.name not in DRAWN and only in c.name]
     while names:
         for name, rules in itertools.product(draw.sample(names, len(names)), RULES):
             size, dtype, layout = draw.choice(SIZES), draw.choice(DTYPES), draw.choice(LAYOUTS)
             layout = "plain" if name in OVER_ALL_ROWS and layout == "expanded" else layout
-            yield Forced(rules, Point(name, *size, dtype, layout))
+            yield Forced(rules, Point(name, *size, dtype, layout, draw.choice(symbolic)))
+
+
+def every_drawn(seed: int) -> Iterator[Forced]:
+    """Yields random tensor programs without end, each under random rules; the interpreter has no GPU's dropout."""
+    draw = random.Random(seed)
+    for program in drawn.endless(seed):
+        if "dropout" not in program.source:
+            yield Forced(draw.choice(list(RULES)), program)
 
 
 def sample(count: int) -> list[Forced]:
-    """Yields the points of the normal test suite: random, but the same in each run."""
+    """Returns the points of the normal test suite: random, but the same in each run; a third has symbolic sizes."""
     draw = random.Random(3)
+    symbolic = count // 3
     names = [c.name for c in ALL if c.name not in DRAWN]
     rules = itertools.cycle(RULES)
-    return [
+    fixed = [
         Forced(next(rules), Point(name, *draw.choice(SIZES), torch.float32, draw.choice(LAYOUTS)))
-        for name in draw.sample(names, min(count, len(names)))
+        for name in draw.sample(names, min(count - symbolic, len(names)))
     ]
+    points = itertools.islice(every(2, symbolic=SYMBOLIC), symbolic // 2)
+    return [*fixed, *points, *itertools.islice(every_drawn(2), symbolic - symbolic // 2)]
 
 
 def differences(forced: Forced) -> list[str]:
-    """Returns the difference between kernels and eager; empty if eager raises."""
-    point = forced.point
+    """Returns the difference between kernels and eager."""
+    quietly = np.errstate(all="ignore")  # the interpreter computes with NumPy
+    with override_rules(RULES[forced.rules]), interpreted() as created, quietly:
+        try:
+            found = list(_at_points(forced.point) if isinstance(forced.point, Point) else _in_calls(forced.point))
+        except Exception:
+            found = [traceback.format_exc(limit=-4)]
+    return [created.failed] if created.failed else found
+
+
+def _at_points(point: Point) -> Iterator[str]:
+    """Compares one compiled function with eager at a point, and at greater ones if sizes are symbolic."""
     function = point.case().program
-    torch.manual_seed(20261122)
+    compiled = compiler_core.compile(function, dynamic=point.dynamic, strict=True)
+    for each in dict.fromkeys((point, point.grown(), point.grown().grown())):
+        torch.manual_seed(20261122)
+        try:
+            inputs = each.inputs("cpu")
+            expected = outcome(function, inputs)
+        except Exception:
+            return  # eager raises
+        got, exact = outcome(compiled, inputs), outcome(function, [in_double(t) for t in inputs])
+        for n, three in enumerate(zip(got, expected, exact, strict=True)):
+            if problem := difference(*three):
+                yield f"{each.rows} x {each.columns}, result {n}: {problem}"
+
+
+def _in_calls(program: Drawn) -> Iterator[str]:
+    """Compares all calls of a random program with eager, within the noise of eager's own results."""
+    module = program.module()
     try:
-        inputs = point.inputs("cpu")
-        expected = outcome(function, inputs)
-    except Exception:
-        return []
-    with override_rules(RULES[forced.rules]):
-        run, created = runnable(function, lambda: point.inputs("cuda"))
-    if run is None:
-        return [created.failed] if created.failed else []
-    try:
-        got = outcome(run, inputs)
-    except Exception:
-        return [traceback.format_exc(limit=-4)]
-    exact = outcome(function, [in_double(t) for t in inputs])
-    pairs = zip(got, expected, exact, strict=True)
-    return [f"result {n}: {problem}" for n, three in enumerate(pairs) if (problem := difference(*three))]
+        within_noise.compare(module, compiler_core.compile(module.program, dynamic=program.dynamic, strict=True))
+    except AssertionError as error:
+        yield f"{error}\n{program.source}"
 
 
 def outcome(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:

@@ -62,6 +62,7 @@ def points() -> Iterator[Forced]:
 
 def differences(item: Forced) -> list[str]:
     point = item.point
+    assert isinstance(point, Point)
     function = point.case().program
     torch.manual_seed(20261122)
     try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ KEY_SIZES = (
     *((1, 1), (1, 3), (17, 1), (3, 17), (100, 130), (83_333, 768), (31_250, 2048), (8192, 4096), (1009, 1000)),
     *((2, 1 << 20), (1, 10**7), (1_000_000, 16), (65_536, 257), (256, 16_385), (64, 65_536), (128, 50_257)),
 )
+SYMBOLIC = ("all", "rows", "columns")
 MOST = 4 * 10**8
 """The number of elements of a matrix."""
 
@@ -351,21 +353,29 @@ ALL = [*CASES, *OTHERS, *MORE]
 
 @dataclass(frozen=True)
 class Point:
-    """A program with a size, a type and a layout."""
+    """A program with a size, a type, a layout, and which of its sizes are symbolic."""
 
     program: str
     rows: int
     columns: int
     dtype: torch.dtype = torch.float32
     layout: str = "plain"
+    symbolic: str = ""
+    """One of `SYMBOLIC`, or none: those that depend on the rows, on the columns, or all."""
 
     def text(self) -> str:
-        return f"{self.program} {self.rows} {self.columns} {str(self.dtype).removeprefix('torch.')} {self.layout}"
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"{self.program} {self.rows} {self.columns} {dtype} {self.layout} {self.symbolic}".strip()
 
     @staticmethod
     def parsed(text: str) -> Point:
-        program, rows, columns, dtype, layout = text.split()
-        return Point(program, int(rows), int(columns), getattr(torch, dtype), layout)
+        program, rows, columns, dtype, layout, *symbolic = text.split()
+        return Point(program, int(rows), int(columns), getattr(torch, dtype), layout, *symbolic)
+
+    @property
+    def dynamic(self) -> bool | None:
+        """The option ``dynamic`` of a compile."""
+        return {"": False, "all": True}.get(self.symbolic)
 
     def make(self, device: str) -> Laid:
         return Laid(self.rows, self.columns, self.dtype, device, self.layout)
@@ -381,22 +391,38 @@ class Point:
         results = [t.detach() for t in found.inputs(self.make(device))]
         return [t.requires_grad_(found.trains and t.is_floating_point()) for t in results]
 
+    def without_memory(self) -> list[Tensor]:
+        """Makes tensors without memory, whose sizes are marked as the point says."""
+        results = self.inputs("meta")
+        if self.symbolic in ("rows", "columns"):
+            for tensor, other in zip(results, self.grown().inputs("meta"), strict=True):
+                sizes = zip(tensor.shape, other.shape, strict=True)
+                tensor._dynamo_weak_dynamic_indices = {d for d, (a, b) in enumerate(sizes) if a != b}  # type: ignore[attr-defined]
+        return results
 
-def key_points() -> Iterator[Point]:
-    """Yields all programs at sizes for which the size rules differ."""
+    def grown(self) -> Point:
+        """Returns a point with more of the rows or columns that are symbolic."""
+        more = {name: 2 * getattr(self, name) + 1 for name in ("rows", "columns") if self.symbolic in (name, "all")}
+        return replace(self, **more)
+
+
+def key_points(symbolic: Sequence[str] = ("",)) -> Iterator[Point]:
+    """Yields all programs at sizes for which the size rules differ, with sizes of each kind of `symbolic` in turn."""
+    kinds = itertools.cycle(symbolic)
     for each in ALL:
         for rows, columns in KEY_SIZES:
-            yield Point(each.name, rows, columns)
+            yield Point(each.name, rows, columns, symbolic=next(kinds))
 
 
-def random_points(seed: int, randoms: float = 0.25) -> Iterator[Point]:
+def random_points(seed: int, symbolic: Sequence[str] = ("",), randoms: float = 0.25) -> Iterator[Point]:
     """Points without end; that share of them with random programs."""
     draw = random.Random(seed)
     while True:
         rows, columns = draw.choice(ROWS), draw.choice(COLUMNS)
         if rows * columns <= MOST:
             name = f"random_{draw.randrange(10**6)}" if draw.random() < randoms else draw.choice(ALL).name
-            yield Point(name, rows, columns, draw.choice(DTYPES), draw.choice(LAYOUTS))
+            kinds = draw.choice(DTYPES), draw.choice(LAYOUTS), draw.choice(symbolic)
+            yield Point(name, rows, columns, *kinds)
 
 
 # ---- random programs -----------------------------------------------------------------------
@@ -408,6 +434,9 @@ class _Written(Writer):
     def __init__(self, draw: random.Random, tensors: Sequence[Tensor]) -> None:
         super().__init__(draw)
         self.calls: list[Names] = [{f"a{n}": t for n, t in enumerate(tensors)}]
+
+    def _filled(self, form: str) -> str:
+        return super()._filled(form).replace("device=DEVICE", "device=a0.device")
 
     def _fits(self, line: str, name: str, changes: bool) -> bool:
         many = ".unbind(" in line or ".split(2" in line  # several tensors, with sizes specific to this case

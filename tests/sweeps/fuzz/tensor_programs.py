@@ -57,7 +57,7 @@ FLOATS = ("float32", "float32", "float32", "float64", "bfloat16", "float16")
 COMPLEX = ("complex64", "complex64", "complex128")
 WINDOWS = ("ABC", "ABC", "1ABC", "1ABC", "CABA", "1BCAB")
 """The shapes of images."""
-CHANGES = frozenset({"changes", "writes"})
+CHANGES = frozenset({"changes", "writes", "sized writes"})
 """The groups whose forms change a variable, and give none."""
 WHOLE = ("int64", "int64", "int32", "uint8", "int8", "int16")
 LAYOUTS = ("plain",) * 8 + (
@@ -79,6 +79,19 @@ LITERALS = {
     "flag": ("True", "False"),
     "reduction": ("'none'", "'mean'", "'sum'"),
 }
+OF_SIZES = {
+    "s": (
+        *("{0}.shape[0]", "{0}.shape[-1]", "{0}.shape[-1] // 2", "{0}.shape[0] // 2", "({0}.shape[0] - 1)"),
+        *("{0}.shape[-1] % 3", "({0}.shape[0] % 4 + 1)", "min({0}.shape[-1], 3)", "max({0}.shape[0] - 5, 1)"),
+        *("{0}.numel() % 7", "len({0})", "{0}.size(-1)", "({0}.shape[0] > 4) + 1", "{0}.stride(0) % 5", "{0}.dim()"),
+    ),
+    "f": (
+        *("{0}.shape[-1] ** -0.5", "1 / {0}.shape[0]", "{0}.shape[0] / 7", "math.sqrt({0}.shape[-1])"),
+        *("0.5 * {0}.shape[0]", "float({0}.shape[-1])", "(1 - 1 / {0}.shape[-1])", "{0}.numel() / {0}.shape[0]"),
+    ),
+    "q": ("{0}.shape[0] > 3", "{0}.shape[-1] % 2 == 0", "{0}.shape[0] == {0}.shape[-1]", "{0}.numel() > 100"),
+}
+"""Numbers that are computed from sizes of a tensor."""
 VIEWS = ("a0", "a0.mT", "a0[1:]", "a0[..., 0]", "a0.flatten()", "a0.detach()", "a0[:, ::2]")
 """Arguments that share memory with the first one."""
 Names = dict[str, Any]
@@ -164,7 +177,8 @@ class Writer:
     def _shapes(self) -> list[tuple[str, str, str]]:
         """Draws dimensions, type and layout of each argument; shapes are similar, so that operations apply."""
         bases = ("A", "AB", "AB", "AB", "AB", "ABC", "ABC", "ABC", "1ABC", "CABA", "AA", "ABB")
-        base = self._draw.choice(WINDOWS if self._group == "windows" else bases)
+        of_images = self._group == "windows" or (self._group == "sizes" and self._draw.random() < 0.4)
+        base = self._draw.choice(WINDOWS if of_images else bases)
         if self._draw.random() < 0.3:
             base = base[::-1]
         shapes = [base]
@@ -222,6 +236,8 @@ class Writer:
             return f"torch.{self._draw.choice((*FLOATS, *WHOLE, 'bool')[1:])}"
         if kind in LITERALS:
             return self._draw.choice(LITERALS[kind])
+        if kind in OF_SIZES:
+            return self._draw.choice(OF_SIZES[kind]).format(self._fill("t"))
         known = [n for n, v in self.calls[0].items() if _is(kind, v)]
         late = known[-3:] if self._draw.random() < 0.6 else known
         return self._draw.choice(late)
