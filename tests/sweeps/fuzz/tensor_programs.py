@@ -108,6 +108,8 @@ class Writer:
         self.calls: list[Names] = []
         self.arguments: list[list[str]] = []
         """Returns the text of each argument for each call."""
+        self._given: list[Names] = []
+        """The arguments of each call."""
         self.grad = draw.random() < 0.5
         self._special = draw.choice((0, 0, 0, 0, 3, 20))
         self._type = "float32" if draw.random() < 0.4 else ""
