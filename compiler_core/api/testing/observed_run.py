@@ -46,10 +46,11 @@ class ObservedRun:
     raised_backward: Sequence[str | None] = ()
     """The exceptions of three backward passes (None: no exception); before the third, saved tensors are freed."""
     gradients: Sequence[Any] = ()
-    """Copies of the gradients of all leaves after the first backward pass."""
+    """Copies of the gradients of all leaves after the first backward pass.  Empty if it raises: which leaves it reached
+    before depends on the nodes."""
     accumulated: Sequence[Any] = ()
-    """The gradients after each was scaled in place by a different factor and a second pass added to it.  Empty if that
-    pass raises: which leaves it reached before depends on the nodes."""
+    """The gradients after each was scaled in place by a different factor and a second pass added to it.  Empty if a
+    pass raises."""
     outside: Mapping[str, Any] = field(default_factory=dict)
     """Tensors, and parameters and buffers of modules, that the program finds in globals and cells."""
     globals: Mapping[str, Any] = field(default_factory=dict)
@@ -279,8 +280,8 @@ def _run_backward(run: ObservedRun, inputs: Sequence[torch.Tensor]) -> None:
         run.gradients = [_cloned(t.grad) for t in leaves]
         return
     raised = [_pass(roots, keep=True)]
-    run.gradients = [_cloned(t.grad) for t in leaves]
     if raised == [None]:
+        run.gradients = [_cloned(t.grad) for t in leaves]
         _scale([t.grad for t in leaves if t.grad is not None])
         raised.append(_pass(roots, keep=False))
         if raised[-1] is None:
