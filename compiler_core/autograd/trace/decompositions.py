@@ -39,12 +39,12 @@ FLOAT_ONLY = (
     *("_batch_norm_with_update_functional", "batch_norm_backward", "cudnn_batch_norm", "cudnn_batch_norm_backward"),
     *("norm",),
     # losses
-    *("mse_loss", "smooth_l1_loss", "nll_loss_forward"),
+    *("mse_loss", "smooth_l1_loss"),
     # composed arithmetic
     *("addcdiv", "lerp", "frac", "logaddexp", "std", "std_mean"),
 )
 """Names in ``torch.ops.aten`` of operators that are decomposed as PyTorch does if an argument has a floating-point
-dtype.  Integers are left to eager's kernels, most of which raise an error."""
+dtype and none a complex one.  Others are left to eager's kernels, most of which raise an error."""
 
 ALL_DTYPES = (
     # composed arithmetic
@@ -80,7 +80,9 @@ def _for_floats_only(rule: Decomposition) -> Decomposition:
     @functools.wraps(rule)
     def decompose(*args: Any, **kwargs: Any) -> Any:
         given = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
-        return rule(*args, **kwargs) if any(map(torch.is_floating_point, given)) else NotImplemented
+        if any(map(torch.is_complex, given)) or not any(map(torch.is_floating_point, given)):
+            return NotImplemented
+        return rule(*args, **kwargs)
 
     return decompose
 
@@ -350,6 +352,14 @@ def min_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
     return (x.amin(dim, keepdim), x.argmin(dim, keepdim)) if x.numel() and x.dtype is not torch.bool else NotImplemented
 
 
+@register_decomposition(aten.nll_loss_forward.default)
+def nll_loss_forward(x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
+    """Leaves targets of other types to eager's kernels, which raise an error."""
+    if not x.is_floating_point() or target.dtype not in (torch.int64, torch.uint8):
+        return NotImplemented
+    return _pytorch_decomposition(aten.nll_loss_forward.default, x, target, *args)
+
+
 @register_decomposition(aten.nll_loss_backward.default)
 def nll_loss_backward(
     gradient: torch.Tensor,
@@ -380,7 +390,7 @@ def register_float_accumulation(op: torch._ops.OpOverload, places: Sequence[int]
     @register_decomposition(op)
     def add_in_float(*args: Any, **kwargs: Any) -> Any:
         dtype = args[places[0]].dtype
-        if dtype not in (torch.bfloat16, torch.float16):
+        if dtype not in (torch.bfloat16, torch.float16) or any(args[at].dtype is not dtype for at in places):
             return NotImplemented
         wide = [a.float() if at in places else a for at, a in enumerate(args)]
         return op(*wide, **kwargs).to(dtype)
@@ -394,6 +404,6 @@ register_float_accumulation(aten.index_add.default, [0, 3])
 @register_decomposition(aten.index_put.default, aten._unsafe_index_put.default)
 def index_put(x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False) -> Any:
     """Accumulates halves in float32, as PyTorch's kernel does: the sum is rounded once."""
-    if not accumulate or x.dtype not in (torch.bfloat16, torch.float16):
+    if not accumulate or x.dtype not in (torch.bfloat16, torch.float16) or values.dtype is not x.dtype:
         return NotImplemented
     return aten.index_put(x.float(), indices, values.float(), True).to(x.dtype)

@@ -115,8 +115,8 @@ FORMS = {
         <x>.nanmedian(<d>, keepdim=True).values
         <i>.median(<d>).values
         <i>.mode(<d>).values
-        <t>.unique()
-        <t>.unique(return_counts=True)[1]
+        <i>.unique()
+        <i>.unique(return_counts=True)[1]
         <i>.flatten().unique_consecutive(return_inverse=True)[1]
         <x>.histc(5, -2, 2)
         torch.bincount(<x>.flatten().argsort() // 2, <same>.flatten())
