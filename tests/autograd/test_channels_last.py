@@ -139,6 +139,19 @@ def convolved(x: torch.Tensor, w: torch.Tensor, groups: int) -> torch.Tensor:
     return F.conv2d(x, w, padding=w.shape[-1] // 2, groups=groups).relu()
 
 
+def test_graphs_with_symbolic_sizes_get_no_guards() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, x.new_ones(x.shape[1], 1, 3, 3), groups=x.shape[1])
+
+    gm = make_fx(program, tracing_mode="symbolic")(torch.randn(2, 6, 8, 8))
+    put_on_a_gpu(gm)
+    guards = gm.shape_env.guards  # type: ignore[union-attr]
+    before = len(guards)
+    to_channels_last(gm.graph)
+    assert copies(gm) == 0
+    assert len(guards) == before
+
+
 @pytest.mark.parametrize("taps", [3, 7])
 @pytest.mark.parametrize("trains", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -122,8 +122,9 @@ def _adds_bias_after(node: fx.Node) -> bool:
     value, groups = node.meta["val"], node.args[-1]
     if not value.is_cuda:
         return False
-    in_cudnn = value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last)
-    return bool(value.dtype is torch.float32 or groups == 1 or in_cudnn)
+    if value.dtype is torch.float32 or groups == 1:
+        return True
+    return bool(value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last))
 
 
 def _split_bias_gradient(graph: fx.Graph, node: fx.Node) -> None:

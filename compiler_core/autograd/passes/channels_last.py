@@ -51,8 +51,10 @@ MAX_DEPTHWISE_TAPS = 25
 
 def to_channels_last(graph: fx.Graph) -> None:
     """Gives convolutions channels_last inputs if that is faster; the results of the graph keep their layouts."""
+    if any(map(_is_dynamic, graph.nodes)):  # asked first: what is below would make guards of symbolic sizes
+        return
     convolutions = [n for n in graph.nodes if _is_2d_convolution(n) and not _has_few_channels(n)]
-    if convolutions and all(map(_is_faster_channels_last, convolutions)) and not any(map(_is_dynamic, graph.nodes)):
+    if convolutions and all(map(_is_faster_channels_last, convolutions)):
         force_channels_last(graph)
 
 
