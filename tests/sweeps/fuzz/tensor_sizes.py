@@ -148,7 +148,7 @@ FORMS = {
         torch.scalar_tensor(<s>, device=DEVICE)
         torch.tensor(<f>, device=DEVICE) * <x>
         torch.tensor([1, <s>], device=DEVICE)
-        F.one_hot(<i>.long() % <s>, <s>)
+        F.one_hot(<i>.long() % <same>.shape[0], <same>.shape[0])
         F.one_hot(<i>.long() % 5, 5 + <s> % 4)
         torch.tril_indices(min(<s>, 99), min(<s>, 99), device=DEVICE)
         F.interpolate(<x>, size=<s>)
