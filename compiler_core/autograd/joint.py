@@ -54,7 +54,7 @@ class JointGraph:
     reached_primals: tuple[frozenset[int], ...]
     """For each tangent, the primals that get a gradient from it."""
     layouts: tuple[TensorLayout, ...]
-    """The layout of each tangent, which is the layout of its output."""
+    """The layout of each tangent: that of its output, or a dense one if elements of the output share memory."""
     freed_together: tuple[tuple[int, ...], ...]
     """For each tangent, the tangents that eager PyTorch allows no backward from after one from it; see `EagerSaves`."""
     gradient_views: tuple[int, ...]
@@ -220,7 +220,7 @@ def _assemble(
     gm.recompile()
     nodes = output_nodes(gm.graph)
     exposed, guarded = _externally_writable(gm.graph, run, returned) if tangents else (frozenset(), {})
-    layouts = [TensorLayout.of(n.meta["val"]) for n, d in zip(nodes, run.plan.differentiable, strict=False) if d]
+    layouts = [TensorLayout.of(n.meta["val"]) for n in gm.graph.find_nodes(op="placeholder") if n.name in tangents]
     return JointGraph(
         gm=gm,
         primals=primals,

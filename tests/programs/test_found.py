@@ -1534,3 +1534,27 @@ def test_out_that_resizes_an_empty_view():
         return z
 
     check(program, lambda: (torch.randn(1, 15, 0), torch.randn(1, 15, 0)), backend="aot_eager")
+
+
+SCATTERS = {
+    "slice": lambda x: torch.slice_scatter(x, x[1:], 0, 1),
+    "diagonal": lambda x: x.diagonal_scatter(x.diagonal() * 2),
+    "select": lambda x: torch.select_scatter(x, x[0] * 3, 0, 1),
+}
+
+
+@pytest.mark.parametrize("program", SCATTERS.values(), ids=SCATTERS)
+def test_gradient_of_a_result_whose_elements_share_memory(program):
+    inputs = lambda: (torch.randn(6).as_strided((2, 2, 1), (1, 1, 1)).requires_grad_(),)
+    check(program, inputs, Expected(breaks=[]), backend="aot_eager", grad=True)
+
+
+def test_view_and_its_base_behind_a_break():
+    def program(x):
+        y = x.clamp(0.9)
+        windows = y.unfold(1, 2, 1)
+        y.baddbmm_(y, y.new_ones(y.shape[0], y.shape[-1], y.shape[-1]))
+        return y.sum(1), windows.shape
+
+    inputs = [lambda n=n: (torch.randn(n, n, 9, requires_grad=True),) for n in (8, 9, 10)]
+    check(program, inputs, Expected(breaks=["overlapping write"] * 2), backend="aot_eager", grad=True, tolerance=1e-5)

@@ -27,7 +27,15 @@ from compiler_core.autograd.trace import custom_operators, derivatives, opaque_n
 from compiler_core.autograd.trace.collectives import FunctionalCollectives
 from compiler_core.autograd.trace.data_writes import is_data_read
 from compiler_core.autograd.trace.eager_saves import EagerSaves
-from compiler_core.autograd.trace.outputs import JointRefused, OutputPlan, RunState, count_of_writes, is_unfold, unwrap
+from compiler_core.autograd.trace.outputs import (
+    JointRefused,
+    OutputPlan,
+    RunState,
+    count_of_writes,
+    is_unfold,
+    may_overlap,
+    unwrap,
+)
 from compiler_core.autograd.trace.ownership import EagerMemory
 from compiler_core.autograd.trace.provenance import Provenance
 from compiler_core.errors import set_error_location
@@ -273,10 +281,12 @@ class FunctionalRun(fx.Interpreter):
         return tangents, {i: g for i, g in zip(edges, found, strict=True) if g is not None}
 
     def _tangent(self, number: int, output: torch.Tensor) -> torch.Tensor:
-        """Returns a placeholder for the tangent of `output`, with its layout."""
+        """Returns a placeholder for the tangent of `output`, with its layout, or a dense one if its elements may share
+        memory: those of a tangent do not."""
         inner = unwrap(output)
         with _disable_current_modes(), self.fake_mode:
-            tangent = torch.empty_strided(inner.shape, inner.stride(), dtype=inner.dtype, device=inner.device)
+            like = torch.empty_like(inner) if may_overlap(inner) else inner
+            tangent = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
         proxy = self.tracer.create_proxy("placeholder", f"tangents_{number}", (), {})
         track_tensor_tree(tangent, proxy, constant=None, tracer=self.tracer)
         return FunctionalTensor.to_functional(tangent)

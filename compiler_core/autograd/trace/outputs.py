@@ -260,7 +260,7 @@ class OutputPlan:
         storages = [storage_id(t) for t in examples if isinstance(t, torch.Tensor)]
         if storages.count(storage_id(example)) > 1:
             why = "which shares memory with another input (written to a clone, it would be compiled)"
-        elif _may_overlap(example):
+        elif may_overlap(example):
             why = "whose elements share memory"
         elif example.requires_grad and example.is_leaf and not hidden:
             why = "a leaf that requires grad"
@@ -409,7 +409,7 @@ def unwrap(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.from_functional() if isinstance(tensor, FunctionalTensor) else tensor
 
 
-def _may_overlap(tensor: torch.Tensor) -> bool:
+def may_overlap(tensor: torch.Tensor) -> bool:
     """Returns whether two elements may have the same address."""
     dims = sorted((hint(stride), hint(size)) for size, stride in zip(tensor.size(), tensor.stride(), strict=True))
     extent = 1
