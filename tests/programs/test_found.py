@@ -1554,9 +1554,11 @@ def test_view_and_its_base_behind_a_break():
         y = x.clamp(0.9)
         windows = y.unfold(1, 2, 1)
         y.baddbmm_(y, y.new_ones(y.shape[0], y.shape[-1], y.shape[-1]))
-        return y.sum(1, keepdim=windows.shape == 1)
+        rows = y.sum(1, keepdim=windows.shape == 1)
+        rows.fill_diagonal_(1)
+        return rows, windows
 
     compiled = compiler_core.compile(program, backend="aot_eager", dynamic=True, strict=True)
     for size in (8, 9, 10):
         x = torch.randn(size, size, 9, requires_grad=True)
-        torch.testing.assert_close(compiled(x), program(x))
+        torch.testing.assert_close(compiled(x)[0], program(x)[0])
