@@ -1562,3 +1562,18 @@ def test_view_and_its_base_behind_a_break():
     for size in (8, 9, 10):
         x = torch.randn(size, size, 9, requires_grad=True)
         torch.testing.assert_close(compiled(x)[0], program(x)[0])
+
+
+@pytest.mark.parametrize("backend", AHEAD_OF_TIME)
+@pytest.mark.parametrize(
+    ("shape", "wrap"), [((3, 2), False), ((2, 5), False), ((3, 3, 3), False), ((7, 2), True)], ids=str
+)
+def test_diagonal_of_a_tensor_that_was_written_to(backend, shape, wrap):
+    def program(x):
+        x.mul_(2)
+        x.fill_diagonal_(3, wrap)
+        return x + 1
+
+    count = math.prod(shape)
+    inputs = [lambda n=n: (torch.randn(count + n)[n:].view(shape),) for n in (0, 1)]
+    check(program, inputs, Expected(breaks=[]), backend=backend)

@@ -248,6 +248,8 @@ class FunctionalRun(fx.Interpreter):
         return custom_operators.call_functionally(custom, args, kwargs)
 
     def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target == "fill_diagonal_":
+            return fill_diagonal_(*args, **kwargs)
         if target in derivatives.METHODS:
             return derivatives.METHODS[target](*args, **kwargs)
         return super().call_method(target, args, kwargs)
@@ -290,6 +292,22 @@ class FunctionalRun(fx.Interpreter):
         proxy = self.tracer.create_proxy("placeholder", f"tangents_{number}", (), {})
         track_tensor_tree(tangent, proxy, constant=None, tracer=self.tracer)
         return FunctionalTensor.to_functional(tangent)
+
+
+def fill_diagonal_(x: torch.Tensor, fill_value: Any, wrap: bool = False) -> torch.Tensor:
+    """``x.fill_diagonal_(fill_value, wrap)`` by diagonals.  PyTorch counts in the memory of `x`, where the functional
+    value of a tensor that was written to may lie elsewhere."""
+    if x.dim() < 2 or (x.dim() > 2 and len(set(x.shape)) > 1):
+        return x.fill_diagonal_(fill_value, wrap)  # raises
+    wraps = wrap and x.dim() == 2
+    if wraps and not x.is_contiguous():
+        raise JointRefused("fill_diagonal_ with wrap=True goes on in the memory of a tensor that is not contiguous")
+    for start in range(0, x.shape[0], x.shape[1] + 1) if wraps else (0,):
+        diagonal = x[start:].diagonal()
+        for _ in range(x.dim() - 2):
+            diagonal = diagonal.diagonal(0, 0, -1)
+        diagonal.fill_(fill_value)
+    return x
 
 
 def random_between(

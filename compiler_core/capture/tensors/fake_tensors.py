@@ -242,7 +242,7 @@ def make_fake(
     if real.is_leaf:  # otherwise its base, if it is a view, and its gradient would get symbols, too
         return make(real if symbolic is None else _alias_of(real).requires_grad_(real.requires_grad))
     if isinstance(mode, FakeMode):
-        mode.forget_real_tensors()  # the fake base of a view has plain sizes; as an input of its own it may not
+        mode.forget_real_tensors()  # a fake base of a view has plain sizes; as another input it may not
     with silence_warnings():
         return make(real)
 
