@@ -92,7 +92,9 @@ def test_arrow_keys_move_on_after_a_click(explorer: Explorer, page: Page) -> Non
     page.keyboard.press("ArrowRight")
     expect(walked).to_contain_text("Bytecode")
     page.keyboard.press("Escape")
-    explorer.show(1, "fusion").locator("tbody tr.item").first.click()
+    row = explorer.show(1, "fusion").locator("tbody tr.item").first
+    row.click()
+    expect(row).to_have_class(re.compile("pinned"))
     page.keyboard.press("ArrowLeft")
     expect(walked).not_to_have_count(0)
 
