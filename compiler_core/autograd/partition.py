@@ -151,10 +151,11 @@ def _backward(joint: JointGraph, values: JointValues, cut: Cut, numbers: Mapping
     for node in cut.saved:
         copied[node] = graph.placeholder(_saved_name(joint, node))
         copied[node].meta = _meta(node) | {"role": "saved", "val": _saved_value(joint, node)}
+    readers = {n: fx_symbols.origin_read_by(n) for n in values.nodes} if numbers else {}
     for name, origin in numbers.items():
         result = graph.placeholder(name)
         result.meta = {"val": origin.value, "origin": (origin.placeholder.meta["item"],), "rule": "partition"}
-        copied |= {n: result for n in values.nodes if fx_symbols.origin_read_by(n) == origin}
+        copied |= {n: result for n, read in readers.items() if read == origin}
     for node in joint.gm.graph.find_nodes(op="placeholder"):
         if node.name in joint.tangents:
             copied[node] = _copy(graph, node, copied)

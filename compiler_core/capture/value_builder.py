@@ -25,17 +25,20 @@ from compiler_core.capture.values.builtin.weakrefs import WeakRefValue
 from compiler_core.capture.values.classes import is_plain_class
 from compiler_core.capture.values.contexts import CONTEXTS, ExitValue
 from compiler_core.capture.values.distributed import (
-    DistributedTensorValue,
     GroupValue,
     ProcessGroup,
-    is_distributed_tensor,
 )
-from compiler_core.capture.values.sparse import SPARSE_LAYOUTS, SparseTensorValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import (
     SubclassTensorValue,
     WrapperTensorValue,
     is_subclass_of_program,
+)
+from compiler_core.capture.values.uncaptured_tensors import (
+    SPARSE_LAYOUTS,
+    DistributedTensorValue,
+    SparseTensorValue,
+    is_distributed_tensor,
 )
 from compiler_core.capture.values.user.exceptions import ExceptionValue
 from compiler_core.capture.values.user.functions import MethodValue, PartialValue

@@ -72,12 +72,7 @@ def inline_constants(gm: fx.GraphModule) -> None:
         tensor = getattr(gm, node.target)
         if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1 or tensor.device.type != "cpu":
             continue
-        with gm.graph.inserting_before(node):
-            where: dict[str, Any] = {"dtype": tensor.dtype, "device": tensor.device}
-            full = gm.graph.call_function(aten.full.default, (list(tensor.shape), _item(tensor)), where)
-        full.meta = dict(node.meta)
-        node.replace_all_uses_with(full)
-        gm.graph.erase_node(node)
+        _replace_by_full(node, tensor, _item(tensor))
 
 
 def give_zeros_memory(graph: fx.Graph) -> None:
@@ -91,6 +86,16 @@ def give_zeros_memory(graph: fx.Graph) -> None:
             zeros = graph.call_function(aten.zeros.default, node.args, node.kwargs)
         zeros.meta = {**node.meta, "val": torch.zeros_like(node.meta["val"])}
         node.replace_all_uses_with(zeros, delete_user_cb=lambda user: user.op != "output")
+
+
+def _replace_by_full(node: fx.Node, like: torch.Tensor, number: Any) -> None:
+    """Replaces a node by a tensor like `like` that is filled with a number."""
+    with node.graph.inserting_before(node):
+        where: dict[str, Any] = {"dtype": like.dtype, "device": like.device}
+        full = node.graph.call_function(aten.full.default, (list(like.shape), number), where)
+    full.meta = dict(node.meta)
+    node.replace_all_uses_with(full)
+    node.graph.erase_node(node)
 
 
 def _item(tensor: torch.Tensor) -> Any:
@@ -122,12 +127,8 @@ def conjugate_numbers(graph: fx.Graph) -> None:
         if isinstance(node.args[0], fx.Node):
             continue
         number: Any = node.args[0]
-        with graph.inserting_before(node):
-            where: dict[str, Any] = {"dtype": node.meta["val"].dtype, "device": torch.device("cpu")}
-            full = graph.call_function(aten.full.default, ([], number.conjugate()), where)
-        full.meta = {**node.meta, "val": node.meta["val"].resolve_conj()}
-        node.replace_all_uses_with(full)
-        graph.erase_node(node)
+        node.meta["val"] = node.meta["val"].resolve_conj()
+        _replace_by_full(node, node.meta["val"], number.conjugate())
 
 
 def drop_aliases(graph: fx.Graph) -> None:

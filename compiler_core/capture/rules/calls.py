@@ -32,9 +32,8 @@ from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue, fold
 from compiler_core.capture.values.builtin.plain_objects import CONSTRUCTORS
 from compiler_core.capture.values.builtin.static import StaticValue, c_class_method
-from compiler_core.capture.values.distributed import DistributedTensorValue
-from compiler_core.capture.values.sparse import SparseTensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue
+from compiler_core.capture.values.uncaptured_tensors import DistributedTensorValue, SparseTensorValue
 from compiler_core.capture.values.user.exceptions import ExceptionValue, init_exception
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.capture.values.user.subclasses import SubclassValue

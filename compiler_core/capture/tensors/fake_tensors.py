@@ -130,7 +130,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
                     second = torch.empty_like(second, memory_format=torch.contiguous_format)
             like: Any = super().dispatch(aten.add.Tensor, types, (first, second), {})
             return self._with_strides_of(result, like)
-        if func in CHANNELS_LAST_ON_CPU | ROW_MAJOR_ON_CPU and args[0].device.type == "cpu":
+        if (func in CHANNELS_LAST_ON_CPU or func in ROW_MAJOR_ON_CPU) and args[0].device.type == "cpu":
             order = suggest_memory_format(args[0]) if func in CHANNELS_LAST_ON_CPU else torch.contiguous_format
             with self:
                 shape = result.shape if isinstance(result, torch.Tensor) else result[0].shape

@@ -1,4 +1,4 @@
-"""Objects of ``torch.distributed``: process groups, the handles of asynchronous collectives, and distributed tensors.
+"""Objects of ``torch.distributed``: process groups, and the handles of asynchronous collectives.
 
 Compiled code names a group; PyTorch finds the group of that name when the code runs.  So guards are on the group's name
 and size, and on a rank only where the program asks for one.
@@ -168,29 +168,3 @@ class WorkValue(Value):
         if tx.capture.pending_works.pop(self, None) is not None:
             self.finish(tx)
         return ConstantValue(True)
-
-
-class DistributedTensorValue(Value):
-    """A `DTensor`, or the pending result of a collective, from outside.  Operations on it break the graph."""
-
-    def __init__(self, real: Any, source: Source) -> None:
-        self.real = real
-        self.source = source
-
-    def __repr__(self) -> str:
-        return f"{self.source.text if self.source else ''} ({type(self.real).__name__})"
-
-    def python_type(self) -> type:
-        return type(self.real)
-
-    def install_guards(self, tx: Interpreter) -> None:
-        assert self.source is not None
-        tx.capture.guard("TYPE_MATCH", self.source, self.real)
-
-    def get_attr(self, tx: Interpreter, name: str) -> Value:
-        raise Unsupported("distributed tensor", f"{self}.{name}")
-
-
-def is_distributed_tensor(obj: Any) -> bool:
-    """Whether an object is an instance of one of the tensor classes of ``torch.distributed``."""
-    return isinstance(obj, torch.Tensor) and type(obj).__module__.startswith("torch.distributed.")

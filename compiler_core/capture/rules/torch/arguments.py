@@ -11,8 +11,8 @@ from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
-from compiler_core.capture.values.distributed import DistributedTensorValue
 from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.capture.values.uncaptured_tensors import DistributedTensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.constants import NUMPY_NUMBERS
 

@@ -1,4 +1,4 @@
-"""Sparse tensors from outside, which a graph cannot hold."""
+"""Tensors from outside that a graph cannot hold: sparse and distributed ones."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ if TYPE_CHECKING:
 SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
-class SparseTensorValue(Value):
-    """A sparse tensor: it can be passed on, and its methods are called by Python after a graph break."""
+class UncapturedTensorValue(Value):
+    """A tensor that a graph cannot hold: it can be passed on."""
 
     def __init__(self, real: torch.Tensor, source: Source) -> None:
         self.real = real
         self.source = source
-
-    def __repr__(self) -> str:
-        return f"{self.source.text if self.source else ''} (a tensor of layout {str(self.real.layout)[6:]})"
 
     def python_type(self) -> type:
         return type(self.real)
@@ -34,6 +31,13 @@ class SparseTensorValue(Value):
     def install_guards(self, tx: Interpreter) -> None:
         assert self.source is not None
         tx.capture.guard("TYPE_MATCH", self.source, self.real)
+
+
+class SparseTensorValue(UncapturedTensorValue):
+    """A sparse tensor, whose methods are called by Python after a graph break."""
+
+    def __repr__(self) -> str:
+        return f"{self.source.text if self.source else ''} (a tensor of layout {str(self.real.layout)[6:]})"
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if callable(getattr(type(self.real), name, None)):
@@ -48,3 +52,18 @@ class SparseTensorValue(Value):
 
     def _refusal(self, use: Any) -> Unsupported:
         return Unsupported("sparse tensor", f"{self}{use}")
+
+
+class DistributedTensorValue(UncapturedTensorValue):
+    """A `DTensor`, or the pending result of a collective, from outside.  Operations on it break the graph."""
+
+    def __repr__(self) -> str:
+        return f"{self.source.text if self.source else ''} ({type(self.real).__name__})"
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        raise Unsupported("distributed tensor", f"{self}.{name}")
+
+
+def is_distributed_tensor(obj: Any) -> bool:
+    """Whether an object is an instance of one of the tensor classes of ``torch.distributed``."""
+    return isinstance(obj, torch.Tensor) and type(obj).__module__.startswith("torch.distributed.")
