@@ -39,6 +39,8 @@ LOST_S = 5
 """Seconds after which an interrupt of a cell that has no end counts as lost."""
 CELLS = 25
 """Interrupts of one kernel, after which a new one is started."""
+READY = "print('ready', flush=True)"
+"""A cell with this line is interrupted only after it."""
 TOO_LATE_S = 0.05
 """A signal that arrives this short before the cell's reply may find no cell; it is not counted."""
 
@@ -149,8 +151,8 @@ class Reply:
     error: str = ""
     value: str = ""
     stderr: str = ""
-    began_at: float = 0.0
-    """When the message arrived that the cell runs."""
+    ready_at: float = 0.0
+    """When the message arrived that the cell runs, or that it printed its line `READY`."""
     replied_at: float = 0.0
     """When the kernel sent the reply."""
     prompt_at: float = 0.0
@@ -176,15 +178,15 @@ class Kernel:
             self.run(cell)
 
     def run(self, code: str, interrupt_after: float | None = None, lost_after: float | None = None) -> Reply:
-        """Runs a cell and sends it SIGINT `interrupt_after` seconds after it began, and again if it is still running
-        `lost_after` seconds later."""
+        """Runs a cell and sends it SIGINT `interrupt_after` seconds after it began (or after its line `READY`), and
+        again if it is still running `lost_after` seconds later."""
         reply, deadline = Reply(), time.time() + START_S
         request = self._client.execute(code)
         interrupt_at = None
         while not reply.prompt_at:
             now = time.time()
-            if reply.began_at and interrupt_after is not None:
-                interrupt_at, interrupt_after = reply.began_at + interrupt_after, None
+            if reply.ready_at and interrupt_after is not None:
+                interrupt_at, interrupt_after = reply.ready_at + interrupt_after, None
             if interrupt_at is not None and now >= interrupt_at:
                 reply.sent_at = time.time()
                 self._send()
@@ -218,8 +220,10 @@ class Kernel:
             return
         content = message["content"]
         match message["msg_type"]:
-            case "execute_input":
-                reply.began_at = time.time()
+            case "execute_input" if READY not in content["code"]:
+                reply.ready_at = time.time()
+            case "stream" if content["name"] == "stdout" and not reply.ready_at:
+                reply.ready_at = time.time()
             case "error":
                 reply.error = content["ename"]
             case "execute_result":

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.sweeps import kernel_interrupts
-from tests.sweeps.kernel_interrupts import KINDS, LOAD, SET_UP, Findings, Kernel, Kind, Reply, Sweep
+from tests.sweeps.kernel_interrupts import KINDS, LOAD, READY, SET_UP, Findings, Kernel, Kind, Reply, Sweep
 
 LIMIT_S = 5
 """Seconds from an interrupt to the prompt; on a quiet machine they are less than one."""
@@ -38,10 +38,12 @@ def test_each_interrupt_of_a_cell_is_raised_and_the_next_cell_runs(kernel: Kerne
     assert found.is_ok(LIMIT_S), found
 
 
-DROPS = "try:\n    time.sleep(30)\nexcept KeyboardInterrupt:\n    pass\ntime.sleep(0.2)"
-PRINTS = """\
+DROPS = f"try:\n    {READY}\n    time.sleep(30)\nexcept KeyboardInterrupt:\n    pass\ntime.sleep(0.2)"
+PRINTS = f"""\
 class Held:
-    def __del__(self): time.sleep(30)
+    def __del__(self):
+        {READY}
+        time.sleep(30)
 held = Held()
 del held
 time.sleep(0.2)"""
@@ -56,7 +58,7 @@ def test_the_sweep_sees_interrupts_that_do_not_reach_the_cell(kernel: Kernel, ce
 
 def test_the_sweep_sees_a_kernel_that_dies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_interrupts, "SET_UP", "import time")
-    dies = "import os, signal\nsignal.signal(signal.SIGINT, lambda *_: os._exit(3))\ntime.sleep(5)"
+    dies = f"import os, signal\nsignal.signal(signal.SIGINT, lambda *_: os._exit(3))\n{READY}\ntime.sleep(30)"
     found = Sweep(Kind("dies", dies, is_plain=True, until_s=0.2), seed=0).run(1)
     assert found.outcomes == {"killed": 1}
     assert not found.is_ok(LIMIT_S)
