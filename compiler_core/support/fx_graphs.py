@@ -66,10 +66,7 @@ def _forget_source(filename: str) -> None:
 def draws_random_numbers(graph: fx.Graph) -> bool:
     """Returns whether an operation of `graph` may draw random numbers."""
     calls = [n for n in graph.nodes if n.op.startswith("call_")]
-    return any(
-        is_random_name(getattr(n.target, "__name__", str(n.target))) or opaque_ops.draws_random_numbers(n)
-        for n in calls
-    )
+    return any(is_random_name(plain_name(n)) or opaque_ops.draws_random_numbers(n) for n in calls)
 
 
 def is_random_name(name: str) -> bool:
@@ -174,6 +171,11 @@ def constant_text(held: Any) -> str | None:
         return None
     with _disable_current_modes():
         return f"torch.tensor({held.tolist()}, dtype={held.dtype})"
+
+
+def plain_name(node: fx.Node) -> str:
+    """Returns the name of the function or method that `node` calls, without its module."""
+    return str(getattr(node.target, "__name__", node.target))
 
 
 def target_name(target: Any) -> str:

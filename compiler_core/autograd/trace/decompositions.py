@@ -55,6 +55,8 @@ ALL_DTYPES = (
 )
 """Names of the operators that are decomposed for all dtypes."""
 
+HALF_TYPES = (torch.bfloat16, torch.float16)
+
 OVERRIDES: dict[torch._ops.OpOverload, Decomposition] = {}
 """Our own decompositions."""
 
@@ -123,8 +125,17 @@ def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
 @register_decomposition(aten.native_dropout_backward.default)
 def native_dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: float) -> Any:
     """Rounds once, as eager's kernel does."""
-    wide = gradient.float() if gradient.dtype in (torch.bfloat16, torch.float16) else gradient
+    wide = gradient.float() if gradient.dtype in HALF_TYPES else gradient
     return (wide * mask * scale).to(gradient.dtype)
+
+
+@register_decomposition(aten.div.Tensor_mode)
+def div_mode(x: torch.Tensor, y: Any, *, rounding_mode: str | None = None) -> Any:
+    """Rounds the quotient of half types before it is truncated, as eager's kernels do if the divisor is no number."""
+    if rounding_mode != "trunc" or not isinstance(y, torch.Tensor) or torch.result_type(x, y) not in HALF_TYPES:
+        return NotImplemented
+    is_number = y.device.type == "cpu" and all(size == 1 for size in y.shape)
+    return NotImplemented if is_number else torch.trunc(x / y)
 
 
 @register_decomposition(aten.var_mean.correction)
@@ -134,7 +145,7 @@ def var_mean(
     """Computes the variance in two passes, the second over the distances from the mean, which loses no precision."""
     if not x.is_floating_point():
         return NotImplemented
-    half = x.dtype in (torch.bfloat16, torch.float16)
+    half = x.dtype in HALF_TYPES
     wide = x.float() if half else x
     dims = list(range(x.dim())) if not dim else [d % max(x.dim(), 1) for d in dim]
     count = math.prod(x.shape[d] for d in dims if x.dim())
@@ -305,7 +316,7 @@ def xlogy(x: Any, y: Any) -> Any:
         each.to(dtype) if isinstance(each, torch.Tensor) else torch.full((), each, dtype=dtype, device=device)
         for each in (x, y)
     )
-    if device.type != "cpu" and dtype in (torch.bfloat16, torch.float16):
+    if device.type != "cpu" and dtype in HALF_TYPES:
         x, y = x.float(), y.float()
     return torch.where(y.isnan(), math.nan, torch.where(x == 0, 0, x * y.log())).to(dtype)
 
@@ -390,7 +401,7 @@ def register_float_accumulation(op: torch._ops.OpOverload, places: Sequence[int]
     @register_decomposition(op)
     def add_in_float(*args: Any, **kwargs: Any) -> Any:
         dtype = args[places[0]].dtype
-        if dtype not in (torch.bfloat16, torch.float16) or any(args[at].dtype is not dtype for at in places):
+        if dtype not in HALF_TYPES or any(args[at].dtype is not dtype for at in places):
             return NotImplemented
         wide = [a.float() if at in places else a for at, a in enumerate(args)]
         return op(*wide, **kwargs).to(dtype)
@@ -404,6 +415,6 @@ register_float_accumulation(aten.index_add.default, [0, 3])
 @register_decomposition(aten.index_put.default, aten._unsafe_index_put.default)
 def index_put(x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False) -> Any:
     """Accumulates halves in float32, as PyTorch's kernel does: the sum is rounded once."""
-    if not accumulate or x.dtype not in (torch.bfloat16, torch.float16) or values.dtype is not x.dtype:
+    if not accumulate or x.dtype not in HALF_TYPES or values.dtype is not x.dtype:
         return NotImplemented
     return aten.index_put(x.float(), indices, values.float(), True).to(x.dtype)

@@ -40,6 +40,7 @@ from compiler_core.autograd.trace.ownership import EagerMemory
 from compiler_core.autograd.trace.provenance import Provenance
 from compiler_core.errors import set_error_location
 from compiler_core.support import opaque_ops, torch_state
+from compiler_core.support.fx_graphs import plain_name
 from compiler_core.support.fx_symbols import as_in_eager
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.operator_facts import communicates, is_collective
@@ -191,12 +192,12 @@ class FunctionalRun(fx.Interpreter):
     def _execute(self, n: fx.Node) -> Any:
         self._check_draw(n)
         self._check_bounds(n)
-        name = getattr(n.target, "__name__", n.target)
+        name = plain_name(n)
         try:
             result = super().run_node(n)
         except Exception as error:  # eager runs it, or raises its error
             raise JointRefused(f"PyTorch cannot functionalize {name}: {error}") from error
-        if str(name).startswith("_foreach") and str(name).endswith("_"):  # functionalization does not count the writes
+        if name.startswith("_foreach") and name.endswith("_"):  # functionalization does not count the writes
             torch.autograd.graph.increment_version(tensors_in(fx.map_arg(n.args[0], self.env.__getitem__)))
         return result
 
@@ -216,7 +217,7 @@ class FunctionalRun(fx.Interpreter):
         The gradient has a mask with the common shape of the input and that bound.  PyTorch raises an error if the other
         bound is larger, but not for fake tensors.
         """
-        if getattr(n.target, "__name__", n.target) not in _CLAMPS or not torch.is_grad_enabled():
+        if plain_name(n) not in _CLAMPS or not torch.is_grad_enabled():
             return
         given: Any = fx.map_arg((*n.args, *n.kwargs.values()), self.env.__getitem__)
         if len(given) != 3 or not all(isinstance(each, torch.Tensor) for each in given):
@@ -259,7 +260,7 @@ class FunctionalRun(fx.Interpreter):
 
         In place, numbers are drawn in memory order; aten.bernoulli.p draws in index order.
         """
-        asked_for = getattr(self._node.target, "__name__", self._node.target) == "bernoulli"
+        asked_for = plain_name(self._node) == "bernoulli"
         strides = x.stride()
         order = sorted(range(x.dim()), key=lambda d: (-strides[d], d))
         dense = x.permute(order)

@@ -19,6 +19,7 @@ from compiler_core.autograd.trace.data_writes import DataWrites
 from compiler_core.autograd.trace.provenance import Provenance
 from compiler_core.autograd.trace.view_chains import StridedView, ViewCall
 from compiler_core.errors import Refused, set_error_location
+from compiler_core.support.fx_graphs import plain_name
 from compiler_core.support.fx_symbols import hint, is_symbolic
 from compiler_core.support.tensors import storage_id, tensors_in
 from compiler_core.support.transform_levels import is_wrapped
@@ -296,7 +297,7 @@ class OutputPlan:
     def _check_as_strided(self) -> None:
         """Refuses writes to memory that `as_strided` shows: it counts in the memory of eager's tensor, and a functional
         write makes a value in new memory."""
-        nodes = [n for n in self._state.nodes if getattr(n.target, "__name__", n.target) == "as_strided"]
+        nodes = [n for n in self._state.nodes if plain_name(n) == "as_strided"]
         shown = [t.elem for n in nodes for t in tensors_in(self._values[n]) if isinstance(t, FunctionalTensor)]
         if any(_has_data_mutation(t) for t in shown):
             raise JointRefused("the graph writes to memory that an as_strided view shows", nodes[0])
@@ -396,7 +397,7 @@ class OutputPlan:
 
 def is_unfold(node: fx.Node) -> bool:
     """Returns whether the node calls ``unfold`` of tensors, which gives a view."""
-    return getattr(node.target, "__name__", node.target) == "unfold"
+    return plain_name(node) == "unfold"
 
 
 def count_of_writes(value: Any) -> int:

@@ -227,9 +227,7 @@ def _indexed_dim_order(x: torch.Tensor, indices: Sequence[torch.Tensor | None], 
     return order
 
 
-def make_fake(
-    mode: FakeTensorMode, real: torch.Tensor, symbolic: StatefulSymbolicContext | None = None
-) -> torch.Tensor:
+def make_fake(mode: FakeMode, real: torch.Tensor, symbolic: StatefulSymbolicContext | None = None) -> torch.Tensor:
     """Returns a fake tensor like `real`, with symbolic sizes as `symbolic` says.
 
     PyTorch reads ``grad`` on the way, which warns for non-leaf tensors; that warning is silenced.
@@ -241,8 +239,7 @@ def make_fake(
             return make(_alias_of(real))
     if real.is_leaf:  # otherwise its base, if it is a view, and its gradient would get symbols, too
         return make(real if symbolic is None else _alias_of(real).requires_grad_(real.requires_grad))
-    if isinstance(mode, FakeMode):
-        mode.forget_real_tensors()  # a fake base of a view has plain sizes; as another input it may not
+    mode.forget_real_tensors()  # a fake base of a view has plain sizes; as another input it may not
     with silence_warnings():
         return make(real)
 

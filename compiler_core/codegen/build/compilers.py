@@ -32,6 +32,8 @@ FLAGS = (
     *("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv"),
     # otherwise sin(x) and cos(x) become one call of sincos, which has no vector version
     *("-fno-builtin-sin", "-fno-builtin-cos", "-fno-builtin-sinf", "-fno-builtin-cosf"),
+    # otherwise g++ vectorises pow(x, 0.5) to sqrt(x), which differs for -0 and -infinity
+    *("-fno-builtin-pow", "-fno-builtin-powf"),
     # a compiler older than the processor tunes for an older one, on which vectors of 512 bits are slow
     "-mprefer-vector-width=512",
     "-fno-tree-pre",  # otherwise ``c ? constant : value`` becomes a branch, and the loop is not vectorised

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import torch
 
@@ -137,18 +136,6 @@ def compute(statement: ir.Compute, types: Sequence[torch.dtype], args: Sequence[
     if op == "uniform":
         return f"_uniform({', '.join(args)})"
     return _WRITERS[op](types[0], args) if op != "cast" else cast(args[0], types[0], dtype)
-
-
-def by_reciprocal(statement: ir.Compute) -> ir.Compute:
-    """Replaces a division of float32 by a literal by a multiplication by its reciprocal, as PyTorch's CUDA kernels do
-    (ATen/native/cuda/BinaryDivTrueKernel.cu)."""
-    value, number = statement.arguments
-    if not isinstance(number, ir.Literal) or not number.value:
-        return statement
-    inverse = _to_float32(1 / number.value)
-    if not 2**-126 <= abs(inverse) < math.inf:
-        return statement
-    return replace(statement, op="mul", arguments=(value, replace(number, value=inverse)))
 
 
 def cast(value: str, source: torch.dtype, dtype: torch.dtype) -> str:

@@ -10,7 +10,6 @@ import torch
 from compiler_core.codegen.triton.ops import (
     TYPES,
     accumulate_statement,
-    by_reciprocal,
     compute,
     identity,
     literal,
@@ -134,22 +133,16 @@ class StatementPrinter:
         if isinstance(statement, ir.Scan):
             return scan(statement.op, self._reduce_operand(statement), self._reduce_axis()[0])
         assert isinstance(statement, ir.Compute)
-        if statement.op == "div" and statement.dtype is torch.float32:
-            return self._quotient(statement)
-        return self._compute(statement)
-
-    def _quotient(self, statement: ir.Compute) -> str:
-        """Returns a division as a cheaper expression if possible: it costs ten multiplications per element."""
-        inner, divisor = self.loops.inner_names, statement.arguments[1]
-        if self.loops.inner and statement.name not in inner:
-            return self._compute(statement)  # one division per row
-        if isinstance(divisor, str) and self.loops.inner and divisor not in inner:
+        if self._has_shared_divisor(statement):
             return f"_divide_by_shared({', '.join(self._arguments(statement, 'div'))})"
-        return self._compute(by_reciprocal(statement))
-
-    def _compute(self, statement: ir.Compute) -> str:
         types = [a.dtype if isinstance(a, ir.Literal) else self._types[a] for a in statement.arguments]
         return compute(statement, types, self._arguments(statement, statement.op))
+
+    def _has_shared_divisor(self, statement: ir.Compute) -> bool:
+        """Returns whether each element of a row is divided by one float32; a division costs ten multiplications."""
+        inner, divisor = self.loops.inner_names, statement.arguments[-1]
+        is_float32 = statement.op == "div" and statement.dtype is torch.float32
+        return is_float32 and statement.name in inner and isinstance(divisor, str) and divisor not in inner
 
     def _arguments(self, statement: ir.Compute | ir.Position | ir.Store, op: str) -> list[str]:
         numbers = statement.arguments[1:] if op == "where" else statement.arguments

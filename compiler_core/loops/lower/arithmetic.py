@@ -7,7 +7,7 @@ import math
 import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
 
-from compiler_core.loops.lower.body import Body
+from compiler_core.loops.lower.body import Body, rounded
 from compiler_core.loops.lower.pointwise import ALL_DEVICES, load_as, pointwise, promoted_types
 from compiler_core.loops.lower.table import Element, NotLowered, Number, Operand, lowers, refuse_bools
 
@@ -60,8 +60,21 @@ def mul(body: Body, x: Element | Number, y: Element | Number) -> Element:
 
 @pointwise(aten.div.Tensor, aten.div.Scalar, promotion=Promotion.INT_TO_FLOAT, scales=True)
 def div(body: Body, x: Element | Number, y: Element | Number) -> Element:
-    """Lowers true division.  Like `mul`."""
-    return body.op("div", x, y)
+    """Lowers true division; on a GPU, eager multiplies by the reciprocal of a number.
+
+    >>> lowered("aten.div(x, 3)", "cuda", x="f32[4]")
+    div: for i0 < 4:
+        v0: f32 = load x[i0]
+        div: f32 = mul(v0, 0.3333333432674408)
+        store div[i0] = div
+    """
+    is_number = not isinstance(y, Element) or y.is_number
+    if body.out.device.type == "cpu" or not is_number or not isinstance(x, Element):
+        return body.op("div", x, y)
+    if isinstance(y, Element):
+        return body.op("mul", x, body.op("div", 1, y))
+    divisor = rounded(float(y), x.dtype)
+    return body.op("mul", x, 1 / divisor) if divisor else body.op("div", x, y)
 
 
 @pointwise(aten.reciprocal.default, promotion=Promotion.INT_TO_FLOAT)
@@ -84,7 +97,7 @@ def div_mode(body: Body, x: Element | Number, y: Element | Number, rounding_mode
     if dtype.is_floating_point:
         if rounding_mode != "trunc":
             raise NotLowered("division of floats rounded down")
-        return body.op("trunc", body.op("div", x, y))
+        return body.op("trunc", div(body, x, y))
     if rounding_mode is None:
         raise NotLowered("true division by div.Tensor_mode")
     return body.op("floordiv" if rounding_mode == "floor" else "truncdiv", x, _constant_divisor(y))
@@ -262,9 +275,10 @@ def pow_scalar(body: Body, x: Element, exponent: Element | Number) -> Element:
         return value
     if not x.dtype.is_floating_point:
         raise NotLowered("a power of integers")
-    if exponent == 0.5:
+    is_cpu_half = body.out.dtype is torch.float16 and body.out.device.type == "cpu"  # eager calls `pow` for roots, too
+    if exponent == 0.5 and not is_cpu_half:
         return body.op("sqrt", x)
-    if exponent == -0.5:
+    if exponent == -0.5 and not is_cpu_half:
         return body.op("rsqrt", x)
     if exponent in (-1, -2):
         return body.op("div", 1, x if exponent == -1 else body.op("mul", x, x))

@@ -252,15 +252,20 @@ def literal(value: Number, dtype: torch.dtype) -> Element:
         if not info.min <= int(value) <= info.max:
             raise NotLowered(f"{value} does not fit {dtype}")
         return Element(ir.Literal(int(value), dtype), dtype)
-    value = float(value)
-    if dtype is torch.float32 and math.isfinite(value):
-        try:
-            value = struct.unpack("f", struct.pack("f", value))[0]
-        except OverflowError:
-            value = math.copysign(math.inf, value)
-    elif dtype is not torch.float64 and math.isfinite(value):
-        value = torch.tensor(value, dtype=dtype).item()
-    return Element(ir.Literal(value, dtype), dtype)
+    return Element(ir.Literal(rounded(float(value), dtype), dtype), dtype)
+
+
+def rounded(value: float, dtype: torch.dtype) -> float:
+    """Returns `value` rounded to a floating-point type."""
+    if dtype is torch.float64 or not math.isfinite(value):
+        return value
+    if dtype is not torch.float32:
+        return torch.tensor(value, dtype=dtype).item()
+    try:
+        result: float = struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return result
 
 
 def _dims_by_stride(stride: Sequence[Int]) -> list[int]:

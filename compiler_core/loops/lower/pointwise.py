@@ -72,7 +72,8 @@ def load_as(body: Body, arg: Any, dtype: torch.dtype, common: torch.dtype | None
     """Returns a number, or the current element of a tensor, as `dtype`; an element is cast to `common` first."""
     if isinstance(arg, (Size, Real)):
         fits = dtype is torch.int64  # 256 as an int8 is 0
-        return dataclasses.replace(body.number(arg, dtype), is_positive=fits and _is_positive(arg))
+        is_positive = fits and _is_positive(arg)
+        return dataclasses.replace(body.number(arg, dtype), is_number=True, is_positive=is_positive)
     if isinstance(arg, Element):
         return body.cast(arg, dtype)
     if not isinstance(arg, Operand):

@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
+from compiler_core.loops.lower.arithmetic import div
 from compiler_core.loops.lower.body import COMPUTE_TYPE, Body
+from compiler_core.loops.lower.pointwise import load_as
 from compiler_core.loops.lower.table import Element, Operand, lowers, refuse_bools
 
 aten = torch.ops.aten
@@ -72,7 +74,8 @@ def mean(body: Body, x: Element, dtype: torch.dtype | None = None) -> Element:
         mean: f32 = div(v1, 8.0)
         store mean[i0] = mean
     """
-    return body.op("div", sum_(body, x), body.inner_numel)
+    total = sum_(body, x)
+    return div(body, total, load_as(body, body.inner_numel, total.dtype))
 
 
 @reduces(aten.prod.default)

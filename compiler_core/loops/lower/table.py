@@ -41,6 +41,8 @@ class Element:
 
     argument: ir.Argument
     dtype: torch.dtype
+    is_number: bool = False
+    """Whether it is a number that depends on symbols, not an element of a tensor."""
     is_positive: bool = False
     """Whether it is known to be greater than zero: a symbolic size."""
 

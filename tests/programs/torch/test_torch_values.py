@@ -1,0 +1,191 @@
+"""Functions of every value that a small type has: infinities, NaN, signs of zero, the least and the greatest numbers.
+
+Values are eager's or nearer to those of float64; infinities, NaN and integers are eager's.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import compiler_core
+from tests.sampling import pairs
+
+Function = Callable[..., torch.Tensor]
+FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+_truncated: Function = functools.partial(torch.div, rounding_mode="trunc")
+
+OF_TORCH = (
+    *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "deg2rad", "erf", "erfc", "exp"),
+    *("exp2", "expm1", "floor", "frac", "isfinite", "isnan", "log", "log10", "log1p", "log2", "nan_to_num", "neg"),
+    *("rad2deg", "reciprocal", "relu", "round", "rsqrt", "sgn", "sigmoid", "sin", "sinc", "sinh", "sqrt", "square"),
+    *("tan", "tanh", "trunc"),
+)
+ACTIVATIONS = (
+    *("elu", "gelu", "hardsigmoid", "hardswish", "leaky_relu", "logsigmoid", "mish", "relu6", "selu", "silu"),
+    *("softplus", "softsign", "tanhshrink"),
+)
+OF_ONE: dict[str, Function] = {
+    **{name: getattr(torch, name) for name in OF_TORCH},
+    **{name: getattr(F, name) for name in ACTIVATIONS},
+    **{f"x ** {e}": functools.partial(torch.pow, exponent=e) for e in (-2, -1, -0.5, 0.5, 2, 2.5, 3)},
+    **{f"{number} ** x": functools.partial(torch.pow, number) for number in (0.5, 2)},
+    **{f"{name} by a number": functools.partial(getattr(torch, name), other=0.7) for name in ("mul", "div", "fmod")},
+    "truncated quotient": lambda x: _truncated(x, torch.full_like(x, 0.3)),
+    "truncated quotient of a tensor": lambda x: _truncated(torch.full_like(x, 1.5), x),
+    "truncated quotient by a number": lambda x: _truncated(x, 0.3),
+    "truncated quotient by one element": lambda x: _truncated(x, torch.full((1,), 0.3, dtype=x.dtype)),
+    "floor of a quotient": lambda x: (x / 49).floor(),
+    "clamp": lambda x: x.clamp(-0.5, 2),
+    "heaviside": lambda x: torch.heaviside(x, torch.full_like(x, 0.5)),
+}
+"""Functions of one number."""
+OF_TWO: dict[str, Function] = {
+    **{
+        name: getattr(torch, name)
+        for name in (
+            *("add", "sub", "mul", "div", "pow", "atan2", "remainder", "fmod", "maximum", "minimum", "fmax", "fmin"),
+            *("hypot", "copysign", "logaddexp", "xlogy", "floor_divide", "nextafter", "eq", "ne", "lt", "le"),
+        )
+    },
+    "truncated quotient": _truncated,
+    "where": lambda x, y: torch.where(x > y, x, y),
+    "lerp": lambda x, y: torch.lerp(x, y, 0.25),
+    "addcmul": lambda x, y: torch.addcmul(x, x, y, value=0.5),
+    "addcdiv": lambda x, y: torch.addcdiv(x, x, y, value=0.5),
+    "clamp": lambda x, y: torch.clamp(x, min=y),
+    "loss": lambda x, y: F.smooth_l1_loss(x, y, reduction="none"),
+    "logits": lambda x, y: F.binary_cross_entropy_with_logits(x, y, reduction="none"),
+}
+"""Functions of two numbers."""
+OF_INTEGERS: dict[str, Function] = {
+    **{
+        name: getattr(torch, name)
+        for name in (
+            *("add", "sub", "mul", "div", "floor_divide", "remainder", "fmod", "maximum", "minimum", "eq", "lt", "gt"),
+            *("bitwise_and", "bitwise_or", "bitwise_xor", "gcd", "atan2", "copysign", "true_divide"),
+        )
+    },
+    "truncated quotient": _truncated,
+    "by three": lambda x, y: x // 3 + y % 5,
+    "by minus three": lambda x, y: x % -3 - y // -7,
+    "left shift": lambda x, y: x << (y & 7),
+    "right shift": lambda x, y: x >> (y & 7),
+    "negative": lambda x, y: -x + ~y - x.abs() * y.sign(),
+    "powers": lambda x, y: x.square() + y**3,
+    "float": lambda x, y: x.float() / y,
+    "unsigned": lambda x, y: x.to(torch.uint8) + y.to(torch.int16),
+}
+"""Functions of two integers."""
+NO_DERIVATIVE = {"heaviside", "nextafter", "floor_divide"}
+NAN_IN_EAGER = {"gelu", "fmod", "fmod by a number", "remainder"}
+"""Functions that are NaN in eager where the right value is not: of infinity, and where the quotient is large."""
+INEXACT_GRADIENTS = {"sinc": torch.float32, "hardsigmoid": torch.float64}
+"""Near 0, the difference of two almost equal numbers; and eager rounds 1/6 to float32 there."""
+GROUPS = 7
+
+
+def every_half(dtype: torch.dtype) -> torch.Tensor:
+    """Returns all values of a half type; as a wider type, those of bfloat16."""
+    half = dtype if dtype.itemsize == 2 else torch.bfloat16
+    return torch.arange(-(2**15), 2**15).to(torch.int16).view(half).to(dtype)
+
+
+def edges(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns all pairs of some 200 values of a floating-point type."""
+    some = every_half(dtype)[::331]
+    named = (0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.0, 3.0, -3.0, 49.0, float("inf"), float("-inf"), float("nan"))
+    values = torch.cat([some, torch.tensor(named, dtype=dtype)])
+    return values.repeat_interleave(len(values)), values.repeat(len(values))
+
+
+def run(functions: dict[str, Function], program: Any, *arguments: torch.Tensor) -> list[torch.Tensor]:
+    """Returns the values of functions of the same numbers, then the gradients by each argument of each function."""
+    inputs = []
+    for name in functions:
+        leaf = arguments[0].is_floating_point() and name not in NO_DERIVATIVE
+        inputs.append(tuple(a.clone().requires_grad_(leaf) for a in arguments))
+    values = program(inputs)
+    sums = [v.sum() for v in values if v.requires_grad]
+    leaves = [x for given in inputs for x in given if x.requires_grad]
+    found = (
+        dict(zip(map(id, leaves), torch.autograd.grad(sums, leaves, allow_unused=True), strict=True)) if sums else {}
+    )
+    gradients = [found.get(id(x)) for given in inputs for x in given]
+    return [*(v.detach() for v in values), *(torch.zeros_like(arguments[0]) if g is None else g for g in gradients)]
+
+
+def compare(functions: dict[str, Function], *arguments: torch.Tensor) -> None:
+    def program(inputs: Sequence[tuple[torch.Tensor, ...]]) -> list[torch.Tensor]:
+        return [function(*given) for function, given in zip(functions.values(), inputs, strict=True)]
+
+    found = run(functions, compiler_core.compile(program), *arguments)
+    expected = run(functions, program, *arguments)
+    is_float = arguments[0].is_floating_point()
+    exact = run(functions, program, *(a.double() for a in arguments)) if is_float else expected
+    names = list(functions)
+    # the gradient at NaN is NaN or the one of a branch, as eager's vectors or scalars have it
+    at_nan = functools.reduce(operator.or_, map(torch.isnan, arguments))
+    for at, (ours, eager, right) in enumerate(zip(found, expected, exact, strict=True)):
+        is_gradient = at >= len(names)
+        name = names[(at - len(names)) // len(arguments) if is_gradient else at]
+        if is_gradient and INEXACT_GRADIENTS.get(name) is eager.dtype:
+            continue
+        left_out = at_nan if is_gradient else eager.isnan() & (name in NAN_IN_EAGER)
+        assert ours.dtype == eager.dtype, name
+        places = (is_wrong(ours, eager, right) & ~left_out).nonzero().flatten()[:4].tolist()
+        what = f"gradient of {name}" if is_gradient else name
+        assert not [f"{what} of {[a[i] for a in arguments]}: {ours[i]}, not {eager[i]}" for i in places]
+
+
+def is_wrong(ours: torch.Tensor, eager: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Returns which of our values are neither eager's nor as near to the right ones, up to roundings on the way."""
+    if not eager.is_floating_point():
+        return ours != eager
+    computed = torch.float64 if eager.dtype is torch.float64 else torch.float32
+    right = torch.where(right.isnan(), eager, right).double()
+    allowed = 2 * (eager - right).abs() + 2 * torch.finfo(eager.dtype).eps * right.abs()
+    allowed += 24 * torch.finfo(computed).eps * (1 + right.abs())
+    return (ours != eager) & ~((ours - right).abs() <= allowed) & ~(ours.isnan() & eager.isnan())
+
+
+def group(functions: dict[str, Function], number: int) -> dict[str, Function]:
+    return {name: functions[name] for name in list(functions)[number::GROUPS]}
+
+
+@pytest.mark.parametrize(("dtype", "number"), pairs(FLOATS, range(GROUPS), 3))
+def test_one_number(dtype: torch.dtype, number: int) -> None:
+    compare(group(OF_ONE, number), every_half(dtype))
+
+
+@pytest.mark.parametrize(("dtype", "number"), pairs(FLOATS, range(GROUPS), 3))
+def test_two_numbers(dtype: torch.dtype, number: int) -> None:
+    functions = group(OF_TWO, number)
+    if dtype is torch.float16:
+        functions.pop("nextafter", None)  # eager has no such kernel
+    compare(functions, *edges(dtype))
+
+
+@pytest.mark.parametrize(("dtype", "number"), pairs((torch.int8, torch.uint8), range(GROUPS), 3))
+def test_two_small_integers(dtype: torch.dtype, number: int) -> None:
+    """All pairs, but for divisors of zero."""
+    info = torch.iinfo(dtype)
+    values = torch.arange(info.min, info.max + 1, dtype=torch.int16).to(dtype)
+    divisors = values[values != 0]
+    compare(group(OF_INTEGERS, number), values.repeat_interleave(len(divisors)), divisors.repeat(len(values)))
+
+
+@pytest.mark.parametrize(("dtype", "number"), pairs((torch.int16, torch.int32, torch.int64), range(GROUPS), 3))
+def test_two_wide_integers(dtype: torch.dtype, number: int) -> None:
+    """Without a divisor of -1, by which eager's division of the least number ends the process."""
+    info = torch.iinfo(dtype)
+    powers = {sign * 2**n + step for n in range(info.bits) for sign in (-1, 1) for step in (-1, 0, 1)}
+    values = torch.tensor(sorted(n for n in powers if info.min <= n <= info.max), dtype=dtype)
+    divisors = values[(values != 0) & (values != -1)]
+    compare(group(OF_INTEGERS, number), values.repeat_interleave(len(divisors)), divisors.repeat(len(values)))
