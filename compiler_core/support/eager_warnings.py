@@ -161,10 +161,10 @@ def _variance_warning(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def _complex_cast_warning(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program | None:
-    """A cast of a complex tensor to a real dtype, which drops the imaginary part."""
+    """A cast of a complex tensor with elements to a real dtype, which drops the imaginary part."""
     source, dtype = (args[1], args[0].dtype) if func is aten.copy_.default else (args[0], kwargs.get("dtype"))
     is_complex = isinstance(source, torch.Tensor) and source.is_complex()  # torch.func casts Python numbers, too
-    if dtype is None or not is_complex or dtype.is_complex or dtype is torch.bool:
+    if dtype is None or not is_complex or dtype.is_complex or dtype is torch.bool or not source.numel():
         return None
     return lambda: torch.zeros(1, dtype=torch.complex64).to(torch.float32)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -33,12 +34,16 @@ def _layouts(x: torch.Tensor) -> Iterator[torch.Tensor]:
         yield x.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
 
 
+def _is_strided(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+
+
 def _facts(result: Any) -> list[Any]:
     """Returns the type, shape, and strides that count, of each tensor."""
     return [
         (t.dtype, t.shape, [s for n, s in zip(t.shape, t.stride(), strict=True) if n > 1 and t.numel()])
         for t in tree_leaves(result)
-        if isinstance(t, torch.Tensor) and t.layout is torch.strided
+        if _is_strided(t)
     ]
 
 
@@ -73,15 +78,22 @@ def _difference(function: Callable[..., Any], *arguments: Any) -> dict[str, str]
     for place in (*range(len(arguments)), None):
         for number in range(7):
             given = [
-                dict(enumerate(_layouts(a.detach()))).get(number, a) if place in (i, None) and torch.is_tensor(a) else a
+                dict(enumerate(_layouts(a.detach()))).get(number, a) if place in (i, None) and _is_strided(a) else a
                 for i, a in enumerate(arguments)
             ]
-            try:
-                with compared:
-                    function(*given)
-            except RuntimeError:
-                continue
+            given = [a.requires_grad_() if _is_strided(a) and a.is_floating_point() else a for a in given]
+            with contextlib.suppress(RuntimeError), compared:
+                _backward(function(*given), given, number)
     return compared.different
+
+
+def _backward(result: Any, inputs: Sequence[Any], layout: int) -> None:
+    """Computes the gradients of the inputs, with tangents of that layout."""
+    results = [t for t in tree_leaves(result) if _is_strided(t) and t.requires_grad]
+    tangents = [dict(enumerate(_layouts(torch.ones_like(t)))).get(layout) for t in results]
+    leaves = [a for a in inputs if _is_strided(a) and a.requires_grad]
+    if results:
+        torch.autograd.grad(results, leaves, tangents, allow_unused=True)
 
 
 T, G = torch.randn(2, 3, 4, 5), torch.rand(2, 3, 4, 2)
@@ -96,6 +108,12 @@ OPERATORS: dict[str, tuple[Any, ...]] = {
     "replication_pad3d": (lambda x: aten.replication_pad3d(x, [1] * 6), torch.randn(2, 3, 4, 5, 6)),
     "max_unpool2d": (lambda x: aten.max_unpool2d(x, torch.zeros_like(x).long(), [8, 10]), T),
     "channel_shuffle": (lambda x: aten.channel_shuffle(x, 2), torch.randn(2, 4, 5, 6)),
+    "native_channel_shuffle": (lambda x: aten.native_channel_shuffle(x, 2), torch.randn(2, 4, 5, 6)),
+    "poisson": (aten.poisson, T.abs()),
+    "gamma": (aten._standard_gamma, T.abs()),
+    "gradient of glu": (lambda x: aten.glu_backward(x[..., :2], x, -1), torch.randn(2, 3, 5, 4)),
+    "isin": (lambda x: aten.isin(x, x[:1]), T),
+    "isin of a number": (lambda x: aten.isin(x, 1.0), T),
     "ldexp": (aten.ldexp, T, T),
     "xlog1py": (aten.special_xlog1py, T, T.abs()),
     "log_sigmoid": (aten.log_sigmoid_forward, T),
@@ -111,6 +129,8 @@ def test_results_of_inputs_of_all_layouts(name: str) -> None:
 
 
 @pytest.mark.sweep
+@pytest.mark.timeout(3600)
+@pytest.mark.filterwarnings("ignore")
 def test_results_of_all_operators() -> None:
     without_expecttest()
     from torch.testing._internal.common_methods_invocations import op_db

@@ -24,6 +24,7 @@ from compiler_core.support.operator_facts import TYPED_AS_ARGUMENT, squeeze_redu
 aten = torch.ops.aten
 Decomposition = Callable[..., Any]
 
+HALF_TYPES = (torch.bfloat16, torch.float16)
 FLOAT_ONLY = (
     # activations and their gradients
     *("gelu", "gelu_backward", "silu", "silu_backward", "sigmoid_backward", "tanh_backward"),
@@ -41,21 +42,20 @@ FLOAT_ONLY = (
     # losses
     *("mse_loss", "smooth_l1_loss"),
     # composed arithmetic
-    *("addcdiv", "lerp", "frac", "logaddexp", "std", "std_mean"),
+    *("addcmul", "addcdiv", "lerp", "frac", "logaddexp", "std", "std_mean"),
 )
 """Names in ``torch.ops.aten`` of operators that are decomposed as PyTorch does if an argument has a floating-point
-dtype and none a complex one.  Others are left to eager's kernels, most of which raise an error."""
+dtype, and none a complex one.  Others are left to eager's kernels, most of which raise an error; so are integers beside
+half types, to which eager rounds them first."""
 
 ALL_DTYPES = (
     # composed arithmetic
-    *("addcmul", "nan_to_num", "heaviside", "logit", "deg2rad", "rad2deg"),
+    *("nan_to_num", "heaviside", "logit", "deg2rad", "rad2deg"),
     *("sinc", "fill", "isneginf", "isposinf", "trace"),
     # writes to a part
     *("slice_backward", "select_backward"),
 )
 """Names of the operators that are decomposed for all dtypes."""
-
-HALF_TYPES = (torch.bfloat16, torch.float16)
 
 OVERRIDES: dict[torch._ops.OpOverload, Decomposition] = {}
 """Our own decompositions."""
@@ -82,7 +82,9 @@ def _for_floats_only(rule: Decomposition) -> Decomposition:
     @functools.wraps(rule)
     def decompose(*args: Any, **kwargs: Any) -> Any:
         given = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
-        if any(map(torch.is_complex, given)) or not any(map(torch.is_floating_point, given)):
+        floats = {t.dtype for t in given if t.is_floating_point()}
+        whole = any(not t.is_floating_point() and t.dtype is not torch.bool for t in given)
+        if any(map(torch.is_complex, given)) or not floats or (whole and floats <= set(HALF_TYPES)):
             return NotImplemented
         return rule(*args, **kwargs)
 

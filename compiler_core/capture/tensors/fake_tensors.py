@@ -40,16 +40,20 @@ BATCH_NORMS = frozenset(
         *(aten._native_batch_norm_legit.no_stats, aten._batch_norm_with_update.default),
     }
 )
-CHANNELS_LAST_ON_CPU = BATCH_NORMS | {
-    *(aten.reflection_pad3d.default, aten.replication_pad3d.default, aten.max_unpool2d.default),
-    aten.channel_shuffle.default,
+CHANNELS_LAST_ON_CPU = {
+    **dict.fromkeys(BATCH_NORMS, 0),
+    **dict.fromkeys((aten.reflection_pad3d.default, aten.replication_pad3d.default, aten.max_unpool2d.default), 0),
+    **dict.fromkeys((aten.channel_shuffle.default, aten.native_channel_shuffle.default), 0),
+    **dict.fromkeys((aten.reflection_pad3d_backward.default, aten.replication_pad3d_backward.default), 1),
 }
-"""Operators whose CPU kernels give channels-last results if the input is, else row-major ones."""
+"""Operators whose CPU kernels give channels-last results if the argument with this index is, else row-major ones."""
 ROW_MAJOR_ON_CPU = frozenset({aten.log_sigmoid_forward.default, aten.rrelu_with_noise.default})
 ROW_MAJOR = frozenset(
     {
         *(aten.pow.Scalar, aten.grid_sampler_2d.default),
         *(aten.normal.Tensor_Tensor, aten.normal.float_Tensor, aten.normal.Tensor_float),
+        *(aten.poisson.default, aten._standard_gamma.default, aten.glu_backward.default),
+        *(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar),
     }
 )
 """Operators whose results are row-major on every device, whatever the strides of the arguments are."""
@@ -131,7 +135,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             like: Any = super().dispatch(aten.add.Tensor, types, (first, second), {})
             return self._with_strides_of(result, like)
         if (func in CHANNELS_LAST_ON_CPU or func in ROW_MAJOR_ON_CPU) and args[0].device.type == "cpu":
-            order = suggest_memory_format(args[0]) if func in CHANNELS_LAST_ON_CPU else torch.contiguous_format
+            order = torch.contiguous_format
+            if func in CHANNELS_LAST_ON_CPU:
+                order = suggest_memory_format(args[CHANNELS_LAST_ON_CPU[func]])
             with self:
                 shape = result.shape if isinstance(result, torch.Tensor) else result[0].shape
                 like = torch.empty(shape, memory_format=order)

@@ -168,16 +168,20 @@ class Body:
         return self._add(ir.Compute(self._fresh(), dtype, "cast", (value.argument,), self._origin))
 
     def reduce(self, op: str, value: Element) -> Element:
-        """Reduces `value` over the inner indices; returns it as it is if there are none."""
+        """Reduces `value` over the inner indices."""
         if not self._inner_dims:
-            return value
+            return self._of_one(op, value)
         return self._add(ir.Reduce(self._fresh(), value.dtype, op, value.argument, self._origin))
 
     def scan(self, op: str, value: Element) -> Element:
-        """Scans `value` over the inner indices; returns it as it is if there are none."""
+        """Scans `value` over the inner indices."""
         if not self._inner_dims:
-            return value
+            return self._of_one(op, value)
         return self._add(ir.Scan(self._fresh(), value.dtype, op, value.argument, self._origin))
+
+    def _of_one(self, op: str, value: Element) -> Element:
+        """Returns the reduction of one element: itself, but sums begin at 0, so that one of -0.0 is 0.0."""
+        return self.op("add", value, 0) if op == "sum" and value.dtype.is_floating_point else value
 
     def uniform(self, vector: int, numel: int, device: int, given: ir.TensorView | None) -> Element:
         """Returns the float32 random number that dropout of `numel` elements draws for the current element.

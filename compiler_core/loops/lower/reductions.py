@@ -74,7 +74,8 @@ def mean(body: Body, x: Element, dtype: torch.dtype | None = None) -> Element:
         mean: f32 = div(v1, 8.0)
         store mean[i0] = mean
     """
-    total = sum_(body, x)
+    rounds = body.out.device.type != "cpu"  # eager's CPU kernel converts to float32, whatever the half type
+    total = body.reduce("sum", _as_compute_type(body, x, rounds))
     return div(body, total, load_as(body, body.inner_numel, total.dtype))
 
 
@@ -119,9 +120,9 @@ def cumprod(body: Body, x: Operand, dim: int, dtype: torch.dtype | None = None) 
     body.store(body.scan("prod", _as_compute_type(body, body.operand(x))))
 
 
-def _as_compute_type(body: Body, x: Element) -> Element:
-    """Casts to the type in which the result is computed, which is float32 for a half type."""
-    return body.cast(x, COMPUTE_TYPE.get(body.out.dtype, body.out.dtype))
+def _as_compute_type(body: Body, x: Element, rounds: bool = True) -> Element:
+    """Casts to the type that is computed in, which is float32 for a half type; `rounds` to the half type before."""
+    return body.cast(body.cast(x, body.out.dtype) if rounds else x, COMPUTE_TYPE.get(body.out.dtype, body.out.dtype))
 
 
 SCANS = (aten.cumsum.default, aten.cumprod.default)

@@ -189,3 +189,27 @@ def test_two_wide_integers(dtype: torch.dtype, number: int) -> None:
     values = torch.tensor(sorted(n for n in powers if info.min <= n <= info.max), dtype=dtype)
     divisors = values[(values != 0) & (values != -1)]
     compare(group(OF_INTEGERS, number), values.repeat_interleave(len(divisors)), divisors.repeat(len(values)))
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:2])
+@pytest.mark.parametrize("source", [torch.int32, torch.int64, torch.float32, torch.float64])
+def test_numbers_become_halves_before_they_are_added(source: torch.dtype, dtype: torch.dtype) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        sums = [x.sum(dtype=dtype), x.sum(1, dtype=dtype), x.cumsum(1, dtype=dtype), x.mean(1, dtype=dtype)]
+        return [*sums, torch.addcmul(y, x, y), torch.addcmul(x, x, y, value=2)]
+
+    x = torch.tensor([[2049, 1, 1023, -3000], [257, -129, 4099, 1]], dtype=source)
+    given = x, torch.tensor([1, 3, 0.5, 2], dtype=dtype)
+    for ours, eager in zip(compiler_core.compile(program)(*given), program(*given), strict=True):
+        torch.testing.assert_close(ours, eager, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(1,), (5, 1), (1, 5), (5, 3)])
+def test_sums_of_negative_zeros_are_positive(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        return [x.sum(), x.sum(0), x.sum(-1), x.mean(-1), x.cumsum(-1), x.cumsum(0), x.prod(-1), x.amax(-1)]
+
+    x = torch.full(shape, -0.0, dtype=dtype)
+    for ours, eager in zip(compiler_core.compile(program)(x), program(x), strict=True):
+        assert torch.equal(ours.signbit(), eager.signbit())
