@@ -1577,3 +1577,28 @@ def test_diagonal_of_a_tensor_that_was_written_to(backend, shape, wrap):
     count = math.prod(shape)
     inputs = [lambda n=n: (torch.randn(count + n)[n:].view(shape),) for n in (0, 1)]
     check(program, inputs, Expected(breaks=[]), backend=backend)
+
+
+INTERPOLATIONS = {
+    "linear": ("linear", {"size": 5}),
+    "bilinear": ("bilinear", {"size": (4, 7), "align_corners": True}),
+    "smooth": ("bilinear", {"scale_factor": 0.6, "antialias": True}),
+    "bicubic": ("bicubic", {"scale_factor": 1.7}),
+    "trilinear": ("trilinear", {"size": (3, 4, 7)}),
+    "nearest": ("nearest", {"scale_factor": 2}),
+    "exact": ("nearest-exact", {"scale_factor": (1.5, 0.5)}),
+}
+
+
+@pytest.mark.parametrize("name", INTERPOLATIONS)
+def test_interpolations_with_symbolic_sizes_are_eagers_kernels(name):
+    mode, options = INTERPOLATIONS[name]
+
+    def inputs(n):
+        sizes = {"linear": (9 * n,), "trilinear": (4, 6, n)}.get(mode, (6, 3 * n))
+        x = torch.randn(2, 3, *sizes)
+        x[0, 0, ..., ::3] = math.inf
+        return lambda: (x.clone(),)
+
+    program = lambda x: F.interpolate(x, mode=mode, **options)
+    check(program, [inputs(n) for n in (4, 5, 7)], Expected(compiles=2, breaks=[]), grad=True, backend="aot_eager")

@@ -31,6 +31,7 @@ POINTWISE = frozenset(
         *(aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default, aten.copysign.Tensor),
         *(aten.div.Tensor_mode, aten.floor_divide.default, aten.heaviside.default, aten.logaddexp.default),
         *(aten.xlogy.Tensor, aten.special_xlog1py.default, aten.native_dropout_backward.default, aten.ldexp.Tensor),
+        aten.logit_backward.default,
     }
 )
 """Operators of two tensors for which PyTorch's fake tensors have other strides than its kernels give."""
@@ -53,7 +54,8 @@ ROW_MAJOR = frozenset(
         *(aten.pow.Scalar, aten.grid_sampler_2d.default),
         *(aten.normal.Tensor_Tensor, aten.normal.float_Tensor, aten.normal.Tensor_float),
         *(aten.poisson.default, aten._standard_gamma.default, aten.glu_backward.default),
-        *(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar),
+        *(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten._log_softmax_backward_data.default),
+        *(aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default),
     }
 )
 """Operators whose results are row-major on every device, whatever the strides of the arguments are."""
@@ -64,6 +66,16 @@ SCATTERS = frozenset({aten.diagonal_scatter.default, aten.select_scatter.default
 INDEXING = frozenset({aten.index.Tensor, aten._unsafe_index.Tensor})
 DYNAMIC_SHAPES = frozenset({aten._unique.default, aten._unique2.default})
 """Operators whose results have data-dependent shapes; PyTorch 2.11 gives their fake results an arbitrary shape."""
+INTERPOLATION_GRADIENTS = frozenset(
+    {
+        *(aten.upsample_nearest1d_backward.default, aten._upsample_nearest_exact1d_backward.default),
+        *(aten.upsample_nearest3d_backward.default, aten._upsample_nearest_exact3d_backward.default),
+        *(aten.upsample_linear1d_backward.default, aten.upsample_bilinear2d_backward.default),
+        *(aten.upsample_trilinear3d_backward.default, aten.upsample_bicubic2d_backward.default),
+        *(aten._upsample_bilinear2d_aa_backward.default, aten._upsample_bicubic2d_aa_backward.default),
+    }
+)
+"""Operators that PyTorch cannot run on fake tensors with symbolic sizes."""
 INDEXED_WRITES = frozenset({aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default})
 CORRECTED = POINTWISE.union(
     CHANNELS_LAST_ON_CPU, ROW_MAJOR_ON_CPU, ROW_MAJOR, STRIDES_OF_ARGUMENT, SCATTERS, INDEXING, TYPED_AS_ARGUMENT,
@@ -116,6 +128,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             if func in INDEXING:
                 with self:
                     args = (args[0], _unsqueeze_scalar_indices(args[1]), *args[2:])
+            if func in INTERPOLATION_GRADIENTS and any(isinstance(size, torch.SymInt) for size in args[2]):
+                return self._interpolation_gradient(*args[:3])
             result: Any = super().dispatch(func, types, args, kwargs or {})
         finally:
             self._in_operator = inside
@@ -124,6 +138,10 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         if any(not resizable and tensor.shape != before for tensor, before, resizable in outs):
             raise Unsupported("unsupported operation", f"{func} resizes an out= tensor that has elements or is a view")
         return self._as_in_eager(result, func, types, args, kwargs or {}) if func in CORRECTED else result
+
+    def _interpolation_gradient(self, gradient: torch.Tensor, sizes: Any, input_sizes: Any) -> torch.Tensor:
+        with self:
+            return gradient.new_empty(input_sizes).to(memory_format=suggest_memory_format(gradient))
 
     def _as_in_eager(self, result: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Returns the fake result of an operator with the strides and type that eager's kernel gives it."""
