@@ -194,9 +194,6 @@ _UNTIL_2_13 = ("cholesky", "triangular_solve")
 KERNEL_WARNINGS: dict[Any, KernelRule] = {
     **{getattr(aten, name).correction: _variance_warning for name in ("std", "var", "std_mean", "var_mean")},
     **dict.fromkeys((aten._to_copy.default, aten.copy_.default), _complex_cast_warning),
-    **dict.fromkeys((aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim), _complex_cast_warning),
-    **dict.fromkeys((aten.prod.default, aten.prod.dim_int), _complex_cast_warning),
-    **dict.fromkeys((aten.cumsum.default, aten.cumprod.default), _complex_cast_warning),
     **{getattr(aten, name).Tensor: _searchsorted_warning for name in ("searchsorted", "bucketize")},
     **{getattr(aten, name).Scalar: _searchsorted_warning for name in ("searchsorted", "bucketize")},
     aten.ldexp.Tensor: _ldexp_warning,
