@@ -185,7 +185,7 @@ def _trace(gm: fx.GraphModule, examples: Sequence[Any]) -> tuple[FunctionalRun, 
             return run.run_joint(*primals)
 
     symbolic = any(map(fx_symbols.has_symbols, examples))
-    whole = decompositions.whole_interpolations() if symbolic else nullcontext()
+    whole = fx_symbols.whole_interpolations() if symbolic else nullcontext()
     with plain_grad_state(), preserve_node_meta(), fake_mode, fx_symbols.python_decompositions(symbolic), whole:
         fresh = [e.detach() if isinstance(e, torch.Tensor) else e for e in examples]
         return run, make_fx(joint, decomposition_table=rules, tracing_mode="fake")(*fresh)

@@ -11,13 +11,14 @@ import functools
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Set
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.fx as fx
+from torch._decomp.decompositions import upsample_compute_output_size
 from torch._dispatch.python import enable_python_dispatcher
 
 from compiler_core.errors import CutawayError
@@ -73,15 +74,49 @@ def python_decompositions(symbolic: bool) -> AbstractContextManager[None]:
 
 
 def as_in_eager(function: Any) -> AbstractContextManager[None]:
-    """A context inside of `python_decompositions` for a call of `function`: it is decomposed by eager's C++ if the
-    decomposition in Python differs.
+    """A context inside of `python_decompositions` for a call of `function`: it is decomposed by eager's C++, or not
+    at all, if the decomposition in Python differs.
 
     Dropout that drops nothing returns its argument; in Python, a copy.  One that drops all has NaN for NaN, not 0.
     """
-    aten = torch.ops.aten
-    differs = function in (torch.nn.functional.dropout, torch.dropout, aten.dropout, aten.dropout.default)
-    context: AbstractContextManager[None] = torch._C._DisablePythonDispatcher() if differs else nullcontext()
+    context: AbstractContextManager[None] = nullcontext()
+    if function in (torch.nn.functional.dropout, torch.dropout, aten.dropout, aten.dropout.default):
+        context = torch._C._DisablePythonDispatcher()
+    elif any(part in str(getattr(function, "__name__", "")) for part in ("interpolate", "upsample")):
+        context = whole_interpolations()
     return context
+
+
+_INTERPOLATIONS = (
+    *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d"),
+    *("_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_trilinear3d"),
+    "upsample_bicubic2d",
+)
+
+
+@contextmanager
+def whole_interpolations() -> Iterator[None]:
+    """A context inside of `python_decompositions` in which interpolations are not decomposed: in Python, they round
+    otherwise than eager's kernels, have other strides, and give NaN for infinities."""
+    keys = torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd
+    changed: dict[torch._ops.OpOverload, dict[Any, Any]] = {}
+    for packet in (getattr(aten, name) for name in _INTERPOLATIONS):
+        changed[packet.default] = {}
+        changed[packet.vec] = dict.fromkeys(keys, functools.partial(_interpolate, packet.default))
+    with ExitStack() as stack:
+        for operator, kernels in changed.items():
+            stack.callback(setattr, operator, "py_kernels", operator.py_kernels)
+            stack.callback(operator._dispatch_cache.clear)
+            operator.py_kernels = {k: v for k, v in operator.py_kernels.items() if k not in keys} | kernels
+            operator._dispatch_cache.clear()
+        yield
+
+
+def _interpolate(operator: torch._ops.OpOverload, x: torch.Tensor, size: Any, *rest: Any) -> Any:
+    """Calls the operator that an overload ``vec`` stands for; its last argument are scale factors or None."""
+    *align_corners, factors = rest
+    sizes = upsample_compute_output_size(x.size(), size, factors)  # type: ignore[no-untyped-call]
+    return operator(x, sizes, *align_corners, *(factors or [None] * len(sizes)))
 
 
 def expression(value: Any) -> Any:

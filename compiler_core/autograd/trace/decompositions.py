@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch._decomp import get_decompositions
-from torch._decomp.decompositions import upsample_compute_output_size
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.support.operator_facts import TYPED_AS_ARGUMENT, squeeze_reduced_dims
@@ -91,38 +89,6 @@ def _for_floats_only(rule: Decomposition) -> Decomposition:
         return rule(*args, **kwargs)
 
     return decompose
-
-
-_INTERPOLATIONS = (
-    *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d"),
-    *("_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_trilinear3d"),
-    "upsample_bicubic2d",
-)
-
-
-@contextmanager
-def whole_interpolations() -> Iterator[None]:
-    """A context in which `enable_python_dispatcher` does not decompose interpolations: in Python, they round in another
-    way than eager's kernels, and give NaN for infinities."""
-    keys = torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd
-    with ExitStack() as stack:
-        for name in _INTERPOLATIONS:
-            packet = getattr(aten, name)
-            whole = dict.fromkeys(keys, functools.partial(_interpolate, packet.default))
-            for operator, kernels in ((packet.vec, whole), (packet.default, {})):
-                before = operator.py_kernels
-                operator.py_kernels = {k: v for k, v in before.items() if k not in keys} | kernels
-                operator._dispatch_cache.clear()
-                stack.callback(operator._dispatch_cache.clear)
-                stack.callback(setattr, operator, "py_kernels", before)
-        yield
-
-
-def _interpolate(operator: torch._ops.OpOverload, x: torch.Tensor, size: Any, *rest: Any) -> Any:
-    """Calls the operator that an overload ``vec`` stands for; its last argument are scale factors or None."""
-    *align_corners, factors = rest
-    sizes = upsample_compute_output_size(x.size(), size, factors)  # type: ignore[no-untyped-call]
-    return operator(x, sizes, *align_corners, *(factors or [None] * len(sizes)))
 
 
 def register_decomposition(*targets: torch._ops.OpOverload) -> Callable[[Decomposition], Decomposition]:
