@@ -1603,3 +1603,24 @@ def test_interpolations_with_symbolic_sizes_are_eagers_kernels(name):
     # values in a tensor whose memory has another order than its dimensions
     program = lambda x: F.interpolate(x.transpose(0, 1).contiguous().transpose(0, 1), mode=mode, **options)
     check(program, [inputs(n) for n in (4, 5, 7)], Expected(compiles=2, breaks=[]), grad=True, backend="aot_eager")
+
+
+WRITES_THROUGH_EXPANDED = {
+    "mul": lambda x: x.expand(1, 3).mul_(0.5),
+    "copy": lambda x: x.expand(3).copy_(torch.tensor([1e-3, 2e-3, 7.0])),
+    "add": lambda x: x.broadcast_to(1, 3).add_(1.0),
+    "of a part": lambda x: x.expand(2, 3)[0].mul_(2.0),
+    "of another": lambda x: torch.broadcast_tensors(x, x[:1] * 2)[0].sub_(1.0),
+}
+
+
+@pytest.mark.parametrize("backend", AHEAD_OF_TIME)
+@pytest.mark.parametrize("name", WRITES_THROUGH_EXPANDED)
+def test_writes_through_expanded_views_keep_infinities_and_small_numbers(name, backend):
+    def program(x):
+        y = x * 1
+        WRITES_THROUGH_EXPANDED[name](y)
+        return y
+
+    x = torch.tensor([1e8, math.inf, -3.0])
+    check(program, lambda: (x.clone(),), Expected(refusals=True), backend=backend)

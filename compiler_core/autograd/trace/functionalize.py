@@ -32,7 +32,7 @@ from compiler_core.autograd.trace.outputs import (
     OutputPlan,
     RunState,
     count_of_writes,
-    is_unfold,
+    has_inexact_writes,
     may_overlap,
     unwrap,
 )
@@ -82,7 +82,7 @@ class FunctionalRun(fx.Interpreter):
         self._shapes: dict[fx.Node, Any] = {}
         self._writes: dict[fx.Node, int] = {}
         self._written: dict[fx.Node, dict[int, fx.Node]] = {}
-        self._counts_writes = any(is_data_read(n) or is_unfold(n) for n in self.captured)
+        self._counts_writes = any(is_data_read(n) or has_inexact_writes(n) for n in self.captured)
         self._casts_are_cached = torch.is_autocast_cache_enabled()  # tracing turns it off
 
     def run_joint(self, *primals: Any) -> list[torch.Tensor | None]:
@@ -179,7 +179,7 @@ class FunctionalRun(fx.Interpreter):
     def _counts_of_arguments(self, n: fx.Node) -> dict[int, tuple[fx.Node, int]]:
         """Returns, for the memory of each argument, the first argument in it, and how often it has been written to.
 
-        Empty for graphs without ``.data`` and ``unfold``, which need no such counts.
+        Empty for graphs without ``.data``, ``unfold`` and ``expand``, which need no such counts.
         """
         out = n.kwargs.get("out")
         nodes = [out, *n.all_input_nodes] if isinstance(out, fx.Node) else n.all_input_nodes

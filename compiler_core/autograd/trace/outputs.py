@@ -139,7 +139,7 @@ class OutputPlan:
     def _plan(self, inputs: Sequence[Any]) -> None:
         """Fills all fields from the final values of the run: later writes to a tensor show in all its views."""
         self._check_as_strided()
-        self._check_unfold()
+        self._check_views()
         placeholders = [n for n in self._state.nodes if n.op == "placeholder"]
         primal_of = {n: i for i, n in enumerate(placeholders)}
         index_of: dict[int, int] = {}
@@ -302,14 +302,20 @@ class OutputPlan:
         if any(_has_data_mutation(t) for t in shown):
             raise JointRefused("the graph writes to memory that an as_strided view shows", nodes[0])
 
-    def _check_unfold(self) -> None:
-        """Refuses writes to windows of ``x.unfold`` that overlap or leave out elements.  PyTorch's functional form of
-        such a write adds up the values of an element in several windows, and sets one in no window to zero."""
+    def _check_views(self) -> None:
+        """Refuses writes through views whose functional form PyTorch computes inexactly.
+
+        Through windows of ``x.unfold`` that overlap or leave out elements, it adds up the values of an element in
+        several windows, and sets one in no window to zero.  Through ``x.expand`` it adds the change to the old value:
+        that is NaN for infinities, and rounded.
+        """
         for node in {n for by_memory in self._state.written.values() for n in by_memory.values()}:
             view = node
             while (source := self._alias_source(view)) is not None:
                 if is_unfold(view) and not self._covers_each_element_once(view, source):
                     raise JointRefused("the graph writes to windows of unfold that do not show each element once", view)
+                if is_expanded(view):
+                    raise JointRefused("the graph writes to a tensor through an expanded view", view)
                 view = source
 
     def _covers_each_element_once(self, windows: fx.Node, source: fx.Node) -> bool:
@@ -395,9 +401,23 @@ class OutputPlan:
             raise JointRefused(f"the graph changes the shape of {node.name} in place", node)
 
 
+_EXPANDING = frozenset({"expand", "expand_as", "broadcast_to", "broadcast_tensors", "meshgrid"})
+"""The names of operations that return expanded views."""
+
+
+def has_inexact_writes(node: fx.Node) -> bool:
+    """Returns whether the node makes a view through which PyTorch's functional form may write other values."""
+    return is_unfold(node) or is_expanded(node)
+
+
 def is_unfold(node: fx.Node) -> bool:
     """Returns whether the node calls ``unfold`` of tensors, which gives a view."""
-    return plain_name(node) == "unfold"
+    return plain_name(node).partition(".")[0] == "unfold"
+
+
+def is_expanded(node: fx.Node) -> bool:
+    """Returns whether the node makes an expanded view."""
+    return plain_name(node).partition(".")[0] in _EXPANDING
 
 
 def count_of_writes(value: Any) -> int:
