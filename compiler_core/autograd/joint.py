@@ -13,7 +13,6 @@ PyTorch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -185,8 +184,7 @@ def _trace(gm: fx.GraphModule, examples: Sequence[Any]) -> tuple[FunctionalRun, 
             return run.run_joint(*primals)
 
     symbolic = any(map(fx_symbols.has_symbols, examples))
-    whole = fx_symbols.whole_interpolations() if symbolic else nullcontext()
-    with plain_grad_state(), preserve_node_meta(), fake_mode, fx_symbols.python_decompositions(symbolic), whole:
+    with plain_grad_state(), preserve_node_meta(), fake_mode, fx_symbols.python_decompositions(symbolic):
         fresh = [e.detach() if isinstance(e, torch.Tensor) else e for e in examples]
         return run, make_fx(joint, decomposition_table=rules, tracing_mode="fake")(*fresh)
 

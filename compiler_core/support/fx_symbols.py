@@ -83,7 +83,7 @@ def as_in_eager(function: Any) -> AbstractContextManager[None]:
     if function in (torch.nn.functional.dropout, torch.dropout, aten.dropout, aten.dropout.default):
         context = torch._C._DisablePythonDispatcher()
     elif any(part in str(getattr(function, "__name__", "")) for part in ("interpolate", "upsample")):
-        context = whole_interpolations()
+        context = _whole_interpolations()
     return context
 
 
@@ -95,7 +95,7 @@ _INTERPOLATIONS = (
 
 
 @contextmanager
-def whole_interpolations() -> Iterator[None]:
+def _whole_interpolations() -> Iterator[None]:
     """A context inside of `python_decompositions` in which interpolations are not decomposed: in Python, they round
     otherwise than eager's kernels, have other strides, and give NaN for infinities."""
     keys = torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd

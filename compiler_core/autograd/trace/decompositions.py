@@ -42,11 +42,10 @@ FLOAT_ONLY = (
     # losses
     *("mse_loss", "smooth_l1_loss"),
     # composed arithmetic
-    *("addcmul", "addcdiv", "lerp", "frac", "logaddexp", "std", "std_mean"),
+    *("addcdiv", "lerp", "frac", "logaddexp", "std", "std_mean"),
 )
 """Names in ``torch.ops.aten`` of operators that are decomposed as PyTorch does if an argument has a floating-point
-dtype, and none a complex one.  Others are left to eager's kernels, most of which raise an error; so are integers beside
-half types, to which eager rounds them first."""
+dtype and none a complex one.  Others are left to eager's kernels, most of which raise an error."""
 
 ALL_DTYPES = (
     # composed arithmetic
@@ -82,9 +81,7 @@ def _for_floats_only(rule: Decomposition) -> Decomposition:
     @functools.wraps(rule)
     def decompose(*args: Any, **kwargs: Any) -> Any:
         given = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
-        floats = {t.dtype for t in given if t.is_floating_point()}
-        whole = any(not t.is_floating_point() and t.dtype is not torch.bool for t in given)
-        if any(map(torch.is_complex, given)) or not floats or (whole and floats <= set(HALF_TYPES)):
+        if any(map(torch.is_complex, given)) or not any(map(torch.is_floating_point, given)):
             return NotImplemented
         return rule(*args, **kwargs)
 
@@ -138,6 +135,14 @@ def div_mode(x: torch.Tensor, y: Any, *, rounding_mode: str | None = None) -> An
         return NotImplemented
     is_number = y.device.type == "cpu" and all(size == 1 for size in y.shape)
     return NotImplemented if is_number else torch.trunc(x / y)
+
+
+@register_decomposition(aten.addcmul.default)
+def addcmul(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor, *, value: Any = 1) -> Any:
+    """Leaves tensors of several types to eager's kernel, which rounds them to the common type first."""
+    if x.is_complex() or not _same_dtype(x, first, second):
+        return NotImplemented
+    return _pytorch_decomposition(aten.addcmul.default, x, first, second, value=value)
 
 
 @register_decomposition(aten.var_mean.correction)
