@@ -152,7 +152,7 @@ def triton_launcher(kernel, grid, num_warps, **_):
         programs = grid if isinstance(grid, int) else grid(*args[-grid.__code__.co_argcount :])
         if programs:
             with torch.cuda.device(args[0].get_device()):
-                kernel[(programs,)](*args, num_warps=num_warps, enable_fp_fusion=False)
+                kernel[(programs,)](*args, num_warps=num_warps, enable_fp_fusion=False, enable_reflect_ftz=False)
 
     return launch
 

@@ -19,6 +19,17 @@ OFFSET = """
 	add.s64 	%rd66, %rd43, %rd65;
 	@%p2 ld.global.b32 { %r2 }, [ %rd66 + 0 ];
 """
+# four quotients in a register, of which nothing sets the first; the second is read
+FOUR = """
+	sub.s16 	%rs18, %rs5, %rs13;
+	mov.b32 	%r225, {%rs19, %rs18};
+	cvt.u64.u32 	%rd130, %r225;
+	shl.b64 	%rd129, %rd128, 32;
+	or.b64 	%rd131, %rd130, %rd129;
+	shr.u64 	%rd133, %rd131, 16;
+	cvt.u16.u64 	%rs30, %rd133;
+	mul.wide.u16 	%r300, %rs30, 4;
+"""
 QUOTIENTS = """
 import triton
 import triton.language as tl
@@ -57,6 +68,24 @@ def test_an_offset_with_an_undefined_half_is_found() -> None:
 def test_other_reads_are_right(line: str, replacement: str) -> None:
     assert line in OFFSET
     assert not reads_of_undefined_bits(OFFSET.replace(line, replacement))
+
+
+@pytest.mark.parametrize(
+    ("line", "replacement", "found"),
+    [
+        ("", "", ""),
+        ("%rd131, 16", "%rd131, 15", "mul.wide.u16 %r300, %rs30, 4"),
+        ("cvt.u16.u64 	%rs30, %rd133;", "mov.b64 {%rs29, %rs30, %rs31, %rs32}, %rd131;", ""),
+        ("cvt.u16.u64 	%rs30, %rd133;", "mov.b64 {%rs30, %rs29}, %rd131;", "mul.wide.u16 %r300, %rs30, 4"),
+        ("shr.u64 	%rd133, %rd131, 16;", "and.b64 %rd133, %rd131, 4294901760;", ""),
+        ("shr.u64 	%rd133, %rd131, 16;", "and.b64 %rd133, %rd131, 1;", "mul.wide.u16 %r300, %rs30, 4"),
+        ("shr.u64 	%rd133, %rd131, 16;", "add.s64 %rd133, %rd131, 16;", "add.s64 %rd133, %rd131, 16"),
+        ("cvt.u64.u32 	%rd130, %r225;", "prmt.b32 %r226, %r225, 0, 0x3232; cvt.u64.u32 %rd130, %r226;", ""),
+    ],
+)
+def test_moved_bits_are_followed(line: str, replacement: str, found: str) -> None:
+    assert line in FOUR
+    assert reads_of_undefined_bits(FOUR.replace(line, replacement)) == [found] * bool(found)
 
 
 def test_no_compiled_kernel_reads_undefined_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

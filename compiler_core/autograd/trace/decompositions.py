@@ -27,11 +27,11 @@ Decomposition = Callable[..., Any]
 HALF_TYPES = (torch.bfloat16, torch.float16)
 FLOAT_ONLY = (
     # activations and their gradients
-    *("gelu", "gelu_backward", "silu", "silu_backward", "sigmoid_backward", "tanh_backward"),
+    *("gelu", "gelu_backward", "silu", "silu_backward", "sigmoid_backward"),
     *("elu", "elu_backward", "celu", "selu", "leaky_relu", "leaky_relu_backward", "relu6", "threshold"),
     *("hardtanh", "hardtanh_backward", "hardswish_backward"),
     *("softplus", "softplus_backward", "mish", "mish_backward", "log_sigmoid_forward", "log_sigmoid_backward"),
-    *("glu", "glu_backward", "_prelu_kernel", "_prelu_kernel_backward", "hardshrink", "softshrink"),
+    *("glu", "_prelu_kernel", "_prelu_kernel_backward", "hardshrink", "softshrink"),
     # rows that are normalised
     *("_softmax", "_safe_softmax", "_log_softmax", "_log_softmax_backward_data", "logsumexp"),
     *("native_layer_norm", "native_layer_norm_backward", "native_group_norm", "native_group_norm_backward"),
@@ -126,6 +126,30 @@ def native_dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: f
     """Rounds once, as eager's kernel does."""
     wide = gradient.float() if gradient.dtype in HALF_TYPES else gradient
     return (wide * mask * scale).to(gradient.dtype)
+
+
+@register_decomposition(aten.tanh_backward.default)
+def tanh_backward(gradient: torch.Tensor, y: torch.Tensor) -> Any:
+    """Rounds half types after each operation on a GPU, as eager's kernel does there."""
+    if y.is_complex():
+        return NotImplemented
+    if y.device.type == "cuda" and y.dtype in HALF_TYPES:
+        return gradient * (1 - y * y)
+    return _pytorch_decomposition(aten.tanh_backward.default, gradient, y)
+
+
+@register_decomposition(aten.glu_backward.default)
+def glu_backward(gradient: torch.Tensor, x: torch.Tensor, dim: int) -> Any:
+    """Rounds the gates of half types on the CPU, as eager's kernel does there."""
+    if not x.is_floating_point():
+        return NotImplemented
+    if x.device.type != "cpu" or x.dtype not in HALF_TYPES:
+        return _pytorch_decomposition(aten.glu_backward.default, gradient, x, dim)
+    values, gates = x.chunk(2, dim)
+    opened = gates.sigmoid()
+    wide = opened.float()
+    of_gates = ((1 - wide) * wide * values * gradient.float()).to(x.dtype)
+    return torch.cat([opened * gradient, of_gates], dim)
 
 
 @register_decomposition(aten.div.Tensor_mode)

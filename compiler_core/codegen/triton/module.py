@@ -109,7 +109,8 @@ def _compiled_by_triton(kernel: TritonKernel, target: Target, aligned: bool, war
     pointers = [i for i, p in enumerate(params) if str(p.annotation).startswith("*")]
     attributes = {(i,): [["tt.divisibility", 16]] for i in pointers} if aligned else {}
     # no fused multiply-add: a product is rounded before it is added, as in eager mode, so that a * b - a * b is 0
-    options: dict[str, Any] = {"num_warps": warps, "enable_fp_fusion": False}
+    # denormal numbers are no zeros, as in eager mode's kernels
+    options: dict[str, Any] = {"num_warps": warps, "enable_fp_fusion": False, "enable_reflect_ftz": False}
     options |= {"debug": True, "sanitize_overflow": False} if kernel.asserts else {}
     source = ASTSource(kernel.function, signature, constexprs=constants, attrs=attributes)
     try:

@@ -142,8 +142,9 @@ def cast(value: str, source: torch.dtype, dtype: torch.dtype) -> str:
     """Returns `value` converted from `source` to `dtype`, like ``Tensor.to``."""
     if dtype is torch.bool:
         return f"{value} != 0"
-    if source.is_floating_point and dtype is torch.uint8:
-        value = f"{value}.to(tl.int64)"  # so that negative numbers wrap around
+    if source.is_floating_point and dtype in (torch.uint8, torch.int8, torch.int16):
+        # as in eager's kernels: numbers out of range wrap around; a direct conversion of them is undefined in LLVM
+        value = f"{value}.to(tl.int{64 if dtype is torch.uint8 else 32})"
     return f"{value}.to({TYPES[dtype]})"
 
 
@@ -266,7 +267,7 @@ def _number_kind(dtype: torch.dtype) -> str:
 
 @_writes("truncdiv")
 def _truncdiv(dtype: torch.dtype, args: Sequence[str]) -> str:
-    return f"libdevice.trunc({args[0]} / {args[1]})" if dtype.is_floating_point else f"{args[0]} // {args[1]}"
+    return f"libdevice.trunc({_div(dtype, args)})" if dtype.is_floating_point else f"{args[0]} // {args[1]}"
 
 
 @_writes("fmod")

@@ -106,7 +106,7 @@ class StatementPrinter:
             value, mask = self._arguments(statement, "position")[0], self._mask(statement)
             low = f"({value} >= 0) & ({value} < {statement.size})"
             self._emit(f'tl.device_assert({low}, "index out of range"{mask})', statement, indent=indent)
-            text = f"{self._names[statement.name]} = {value}"
+            text = f"{self._names[statement.name]} = {self._broadcast(value, self._shape_of_mask(statement))}"
         else:
             text = f"{self._names[statement.name]} = {self._right_hand_side(statement)}"
         self._emit(text, statement, indent=indent)
@@ -159,12 +159,15 @@ class StatementPrinter:
             shape = self._shape if statement.mode != "=" else ""  # every element is added, also to equal addresses
         else:
             shape = self._shape_of_mask(statement)
-        return f"tl.broadcast_to({pointer}, {shape})" if shape else pointer
+        return self._broadcast(pointer, shape)
 
-    def _shape_of_mask(self, load: ir.Load) -> str:
-        """Returns the shape of a load's mask if it is larger than that of its pointers, which Triton requires not to
-        be smaller; else an empty string."""
-        masked, unmasked = self._depends_on(load), self._depends_on(replace(load, within=()))
+    def _broadcast(self, text: str, shape: str) -> str:
+        return f"tl.broadcast_to({text}, {shape})" if shape else text
+
+    def _shape_of_mask(self, statement: ir.Load | ir.Position) -> str:
+        """Returns the shape of a statement's mask if it is larger than that of its pointers or of its value; else an
+        empty string.  Triton requires pointers not to be smaller than the mask."""
+        masked, unmasked = self._depends_on(statement), self._depends_on(replace(statement, within=()))
         inner_differs = masked[1] != unmasked[1]
         outer_differs = masked[0] != unmasked[0] and not self._one_row  # one row at a time: outer values are scalars
         if not (inner_differs or outer_differs):
