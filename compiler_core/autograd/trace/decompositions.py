@@ -24,6 +24,8 @@ from compiler_core.support.operator_facts import TYPED_AS_ARGUMENT, squeeze_redu
 aten = torch.ops.aten
 Decomposition = Callable[..., Any]
 
+NONE, MEAN = 0, 1
+"""Reductions of losses, as operators number them."""
 HALF_TYPES = (torch.bfloat16, torch.float16)
 FLOAT_ONLY = (
     # activations and their gradients
@@ -330,11 +332,16 @@ def binary_cross_entropy_backward(
 
 @register_decomposition(aten.binary_cross_entropy_with_logits.default)
 def binary_cross_entropy_with_logits(x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
-    """Decomposes as PyTorch does, except for dtypes for which eager raises an error because it writes into ``1 -
-    target``."""
+    """Returns a loss of the target's type, because eager writes into ``1 - target``; not decomposed where that raises.
+
+    PyTorch 2.11's decomposition returns the common type.
+    """
     if not x.dtype.is_floating_point or not _kernel_casts(torch.result_type(x, target), target.dtype):
         return NotImplemented
-    return _pytorch_decomposition(aten.binary_cross_entropy_with_logits.default, x, target, *args)
+    weights, reduction = args[:2], args[2] if len(args) > 2 else MEAN
+    loss = _pytorch_decomposition(aten.binary_cross_entropy_with_logits.default, x, target, *weights, reduction=NONE)
+    loss = loss.to(target.dtype)
+    return loss if reduction == NONE else loss.mean() if reduction == MEAN else loss.sum()
 
 
 @register_decomposition(aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)

@@ -48,17 +48,29 @@ CHANNELS_LAST_ON_CPU = {
     **dict.fromkeys((aten.reflection_pad3d_backward.default, aten.replication_pad3d_backward.default), 1),
 }
 """Operators whose CPU kernels give channels-last results if the argument with this index is, else row-major ones."""
-ROW_MAJOR_ON_CPU = frozenset({aten.log_sigmoid_forward.default, aten.rrelu_with_noise.default})
+ROW_MAJOR_ON_CPU = frozenset({aten.log_sigmoid_forward.default})
 ROW_MAJOR = frozenset(
     {
         *(aten.pow.Scalar, aten.grid_sampler_2d.default),
         *(aten.normal.Tensor_Tensor, aten.normal.float_Tensor, aten.normal.Tensor_float),
         *(aten.poisson.default, aten._standard_gamma.default, aten.glu_backward.default),
         *(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten._log_softmax_backward_data.default),
+        aten.rrelu_with_noise.default,
         *(aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default),
     }
 )
 """Operators whose results are row-major on every device, whatever the strides of the arguments are."""
+INTERPOLATIONS = frozenset(
+    getattr(getattr(aten, name), overload)
+    for name in (
+        *("upsample_nearest2d", "_upsample_nearest_exact2d", "upsample_bilinear2d", "upsample_bicubic2d"),
+        *("upsample_nearest3d", "_upsample_nearest_exact3d", "upsample_trilinear3d"),
+        *("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
+    )
+    for overload in ("default", "vec")
+)
+"""Operators that give channels-last results if the first argument is channels-last, else row-major ones; fake ones on a
+GPU only if they have many channels."""
 STRIDES_OF_ARGUMENT = {aten.binary_cross_entropy.default: 0, aten.binary_cross_entropy_backward.default: 1}
 """Operators whose results have the strides of one argument, with its index."""
 SCATTERS = frozenset({aten.diagonal_scatter.default, aten.select_scatter.default, aten.slice_scatter.default})
@@ -78,7 +90,8 @@ INTERPOLATION_GRADIENTS = frozenset(
 """Operators that PyTorch cannot run on fake tensors with symbolic sizes."""
 INDEXED_WRITES = frozenset({aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default})
 CORRECTED = POINTWISE.union(
-    CHANNELS_LAST_ON_CPU, ROW_MAJOR_ON_CPU, ROW_MAJOR, STRIDES_OF_ARGUMENT, SCATTERS, INDEXING, TYPED_AS_ARGUMENT,
+    CHANNELS_LAST_ON_CPU, INTERPOLATIONS, ROW_MAJOR_ON_CPU, ROW_MAJOR, STRIDES_OF_ARGUMENT, SCATTERS, INDEXING,
+    TYPED_AS_ARGUMENT,
     (aten.roll.default, aten.linalg_vector_norm.default),
 )  # fmt: skip
 """The operators whose fake results `FakeMode._as_in_eager` changes."""
@@ -152,19 +165,12 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
                     second = torch.empty_like(second, memory_format=torch.contiguous_format)
             like: Any = super().dispatch(aten.add.Tensor, types, (first, second), {})
             return self._with_strides_of(result, like)
-        if (func in CHANNELS_LAST_ON_CPU or func in ROW_MAJOR_ON_CPU) and args[0].device.type == "cpu":
-            order = torch.contiguous_format
-            if func in CHANNELS_LAST_ON_CPU:
-                order = suggest_memory_format(args[CHANNELS_LAST_ON_CPU[func]])
-            with self:
-                shape = result.shape if isinstance(result, torch.Tensor) else result[0].shape
-                like = torch.empty(shape, memory_format=order)
-            if isinstance(result, torch.Tensor):
-                return self._with_strides_of(result, like)
-            return tuple(self._with_strides_of(r, like) if r.shape == like.shape else r for r in result)
-        if func in ROW_MAJOR:
-            with self:
-                return torch.empty(result.shape, dtype=result.dtype, device=result.device)
+        if func in INTERPOLATIONS:
+            return self._in_memory_format(result, suggest_memory_format(args[0]))
+        if func in CHANNELS_LAST_ON_CPU and args[0].device.type == "cpu":
+            return self._in_memory_format(result, suggest_memory_format(args[CHANNELS_LAST_ON_CPU[func]]))
+        if func in ROW_MAJOR or (func in ROW_MAJOR_ON_CPU and args[0].device.type == "cpu"):
+            return self._in_memory_format(result, torch.contiguous_format)
         if func in STRIDES_OF_ARGUMENT:
             with self:
                 return self._with_strides_of(result, torch.empty_like(args[STRIDES_OF_ARGUMENT[func]]))
@@ -184,6 +190,14 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             with self:
                 return result.to(args[TYPED_AS_ARGUMENT[func]].dtype)
         return result
+
+    def _in_memory_format(self, result: Any, order: torch.memory_format) -> Any:
+        """Returns a result in that memory format; of several, those with the shape of the first."""
+        results = [result] if isinstance(result, torch.Tensor) else result
+        with self:
+            like = torch.empty(results[0].shape, memory_format=order)
+        changed = tuple(self._with_strides_of(r, like) if r.shape == like.shape else r for r in results)
+        return changed[0] if isinstance(result, torch.Tensor) else changed
 
     def _with_strides_of(self, result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """Returns `result` with the strides of `like`, which has the same shape."""

@@ -168,11 +168,35 @@ class Operators(Section):
             yield f"{self._backend}:{case.name}", check
 
 
+# ---------------------------------------------------------------- layouts
+
+
+class Layouts(Section):
+    """The layouts of the results of operators and of their gradients, for arguments of all layouts."""
+
+    def items(self, only: str) -> list[str]:
+        from tests.sweeps import layouts
+
+        return [name for name in layouts.names() if only in name]
+
+    def cases(self, item: str, device: str) -> Iterator[tuple[str, Check]]:
+        from tests.sweeps import layouts
+
+        def check() -> Facts:
+            different = layouts.differences_of(item, device)
+            assert not different, "\n".join(f"{name}: {text}" for name, text in different.items())
+            return {}
+
+        yield f"layouts:{item}", check
+
+
 # ---------------------------------------------------------------- random programs
 
 
 class Programs(Section):
     """Random programs on tensors, the same in each run."""
+
+    case_seconds = 150.0  # some have thousands of results
 
     def items(self, only: str) -> list[str]:
         return [f"program {number}" for number in range(100_000) if only in f"program {number}"]
@@ -250,6 +274,7 @@ SECTIONS: dict[str, Section] = {
     "programs": Programs(),
     "operators-aot_eager": Operators("aot_eager"),
     "operators-default": Operators(DEFAULT),
+    "layouts": Layouts(),
 }
 SHARES: dict[str, float] = {
     "corpus": 2.0,
@@ -258,6 +283,7 @@ SHARES: dict[str, float] = {
     "programs": 1.0,
     "operators-aot_eager": 1.5,
     "operators-default": 2.5,
+    "layouts": 1.0,
 }
 """Returns the seconds of each section if all use their share; unused time goes to later sections."""
 
