@@ -1285,6 +1285,7 @@ def test_a_second_backward_through_an_operator_on_lists(scaled):
     check(scaled, lambda: (torch.randn(3),), Expected(graphs=1, breaks=[]), grad=True, backend="aot_eager")
 
 
+@pytest.mark.cpu  # a wrong index ends the process on a GPU
 @pytest.mark.parametrize("backend", AHEAD_OF_TIME)
 def test_errors_of_results_that_nothing_uses(backend):
     def program(x, fn):
@@ -1602,7 +1603,9 @@ def test_interpolations_with_symbolic_sizes_are_eagers_kernels(name):
 
     # values in a tensor whose memory has another order than its dimensions
     program = lambda x: F.interpolate(x.transpose(0, 1).contiguous().transpose(0, 1), mode=mode, **options)
-    check(program, [inputs(n) for n in (4, 5, 7)], Expected(compiles=2, breaks=[]), grad=True, backend="aot_eager")
+    tolerance = 0 if torch.get_default_device().type == "cpu" else 1e-5  # gradients are added in any order on a GPU
+    expected = Expected(compiles=2, breaks=[])
+    check(program, [inputs(n) for n in (4, 5, 7)], expected, grad=True, backend="aot_eager", tolerance=tolerance)
 
 
 WRITES_THROUGH_EXPANDED = {

@@ -367,6 +367,7 @@ def test_model_changes(change, how, one_change):
         assert len(record.compiles) == before, record.compiles[-1].cause
 
 
+@pytest.mark.cpu  # a default device is a mode, which guards look at
 def test_one_call_into_python_checks_a_whole_model():
     """Each tree of modules has one check in Python at each call; blocks reached by iteration belong to the net's."""
     import sys

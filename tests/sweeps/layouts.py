@@ -18,8 +18,11 @@ from compiler_core.capture.tensors.fake_tensors import FakeMode
 
 MOST_LAYOUTS = 7
 MOST_SAMPLES = 8
-KNOWN = {"aten._fft_r2c.default", "aten._fft_c2c.default", "aten._embedding_bag_forward_only.default"}
-"""Operators with other fake results: of tensors whose elements share memory; and sizes of bags, which nothing reads."""
+KNOWN = {
+    *("aten._fft_r2c.default", "aten._fft_c2c.default", "aten._fft_c2r.default"),
+    *("aten._embedding_bag_forward_only.default", "aten._sparse_mm_reduce_impl.default"),
+}
+"""Operators with other fake results: spectra of tensors with unusual strides; and sizes that nothing reads."""
 
 
 def names() -> list[str]:
@@ -65,7 +68,9 @@ def _layouts(x: torch.Tensor) -> Iterator[torch.Tensor]:
         yield x.permute(back).contiguous().permute(back)
         yield x[:1].expand(x.shape)
         yield torch.stack([x, x], -1).flatten(-2)[..., ::2]
-        yield x.new_ones(sum(x.shape) + 1).as_strided(x.shape, (1,) * x.dim())
+        # elements that share memory; integers may be indices, and only 0 is one in every dimension
+        memory = x.new_zeros if not x.is_floating_point() else x.new_ones
+        yield memory(sum(x.shape) + 1).as_strided(x.shape, (1,) * x.dim())
     if x.dim() > 1:
         yield x.transpose(0, 1).contiguous().transpose(0, 1)
     if x.dim() in (4, 5):

@@ -68,9 +68,10 @@ def _is_tensor(node: fx.Node) -> bool:
 
 def _flag(graph: fx.Graph, indices: tuple[int, ...], device: torch.device) -> fx.Node:
     inputs = graph.find_nodes(op="placeholder")
-    with graph.inserting_after(list(inputs)[-1]):
-        flag = graph.placeholder("_".join(["given", *(str(i + 1) for i in indices)]))
     tangent = next(n for n in inputs if n.name == f"tangents_{indices[0] + 1}")
+    elsewhere = [] if device == tangent.meta["val"].device else [str(device).replace(":", "")]
+    with graph.inserting_after(list(inputs)[-1]):
+        flag = graph.placeholder("_".join(["given", *(str(i + 1) for i in indices), *elsewhere]))
     value = tangent.meta["val"].new_empty((), dtype=torch.bool, device=device)
     flag.meta = {**tangent.meta, "val": value}
     return flag

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch._decomp import get_decompositions
+from torch._prims_common import suggest_memory_format
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.support.operator_facts import TYPED_AS_ARGUMENT, squeeze_reduced_dims
@@ -125,9 +126,11 @@ def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
 
 @register_decomposition(aten.native_dropout_backward.default)
 def native_dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: float) -> Any:
-    """Rounds once, as eager's kernel does."""
+    """Rounds once, as eager's kernel does, which on a GPU keeps the memory format."""
     wide = gradient.float() if gradient.dtype in HALF_TYPES else gradient
-    return (wide * mask * scale).to(gradient.dtype)
+    result = (wide * mask * scale).to(gradient.dtype)
+    is_cpu = gradient.device.type == "cpu"
+    return result if is_cpu else result.contiguous(memory_format=suggest_memory_format(gradient))
 
 
 @register_decomposition(aten.tanh_backward.default)

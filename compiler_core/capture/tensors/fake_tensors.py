@@ -41,25 +41,6 @@ BATCH_NORMS = frozenset(
         *(aten._native_batch_norm_legit.no_stats, aten._batch_norm_with_update.default),
     }
 )
-CHANNELS_LAST_ON_CPU = {
-    **dict.fromkeys(BATCH_NORMS, 0),
-    **dict.fromkeys((aten.reflection_pad3d.default, aten.replication_pad3d.default, aten.max_unpool2d.default), 0),
-    **dict.fromkeys((aten.channel_shuffle.default, aten.native_channel_shuffle.default), 0),
-    **dict.fromkeys((aten.reflection_pad3d_backward.default, aten.replication_pad3d_backward.default), 1),
-}
-"""Operators whose CPU kernels give channels-last results if the argument with this index is, else row-major ones."""
-ROW_MAJOR_ON_CPU = frozenset({aten.log_sigmoid_forward.default})
-ROW_MAJOR = frozenset(
-    {
-        *(aten.pow.Scalar, aten.grid_sampler_2d.default),
-        *(aten.normal.Tensor_Tensor, aten.normal.float_Tensor, aten.normal.Tensor_float),
-        *(aten.poisson.default, aten._standard_gamma.default, aten.glu_backward.default),
-        *(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten._log_softmax_backward_data.default),
-        aten.rrelu_with_noise.default,
-        *(aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default),
-    }
-)
-"""Operators whose results are row-major on every device, whatever the strides of the arguments are."""
 INTERPOLATIONS = frozenset(
     getattr(getattr(aten, name), overload)
     for name in (
@@ -69,8 +50,36 @@ INTERPOLATIONS = frozenset(
     )
     for overload in ("default", "vec")
 )
-"""Operators that give channels-last results if the first argument is channels-last, else row-major ones; fake ones on a
-GPU only if they have many channels."""
+"""Operators that keep the memory format; PyTorch's fake ones on a GPU only if there are many channels."""
+CHANNELS_LAST_ON: dict[str, dict[torch._ops.OpOverload, int]] = {
+    "cpu": {
+        **dict.fromkeys(INTERPOLATIONS | BATCH_NORMS, 0),
+        **dict.fromkeys((aten.reflection_pad3d.default, aten.replication_pad3d.default), 0),
+        **dict.fromkeys((aten.channel_shuffle.default, aten.native_channel_shuffle.default), 0),
+        aten.max_unpool2d.default: 0,
+        **dict.fromkeys((aten.reflection_pad3d_backward.default, aten.replication_pad3d_backward.default), 1),
+        aten.replication_pad2d_backward.default: 1,
+    },
+    "cuda": {**dict.fromkeys(INTERPOLATIONS, 0), aten.native_dropout_backward.default: 0},
+}
+"""Operators whose kernels for a device give channels-last results if the argument with this index is, else row-major
+ones."""
+ROW_MAJOR_ON: dict[str, frozenset[torch._ops.OpOverload]] = {
+    "cpu": frozenset({aten.log_sigmoid_forward.default}),
+    "cuda": frozenset({aten.pixel_unshuffle.default, aten._fused_rms_norm_backward.default}),
+}
+"""Operators whose kernels for a device give row-major results, whatever the strides of the arguments are."""
+ROW_MAJOR = frozenset(
+    {
+        *(aten.pow.Scalar, aten.grid_sampler_2d.default),
+        *(aten.normal.Tensor_Tensor, aten.normal.float_Tensor, aten.normal.Tensor_float),
+        *(aten.poisson.default, aten._standard_gamma.default, aten.glu_backward.default),
+        *(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten._log_softmax_backward_data.default),
+        *(aten.rrelu_with_noise.default, aten.native_layer_norm_backward.default),
+        *(aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default),
+    }
+)
+"""The same on every device."""
 STRIDES_OF_ARGUMENT = {aten.binary_cross_entropy.default: 0, aten.binary_cross_entropy_backward.default: 1}
 """Operators whose results have the strides of one argument, with its index."""
 SCATTERS = frozenset({aten.diagonal_scatter.default, aten.select_scatter.default, aten.slice_scatter.default})
@@ -90,7 +99,7 @@ INTERPOLATION_GRADIENTS = frozenset(
 """Operators that PyTorch cannot run on fake tensors with symbolic sizes."""
 INDEXED_WRITES = frozenset({aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default})
 CORRECTED = POINTWISE.union(
-    CHANNELS_LAST_ON_CPU, INTERPOLATIONS, ROW_MAJOR_ON_CPU, ROW_MAJOR, STRIDES_OF_ARGUMENT, SCATTERS, INDEXING,
+    *CHANNELS_LAST_ON.values(), *ROW_MAJOR_ON.values(), ROW_MAJOR, STRIDES_OF_ARGUMENT, SCATTERS, INDEXING,
     TYPED_AS_ARGUMENT,
     (aten.roll.default, aten.linalg_vector_norm.default),
 )  # fmt: skip
@@ -158,6 +167,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
 
     def _as_in_eager(self, result: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Returns the fake result of an operator with the strides and type that eager's kernel gives it."""
+        if (order := _memory_format(func, _device_of(result), args)) is not None:
+            return self._in_memory_format(result, order)
         if func in POINTWISE:
             first, second = args[:2]
             if func is aten.ldexp.Tensor:  # it multiplies by a row-major power of two
@@ -165,12 +176,6 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
                     second = torch.empty_like(second, memory_format=torch.contiguous_format)
             like: Any = super().dispatch(aten.add.Tensor, types, (first, second), {})
             return self._with_strides_of(result, like)
-        if func in INTERPOLATIONS:
-            return self._in_memory_format(result, suggest_memory_format(args[0]))
-        if func in CHANNELS_LAST_ON_CPU and args[0].device.type == "cpu":
-            return self._in_memory_format(result, suggest_memory_format(args[CHANNELS_LAST_ON_CPU[func]]))
-        if func in ROW_MAJOR or (func in ROW_MAJOR_ON_CPU and args[0].device.type == "cpu"):
-            return self._in_memory_format(result, torch.contiguous_format)
         if func in STRIDES_OF_ARGUMENT:
             with self:
                 return self._with_strides_of(result, torch.empty_like(args[STRIDES_OF_ARGUMENT[func]]))
@@ -193,11 +198,11 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
 
     def _in_memory_format(self, result: Any, order: torch.memory_format) -> Any:
         """Returns a result in that memory format; of several, those with the shape of the first."""
-        results = [result] if isinstance(result, torch.Tensor) else result
-        with self:
-            like = torch.empty(results[0].shape, memory_format=order)
-        changed = tuple(self._with_strides_of(r, like) if r.shape == like.shape else r for r in results)
-        return changed[0] if isinstance(result, torch.Tensor) else changed
+        if isinstance(result, torch.Tensor):
+            with self:
+                return self._with_strides_of(result, torch.empty(result.shape, memory_format=order))
+        shape = next(r.shape for r in result if r is not None)
+        return tuple(self._in_memory_format(r, order) if r is not None and r.shape == shape else r for r in result)
 
     def _with_strides_of(self, result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """Returns `result` with the strides of `like`, which has the same shape."""
@@ -205,6 +210,20 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             return result
         with self:
             return torch.empty_strided(result.shape, like.stride(), dtype=result.dtype, device=result.device)
+
+
+def _device_of(result: Any) -> str:
+    """Returns the type of the device of a result, or of the first of several."""
+    results = [result] if isinstance(result, torch.Tensor) else result
+    return next(r.device.type for r in results if r is not None)
+
+
+def _memory_format(func: Any, device: str, args: Sequence[Any]) -> torch.memory_format | None:
+    """Returns the memory format that eager's kernel gives its results, if the tables say."""
+    if func in CHANNELS_LAST_ON.get(device, {}):
+        return suggest_memory_format(args[CHANNELS_LAST_ON[device][func]])
+    is_row_major = func in ROW_MAJOR or func in ROW_MAJOR_ON.get(device, ())
+    return torch.contiguous_format if is_row_major else None
 
 
 def _may_be_resized(tensor: torch.Tensor) -> bool:

@@ -139,6 +139,7 @@ def test_writes_to_views_that_leave_vmap(x, y):
     return z, z * y
 
 
+@pytest.mark.cpu  # breaks are not looked at on another device
 @pytest.mark.filterwarnings("ignore")
 def test_views_that_leave_vmap_are_refused():
     """What no view leads to outside of the transform runs as the captured graph."""
@@ -428,6 +429,7 @@ def test_error_of_an_operator_inside(x):
     return vmap(lambda a: a + 1)(x)
 
 
+@pytest.mark.cpu  # a wrong index ends the process on a GPU
 @pytest.mark.parametrize("backend", ["eager", "cpp"])
 def test_error_of_values_inside(backend):
     """The captured graph fails in the middle of a transform, when it runs: all levels are left."""

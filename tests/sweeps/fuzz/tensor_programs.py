@@ -247,6 +247,8 @@ class Writer:
     def _fits(self, line: str, name: str, changes: bool) -> bool:
         """Runs a line; returns whether it succeeded with a usable result."""
         scopes = [dict(scope) for scope in self.calls]
+        if any(_ends_process(line, scope) for scope in scopes):
+            return False
         versions = self._overlapping_versions()
         try:
             with warnings.catch_warnings():
@@ -286,6 +288,12 @@ def _is_valid(text: str, scope: Names) -> bool:
     except (IndexError, RuntimeError):
         return False
     return True
+
+
+def _ends_process(line: str, scope: dict[str, Any]) -> bool:
+    """Returns whether a line ends the process on a GPU: attention over no heads, with PyTorch 2.11."""
+    used = [scope.get(name) for name in re.findall(r"\w+", line)] if "scaled_dot_product" in line else []
+    return any(isinstance(value, torch.Tensor) and not value.numel() for value in used)
 
 
 def _is(kind: str, value: torch.Tensor) -> bool:

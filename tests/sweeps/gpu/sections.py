@@ -96,6 +96,12 @@ class Corpus(Section):
         return plugin.at
 
 
+def _shortened(report: str) -> str:
+    """Returns a long report's errors and its end."""
+    errors = "\n".join(line for line in report.splitlines() if line.startswith("E "))
+    return report if len(report) <= 3000 else f"{errors[:1500]}\n...\n{report[-1500:]}"
+
+
 class _Plugin:
     """A pytest plugin that turns reports into events."""
 
@@ -124,7 +130,7 @@ class _Plugin:
             self._verdict, self._detail = SKIPPED, str(report.longrepr)[-300:]
         elif report.failed:
             self._verdict = DIFFERS if "AssertionError" in str(report.longrepr) else CRASHED
-            self._detail = str(report.longrepr)[-3000:]
+            self._detail = _shortened(str(report.longrepr))
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         self._events.send(case=self._name(nodeid), verdict=self._verdict, detail=self._detail)
