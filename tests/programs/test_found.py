@@ -1627,3 +1627,43 @@ def test_writes_through_expanded_views_keep_infinities_and_small_numbers(name, b
 
     x = torch.tensor([1e8, math.inf, -3.0])
     check(program, lambda: (x.clone(),), Expected(refusals=True), backend=backend)
+
+
+IN_PLACE = {
+    "masked_fill": lambda y: y.masked_fill_(y > 0, 0.5),
+    "index_add": lambda y: y.index_add_(0, torch.tensor([1, 0]), torch.ones(2, 5)),
+    "index_copy": lambda y: y.index_copy_(0, torch.tensor([1, 0]), torch.ones(2, 5)),
+    "scatter": lambda y: y.scatter_(0, torch.zeros(1, 5, dtype=torch.long), 1.0),
+    "scatter_reduce": lambda y: y.scatter_reduce_(0, torch.zeros(1, 5, dtype=torch.long), torch.ones(1, 5), "amax"),
+    "masked_scatter": lambda y: y.masked_scatter_(y > 0, torch.ones(20)),
+    "cumsum": lambda y: y.cumsum_(0),
+    "tril": lambda y: y.tril_(),
+    "addmm": lambda y: y.addmm_(torch.ones(4, 3), torch.ones(3, 5)),
+    "renorm": lambda y: y.renorm_(2, 0, 1.0),
+    "out": lambda y: torch.sub(torch.ones(4, 5), y, out=y),
+    "of a view": lambda y: y.t().cumsum_(0),
+    "rrelu": lambda y: F.rrelu(y, training=True, inplace=True),
+}
+
+
+@pytest.mark.parametrize("backend", AHEAD_OF_TIME)
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_what_is_drawn_like_a_tensor_that_was_written_to(name, backend):
+    def program(x):
+        y = x * 2
+        IN_PLACE[name](y)
+        return y, torch.rand_like(y), torch.empty_like(y).normal_(), F.dropout(y)
+
+    transposed = lambda: (torch.randn(5, 4).t(),)
+    check(program, transposed, Expected(graphs=1, breaks=[]), backend=backend, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("backend", AHEAD_OF_TIME)
+@pytest.mark.parametrize("training", [False, True])
+def test_what_is_drawn_like_the_result_of_rrelu(training, backend):
+    def program(x):
+        y = F.rrelu(x, training=training)
+        return y, torch.rand_like(y), F.alpha_dropout(y, 0.3, training=True)
+
+    transposed = lambda: (torch.randn(5, 4).t(),)
+    check(program, transposed, Expected(graphs=1, breaks=[]), backend=backend, tolerance=1e-6)

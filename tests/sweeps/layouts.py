@@ -104,7 +104,7 @@ class _Compared(TorchDispatchMode):
             return mode.from_tensor(value.detach(), static_shapes=True) if torch.is_tensor(value) else value
 
         result = func(*args, **(kwargs or {}))
-        if func._schema.is_mutable or any(r.alias_info for r in func._schema.returns):
+        if any(r.alias_info for r in func._schema.returns):
             return result
         try:
             with mode:

@@ -124,6 +124,12 @@ def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
     return x * kept * (1 / (1 - p)), kept.to(torch.bool)
 
 
+@register_decomposition(aten.rrelu_with_noise_functional.default)
+def rrelu(x: torch.Tensor, *args: Any) -> Any:
+    """Makes the result row-major, as that of the operator which it stands for; later draws depend on its order."""
+    return NotImplemented if x.is_contiguous() else aten.rrelu_with_noise_functional(x.contiguous(), *args)
+
+
 @register_decomposition(aten.native_dropout_backward.default)
 def native_dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: float) -> Any:
     """Rounds once, as eager's kernel does, which on a GPU keeps the memory format."""

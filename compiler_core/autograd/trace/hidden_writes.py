@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 
+from compiler_core.autograd.trace.memory_order import keep_order_in_memory
 from compiler_core.errors import CutawayError
 from compiler_core.support.interrupts import safe_point
-from compiler_core.support.operator_facts import HIDDEN_WRITERS, writes_statistics
+from compiler_core.support.operator_facts import HIDDEN_WRITERS, writes_statistics, written_tensors
 
 aten = torch.ops.aten
 
@@ -60,4 +61,7 @@ class VisibleWrites(FunctionalTensorMode):  # type: ignore[no-untyped-call]
                 for name in ("running_mean", "running_var"):
                     given[name].mark_mutation_hidden_from_autograd()
                 return results
-        return super().__torch_dispatch__(func, types, args, kwargs)
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        for tensor in written_tensors(func, args, kwargs or {}):
+            keep_order_in_memory(tensor)
+        return result

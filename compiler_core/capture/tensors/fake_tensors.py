@@ -101,7 +101,7 @@ INDEXED_WRITES = frozenset({aten.index_put.default, aten.index_put_.default, ate
 CORRECTED = POINTWISE.union(
     *CHANNELS_LAST_ON.values(), *ROW_MAJOR_ON.values(), ROW_MAJOR, STRIDES_OF_ARGUMENT, SCATTERS, INDEXING,
     TYPED_AS_ARGUMENT,
-    (aten.roll.default, aten.linalg_vector_norm.default),
+    (aten.angle.default, aten.roll.default, aten.linalg_vector_norm.default),
 )  # fmt: skip
 """The operators whose fake results `FakeMode._as_in_eager` changes."""
 QUANTISED = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4}
@@ -169,6 +169,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         """Returns the fake result of an operator with the strides and type that eager's kernel gives it."""
         if (order := _memory_format(func, _device_of(result), args)) is not None:
             return self._in_memory_format(result, order)
+        if func is aten.angle.default and args[0].is_complex():
+            return self._in_memory_format(result, torch.contiguous_format)
         if func in POINTWISE:
             first, second = args[:2]
             if func is aten.ldexp.Tensor:  # it multiplies by a row-major power of two
