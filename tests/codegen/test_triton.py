@@ -125,6 +125,20 @@ def test_a_row_that_does_not_fit_is_swept() -> None:
     assert end == "sum_1 = tl.sum(sum_1_acc * libdevice.exp(amax_acc - amax), 0)"
 
 
+@pytest.mark.parametrize("inner", [(), (5,)])
+def test_a_number_is_a_position_where_a_mask_holds(
+    inner: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All pointers are one, and the mask is a block."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    index = Address((1,) * (1 + len(inner)))
+    place = ir.Position("p", ir.Literal(0, torch.int64), 1, (), (ir.Range(index, 1),))
+    load = Load("x", f32, "x", Address((0,) * (1 + len(inner)), 0, (("p", 1),)), (), (ir.Range(index, 1),))
+    code = generate(Loops("take", (3,), inner, (place, load, Store("out", index, "x"))))
+    (kernel,) = triton_module.load(code.text).values()
+    assert "ld.global" in triton_module.compile_kernel(kernel, compiled_forms.triton_target("sm_90")).asm["ptx"]
+
+
 def test_masks_only_where_blocks_do_not_divide() -> None:
     code = generate(softmax(33, 100))
     assert "mask=i_mask & j_mask" in code.text

@@ -71,8 +71,8 @@ def _undefined_in_results(each: _Instruction, undefined: dict[str, int]) -> dict
         bits &= int(last)
     elif name in ("shl", "shr") and last.isdecimal():
         bits = bits << int(last) if name == "shl" else bits >> int(last)
-    elif name == "prmt" and re.fullmatch(r"\d+|0x[0-9a-fA-F]+", last):
-        bits = _permuted(masks[0] | masks[1] << 32, int(last, 0))
+    elif name == "prmt" and (selector := re.fullmatch(r"(0x[0-9a-fA-F]+|\d+)U?", last)):
+        bits = _permuted(masks[0] | masks[1] << 32, int(selector[1], 0))
     elif "x2" in each.op:
         bits = _whole_halves(masks)
     elif not re.fullmatch(r"mov\.[bu]\d+|cvt\.u\d+\.u\d+", each.op):

@@ -91,7 +91,9 @@ class StatementPrinter:
             text = f"tl.full({self._shape}, {literal(value)}, {TYPES[dtype]})"
         else:
             text = self._names[value]
-            if value not in self.loops.inner_names:
+            # Triton 3.6 cannot compile a scan of one row in a block of many
+            one_row_of_many = isinstance(statement, ir.Scan) and not (self._one_row or self._depends_on(statement)[0])
+            if value not in self.loops.inner_names or one_row_of_many:
                 text = f"tl.broadcast_to({text}, {self._shape})"
         return f"tl.where(j_mask, {text}, {identity(statement.op, dtype)})" if self._j_mask else text
 

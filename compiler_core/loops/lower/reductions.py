@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from compiler_core.loops.lower.arithmetic import div
 from compiler_core.loops.lower.body import COMPUTE_TYPE, Body
 from compiler_core.loops.lower.pointwise import load_as
 from compiler_core.loops.lower.table import Element, Operand, lowers, refuse_bools
@@ -76,7 +75,8 @@ def mean(body: Body, x: Element, dtype: torch.dtype | None = None) -> Element:
     """
     rounds = body.out.device.type != "cpu"  # eager's CPU kernel converts to float32, whatever the half type
     total = body.reduce("sum", _as_compute_type(body, x, rounds))
-    return div(body, total, load_as(body, body.inner_numel, total.dtype))
+    # eager multiplies by the reciprocal on a GPU; but then equal numbers would have a variance there, too
+    return body.op("div", total, load_as(body, body.inner_numel, total.dtype))
 
 
 @reduces(aten.prod.default)

@@ -43,7 +43,7 @@ def unused_name(name: str, loops: ir.Loops, buffers: Mapping[str, ir.Buffer]) ->
 class SquaredDeviations:
     """The operands of a sum of squared deviations: the values `x`, their sum `total`, and the `mean`."""
 
-    x: str
+    x: ir.Argument
     total: str
     mean: ir.Argument
 
@@ -62,7 +62,7 @@ def squared_deviation_sums(loops: ir.Loops) -> dict[str, SquaredDeviations]:
             if difference is not None:
                 x, mean = difference
                 if x in totals and mean in reduced and mean not in loops.inner_names:
-                    found[s.name] = SquaredDeviations(str(x), totals[x], mean)
+                    found[s.name] = SquaredDeviations(x, totals[x], mean)
             totals[s.value] = s.name
         if isinstance(s, ir.Reduce) or reduced.intersection(s.arguments):
             reduced.add(s.name)

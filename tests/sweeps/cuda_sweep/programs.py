@@ -318,6 +318,15 @@ def made_from_nothing(x: Tensor) -> Any:
     return x * at, x.tril(), torch.where(at > 5, x, 0), torch.ones_like(x).cumsum(0), F.one_hot(at[:100] % 7, 7) * 2.0
 
 
+@case(lambda m: [m.matrix()], trains=True)
+def of_numbers(x: Tensor) -> Any:
+    """Reductions and scans of numbers, and of one row that is repeated."""
+    numbers, row = torch.full_like(x, -1.5), (x[:1] * 0.01).expand_as(x)
+    of_all = numbers.var(), F.layer_norm(numbers, numbers.shape)
+    of_rows = numbers.sum(1), numbers.cumsum(1), row.exp().cumprod(1), row.prod(1), row.softmax(1), row.cumsum(0)
+    return *of_all, *of_rows, x + 1
+
+
 # ---- optimisers
 
 
