@@ -1,4 +1,4 @@
-"""Values that are computed from absent tangents are masked, on each device by a flag of its own."""
+"""Values that are computed from absent tangents are masked; two devices have two flags."""
 
 from __future__ import annotations
 
