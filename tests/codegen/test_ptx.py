@@ -80,6 +80,7 @@ def test_other_reads_are_right(line: str, replacement: str) -> None:
         ("shr.u64 	%rd133, %rd131, 16;", "and.b64 %rd133, %rd131, 4294901760;", ""),
         ("shr.u64 	%rd133, %rd131, 16;", "and.b64 %rd133, %rd131, 1;", "mul.wide.u16 %r300, %rs30, 4"),
         ("shr.u64 	%rd133, %rd131, 16;", "add.s64 %rd133, %rd131, 16;", "add.s64 %rd133, %rd131, 16"),
+        ("mul.wide.u16 	%r300, %rs30, 4;", "ex2.approx.f32 %r300, %r225;", "ex2.approx.f32 %r300, %r225"),
         ("cvt.u64.u32 	%rd130, %r225;", "prmt.b32 %r226, %r225, 0, 0x3232U; cvt.u64.u32 %rd130, %r226;", ""),
     ],
 )

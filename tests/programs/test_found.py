@@ -1667,3 +1667,33 @@ def test_what_is_drawn_like_the_result_of_rrelu(training, backend):
 
     transposed = lambda: (torch.randn(5, 4).t(),)
     check(program, transposed, Expected(graphs=1, breaks=[]), backend=backend, tolerance=1e-6)
+
+
+def a_row_and_a_column(x):
+    y = x * 1
+    y[0].cumsum_(0)
+    y.select(0, 1).masked_fill_(y[1] > 0, 2.0)
+    return y, torch.rand_like(y), y[0], torch.rand_like(y[0])
+
+
+def rows_and_all(x):
+    y = x * 1
+    rows = y[1:]
+    rows.masked_fill_(rows > 0, 0.0)
+    y.tril_()
+    return y, rows, torch.empty_like(rows).normal_()
+
+
+def other_dimensions(x):
+    x = x.clone()
+    turned = x.permute(2, 0, 1)
+    turned.index_add_(0, torch.tensor([0, 1]), torch.ones(2, *turned.shape[1:]))
+    return x, turned, torch.rand_like(turned), F.dropout(x)
+
+
+@pytest.mark.parametrize("backend", AHEAD_OF_TIME)
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("program", [a_row_and_a_column, rows_and_all, other_dimensions])
+def test_what_is_drawn_like_a_view_that_was_written_to(program, grad, backend):
+    inputs = [lambda n=n: (torch.randn(3, n, n + 1).transpose(1, 2),) for n in (4, 6, 8)]
+    check(program, inputs, Expected(breaks=[]), grad=grad, backend=backend, tolerance=1e-5)

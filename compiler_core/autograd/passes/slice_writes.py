@@ -22,7 +22,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core.autograd.passes.simplify import eliminate_dead_code
-from compiler_core.support.fx_symbols import is_symbolic
+from compiler_core.support.fx_symbols import hint, is_symbolic
 from compiler_core.support.operator_facts import is_view
 
 aten = torch.ops.aten
@@ -103,8 +103,7 @@ def _bypass_writes(node: fx.Node, parts: Mapping[fx.Node, SliceRange | None]) ->
             source = source.args[0]
         elif part == written:
             value: Any = source.args[1]
-            same_strides = value.meta["val"].stride() == node.meta["val"].stride()
-            if _same_metadata(value, node) and (same_strides or _ignores_strides(node)):
+            if _same_metadata(value, node) and _may_be_laid_out_as(node, value.meta["val"]):
                 _replace(node, value)
                 return
             break
@@ -114,7 +113,7 @@ def _bypass_writes(node: fx.Node, parts: Mapping[fx.Node, SliceRange | None]) ->
             break
     if source is not node.args[0] and part is not None and isinstance(source, fx.Node):
         result = _read_value(source.meta["val"], part)
-        if result.stride() == node.meta["val"].stride() or _ignores_strides(node):
+        if _may_be_laid_out_as(node, result):
             node.args = _read_arguments(source, part)
             node.meta["val"] = result
 
@@ -301,9 +300,21 @@ def _same_metadata(node: Any, other: Any) -> bool:
     return bool(a.shape == b.shape and a.dtype == b.dtype and a.device == b.device)
 
 
-def _ignores_strides(node: fx.Node) -> bool:
-    """Returns whether no reader of `node` depends on its strides."""
-    return all(user.op != "output" and not is_view(user) for user in node.users)
+def _may_be_laid_out_as(node: fx.Node, other: torch.Tensor) -> bool:
+    """Returns whether no reader of `node` sees a difference if it has the strides of `other`.
+
+    Results of most operators are dense, but have the order of their arguments, and random numbers are drawn in it.
+    """
+    value = node.meta["val"]
+    if value.stride() == other.stride():
+        return True
+    return _order(value) == _order(other) and all(u.op != "output" and not is_view(u) for u in node.users)
+
+
+def _order(tensor: torch.Tensor) -> list[int]:
+    """Returns the dimensions that have several elements, in their order in memory."""
+    dims = [dim for dim, size in enumerate(tensor.shape) if hint(size) != 1]
+    return sorted(dims, key=lambda dim: -hint(tensor.stride(dim)))
 
 
 def _is_contiguous(node: fx.Node) -> bool:

@@ -73,7 +73,7 @@ def _undefined_in_results(each: _Instruction, undefined: dict[str, int]) -> dict
         bits = bits << int(last) if name == "shl" else bits >> int(last)
     elif name == "prmt" and (selector := re.fullmatch(r"(0x[0-9a-fA-F]+|\d+)U?", last)):
         bits = _permuted(masks[0] | masks[1] << 32, int(selector[1], 0))
-    elif "x2" in each.op:
+    elif each.op.endswith("x2"):
         bits = _whole_halves(masks)
     elif not re.fullmatch(r"mov\.[bu]\d+|cvt\.u\d+\.u\d+", each.op):
         return None

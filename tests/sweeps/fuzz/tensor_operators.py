@@ -34,7 +34,7 @@ FORMS = {
         F.adaptive_max_pool1d(<x>, 2)
         F.adaptive_max_pool2d(<x>, (2, 3))
         F.adaptive_max_pool2d(<x>, 1, return_indices=True)[1]
-        F.max_unpool2d(*F.max_pool2d(<x>, 2, return_indices=True), 2)
+        F.max_unpool2d(*F.max_pool2d(<x>, 2, return_indices=True), 2, output_size=<same>.shape[-2:])
         F.conv1d(<x>, <x>.new_ones(2, <same>.shape[-2], 3) * 0.1, padding=1)
         F.conv1d(<x>, <x>[:1, :, :1])
         F.conv2d(<x>, <x>.new_ones(2, <same>.shape[-3], 3, 3) * 0.1, padding='same')
