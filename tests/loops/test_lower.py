@@ -15,6 +15,7 @@ from compiler_core.loops import ir
 from compiler_core.loops.lower import lower
 from compiler_core.loops.lower.body import literal
 from compiler_core.loops.lower.table import RULES, NotLowered, lowers
+from tests.cases.captured import put_on_a_gpu
 from tests.cases.kernel_programs import RandomProgram, assert_same, check, compiled, trace
 from tests.sampling import pairs
 
@@ -344,3 +345,14 @@ def test_each_kernel_is_in_the_language_of_its_device() -> None:
     on_cpu, on_gpu = lower(graph, "forward", {"cpu": "cpp"}), lower(graph, "forward", {"cuda": "triton"})
     assert [getattr(s, "reason", "") for s in on_cpu.steps] == ["there are no kernels for cuda, only for cpu", ""]
     assert [getattr(s, "reason", "") for s in on_gpu.steps] == ["", "there are no kernels for cpu, only for cuda"]
+
+
+@pytest.mark.parametrize(("rows", "left_to_pytorch"), [(2, True), (64, False)])
+def test_many_additions_to_one_element_of_a_gpu_are_left_to_pytorch(rows: int, left_to_pytorch: bool) -> None:
+    def program(x: torch.Tensor, index: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return x.index_put((index,), values, accumulate=True)
+
+    gm = trace(program, torch.ones(rows, 8), torch.zeros(2048, dtype=torch.int64), torch.ones(2048, 8))
+    assert not any(isinstance(step, ir.Call) for step in lower(gm, "forward").steps)
+    put_on_a_gpu(gm)
+    assert any(isinstance(step, ir.Call) for step in lower(gm, "forward").steps) == left_to_pytorch

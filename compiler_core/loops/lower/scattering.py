@@ -7,6 +7,7 @@ it is undefined which of them is stored, and in which order they are added, as i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,11 +16,13 @@ import torch
 from compiler_core.loops.lower.body import Body
 from compiler_core.loops.lower.indexing import positions
 from compiler_core.loops.lower.table import Element, NotLowered, Number, Operand, lowers
-from compiler_core.support.size_expr import Int
+from compiler_core.support.size_expr import Int, hint
 
 aten = torch.ops.aten
 ATOMIC_TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 """The types with atomic additions on GPUs.  Half types are cast before (`autograd/trace/decompositions`)."""
+MOST_ADDENDS = 256
+"""On a GPU, ``index_put`` that adds more numbers than this to an element, on average, is left to PyTorch."""
 
 
 @lowers(aten.embedding_dense_backward.default)
@@ -75,6 +78,8 @@ def index_put(
         return
     _check_supported(body, accumulate)
     _check_types(x, values)
+    if accumulate and body.out.device.type != "cpu":
+        _check_addends(x, indices)
     body.store(body.operand(x))
     update = body.add_update(_indexed_size(x, indices))
     value = update.operand(values)
@@ -194,6 +199,14 @@ def _check_supported(body: Body, adds: bool) -> None:
         raise NotLowered(f"there are no atomic additions of {body.out.dtype}")
     if body.out.device.type != "cpu" and torch.are_deterministic_algorithms_enabled():
         raise NotLowered("deterministic algorithms are enabled, and the order of additions on a GPU is undefined")
+
+
+def _check_addends(x: Operand, indices: Sequence[Operand | None]) -> None:
+    """Checks that not many numbers are added to one element: PyTorch's kernel sorts them and adds in a fixed order,
+    while atomic additions wait for each other, and round in any order."""
+    size = _indexed_size(x, indices)
+    if math.prod(map(hint, size)) > MOST_ADDENDS * math.prod(map(hint, x.view.size)):
+        raise NotLowered("many numbers are added to each element, which PyTorch's kernel does in a fixed order")
 
 
 def _indexed_size(x: Operand, indices: Sequence[Operand | None]) -> list[Int]:
