@@ -125,6 +125,39 @@ def test_a_row_that_does_not_fit_is_swept() -> None:
     assert end == "sum_1 = tl.sum(sum_1_acc * libdevice.exp(amax_acc - amax), 0)"
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16])
+def test_denormal_numbers_are_kept_and_casts_wrap_around(
+    dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    index = Address((1,))
+    body = (
+        *(Load("x", f32, "x", index), Compute("y", f32, "ceil", ("x",)), Compute("z", dtype, "cast", ("y",))),
+        Store("out", index, "z"),
+    )
+    buffers = {"x": buffer("x"), "out": dataclasses.replace(buffer("out"), dtype=dtype)}
+    code = triton.generate(ir.Program("forward", buffers, (), (Loops("round_up", (64,), (), body),), ()))
+    (kernel,) = triton_module.load(code.text).values()
+    ptx = triton_module.compile_kernel(kernel, compiled_forms.triton_target("sm_90")).asm["ptx"]
+    assert ".ftz" not in ptx
+    assert "cvt.rzi.s32.f32" in ptx
+
+
+def test_squared_deviations_of_a_number_are_cut_in_parts() -> None:
+    number = Literal(-1.5, f32)
+    body = (
+        *(Reduce("total", f32, "sum", number), Compute("mean", f32, "div", ("total", Literal(2.0**22, f32)))),
+        *(Compute("distance", f32, "sub", (number, "mean")), Compute("square", f32, "mul", ("distance", "distance"))),
+        *(Reduce("squares", f32, "sum", "square"), Store("out", Address((0,)), "squares")),
+    )
+    program = ir.Program("forward", {"out": buffer("out")}, (), (), ())
+    steps = split_reductions(program.with_steps([Loops("variance", (), (2**22,), body)])).steps
+    assert len(steps) == 2
+    for loops in steps:
+        assert isinstance(loops, Loops)
+        ir.check(loops)
+
+
 @pytest.mark.parametrize("inner", [(), (5,)])
 def test_a_number_is_a_position_where_a_mask_holds(
     inner: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

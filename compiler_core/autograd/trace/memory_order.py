@@ -11,7 +11,6 @@ import torch
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from compiler_core.support.fx_symbols import hint
-from compiler_core.support.tensors import is_dense
 
 
 def keep_order_in_memory(tensor: torch.Tensor) -> None:
@@ -19,19 +18,35 @@ def keep_order_in_memory(tensor: torch.Tensor) -> None:
 
     Tensors with gaps or shared elements, and those that ``out=`` has resized, are left as they are.
     """
-    if not isinstance(tensor, FunctionalTensor) or not is_dense(tensor):
+    if not isinstance(tensor, FunctionalTensor) or (order := memory_order(tensor)) is None:
         return
     value = tensor.from_functional()
     resized = list(map(hint, value.shape)) != list(map(hint, tensor.shape))
-    if resized or _strides(value) == _strides(tensor):
+    if resized or long_strides(value) == long_strides(tensor):
         return
-    order = sorted(range(tensor.dim()), key=lambda dim: -hint(tensor.stride(dim)))
-    dense = value.permute(order).clone(memory_format=torch.contiguous_format)
-    tensor.replace_(dense.permute([order.index(dim) for dim in range(tensor.dim())]))
+    tensor.replace_(in_memory_order(value, order))
     tensor.commit_update()
     tensor.sync()
 
 
-def _strides(tensor: torch.Tensor) -> list[int]:
-    """Returns the strides that count, without asking about symbols."""
-    return [hint(s) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if hint(n) > 1]
+def in_memory_order(value: torch.Tensor, order: list[int]) -> torch.Tensor:
+    """Returns a copy without gaps whose dimensions lie in memory in this order."""
+    dense = value.permute(order).clone(memory_format=torch.contiguous_format)
+    return dense.permute([order.index(d) for d in range(value.dim())])
+
+
+def long_strides(tensor: torch.Tensor) -> list[int]:
+    """Returns the strides of the dimensions that have several elements."""
+    return [hint(stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if hint(size) > 1]
+
+
+def memory_order(tensor: torch.Tensor) -> list[int] | None:
+    """Returns the dimensions by decreasing stride; None if the tensor has gaps or overlaps."""
+    long = [d for d, n in enumerate(tensor.shape) if hint(n) > 1]
+    order = sorted(long, key=lambda d: -hint(tensor.stride(d)))
+    reached = 1
+    for d in reversed(order):
+        if hint(tensor.stride(d)) != reached:
+            return None
+        reached *= hint(tensor.shape[d])
+    return [d for d in range(tensor.dim()) if d not in long] + order

@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from compiler_core.autograd.trace import view_chains
 from compiler_core.autograd.trace.data_writes import DataWrites
+from compiler_core.autograd.trace.memory_order import in_memory_order, long_strides, memory_order
 from compiler_core.autograd.trace.provenance import Provenance
 from compiler_core.autograd.trace.view_chains import StridedView, ViewCall
 from compiler_core.errors import Refused, set_error_location
@@ -197,7 +198,7 @@ class OutputPlan:
         if owner is None or self._is_out_of_transform(owner):
             return None
         base, _ = self._base_and_views(owner)
-        if base.op != "placeholder" and _memory_order(base.meta["val"]) is None:
+        if base.op != "placeholder" and memory_order(base.meta["val"]) is None:
             raise JointRefused(f"a transform returns a view of {base.name}, which has gaps in memory")
         view = StridedView.of(base.meta["val"], node.meta["val"])
         numbers = view.size, view.stride, view.offset
@@ -223,15 +224,14 @@ class OutputPlan:
         wanted = producer.meta.get("val")
         if producer.op == "placeholder" or not isinstance(wanted, torch.Tensor):
             return value
-        order = _memory_order(wanted)
-        if order is None and _long_strides(wanted) != _long_strides(unwrap(value)):
+        order = memory_order(wanted)
+        if order is None and long_strides(wanted) != long_strides(unwrap(value)):
             raise JointRefused(f"{producer.name} has gaps in memory, which its functional form has not")
-        if order is None or order == _memory_order(unwrap(value)):
+        if order is None or order == memory_order(unwrap(value)):
             return value
         self._provenance.attribute_to(producer)
         with torch.set_grad_enabled(value.requires_grad):
-            dense = value.permute(order).clone(memory_format=torch.contiguous_format)
-            return dense.permute([order.index(d) for d in range(value.dim())])
+            return in_memory_order(value, order)
 
     def _find_mutations(self, placeholders: list[fx.Node], inputs: Sequence[Any]) -> None:
         """Adds an output and an `InputMutation` for each input that the graph has written to."""
@@ -439,20 +439,3 @@ def may_overlap(tensor: torch.Tensor) -> bool:
             return True
         extent += max(size - 1, 0) * stride
     return False
-
-
-def _long_strides(tensor: torch.Tensor) -> list[int]:
-    """Returns the strides of the dimensions that have several elements."""
-    return [hint(stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if hint(size) > 1]
-
-
-def _memory_order(tensor: torch.Tensor) -> list[int] | None:
-    """Returns the dimensions by decreasing stride; None if the tensor has gaps or overlaps."""
-    long = [d for d, n in enumerate(tensor.shape) if hint(n) > 1]
-    order = sorted(long, key=lambda d: -hint(tensor.stride(d)))
-    reached = 1
-    for d in reversed(order):
-        if hint(tensor.stride(d)) != reached:
-            return None
-        reached *= hint(tensor.shape[d])
-    return [d for d in range(tensor.dim()) if d not in long] + order

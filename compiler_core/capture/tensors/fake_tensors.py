@@ -169,8 +169,6 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         """Returns the fake result of an operator with the strides and type that eager's kernel gives it."""
         if (order := _memory_format(func, _device_of(result), args)) is not None:
             return self._in_memory_format(result, order)
-        if func is aten.angle.default and args[0].is_complex():
-            return self._in_memory_format(result, torch.contiguous_format)
         if func in POINTWISE:
             first, second = args[:2]
             if func is aten.ldexp.Tensor:  # it multiplies by a row-major power of two
@@ -224,7 +222,8 @@ def _memory_format(func: Any, device: str, args: Sequence[Any]) -> torch.memory_
     """Returns the memory format that eager's kernel gives its results, if the tables say."""
     if func in CHANNELS_LAST_ON.get(device, {}):
         return suggest_memory_format(args[CHANNELS_LAST_ON[device][func]])
-    is_row_major = func in ROW_MAJOR or func in ROW_MAJOR_ON.get(device, ())
+    is_complex_angle = func is aten.angle.default and args[0].is_complex()
+    is_row_major = func in ROW_MAJOR or func in ROW_MAJOR_ON.get(device, ()) or is_complex_angle
     return torch.contiguous_format if is_row_major else None
 
 

@@ -75,7 +75,8 @@ def mean(body: Body, x: Element, dtype: torch.dtype | None = None) -> Element:
     """
     rounds = body.out.device.type != "cpu"  # eager's CPU kernel converts to float32, whatever the half type
     total = body.reduce("sum", _as_compute_type(body, x, rounds))
-    # eager multiplies by the reciprocal on a GPU; but then equal numbers would have a variance there, too
+    # On a GPU, eager multiplies by the reciprocal.  The mean of equal numbers could then differ from them, and norms,
+    # which subtract it, would not be 0.
     return body.op("div", total, load_as(body, body.inner_numel, total.dtype))
 
 
