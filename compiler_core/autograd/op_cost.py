@@ -56,7 +56,33 @@ def _node_operations(node: fx.Node) -> int:
 
 
 def count_operations(target: Any, args: Any, kwargs: Any, value: Any) -> int | None:
-    """Returns the multiplications and additions of an operator; None if PyTorch does not count them."""
+    """Returns the multiplications and additions of an operator; None if PyTorch does not count them.
+
+    PyTorch's formulas assert what they were written for, and raise for some calls that its kernels take.
+    """
     packet = getattr(target, "overloadpacket", None)
     count = flop_registry.get(_COUNTED_AS.get(packet, packet))
-    return None if count is None else int(hint(count(*args, **kwargs, out_val=value)))
+    if count is None:
+        return None
+    try:
+        return int(hint(count(*_with_all_heads(packet, args), **kwargs, out_val=value)))
+    except Exception:
+        return None
+
+
+def _with_all_heads(packet: Any, args: Any) -> Any:
+    """Returns the arguments of attention with as many heads of keys and values as of queries; others unchanged.
+
+    Grouped heads are read by several heads of the queries, so they do the same work, but the formulas of PyTorch 2.11
+    to 2.13 do not take them in all operators.
+    """
+    name = str(packet)
+    if "scaled_dot_product" not in name:
+        return args
+    query = 1 if name.endswith("_backward") else 0
+    changed = list(args)
+    for at in (query + 1, query + 2):
+        batch, _, *inner = changed[at].shape
+        sizes = map(hint, (batch, changed[query].shape[1], *inner))
+        changed[at] = torch.empty(tuple(sizes), device="meta")
+    return changed

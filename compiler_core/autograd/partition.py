@@ -20,6 +20,7 @@ from compiler_core.autograd.passes.absent_tangents import Given, mask_absent
 from compiler_core.autograd.passes.simplify import eliminate_dead_code
 from compiler_core.autograd.trace.ownership import replay_view
 from compiler_core.errors import CompilerBug
+from compiler_core.hook.failures import only_recorded
 from compiler_core.records import Compile
 from compiler_core.support import fx_symbols
 from compiler_core.support.fx_graphs import graph_module, record_graph
@@ -55,7 +56,11 @@ class Partitioned:
 
 
 def partition(
-    joint: JointGraph, compile_: Compile, memory_budget: float = 1.0, memory_curve: bool = False
+    joint: JointGraph,
+    compile_: Compile,
+    memory_budget: float = 1.0,
+    memory_curve: bool = False,
+    strict: bool = False,
 ) -> Partitioned:
     """Cuts `joint` so that the forward saves the fewest bytes for the backward.
 
@@ -64,6 +69,7 @@ def partition(
         compile_: the record of the compile.
         memory_budget: below 1, saves at most this share of those bytes if recomputation can achieve it.
         memory_curve: also record what other budgets would give.
+        strict: raise StrictError if the cut cannot be explained in the record.
     """
     if not joint.has_backward:
         return Partitioned(joint, joint.gm, None, (), (), (), {}, {}, 0)
@@ -85,9 +91,11 @@ def partition(
         check_partition(parts)
         record_graph(compile_, "forward", "forward", forward)
         record_graph(compile_, "backward", "backward", backward)
-        compile_.partition = PartitionReport(values, cut, backward).partition(forward)
-        if memory_curve:
-            compile_.partition.curve = [budget_point(budget, other, values) for budget, other in budget_curve(values)]
+        with only_recorded(compile_, "partition", "what is saved and why", strict):
+            compile_.partition = PartitionReport(values, cut, backward).partition(forward)
+            if memory_curve:
+                curve = [budget_point(budget, other, values) for budget, other in budget_curve(values)]
+                compile_.partition.curve = curve
     return parts
 
 

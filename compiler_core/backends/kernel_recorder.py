@@ -20,8 +20,7 @@ from compiler_core.codegen.machine_code import compiled_forms
 from compiler_core.codegen.source import KernelSource
 from compiler_core.codegen.wrapper import memory_plan
 from compiler_core.codegen.wrapper.writer import Wrapper
-from compiler_core.errors import CompileWarning
-from compiler_core.hook.failures import report_failure
+from compiler_core.hook.failures import only_recorded
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.schedule.block_sizes import Blocks
@@ -99,16 +98,11 @@ class KernelRecorder:
         if not self._loops:
             return
         language: ir.Language = "cpp" if target in compiled_forms.CPU_TARGETS else "triton"
-        try:
+        with only_recorded(self._compile, "build", f"the machine code for {target}", strict):
             if language not in self._kernels:
                 loops = self._compile.find(f"{self._which}.loops")
                 self._kernels[language] = self._record_code(generate(self._program, language, self._block_sizes), loops)
             compiled_forms.record_machine_code(self._compile, self._kernels[language], target)
-        except CompileWarning:
-            raise
-        except Exception as error:
-            meaning = f"The kernels run; their machine code for {target} is not in the record."
-            report_failure(self._compile, "build", error, meaning=meaning, strict=strict)
 
     def _record_rewrites(self, fused: FusionResult, loops: Artifact) -> None:
         """Writes the artifact of fusion: a line for each rewrite, linked to its kernel, and for each refusal."""

@@ -17,7 +17,8 @@ import sys
 import traceback
 import types
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from compiler_core.errors import (
@@ -39,6 +40,8 @@ from compiler_core.support.silenced_warnings import unsilence_warnings
 
 PLAIN = "This code runs as plain PyTorch: the results are right, but it is not compiled."
 NOT_KEPT = "The compiled graph runs, but is not kept on disk: the next process compiles it again."
+NOT_RECORDED = "The compiled code runs; the record lacks"
+"""How `Failure.meaning` begins if what failed is only recorded."""
 MAX_CAUSE_LENGTH = 300
 """The length in characters to which a warning shortens the cause."""
 _COMPILE_TEXTS = {
@@ -102,6 +105,22 @@ def report_failure(
     return failure
 
 
+@contextmanager
+def only_recorded(compile_: Compile, stage: Stage, what: str, strict: bool = False) -> Iterator[None]:
+    """Context manager for a part of a stage that the compiled code does not need, such as a cost or a listing.
+
+    An error in it is reported with a warning that says what the record lacks, and the compile goes on.
+
+    Raises StrictError in place of the warning if `strict`, and the warning if the user's filters make it an error.
+    """
+    try:
+        yield
+    except CompileWarning:
+        raise
+    except Exception as error:
+        report_failure(compile_, stage, error, meaning=f"{NOT_RECORDED} {what}.", strict=strict)
+
+
 def _kind_of(error: BaseException) -> str:
     if isinstance(error, MissingTool):
         return "tool"
@@ -132,6 +151,8 @@ def warning_text(failure: Failure) -> str:
     what = (_RUN_TEXTS if failure.stage == "run" else _COMPILE_TEXTS)[failure.kind].format(failure.stage)
     if failure.kind == "tool" and failure.meaning == NOT_KEPT:
         what = "Cutaway cannot keep what it compiles here"
+    if failure.kind == "bug" and failure.meaning.startswith(NOT_RECORDED):
+        what = f"Cutaway could not record all of this, in the stage {failure.stage}"
     head = f"{what}: {first_line(failure.message)}"
     return "\n  ".join(line for line in (head, failure.meaning, _REMEDIES[failure.kind]) if line)
 

@@ -55,7 +55,7 @@ from compiler_core.codegen.wrapper.executable import Runner, load
 from compiler_core.codegen.wrapper.writer import print_wrapper
 from compiler_core.config import Options
 from compiler_core.errors import CompileWarning
-from compiler_core.hook.failures import report_failure
+from compiler_core.hook.failures import only_recorded, report_failure
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.horizontal import fuse_horizontally
 from compiler_core.loops.fuse.mix_order_reduction import fuse_mix_order_reductions
@@ -173,7 +173,7 @@ def compile_differentiable(
     """
     change = functools.partial(run_passes, at="joint", compile_=compile_, options=options) if options.passes else None
     joint = trace_joint(gm, example_inputs, compile_, change)
-    parts = partition(joint, compile_, options.memory_budget, options.memory_curve)
+    parts = partition(joint, compile_, options.memory_budget, options.memory_curve, options.strict)
     parts = _with_passes(parts, compile_, options)
     forward = compile_half(parts.forward, "forward")
     backward = None if parts.backward is None else compile_half(parts.backward, "backward")
@@ -220,9 +220,10 @@ def compile_kernels(
         plan = memory_plan.plan(program)
         wrapper = with_edited_wrapper(print_wrapper(program, codes, plan), options.edits)
         recorder = KernelRecorder(compile_, which, program, block_sizes)
-        recorder.record_unknown_requests(FusionRequests(options.keep_apart, options.force_fuse))
-        recorder.record_memory_plan(plan)
-        recorder.record_kernels(fused, codes, wrapper)
+        with only_recorded(compile_, "codegen", f"some of the {which}'s kernels", options.strict):
+            recorder.record_unknown_requests(FusionRequests(options.keep_apart, options.force_fuse))
+            recorder.record_memory_plan(plan)
+            recorder.record_kernels(fused, codes, wrapper)
     with compile_.step("build", which):
         run = load(wrapper.executable, wrapper.constants)
     if options.target:
