@@ -256,8 +256,8 @@ def test_an_error_in_what_is_only_recorded_does_not_end_the_compile(name: str, m
     with compiler_core.record() as record:
         compiled = compiler_core.compile(program, memory_curve=True)
         warnings = issued_warnings(lambda: trained(compiled, *inputs()))
-        with pytest.raises(StrictError, match="by design"):
-            trained(compiler_core.compile(program, memory_curve=True, strict=True), *inputs())
+    with pytest.raises(StrictError, match="by design"):
+        trained(compiler_core.compile(program, memory_curve=True, strict=True), *inputs())
     first, second, *_ = str(warnings[0].message).split("\n")
     assert first.startswith("Cutaway could not record all of this, in the stage ")
     assert second.strip() == f"The compiled code runs; the record lacks {ONLY_RECORDED[name]}."
