@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import compiler_core
 from compiler_core.codegen.machine_code import compiled_forms
 from compiler_core.codegen.source import KernelSource
 from compiler_core.codegen.triton import module as triton_module
@@ -365,6 +366,7 @@ def test_names_of_values_give_way_to_those_of_the_kernel() -> None:
         (1 / 3, torch.float64, "tl.full([], 0.3333333333333333, tl.float64)"),
         (float("-inf"), torch.float32, 'float("-inf")'),
         (1e-40, torch.float32, "tl.full([], 1e-40, tl.float32)"),
+        (torch.finfo(torch.float32).max, torch.float32, "tl.full([], 3.4028235e+38, tl.float32)"),
         (16777216.0, torch.float32, "16777216.0"),
         (3, torch.int64, "tl.full([], 3, tl.int64)"),
         (True, torch.bool, "True"),
@@ -372,6 +374,26 @@ def test_names_of_values_give_way_to_those_of_the_kernel() -> None:
 )
 def test_literals_are_exact(value: float, dtype: torch.dtype, text: str) -> None:
     assert literal(Literal(value, dtype)) == text
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int32])
+def test_the_edges_of_a_type_do_not_make_a_kernel_compute_in_float64(
+    dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attention masks, for instance, are the least number where a token is hidden, and 0 elsewhere."""
+    info = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    edges = [info.min, info.max, *([info.tiny, info.tiny / 8] if isinstance(info, torch.finfo) else [])]
+
+    def masks(x: torch.Tensor) -> list[torch.Tensor]:
+        hidden = torch.zeros_like(x, dtype=dtype)
+        return [(hidden.masked_fill(x > 0, edge) + x).softmax(-1) for edge in edges]
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    with compiler_core.record() as record:
+        compiler_core.compile(masks, target="sm_90", strict=True)(torch.randn(8, 64))
+    forms = [a.text for a in record.compiles[0].artifacts if a.name.endswith("ttir")]
+    assert forms
+    assert not any("f64" in form for form in forms)
 
 
 def test_literals_take_the_type_of_what_they_are_added_to() -> None:

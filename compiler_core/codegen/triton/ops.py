@@ -151,13 +151,19 @@ def cast(value: str, source: torch.dtype, dtype: torch.dtype) -> str:
 def literal(number: ir.Literal, op: str | None = None, beside_value: bool = False) -> str:
     """Returns a number as an argument of `op`; `beside_value`: another argument is a value of its type."""
     text = _shortest_decimal(number)
-    tiny = number.dtype is torch.float32 and 0 < abs(number.value) < 2**-126
     beside_any = beside_value or op in (None, "store", "where")  # otherwise it would stay a Python number
-    inferred = number.dtype in (torch.float32, torch.int32, torch.bool) and not tiny and beside_any
+    inferred = number.dtype in (torch.float32, torch.int32, torch.bool) and not _is_wide(number) and beside_any
     rounded = op in _COMPARISON and number.dtype is torch.float64  # Triton rounds a compared Python float to float32
     if inferred or (op in _PROMOTING and beside_value and not rounded):
         return text
     return f"tl.full([], {text}, {TYPES[number.dtype]})"
+
+
+def _is_wide(number: ir.Literal) -> bool:
+    """Returns whether Triton takes a float32 number for a float64: one that is denormal or, since its shortest decimal
+    is larger, the largest."""
+    size = abs(number.value)
+    return number.dtype is torch.float32 and (0 < size < 2**-126 or torch.finfo(torch.float32).max <= size < math.inf)
 
 
 def identity(op: str, dtype: torch.dtype) -> str:

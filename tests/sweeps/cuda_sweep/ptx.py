@@ -51,6 +51,8 @@ class Compiler:
             return
         if f".entry {kernel.function.__name__}(" not in result.asm["ptx"]:
             yield "its PTX has no such entry"
+        if "f64" in result.asm["ttir"] and "float64" not in kernel.function.src and "fp64" not in kernel.function.src:
+            yield "it computes in float64, of which its source says nothing"
         if result.metadata.shared > MOST_SHARED:
             yield f"{result.metadata.shared:,} bytes of shared memory"
 
