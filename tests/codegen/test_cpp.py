@@ -302,7 +302,7 @@ def test_numbers(value: float, dtype: torch.dtype, text: str) -> None:
 def test_the_wrapper_is_what_runs() -> None:
     _, compile_ = compiled(lambda x, y: ((x @ y).relu(), x.t()[1:]), torch.randn(4, 4), torch.randn(4, 4))
     assert compile_.find("forward.wrapper").text == (
-        "aten_mm = torch.ops.aten.mm.default\n"
+        "aten_mm = torch.mm\n"
         "\n"
         "\n"
         "def run_forward(inputs):\n"
