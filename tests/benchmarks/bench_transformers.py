@@ -123,7 +123,7 @@ def first_call(case: str, engine: str, device: str) -> dict[str, Any]:
 
 
 def in_float64(model: torch.nn.Module, make: Callable[[torch.nn.Module, Any], Step]) -> list[torch.Tensor]:
-    wide = copy.deepcopy(model).double()
+    wide: Any = copy.deepcopy(model).double()
     if hasattr(wide, "set_experts_implementation"):
         wide.set_experts_implementation("eager")  # the kernel for groups of products takes no float64
     return make(wide, wide)()
