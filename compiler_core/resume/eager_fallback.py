@@ -31,6 +31,7 @@ from compiler_core.records import Compile
 from compiler_core.resume.collective_counts import count_collectives
 from compiler_core.support import torch_state
 from compiler_core.support.fx_graphs import draws_random_numbers
+from compiler_core.support.interrupts import raised_by_handler
 from compiler_core.support.operator_facts import group_names
 from compiler_core.support.tensors import tensors_in
 
@@ -172,10 +173,10 @@ def _generator_states() -> list[tuple[Callable[[Any], Any], Any]]:
 def _may_come_from_operation(error: BaseException) -> bool:
     """Returns whether an operation may have raised `error`.
 
-    False for Ctrl-C, for errors under the user's saved-tensor hooks (a checkpoint ends its second run with one), and
-    for warnings of the compiler that the user's filters turn into errors.
+    False for Ctrl-C and what other signal handlers raise, for errors under the user's saved-tensor hooks (a checkpoint
+    ends its second run with one), and for warnings of the compiler that the user's filters turn into errors.
     """
-    if isinstance(error, CompileWarning):
+    if isinstance(error, CompileWarning) or raised_by_handler(error):
         return False
     return isinstance(error, Exception) and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
 

@@ -1,4 +1,4 @@
-"""Signals that arrive while code is compiled and while guards are checked.
+"""Signals that arrive while code is compiled, while it runs, and while guards are checked.
 
 The handler of a signal may raise an exception, as Python's own does for Ctrl-C.  In three places an exception cannot be
 raised at any moment:
@@ -12,10 +12,14 @@ raised at any moment:
   guards of stock `torch.compile`.  So our handlers stay in place after the callback (`keep_handlers`) and while a
   record is open (`kept_handlers`), and a signal that arrives there is sent again a moment later.  So is one that
   arrives while stock compiles, in a function that C++ code calls to dispatch an operator (`_is_called_from_cpp`).
+
+While compiled code runs, handlers run where the signal arrives.  What they raise is no failure of that code
+(`raised_by_handler`).
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import random
 import signal
@@ -27,7 +31,7 @@ from _thread import start_new_thread
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from threading import get_ident
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch._dynamo.guards
@@ -296,6 +300,38 @@ def kept_handlers() -> Iterator[None]:
     finally:
         _state.kept -= 1
         restore_handlers()
+
+
+# ---------------------------------------------------------------- while compiled code runs
+
+
+def raised_by_handler(error: BaseException) -> bool:
+    """Returns whether a signal handler raised `error`, and not the code that the signal interrupted.
+
+    Python calls a handler from the interrupted frame and passes it that frame, so the traceback has a function that
+    was given the frame above it.  (A function that the program calls has no reason to be.)
+    """
+    entry, codes = error.__traceback__, {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
+    while entry is not None and entry.tb_next is not None:
+        interrupted, called = entry.tb_frame, entry.tb_next.tb_frame
+        if called.f_back is interrupted and (called.f_code in codes or _is_given(called, interrupted)):
+            return True
+        entry = entry.tb_next
+    return False
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    """Returns the code of a handler that is a function, a method or a partial call of one."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    return getattr(getattr(handler, "__func__", handler), "__code__", None)
+
+
+def _is_given(called: FrameType, interrupted: FrameType) -> bool:
+    """Returns whether a frame has another one among its variables, which its arguments are."""
+    values = list(called.f_locals.values())
+    values += [each for value in values if isinstance(value, tuple) for each in value]  # of ``*args``
+    return any(value is interrupted for value in values)
 
 
 # ---------------------------------------------------------------- while guards are checked

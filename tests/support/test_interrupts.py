@@ -310,6 +310,47 @@ def test_a_time_limit_ends_a_compile(backend: Any) -> None:
     assert torch.equal(compiler_core.compile(lambda x: x + 1)(torch.ones(2)), torch.full((2,), 2.0))
 
 
+class Failure(RuntimeError):
+    """Of the class of what operators raise."""
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", None])
+@pytest.mark.parametrize("kind", [TimeoutError, Failure, ValueError])
+@pytest.mark.parametrize("in_backward", [False, True])
+def test_what_a_handler_raises_while_compiled_code_runs_is_raised_once(
+    backend: str | None, kind: type[Exception], in_backward: bool
+) -> None:
+    """The frame does not run again: the handler has ended the call, and an operator would run twice."""
+    ran: list[str] = []
+
+    @torch.library.custom_op("cutaway_tests::signals", mutates_args=())
+    def signals(x: torch.Tensor, name: str) -> torch.Tensor:
+        ran.append(name)
+        if name == ("backward" if in_backward else "forward") and len(ran) > 2:
+            signal.raise_signal(signal.SIGALRM)
+        return x.clone()
+
+    signals.register_fake(lambda x, name: torch.empty_like(x))
+    signals.register_autograd(lambda ctx, gradient: (signals(gradient, "backward"), None))
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return signals(x.sin(), "forward").cos()
+
+    def on_alarm(number: int, frame: Any) -> None:
+        raise kind("too long")
+
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    try:
+        compiled = compiler_core.compile(program, backend=backend, strict=True)
+        x = torch.randn(3, requires_grad=True)
+        compiled(x).sum().backward()
+        with pytest.raises(kind, match="too long"):
+            compiled(x).sum().backward()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert ran == ["forward", "backward", "forward", "backward"][: 4 if in_backward else 3]
+
+
 @pytest.mark.parametrize(("engine", "count"), [("core", "6"), ("torch", "2")])
 def test_interrupts_at_random_moments(engine: str, count: str) -> None:
     """Runs in a separate process; the whole test is ``make interrupts``."""

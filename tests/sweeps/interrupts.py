@@ -1,8 +1,9 @@
 """Interrupts compiles at random moments: ``python -m tests.sweeps.interrupts --count 2000``.
 
 A process compiles and runs programs repeatedly, with core or with stock torch.compile under observation, while a timer
-sends it SIGINT.  Each signal must become one KeyboardInterrupt within a second, and leave no mode, hook, lock or
-temporary folder behind.  A process that dies is counted, and a new one continues.
+sends it SIGINT, whose handler raises exceptions of five classes in turn.  Each must be raised once in the program,
+within a second, and leave no mode, hook, lock or temporary folder behind.  A process that dies is counted, and a new
+one continues.
 
 Stock torch.compile itself loses some: its guards drop what is raised in them, and its C++ code ends the process when
 Python code that it calls raises.  ``--engine plain`` counts those.  Under observation there must be none, since a
@@ -12,6 +13,7 @@ signal that arrives at such a moment is held back (`compiler_core/support/interr
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
 import os
@@ -180,9 +182,31 @@ def place() -> str:
     return f"{Path(file.strip()[6:-1]).name} {function}"
 
 
+class TimeIsUp(TimeoutError):
+    """As test runners and schedulers raise."""
+
+
+class Failure(RuntimeError):
+    """Of the class of what operators raise."""
+
+
+class Plain(Exception):
+    pass
+
+
+class Stop(BaseException):
+    pass
+
+
+RAISED = (KeyboardInterrupt, TimeIsUp, Failure, Plain, Stop)
+"""The exceptions that the handler raises in turn."""
+times_raised = [0]
+
+
 def on_signal(number: int, frame: Any) -> None:
     raised_at[:] = traceback.format_stack(frame)
-    signal.default_int_handler(number, frame)
+    times_raised[0] += 1
+    raise RAISED[times_raised[0] % len(RAISED)]
 
 
 unraisable: list[str] = []
@@ -190,7 +214,7 @@ unraisable: list[str] = []
 
 
 def on_unraisable(args: Any) -> None:
-    if isinstance(args.exc_value, KeyboardInterrupt):
+    if isinstance(args.exc_value, RAISED):
         unraisable.append(str(args.object))
 
 
@@ -231,7 +255,7 @@ def one_process(engine: str, count: int, seed: int) -> Findings:
     signal.signal(signal.SIGINT, on_signal)
     sys.unraisablehook = on_unraisable
     compile_, after = _engine(engine)
-    with suppress(KeyboardInterrupt):
+    with suppress(*RAISED):
         for program in PROGRAMS:
             program(compile_, 0)  # the first call imports modules and fills caches
     before, found, sender = state(), Findings(), Sender(seed)
@@ -250,12 +274,12 @@ def _interrupt(engine: str, found: Findings, sender: Sender, working: Iterator[N
         with _observed(engine):
             while not (sender.is_sent.is_set() and time.perf_counter() > sender.sent_at + WAIT_S):
                 next(working)
-    except KeyboardInterrupt:
+    except RAISED:
         interrupted = True
     except Exception as error:
         if engine == "core" or in_ours():
             raise
-        with suppress(KeyboardInterrupt):
+        with suppress(*RAISED):
             while not sender.is_sent.is_set():  # the error came before the signal
                 time.sleep(0.01)
             time.sleep(0.1)
@@ -277,7 +301,12 @@ def _interrupt(engine: str, found: Findings, sender: Sender, working: Iterator[N
 def _engine(name: str) -> tuple[Callable[..., Any], Callable[[], None]]:
     """Returns the compile function of an engine, and a function to call after each interrupt."""
     if name == "core":
-        return compiler_core.compile, lambda: None
+        backends = itertools.cycle(("eager", "aot_eager", None))
+
+        def compile_by_core(function: Any, dynamic: bool | None = None) -> Any:
+            return compiler_core.compile(function, backend=next(backends), dynamic=dynamic)
+
+        return compile_by_core, lambda: None
 
     def compile_(function: Any, dynamic: bool | None = None) -> Any:
         return torch.compile(function, backend="aot_eager", dynamic=dynamic)
