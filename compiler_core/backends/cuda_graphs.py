@@ -32,6 +32,7 @@ from compiler_core.errors import Refused
 from compiler_core.hook.failures import report_failure
 from compiler_core.loops import ir
 from compiler_core.records import Compile, CudaGraph
+from compiler_core.support.interrupts import raised_by_handler
 from compiler_core.support.opaque_ops import with_tape
 from compiler_core.support.tensors import is_dense, storage_id
 
@@ -187,6 +188,8 @@ class ReplayedRunner:
             with torch.cuda.device(inputs[0].device):
                 self._recording = _Recording(self.run, inputs, moved, self.layout)
         except RuntimeError as error:
+            if raised_by_handler(error):
+                raise
             self._note.reason = f"recording failed: {str(error).splitlines()[0]}"
             why = Refused(f"a CUDA graph of the {self._note.graph} cannot be recorded: {error}")
             report_failure(self._compile, "run", why, meaning=NO_REPLAY)
@@ -214,15 +217,17 @@ class _Recording:
 
     def _capture(self, run: Run, inputs: list[Any], moved: set[int], updates: Sequence[int | None]) -> list[Any]:
         """Records the launches and the updates of inputs; returns the results, None for those of updates."""
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream, pool = torch.cuda.Stream(), torch.cuda.MemPool()  # type: ignore[no-untyped-call]
+        # No graph can use the memory that calls without one have left.
+        torch.cuda.empty_cache()
         stream.wait_stream(torch.cuda.current_stream())
         # In a first run, libraries allocate memory and choose kernels.  It must not advance the generator, because the
-        # first replay draws the same numbers.
-        with torch.cuda.stream(stream), torch.random.fork_rng([inputs[0].device]):
+        # first replay draws the same numbers.  It uses the memory of the graph, so that nothing is reserved twice.
+        with torch.cuda.use_mem_pool(pool), torch.cuda.stream(stream), torch.random.fork_rng([inputs[0].device]):
             run([*inputs])
         torch.cuda.current_stream().wait_stream(stream)
         fixed = [None if number in moved else number for number in updates]
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(self._graph, pool=pool.id, stream=stream, capture_error_mode="thread_local"):
             results = run([*inputs])
             update_inputs(inputs, results, fixed)
         for at, number in enumerate(fixed):

@@ -69,6 +69,7 @@ def emulated_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     stream = type("Stream", (), {"wait_stream": lambda self, other: None})
     fakes = {"CUDAGraph": RecordedOperators, "graph": record, "Stream": stream, "current_stream": stream}
+    fakes |= {"MemPool": type("MemPool", (), {"id": (0, 1)}), "use_mem_pool": no_device, "empty_cache": no_device}
     fakes |= {"device": no_device, "stream": no_device, "is_current_stream_capturing": lambda: False}
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)

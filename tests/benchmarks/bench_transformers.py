@@ -116,6 +116,7 @@ def first_call(case: str, engine: str, device: str) -> dict[str, Any]:
             "graphs": graph_count(record),
             "breaks": break_kinds(record),
             "compiles": len(record.compiles),
+            "launched": sorted({graph.reason for c in record.compiles for graph in c.cuda_graphs if graph.reason}),
             "failures": [f.message[:200] for c in record.compiles for f in c.failures],
             "warned": [str(w.message)[:200] for w in caught if isinstance(w.message, compiler_core.CompileWarning)],
         }
@@ -198,6 +199,7 @@ def row(case: str, found: dict[str, Any], engines: Sequence[str]) -> str:
     ours = apart.get("ours", {})
     facts = f"graphs {ours.get('graphs')} compiles {ours.get('compiles')} {' '.join(ours.get('breaks', []))}"
     facts += "".join(f" FAILED {f}" for f in dict.fromkeys(ours.get("failures", [])))
+    facts += "".join(f" NOT REPLAYED {why}" for why in apart.get("ours r-o", {}).get("launched", []))
     firsts = " ".join(f"{apart[e]['first']:.1f}" for e in engines)
     reserved = " ".join(f"{apart[e]['reserved']:.0f}" for e in engines)
     times = " ".join(f"{t:.2f}" for t in found.get("times", {}).values())
