@@ -227,7 +227,8 @@ class _Recording:
             run([*inputs])
         torch.cuda.current_stream().wait_stream(stream)
         fixed = [None if number in moved else number for number in updates]
-        with torch.cuda.graph(self._graph, pool=pool.id, stream=stream, capture_error_mode="thread_local"):
+        memory: Any = pool.id
+        with torch.cuda.graph(self._graph, pool=memory, stream=stream, capture_error_mode="thread_local"):
             results = run([*inputs])
             update_inputs(inputs, results, fixed)
         for at, number in enumerate(fixed):

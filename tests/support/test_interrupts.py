@@ -334,7 +334,8 @@ def test_what_a_handler_raises_while_compiled_code_runs_is_raised_once(
     signals.register_autograd(lambda ctx, gradient: (signals(gradient, "backward"), None))
 
     def program(x: torch.Tensor) -> torch.Tensor:
-        return signals(x.sin(), "forward").cos()
+        result: torch.Tensor = signals(x.sin(), "forward").cos()
+        return result
 
     def on_alarm(number: int, frame: Any) -> None:
         raise kind("too long")

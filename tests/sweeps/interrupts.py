@@ -198,15 +198,16 @@ class Stop(BaseException):
     pass
 
 
-RAISED = (KeyboardInterrupt, TimeIsUp, Failure, Plain, Stop)
-"""The exceptions that the handler raises in turn."""
-times_raised = [0]
+RAISED = (KeyboardInterrupt, Stop, TimeIsUp, Failure, Plain)
+"""The exceptions that the handler raises in turn; with stock only the first two, since stock wraps or drops each
+`Exception` that is raised while it compiles, observed or not."""
+times_raised, kinds = [0], [len(RAISED)]
 
 
 def on_signal(number: int, frame: Any) -> None:
     raised_at[:] = traceback.format_stack(frame)
     times_raised[0] += 1
-    raise RAISED[times_raised[0] % len(RAISED)]
+    raise RAISED[times_raised[0] % kinds[0]]
 
 
 unraisable: list[str] = []
@@ -252,6 +253,7 @@ def work(compile_: Callable[..., Any], seed: int) -> Iterator[None]:
 
 
 def one_process(engine: str, count: int, seed: int) -> Findings:
+    kinds[0] = len(RAISED) if engine == "core" else 2
     signal.signal(signal.SIGINT, on_signal)
     sys.unraisablehook = on_unraisable
     compile_, after = _engine(engine)
@@ -295,7 +297,7 @@ def _interrupt(engine: str, found: Findings, sender: Sender, working: Iterator[N
     elif engine != "core" and not in_ours():
         found.note_lost("in_pytorch", place())
     else:
-        found.wrong.append("lost; the handler raised it at\n" + "".join(raised_at[-8:]))
+        found.wrong.append("lost; the handler raised it at\n" + "".join(raised_at[-16:]))
 
 
 def _engine(name: str) -> tuple[Callable[..., Any], Callable[[], None]]:
