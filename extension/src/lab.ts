@@ -84,7 +84,7 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
   protected onAfterAttach(): void {
     this.trackWidget();
     notebookPanel(this)?.content.cellInViewportChanged?.connect(this.updateMarks, this);
-    this.keepHeight(heights.get(this.node.closest(".jp-OutputArea") ?? this.node) ?? 0);
+    if (!this.shown) this.keepHeight(heights.get(this.node.closest(".jp-OutputArea") ?? this.node) ?? 0);
     void this.render();
   }
 

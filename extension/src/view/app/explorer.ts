@@ -1,6 +1,6 @@
 /** The explorer of one record: the verdict, the bar, the stages, the list of frames, and the panes. */
 
-import { h, onceSized } from "../dom/elements";
+import { h, onceSized, scrollerOf } from "../dom/elements";
 import { splitter } from "../dom/splitter";
 import { isString, loadSetting, saveSetting } from "../dom/storage";
 import type { Mark } from "../model/analysis/marks";
@@ -31,9 +31,13 @@ const GO_EVENT = "cutaway-go";
 /** Event of an explorer that shows other content; its detail is the model. */
 const SHOWN_EVENT = "cutaway-shown";
 
+/** Packed records that came while a page showed their compile: the cells have just ended. */
+const arrived = new WeakSet<object>();
+
 /**
- * Adds the explorer of `model`'s record to `host`, and follows changes of the record. A finished record is unpacked
- * once the host comes near the visible part of the page. Returns a function that removes the explorer.
+ * Adds the explorer of `model`'s record to `host`, and follows changes of the record. It is drawn at once if the cell
+ * compiles or has just ended, wherever the page is scrolled to; else it takes its place, and is drawn once that comes
+ * near the visible part of the page. Returns a function that removes the explorer.
  */
 export function mount(host: HTMLElement, model: WidgetModel): () => void {
   // the attribute keeps JupyterLab's one-letter shortcuts from handling keys that are typed in the explorer
@@ -42,18 +46,24 @@ export function mount(host: HTMLElement, model: WidgetModel): () => void {
   let shown: Shown | null = null;
   let wanted: Mark | null = null;
   let updates = 0;
-  const update = async () => {
-    const number = ++updates;
-    const content = await contentOf(model);
-    if (number !== updates) return; // the record has changed since, or the explorer was removed
+  let stopWaiting = () => {};
+  const draw = (content: Content) => {
     remove(shown);
-    shown = content();
-    root.style.setProperty("--content-height", shown.height ? `${shown.height}px` : "");
-    root.classList.toggle("folded", shown.isFolded && !root.closest(PANEL));
+    shown = content.create();
     root.replaceChildren(...shown.elements);
     if (wanted) shown.goTo(wanted);
     wanted = null;
     root.dispatchEvent(new CustomEvent(SHOWN_EVENT, { detail: model, bubbles: true }));
+  };
+  const update = async () => {
+    const number = ++updates;
+    const content = await contentOf(model);
+    if (number !== updates) return; // the record has changed since, or the explorer was removed
+    root.style.setProperty("--content-height", content.height ? `${content.height}px` : "");
+    root.classList.toggle("folded", content.isFolded && !root.closest(PANEL));
+    stopWaiting();
+    if (shown || isNew) draw(content);
+    else stopWaiting = onceNear(root, () => draw(content));
   };
   const onGoTo = (event: Event) => {
     const mark = (event as CustomEvent<Mark>).detail;
@@ -61,22 +71,24 @@ export function mount(host: HTMLElement, model: WidgetModel): () => void {
     if (shown) shown.goTo(mark);
     else wanted = mark;
   };
-  const fill = () => {
+  const onRecord = () => {
+    const packed = model.get("record");
+    if (packed instanceof Object) arrived.add(packed);
+    void update();
+  };
+  const onPartial = () => {
     if (!model.get("record")) void update();
   };
-  const start = () => {
-    void update();
-    model.on("change:record", update);
-    model.on("change:partial", fill);
-  };
-  const isCompiling = !model.get("record");
-  const stopWaiting = isCompiling ? () => {} : onceNear(root, start);
-  if (isCompiling) start();
+  const packed = model.get("record");
+  const isNew = !packed || (packed instanceof Object && arrived.has(packed));
+  void update();
+  model.on("change:record", onRecord);
+  model.on("change:partial", onPartial);
   root.addEventListener(GO_EVENT, onGoTo);
   return () => {
     stopWaiting();
-    model.off("change:record", update);
-    model.off("change:partial", fill);
+    model.off("change:record", onRecord);
+    model.off("change:partial", onPartial);
     updates++;
     shown?.destroy();
     root.remove();
@@ -94,63 +106,74 @@ function remove(shown: Shown | null): void {
 
 /** Calls `callback` once `element` is within a page's height of the visible part; returns a function to cancel it. */
 function onceNear(element: HTMLElement, callback: () => void): () => void {
-  const observer = new IntersectionObserver(
-    (entries) => {
+  let observer: IntersectionObserver | null = null;
+  const stop = onceSized(element, () => {
+    const options = { root: scrollerOf(element), rootMargin: "100%", scrollMargin: "100%" };
+    observer = new IntersectionObserver((entries) => {
       if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
-      observer.disconnect();
+      observer?.disconnect();
       callback();
-    },
-    { rootMargin: "100%", scrollMargin: "100%" } as IntersectionObserverInit,
-  );
-  observer.observe(element);
-  return () => observer.disconnect();
+    }, options as IntersectionObserverInit);
+    observer.observe(element);
+  });
+  return () => {
+    stop();
+    observer?.disconnect();
+  };
+}
+
+/** What an explorer's element will show; its place in the page is known before it is drawn. */
+interface Content {
+  /** The height in pixels that it needs; 0 if it is not known. */
+  height: number;
+  /** Whether only the first line is shown at first. */
+  isFolded: boolean;
+  create(): Shown;
 }
 
 /** What an explorer's element shows. */
 interface Shown {
   elements: HTMLElement[];
-  /** The height in pixels that the content needs; 0 if it is not known. */
-  height: number;
-  /** Whether only the first line is shown at first. */
-  isFolded: boolean;
   goTo(mark: Mark): void;
   destroy(): void;
 }
 
-/** Returns a function that makes the progress of a compile, the explorer, or the reason why a record is refused. */
-async function contentOf(model: WidgetModel): Promise<() => Shown> {
+/** Returns the progress of a compile, the explorer, or the reason why a record is refused. */
+async function contentOf(model: WidgetModel): Promise<Content> {
   const packed = model.get("record");
   if (!packed) return compiling(model);
   try {
     const record = await unpackRecord(packed);
-    return () => {
+    const create = () => {
       try {
         return new Explorer(record, model);
       } catch (error) {
         return refusal(error as Error);
       }
     };
+    return { height: contentHeight(record), isFolded: isFolded(record), create };
   } catch (error) {
-    return () => refusal(error as Error);
+    return withoutPlace(() => refusal(error as Error));
   }
 }
 
-/** Returns a function that makes the progress of a compile, and, once it has run for a while, the panes so far. */
-async function compiling(model: WidgetModel): Promise<() => Shown> {
+/** Returns the progress of a compile, and, once it has run for a while, the panes so far. */
+async function compiling(model: WidgetModel): Promise<Content> {
   const withoutPanes = () => withoutExplorer(new ProgressView(model));
   const partial = model.get("partial");
-  if (!partial || !("encoding" in partial)) return withoutPanes;
+  if (!partial || !("encoding" in partial)) return withoutPlace(withoutPanes);
   try {
     const record = await unpackRecord(partial);
-    return () => {
+    const create = () => {
       try {
         return withPanes(record, model);
       } catch {
         return withoutPanes(); // what is not complete may be inconsistent
       }
     };
+    return { height: contentHeight(record), isFolded: false, create };
   } catch {
-    return withoutPanes;
+    return withoutPlace(withoutPanes);
   }
 }
 
@@ -163,8 +186,7 @@ function withPanes(record: CutawayRecord, model: WidgetModel): Shown {
     explorer.destroy();
   };
   const goTo = (mark: Mark) => explorer.goTo(mark);
-  const elements = [progress.element, ...explorer.elements];
-  return { elements, height: explorer.height, isFolded: false, goTo, destroy };
+  return { elements: [progress.element, ...explorer.elements], goTo, destroy };
 }
 
 function refusal({ message }: Error): Shown {
@@ -174,14 +196,15 @@ function refusal({ message }: Error): Shown {
 }
 
 function withoutExplorer(content: { element: HTMLElement; destroy(): void }): Shown {
-  const destroy = () => content.destroy();
-  return { elements: [content.element], height: 0, isFolded: false, goTo: () => {}, destroy };
+  return { elements: [content.element], goTo: () => {}, destroy: () => content.destroy() };
+}
+
+function withoutPlace(create: () => Shown): Content {
+  return { height: 0, isFolded: false, create };
 }
 
 class Explorer implements Shown {
   readonly elements: HTMLElement[];
-  readonly height: number;
-  readonly isFolded: boolean;
   private readonly state: State;
   private readonly verdict: VerdictLine;
   private readonly panes: PaneArea;
@@ -194,8 +217,6 @@ class Explorer implements Shown {
   constructor(record: CutawayRecord, model: WidgetModel, current = "") {
     this.state = new State(record, model, current);
     this.presentation = new Presentation(this.state);
-    this.height = contentHeight(record);
-    this.isFolded = isFolded(record);
     this.state.replaceEmptyPanes((pane) => hasContent(parsePane(pane).kind, this.state));
     this.panes = new PaneArea(this.state);
     this.addButton.onclick = () => this.panes.add();

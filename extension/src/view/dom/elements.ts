@@ -62,12 +62,25 @@ export function scrollInside(box: Element, element: Element): void {
   });
 }
 
-/** Calls `then` once, when `element` is attached to the page and has a width. */
-export function onceSized(element: Element, then: () => void): void {
+/** Calls `then` once, when `element` is attached to the page and has a width; returns a function to cancel it. */
+export function onceSized(element: Element, then: () => void): () => void {
   const observer = new ResizeObserver(() => {
     if (!element.clientWidth) return;
     observer.disconnect();
     then();
   });
   observer.observe(element);
+  return () => observer.disconnect();
+}
+
+/**
+ * The outermost box in which `element` scrolls; null if that is the page. An IntersectionObserver needs it as its root:
+ * JupyterLab's notebook clips with `contain`, where the margins of the page as the root have no effect.
+ */
+export function scrollerOf(element: Element): Element | null {
+  let found: Element | null = null;
+  for (let at = element.parentElement; at && at !== document.body; at = at.parentElement) {
+    if (/auto|scroll/.test(getComputedStyle(at).overflowY)) found = at;
+  }
+  return found;
 }

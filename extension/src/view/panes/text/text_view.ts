@@ -77,6 +77,7 @@ export class TextView implements Content {
       this.artifact.pane === "source"
         ? [EditorView.decorations.of((view) => this.markDecorations(view)), MARK_TOOLTIP]
         : [],
+      SCROLL_INSIDE,
       search({ top: true }),
       keymap.of([
         { key: "Enter", run: (view) => this.pinLine(view.state.doc.lineAt(view.state.selection.main.head).number) },
@@ -254,6 +255,13 @@ class GapWidget extends WidgetType {
     return gap;
   }
 }
+
+/** The first scroll of a text moves its own box only: the editor would scroll the whole notebook to the text, too. */
+const SCROLL_INSIDE = EditorView.scrollHandler.of((view, { head }, { y }) => {
+  if (y !== "start") return false; // a scroll to the cursor
+  view.scrollDOM.scrollTop = view.lineBlockAt(head).top;
+  return true;
+});
 
 const setHighlights = StateEffect.define<DecorationSet>();
 const HIGHLIGHTS = StateField.define<DecorationSet>({
