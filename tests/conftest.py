@@ -14,6 +14,8 @@ from unittest import mock
 import pytest
 
 from tests import kept_kernels, warm_python
+from tests.own_process import ADDRESS, OwnProcesses, Served
+from tests.watchdog import Watched
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -27,6 +29,16 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 # Nothing here checks IRIs in JSON: jsonschema, which nbformat uses, would make the grammars in three seconds.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+
+
+@pytest.hookimpl(trylast=True)  # after pytest-timeout has read its options
+def pytest_configure(config: pytest.Config) -> None:
+    """A watchdog ends this process if it stands still; tests that could end it have separate processes."""
+    config.pluginmanager.register(Watched(config))
+    if address := os.environ.pop(ADDRESS, ""):
+        config.pluginmanager.register(Served(config, address), "served")
+    else:
+        config.pluginmanager.register(OwnProcesses())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -62,10 +74,12 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[None]:
     """One cache for all workers: a test run neither reads nor fills the user's, but has the kernels of earlier runs."""
     folder = tmp_path_factory.getbasetemp()
-    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    if pytestconfig.pluginmanager.has_plugin("served"):
+        folder = folder.parent  # the worker's
+    shared = folder.parent if folder.name.startswith("popen-") else folder  # of all workers
     (shared / "cache").mkdir(mode=0o700, exist_ok=True)
     os.environ["CUTAWAY_CACHE_DIR"] = str(shared / "cache")
     kernels = shared / "cache" / "cutaway" / "cpp"

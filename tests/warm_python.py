@@ -23,7 +23,7 @@ import sys
 import tempfile
 import types
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,29 +44,52 @@ def run(
 
     Like `subprocess.run` with captured text: `env` is the whole environment.  Raises `subprocess.TimeoutExpired`.
     """
-    environment = dict(os.environ if env is None else env)
-    fixed = tuple((name, environment[name]) for name in FIXED_AT_IMPORT if name in environment)
-    with tempfile.TemporaryDirectory() as folder, _connected(_address(fixed)) as connection:
-        outputs = [f"{folder}/stdout", f"{folder}/stderr"]
-        request = {"arguments": list(arguments), "env": environment, "cwd": str(cwd), "outputs": outputs}
-        connection.sendall(json.dumps(request).encode() + b"\n")
-        with connection.makefile() as replies:
-            pid = int(replies.readline())
-            connection.settimeout(timeout)
-            try:
-                status = int(replies.readline())
-            except TimeoutError:
-                os.kill(pid, signal.SIGKILL)
-                raise subprocess.TimeoutExpired(list(arguments), timeout) from None
-        messages = [Path(output).read_text() for output in outputs]
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = [Path(folder, "stdout"), Path(folder, "stderr")]
+        status = start(arguments, outputs=outputs, env=env, cwd=cwd).wait(timeout)
+        messages = [output.read_text() for output in outputs]
     return subprocess.CompletedProcess(list(arguments), status, *messages)
 
 
-@contextlib.contextmanager
-def _connected(address: str) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(address)
-        yield connection
+class Process:
+    """A process that was forked from a warm one."""
+
+    def __init__(self, arguments: Sequence[str], connection: socket.socket) -> None:
+        self.arguments, self._connection = list(arguments), connection
+        self._replies = connection.makefile()
+        self.pid = int(self._replies.readline())
+
+    def has_ended(self) -> bool:
+        return bool(select.select([self._connection], [], [], 0)[0])
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits until the process ends and returns its exit status.  Kills it if that takes longer."""
+        if timeout is not None and not select.select([self._connection], [], [], timeout)[0]:
+            os.kill(self.pid, signal.SIGKILL)
+            self._close()
+            raise subprocess.TimeoutExpired(self.arguments, timeout)
+        if not self._replies.closed:
+            self._status = int(self._replies.readline())
+            self._close()
+        return self._status
+
+    def _close(self) -> None:
+        """A process that still runs is killed then."""
+        self._replies.close()
+        self._connection.close()
+
+
+def start(
+    arguments: Sequence[str], *, outputs: Sequence[Path], env: Mapping[str, str] | None = None, cwd: Path | str = ROOT
+) -> Process:
+    """Starts ``python ARGUMENTS``, as `run` does; standard output and error go to the files `outputs`."""
+    environment = dict(os.environ if env is None else env)
+    fixed = tuple((name, environment[name]) for name in FIXED_AT_IMPORT if name in environment)
+    request = {"arguments": list(arguments), "env": environment, "cwd": str(cwd), "outputs": list(map(str, outputs))}
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(_address(fixed))
+    connection.sendall(json.dumps(request).encode() + b"\n")
+    return Process(arguments, connection)
 
 
 def kernel_spec(folder: Path, name: str) -> dict[str, str]:

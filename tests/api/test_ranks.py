@@ -374,6 +374,7 @@ def test_a_process_with_the_variable_records_itself(tmp_path: Path) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.own_process
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch is built without torch.distributed")
 def test_a_module_in_data_parallel_compiles_without_a_break(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")

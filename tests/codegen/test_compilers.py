@@ -108,6 +108,7 @@ def _load_and_report(number: int, queue: multiprocessing.Queue[int], source: str
     queue.put(_answer(build.load(source)))
 
 
+@pytest.mark.own_process
 def test_many_processes_build_at_once(cache: Path) -> None:
     context = multiprocessing.get_context("fork")
     queue: multiprocessing.Queue[int] = context.Queue()
@@ -123,6 +124,7 @@ def test_many_processes_build_at_once(cache: Path) -> None:
     assert not list(cache.glob("*building-*"))
 
 
+@pytest.mark.own_process
 def test_a_fork_while_another_thread_builds(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The child process builds too, and does not wait for a lock held by a thread of its parent."""
     slow = tmp_path / "slow"

@@ -187,6 +187,7 @@ def test_data_loader_workers():
         assert torch.cat([*loader]).flatten().tolist() == [2.0 * i + 1 for i in range(8)]
 
 
+@pytest.mark.own_process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_fork():
     compiled = cc.compile(program, backend="eager", strict=True)

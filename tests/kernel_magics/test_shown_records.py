@@ -195,6 +195,7 @@ def test_what_the_file_cannot_take_stays_in_memory(record: Record, monkeypatch: 
     assert record.compiles[0].artifacts
 
 
+@pytest.mark.own_process
 def test_a_forked_process_reads_and_never_writes(record: Record) -> None:
     shown_records.free_again(record)
     child = os.fork()

@@ -18,6 +18,7 @@ from tests.sampling import sample
 from tests.stock.stock_ranks import run_job
 
 pytestmark = [
+    pytest.mark.own_process,
     pytest.mark.slow,
     pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch is built without torch.distributed"),
 ]

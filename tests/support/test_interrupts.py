@@ -34,7 +34,7 @@ from compiler_core.hook import frame_hook
 from compiler_core.support import interrupts
 from tests import warm_python
 
-pytestmark = pytest.mark.usefixtures("_interruptible")
+pytestmark = [pytest.mark.own_process, pytest.mark.usefixtures("_interruptible")]
 
 ROOT = Path(compiler_core.__file__).parents[1]
 

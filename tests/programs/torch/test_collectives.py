@@ -24,7 +24,7 @@ if not dist.is_available():
 functional: Any = pytest.importorskip("torch.distributed._functional_collectives")
 VARIANT = re.compile("_(base|into_tensor_coalesced|tensor_coalesced)$")
 """The endings of names of operators for the same collective, which ranks may mix."""
-pytestmark = pytest.mark.cpu
+pytestmark = [pytest.mark.cpu, pytest.mark.own_process]
 """Gloo's collectives; `tests.sweeps.two_ranks` runs those of GPUs."""
 ONE_GRAPH = Expected(graphs=1, breaks=[], compiles=1)
 
