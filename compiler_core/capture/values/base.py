@@ -191,7 +191,17 @@ class NewException(Value):
 def to_index(tx: Interpreter, value: Value) -> Value:
     """``operator.index(value)`` for an object of the user's; other values are returned unchanged."""
     method = value.special_method(tx, "__index__")
-    return value if method is None else method.call(tx, [], {})
+    if method is None:
+        return value
+    result = method.call(tx, [], {})
+    kind = result.python_type()
+    if not issubclass(kind, int):
+        raise observed_exception(TypeError, f"__index__ returned non-int (type {kind.__name__})")
+    if kind is not int:
+        raise Unsupported(
+            "unsupported operation", f"an __index__ that returns a {kind.__name__}, of which Python warns"
+        )
+    return result
 
 
 class NullValue(Value):

@@ -183,7 +183,9 @@ def _convert(convert: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) ->
         for name in _CONVERSIONS[convert]:
             if (method := args[0].special_method(tx, name)) is not None:
                 result = method.call(tx, args[1:], kwargs)
-                return result if convert is round else fold(tx, convert, [result], {})
+                if convert is round:
+                    return result
+                return ConstantValue(args[0].checked(tx, convert, name, result))
     return fold(tx, convert, args, kwargs)
 
 

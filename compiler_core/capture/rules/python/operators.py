@@ -16,7 +16,7 @@ from compiler_core.capture.rules.python.container_operators import builtin_opera
 from compiler_core.capture.rules.python.text import percent_format
 from compiler_core.capture.rules.python.type_errors import operand_type_error
 from compiler_core.capture.rules.table import handles, handles_each
-from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.base import Value, observed_exception, to_index
 from compiler_core.capture.values.builtin.constant import ConstantValue, fold
 from compiler_core.capture.values.builtin.containers import ContainerValue
 from compiler_core.capture.values.builtin.mappings import DictValue
@@ -270,9 +270,7 @@ def _is(tx: Interpreter, left: Value, right: Value) -> Value:
 
 @handles(operator.index)
 def _index(tx: Interpreter, obj: Value) -> Value:
-    if isinstance(obj, ObjectValue) and (method := obj.special_method(tx, "__index__")) is not None:
-        return method.call(tx, [], {})
-    return fold(tx, operator.index, [obj], {})
+    return to_index(tx, obj) if isinstance(obj, ObjectValue) else fold(tx, operator.index, [obj], {})
 
 
 @handles(operator.getitem)

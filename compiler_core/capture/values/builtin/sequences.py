@@ -286,10 +286,11 @@ class RangeValue(Value):
         return bool(self.value)
 
     def length(self, tx: Interpreter) -> int:
-        return len(self.value)
+        length: int = fold(tx, len, [self], {}).constant(tx)
+        return length
 
     def unpack(self, tx: Interpreter) -> list[Value]:
-        tx.capture.check_unroll(len(self.value))
+        tx.capture.check_unroll(abs(self.value.stop - self.value.start) // abs(self.value.step))  # it may have no len()
         return [ConstantValue(i) for i in self.value]
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:

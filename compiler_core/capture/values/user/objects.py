@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import UNBOUND, ObservedException, Value
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.base import UNBOUND, ObservedException, Value, observed_exception, to_index
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, exception_from_error
 from compiler_core.capture.values.builtin.iterators import MappedIteratorValue, iterate_over
 from compiler_core.capture.values.builtin.keys import object_key, to_key
 from compiler_core.capture.values.builtin.mappings import DictValue
@@ -19,6 +19,14 @@ from compiler_core.errors import Unsupported
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Emitter, Interpreter
     from compiler_core.guards.sources import Source
+
+
+def _known_type(value: Value) -> type | None:
+    """Returns the type of a value, or None if it is not known, as of some iterators."""
+    try:
+        return value.python_type()
+    except Unsupported:
+        return None
 
 
 class ObjectValue(InstanceValue):
@@ -37,14 +45,31 @@ class ObjectValue(InstanceValue):
         return method, list(args), kwargs
 
     def truth(self, tx: Interpreter) -> bool:
-        for name in ("__bool__", "__len__"):
-            method = self.special_method(tx, name)
-            if method is not None:
-                return method.call(tx, [], {}).truth(tx)
-            if lookup_in_mro(self.cls, name) is not ABSENT:
-                raise Unsupported("unsupported operation", f"truth of a {self.cls.__name__}")
+        method = self.special_method(tx, "__bool__")
+        if method is not None:
+            result = method.call(tx, [], {})
+            if result.python_type() is not bool:
+                name = result.python_type().__name__
+                raise observed_exception(TypeError, f"__bool__ should return bool, returned {name}")
+            return result.truth(tx)
+        if self.special_method(tx, "__len__") is not None:
+            return self.length(tx) > 0
+        if any(lookup_in_mro(self.cls, name) is not ABSENT for name in ("__bool__", "__len__")):
+            raise Unsupported("unsupported operation", f"truth of a {self.cls.__name__}")
         self.install_guards(tx)
         return True
+
+    def checked(self, tx: Interpreter, function: Callable[[Any], Any], name: str, result: Value) -> Any:
+        """Returns ``function(self)``, whose special method `name` has returned `result`.
+
+        Python checks what such methods return; so it is asked, with a stand-in.
+        """
+        returned = result.constant(tx)
+        stand_in = type(self.cls.__name__, (), {name: lambda _: returned})()
+        try:
+            return function(stand_in)
+        except Exception as error:
+            raise exception_from_error(error) from None
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         return self._special_call(tx, "__getitem__", [key])
@@ -59,16 +84,16 @@ class ObjectValue(InstanceValue):
         return self._special_call(tx, "__contains__", [item]).truth(tx)
 
     def length(self, tx: Interpreter) -> int:
-        found = self._special_call(tx, "__len__", []).constant(tx)
-        assert isinstance(found, int)
-        return found
+        length: int = self.checked(tx, len, "__len__", to_index(tx, self._special_call(tx, "__len__", [])))
+        return length
 
     def iterate(self, tx: Interpreter) -> Value:
         method = self.special_method(tx, "__iter__")
         if method is not None:
             iterator = method.call(tx, [], {})
-            if isinstance(iterator, ObjectValue) and iterator.special_method(tx, "__next__") is None:
-                raise Unsupported("exception", f"iter() returned a {iterator}")
+            kind = _known_type(iterator)
+            if kind is not None and not hasattr(kind, "__next__"):
+                raise observed_exception(TypeError, f"iter() returned non-iterator of type '{kind.__name__}'")
             return iterator
         if self.special_method(tx, "__getitem__") is None:
             raise Unsupported("unsupported iteration", f"a {self.cls.__name__}")
