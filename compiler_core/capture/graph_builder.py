@@ -7,9 +7,10 @@ that cannot be captured, so nothing ever has to be rolled back.
 
 from __future__ import annotations
 
+import keyword
 import operator
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -133,6 +134,7 @@ class Capture(GraphInputs):
         if isinstance(fn, types.FunctionType):
             self.library.add_lookups_of(fn, self.location.line)
         fake_args, node_args = split_arguments(tx, list(args))
+        _check_names(kwargs)
         fake_kwargs, node_kwargs = split_arguments(tx, dict(kwargs))
         result, warnings = self._run(fn, fake_args, fake_kwargs)
         self._check_view_history(fake_args)
@@ -142,6 +144,7 @@ class Capture(GraphInputs):
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """Adds a call of method `name` of the tensor ``args[0]`` to the graph, like `call_function`."""
         fake_args, node_args = split_arguments(tx, list(args))
+        _check_names(kwargs)
         fake_kwargs, node_kwargs = split_arguments(tx, dict(kwargs))
         result, warnings = self._run(getattr(fake_args[0], name), fake_args[1:], fake_kwargs)
         self._check_view_history(fake_args)
@@ -292,6 +295,13 @@ def _fake_execution(fn: Any, args: Any, kwargs: Any, mode: FakeMode, symbols: Sy
             return fake_implementation(fn)(*args, **kwargs)
 
     return run
+
+
+def _check_names(kwargs: Mapping[str, Any]) -> None:
+    """Raises Unsupported for a keyword argument that a call in the text of a graph cannot have, such as ``from``."""
+    for name in kwargs:
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise Unsupported("unsupported call", f"a keyword argument named {name!r}, which only ** can pass")
 
 
 def _is_item_of_results(node: fx.Node) -> bool:

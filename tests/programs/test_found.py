@@ -1697,3 +1697,29 @@ def other_dimensions(x):
 def test_what_is_drawn_like_a_view_that_was_written_to(program, grad, backend):
     inputs = [lambda n=n: (torch.randn(3, n, n + 1).transpose(1, 2),) for n in (4, 6, 8)]
     check(program, inputs, Expected(breaks=[]), grad=grad, backend=backend, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["eager", *AHEAD_OF_TIME])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3, 4)], ids=str)
+def test_a_binary_cross_entropy_is_captured(shape, reduction, grad, backend):
+    def loss(x, y):
+        return F.binary_cross_entropy(x, y.detach(), reduction=reduction) * 2
+
+    check(loss, [lambda: (torch.rand(shape), torch.rand(shape))], Expected(breaks=[]), grad=grad, backend=backend)
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "atan2", "copysign", "eq", "lt", "fmod"])
+def test_operators_over_numbers_alone(name):
+    operator = getattr(torch.ops.aten, name)
+
+    def over_numbers(x):
+        return x + operator(4, 3.5), operator(4, 3.5)
+
+    check(over_numbers, [lambda: (torch.rand(3),)], Expected(breaks=[]), backend="cpp")
+
+
+@same_as_eager(graphs=2, breaks=["unsupported call"], inputs=lambda: (torch.zeros(5),))
+def test_a_keyword_of_python_as_the_name_of_an_argument(x):
+    return (x + 1).random_(**{"from": 3, "to": 9}) + 1

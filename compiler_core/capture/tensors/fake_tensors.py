@@ -81,7 +81,7 @@ ROW_MAJOR = frozenset(
 )
 """The same on every device."""
 STRIDES_OF_ARGUMENT = {aten.binary_cross_entropy.default: 0, aten.binary_cross_entropy_backward.default: 1}
-"""Operators whose results have the strides of one argument, with its index."""
+"""Operators whose results have the strides of one argument, with its index, unless they are reduced."""
 SCATTERS = frozenset({aten.diagonal_scatter.default, aten.select_scatter.default, aten.slice_scatter.default})
 """Operators whose results have the strides of the first argument; fake ones of PyTorch 2.11 also if it is expanded."""
 INDEXING = frozenset({aten.index.Tensor, aten._unsafe_index.Tensor})
@@ -177,8 +177,11 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             like: Any = super().dispatch(aten.add.Tensor, types, (first, second), {})
             return self._with_strides_of(result, like)
         if func in STRIDES_OF_ARGUMENT:
+            argument = args[STRIDES_OF_ARGUMENT[func]]
+            if result.dim() != argument.dim():  # a mean or a sum: one element
+                return result
             with self:
-                return self._with_strides_of(result, torch.empty_like(args[STRIDES_OF_ARGUMENT[func]]))
+                return self._with_strides_of(result, torch.empty_like(argument))
         if func in SCATTERS and overlaps.has_repeated_elements(result):
             with self:
                 return torch.empty_like(result)

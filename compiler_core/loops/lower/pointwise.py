@@ -13,7 +13,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
 from torch._prims_common import elementwise_dtypes
 
 from compiler_core.loops.lower.body import COMPUTE_TYPE, Body
-from compiler_core.loops.lower.table import Element, Number, Operand, lowers, refuse_bools
+from compiler_core.loops.lower.table import Element, NotLowered, Number, Operand, lowers, refuse_bools
 from compiler_core.support.size_expr import Real, Size, Undecided
 
 aten = torch.ops.aten
@@ -53,6 +53,8 @@ def pointwise(
         @functools.wraps(rule)
         def lower(body: Body, *args: Any, **kwargs: Any) -> None:
             operands = {k: v for k, v in kwargs.items() if k not in NON_OPERAND_KWARGS}
+            if not any(isinstance(a, (Operand, Element)) for a in (*args, *operands.values())):
+                raise NotLowered("an operator over numbers alone")  # `aten.add(4, 3.5)`
             types = promoted_types(promotion, [*args, *operands.values()])
             rounded = body.out.device.type in rounds
             values = [load_as(body, _round_number(body, a, types[1]) if rounded else a, *types) for a in args]
