@@ -46,6 +46,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from compiler_core.support import fork_locks  # noqa: F401 - before the first thread that compiles
+
 if TYPE_CHECKING:
     from compiler_core.api.accuracy import check_accuracy
     from compiler_core.api.assertions.compiles import assert_compiles

@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from compiler_core.support import fork_locks  # noqa: F401 - a fork during the imports waits for them
+
 MODULES = (
     "compiler_core.api.compile",
     "networkx",
