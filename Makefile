@@ -19,7 +19,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
-.PHONY: help ready lab demo site pictures test smoke slow sweeps quick lint hooks fix wheel bench fuzz sanitized gpu cpython-tests operators cuda-sweep shapes interrupts kernel-interrupts soak fuzz-inputs versions compat clean
+.PHONY: help ready lab demo site pictures test test-cold smoke slow sweeps quick lint hooks fix wheel bench fuzz sanitized gpu cpython-tests operators cuda-sweep shapes interrupts kernel-interrupts soak fuzz-inputs versions compat clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,16 @@ test: $(STAMPS)/test $(STAMPS)/chromium ## Run all tests
 	nice $(PYTEST) --ignore tests/ui $(ARGS) || others=$$?; \
 	wait $$ui || shown=$$?; cat build/test_ui.txt; \
 	[[ $$others =~ ^(0|5)$$ && $$shown =~ ^(0|5)$$ ]] # 5: the arguments select none of these tests
+
+# Its caches are in a new folder, which goes at the end: bytecode, kernels of Triton and stock, libraries that tests kept.
+test-cold: $(STAMPS)/test $(STAMPS)/chromium ## Run all tests as on a machine that has never seen the project, and print the time and the load
+	@cold="$$(mktemp -d)"; trap 'rm -rf "$$cold"' EXIT; mkdir "$$cold/tmp"; \
+	echo "Load before: $$(cut -d' ' -f1-3 /proc/loadavg), $$(nproc) cores.  Modules are compiled to bytecode first, which takes a minute."; \
+	began=$$SECONDS; ended=0; \
+	XDG_CACHE_HOME="$$cold" PYTHONPYCACHEPREFIX="$$cold/bytecode" TMPDIR="$$cold/tmp" TRITON_CACHE_DIR="$$cold/triton" \
+	  TORCHINDUCTOR_CACHE_DIR="$$cold/inductor" $(MAKE) --no-print-directory test ARGS='$(ARGS)' || ended=$$?; \
+	echo "All tests took $$(( (SECONDS - began) / 60 )) min $$(( (SECONDS - began) % 60 )) s; load after: $$(cut -d' ' -f1-3 /proc/loadavg)."; \
+	exit $$ended
 
 smoke: $(STAMPS)/test ## Run the tests of tests/smoke.txt, which touch every stage, in half a minute
 	$(PY) -m pytest -q @tests/smoke.txt $(ARGS)
