@@ -122,7 +122,7 @@ KINDS: dict[str, BreakKind] = {
         "Remove the call to capture across this line.",
     ),
     "exception": BreakKind(
-        "The program raises here; Python raises it, with the user's own traceback.",
+        "The program raises here, or PyTorch cannot run the operation on fake tensors; Python runs it.",
         "Nothing to change if the exception is intended.",
     ),
     "unsupported call": BreakKind(

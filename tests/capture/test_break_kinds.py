@@ -650,3 +650,12 @@ def test_break_kinds_of_a_resume_function():
 def test_functions_that_look_at_their_result(x):
     a = x @ x.T + 4 * torch.eye(4)
     return torch.linalg.solve(a, x).cos()
+
+
+def test_an_error_on_fake_tensors_is_not_said_to_be_the_programs():
+    v, g = torch.rand(4, 3), torch.rand(4)
+    torch._weight_norm(v, g, 0)  # eager does not raise
+    with cc.record() as record:
+        cc.compile(lambda: torch._weight_norm(v, g, 0), backend="eager")()
+    (found,) = record.frames[0].compiles[0].breaks
+    assert "or PyTorch cannot run the operation on fake tensors" in found.explanation
