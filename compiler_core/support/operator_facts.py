@@ -40,9 +40,22 @@ _CHECKS_VALUES = frozenset(
         *(aten._embedding_bag_forward_only, aten.index_add, aten.index_copy, aten.index_fill, aten.index_put),
         *(aten.index_reduce, aten.scatter, aten.scatter_add, aten.scatter_reduce, aten.put, aten.binary_cross_entropy),
         *(aten.nll_loss_forward, aten.nll_loss2d_forward, aten.multi_margin_loss, aten.multilabel_margin_loss_forward),
+        *(aten.masked_scatter, aten._linalg_svd, aten._linalg_eigh, aten.linalg_eig, aten._linalg_eigvals),
+        aten.linalg_lstsq,
     }
 )
 """Operators that raise an error for some values of their arguments, as an index out of range."""
+
+_DIVISIONS = frozenset({aten.div, aten.floor_divide, aten.remainder, aten.fmod})
+"""Operators whose CPU kernels raise an error for a division of integers by zero."""
+
+_CHECKED_ON_REQUEST = frozenset(
+    {
+        *(aten.linalg_cholesky_ex, aten.linalg_inv_ex, aten.linalg_lu_factor_ex, aten.linalg_ldl_factor_ex),
+        *(aten._linalg_solve_ex, aten.linalg_solve_ex),
+    }
+)
+"""Operators that raise an error for a matrix without a result if their argument ``check_errors`` is True."""
 
 _NEEDS_ONE_DTYPE = frozenset(
     {
@@ -128,7 +141,18 @@ def may_raise(node: fx.Node) -> bool:
     packet = getattr(node.target, "overloadpacket", None)
     if packet in _NEEDS_ONE_DTYPE:
         return len({n.meta["val"].dtype for n in node.all_input_nodes if isinstance(n.meta["val"], torch.Tensor)}) > 1
+    if packet in _DIVISIONS:
+        return _divides_integers(node)
+    if packet in _CHECKED_ON_REQUEST:
+        return node.kwargs.get("check_errors") is True or True in node.args
     return packet in _CHECKS_VALUES or isinstance(node.kwargs.get("alpha"), bool)
+
+
+def _divides_integers(node: fx.Node) -> bool:
+    """Returns whether a CPU kernel divides integers, and the divisor may be zero."""
+    result, divisor = node.meta["val"], node.args[1]
+    is_integer = not result.dtype.is_floating_point and not result.dtype.is_complex
+    return bool(is_integer and result.device.type == "cpu" and (isinstance(divisor, fx.Node) or not divisor))
 
 
 def writes_statistics(func: Any, given: Mapping[str, Any]) -> bool:

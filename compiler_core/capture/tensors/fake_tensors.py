@@ -97,6 +97,11 @@ INTERPOLATION_GRADIENTS = frozenset(
     }
 )
 """Operators that PyTorch cannot run on fake tensors with symbolic sizes."""
+PARTS_WRITTEN = {
+    aten.select_scatter.default: aten.select.int,
+    aten.slice_scatter.default: aten.slice.Tensor,
+}
+"""Operators that write a tensor to a view of another, and the view.  Their fake ones do not check its shape."""
 INDEXED_WRITES = frozenset({aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default})
 CORRECTED = POINTWISE.union(
     *CHANNELS_LAST_ON.values(), *ROW_MAJOR_ON.values(), ROW_MAJOR, STRIDES_OF_ARGUMENT, SCATTERS, INDEXING,
@@ -139,6 +144,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             raise Unsupported("linear algebra check", f"torch.{args[1].removeprefix('torch.')}")
         if func in INDEXED_WRITES:
             _check_masked_write(*args[1:3])
+        if func in PARTS_WRITTEN:
+            with self:
+                _check_part(PARTS_WRITTEN[func](args[0], *args[2:], **(kwargs or {})), args[1])
         overlaps.check_write(func, args, kwargs or {})
         if self.warnings is not None and not self._in_operator:
             self.warnings.note_kernel(func, args, kwargs or {})
@@ -246,6 +254,12 @@ def _check_masked_write(indices: Sequence[torch.Tensor | None], values: torch.Te
     has_mask = any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices)
     if has_mask and values.requires_grad and torch.is_grad_enabled():
         raise Unsupported("tensor value read", "x[mask] = values: their gradient has the size that the mask picks")
+
+
+def _check_part(view: torch.Tensor, source: torch.Tensor) -> None:
+    """Raises an error if a tensor does not have the shape of the view that it is to be written to."""
+    if view.shape != source.shape:
+        raise RuntimeError(f"the source has the shape {tuple(source.shape)}, and the view {tuple(view.shape)}")
 
 
 def _is_rolled_channels_last(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> bool:

@@ -1,0 +1,187 @@
+# mypy: ignore-errors
+# ruff: noqa
+"""Errors of operators: by the values of their arguments, also where nothing uses the result, and by wrong arguments."""
+
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+import compiler_core
+from tests.cases.operators import op_db
+from tests.sampling import sample
+
+pytestmark = [pytest.mark.cpu, pytest.mark.filterwarnings("default")]
+
+BY_VALUES = {
+    "floor division": lambda a, b: a // b,
+    "remainder": lambda a, b: a % b,
+    "fmod": torch.fmod,
+    "div, floor": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "div, trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "floor division by 0": lambda a, b: a // 0,
+    "remainder by 0": lambda a, b: a % 0,
+    "0-dimensional divisor": lambda a, b: a // b[0],
+    "number divided": lambda a, b: 3 // b,
+    "number, remainder": lambda a, b: 3 % b,
+    "floor division in place": lambda a, b: a.clone().floor_divide_(b),
+    "floor division, out": lambda a, b: torch.floor_divide(a, b, out=torch.empty(2, dtype=torch.int64)),
+    "index": lambda a, b: a[torch.tensor([5])],
+    "gather": lambda a, b: a.gather(0, b + 7),
+    "take": lambda a, b: torch.take(a, b + 9),
+    "index_select": lambda a, b: a.index_select(0, b + 4),
+    "index_add": lambda a, b: a.index_add(0, b + 5, a),
+    "scatter": lambda a, b: a.scatter(0, b + 5, a),
+    "masked_scatter": lambda a, b: a.masked_scatter(torch.tensor([True, True]), torch.tensor([1])),
+    "repeat_interleave": lambda a, b: a.repeat_interleave(-b),
+    "power": lambda a, b: a ** (b - 3),
+    "embedding": lambda a, b: F.embedding(b + 9, torch.ones(3, 2)),
+    "embedding bag": lambda a, b: F.embedding_bag(b[None] + 9, torch.ones(3, 2)),
+    "nll loss": lambda a, b: F.nll_loss(torch.ones(2, 3), b + 7),
+    "cross entropy": lambda a, b: F.cross_entropy(torch.ones(2, 3), b + 7),
+    "one hot": lambda a, b: F.one_hot(b, 2),
+    "bincount": lambda a, b: torch.bincount(-a),
+    "cholesky": lambda a, b: torch.linalg.cholesky(-torch.eye(2)),
+    "cholesky_ex": lambda a, b: torch.linalg.cholesky_ex(-torch.eye(2), check_errors=True),
+    "inverse": lambda a, b: torch.linalg.inv(torch.zeros(2, 2)),
+    "solve": lambda a, b: torch.linalg.solve(torch.zeros(2, 2), torch.ones(2)),
+    "lu_factor": lambda a, b: torch.linalg.lu_factor(torch.zeros(2, 2)),
+    "svd": lambda a, b: torch.linalg.svd(torch.full((2, 2), float("nan"))),
+    "eigh": lambda a, b: torch.linalg.eigh(torch.full((2, 2), float("nan"))),
+    "eig": lambda a, b: torch.linalg.eig(torch.full((2, 2), float("nan"))),
+    "multinomial": lambda a, b: torch.multinomial(torch.tensor([-1.0, 2.0]), 1),
+    "bernoulli": lambda a, b: torch.bernoulli(torch.tensor([2.0])),
+    "normal": lambda a, b: torch.normal(torch.ones(2), torch.tensor([-1.0, 1.0])),
+    "histc": lambda a, b: torch.histc(torch.ones(2), min=3, max=1),
+}
+"""Operators that raise for ``a = [4, 5]`` and ``b = [0, 2]``."""
+
+
+def outcome(call, *args):
+    """Returns what a call returns or raises, as text; of several results, those that are tensors."""
+    torch.manual_seed(0)
+    try:
+        return "returns", repr(call(*args))
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", None])
+@pytest.mark.parametrize("is_used", [False, True])
+@pytest.mark.parametrize("name", BY_VALUES)
+def test_errors_by_values_are_raised_whether_the_result_is_used_or_not(name, is_used, backend):
+    operator = BY_VALUES[name]
+
+    def program(a, b):
+        x = a + 1
+        try:
+            result = operator(a, b)
+        except (RuntimeError, IndexError, ZeroDivisionError, ValueError):
+            return x + 100
+        return (x, result) if is_used else x
+
+    args = torch.tensor([4, 5]), torch.tensor([0, 2])
+    assert outcome(compiler_core.compile(program, backend=backend), *args) == outcome(program, *args)
+
+
+PARTS = {
+    "a row too short": lambda a: a.select_scatter(torch.ones(3), 0, 1),
+    "a matrix for a row": lambda a: a.select_scatter(torch.ones(2, 4), 0, 1),
+    "one element for a row": lambda a: a.select_scatter(torch.ones(1), 0, 1),
+    "a number for a row": lambda a: a.select_scatter(torch.tensor(3.0), 0, 1),
+    "a row outside": lambda a: a.select_scatter(torch.ones(4), 0, 7),
+    "too many rows": lambda a: a.slice_scatter(torch.ones(3, 4), 0, 0, 2),
+    "a row for rows": lambda a: a.slice_scatter(torch.ones(4), 0, 0, 2),
+    "small rows": lambda a: a.slice_scatter(torch.ones(1, 2), 0, 0, 2),
+    "a short diagonal": lambda a: a.diagonal_scatter(torch.ones(2)),
+    "an as_strided view": lambda a: torch.as_strided_scatter(a, torch.ones(3), (2, 2), (1, 2)),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", None])
+@pytest.mark.parametrize("name", PARTS)
+def test_what_is_written_to_a_part_must_have_its_shape(name, backend):
+    a = torch.zeros(3, 4)
+    want, got = outcome(PARTS[name], a), outcome(compiler_core.compile(PARTS[name], backend=backend), a)
+    assert want[0] != "returns"
+    assert got == want
+
+
+MUTATIONS = 3
+"""Wrong calls made from each sample of an operator."""
+UNDEFINED = ("empty", "resize_", "as_strided", "uninitialized", "ctc_loss", "_sparse", "nested", "jiterator", "scatter_reduce_two")
+"""In the names of operators whose results are undefined, also in eager, for some wrong arguments."""
+OPERATORS = sorted({op.name for op in op_db if not any(part in op.name for part in UNDEFINED)})
+
+
+def mutated(value, rng):
+    """Returns a wrong argument in place of `value`: another shape or type, or another number."""
+    if isinstance(value, torch.Tensor):
+        choices = [
+            lambda: value[..., :-1] if value.dim() and value.shape[-1] > 1 else value.reshape(value.shape + (1,)),
+            lambda: value.unsqueeze(0),
+            lambda: value.select(0, 0) if value.dim() and value.shape[0] else value[None, None],
+            lambda: torch.cat([value, value]) if value.dim() else value.expand(3),
+            lambda: value.to(torch.bool),
+            lambda: value.to(torch.float64 if value.dtype != torch.float64 else torch.int32),
+            lambda: value.new_zeros((0, *value.shape[1:])),
+        ]
+        return rng.choice(choices)().detach()
+    if isinstance(value, bool) or not isinstance(value, int):
+        return value
+    return rng.choice([value + 7, -value - 9, 0, value + 1])
+
+
+def wrong_calls(name):
+    rng = random.Random(name)
+    for op in (op for op in op_db if op.name == name):
+        if torch.float32 not in op.dtypes or op.variant_test_name not in ("", "no_rounding_mode"):
+            continue
+        samples = list(op.sample_inputs("cpu", torch.float32, requires_grad=False))
+        for each in rng.sample(samples, min(4, len(samples))):
+            leaves, spec = tree_flatten(((each.input, *each.args), each.kwargs))
+            places = [i for i, v in enumerate(leaves) if isinstance(v, torch.Tensor) or type(v) is int]
+            for _ in range(MUTATIONS if places else 0):
+                changed, place = list(leaves), rng.choice(places)
+                changed[place] = mutated(changed[place], rng)
+                args, kwargs = tree_unflatten(changed, spec)
+                yield op.op, args, kwargs
+
+
+def as_text(value):
+    """Returns a result as text, without the digits by which two right computations differ."""
+    if isinstance(value, torch.Tensor):
+        size = (tuple(value.shape), value.dtype, value.layout)
+        if value.layout is not torch.strided or not value.is_floating_point():
+            return repr((size, value if value.layout is torch.strided else None))
+        return repr((size, [f"{x:.2e}" for x in value.detach().double().nan_to_num(7, 8, 9).flatten()[:64].tolist()]))
+    if isinstance(value, (list, tuple)):
+        return repr([as_text(each) for each in value])
+    return repr(value)
+
+
+@pytest.mark.parametrize("name", sample(OPERATORS, 25))
+def test_wrong_arguments_raise_as_in_eager(name):
+    for function, args, kwargs in wrong_calls(name):
+
+        def call(*tensors):
+            return as_text_later(function(*args, **kwargs))
+
+        def as_text_later(result):
+            return result
+
+        def run(callee):
+            torch.manual_seed(0)
+            try:
+                return "returns", as_text(callee())
+            except Exception as error:
+                return type(error).__name__, ""
+
+        want = run(call)
+        compiler_core.reset()
+        with compiler_core.record() as record:
+            got = run(compiler_core.compile(lambda: function(*args, **kwargs)))
+        assert got == want, (args, kwargs)
+        assert not [f.message for c in record.compiles for f in c.failures if f.kind == "bug"], (args, kwargs)
