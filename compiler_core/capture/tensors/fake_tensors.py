@@ -147,6 +147,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         if func in PARTS_WRITTEN:
             with self:
                 _check_part(PARTS_WRITTEN[func](args[0], *args[2:], **(kwargs or {})), args[1])
+        if func is aten.soft_margin_loss.default:
+            _check_part(args[0], args[0].new_empty(torch.broadcast_shapes(args[0].shape, args[1].shape)))
         overlaps.check_write(func, args, kwargs or {})
         if self.warnings is not None and not self._in_operator:
             self.warnings.note_kernel(func, args, kwargs or {})
@@ -257,9 +259,10 @@ def _check_masked_write(indices: Sequence[torch.Tensor | None], values: torch.Te
 
 
 def _check_part(view: torch.Tensor, source: torch.Tensor) -> None:
-    """Raises an error if a tensor does not have the shape of the view that it is to be written to."""
+    """Raises an error, as eager's kernels do and fake ones do not, if a tensor does not have the shape of the tensor
+    that it is to be written to."""
     if view.shape != source.shape:
-        raise RuntimeError(f"the source has the shape {tuple(source.shape)}, and the view {tuple(view.shape)}")
+        raise RuntimeError(f"a tensor of shape {tuple(source.shape)} is written to one of shape {tuple(view.shape)}")
 
 
 def _is_rolled_channels_last(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> bool:

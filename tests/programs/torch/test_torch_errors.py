@@ -111,7 +111,17 @@ def test_what_is_written_to_a_part_must_have_its_shape(name, backend):
 
 MUTATIONS = 3
 """Wrong calls made from each sample of an operator."""
-UNDEFINED = ("empty", "resize_", "as_strided", "uninitialized", "ctc_loss", "_sparse", "nested", "jiterator", "scatter_reduce_two")
+UNDEFINED = (
+    "empty",
+    "resize_",
+    "as_strided",
+    "uninitialized",
+    "ctc_loss",
+    "_sparse",
+    "nested",
+    "jiterator",
+    "scatter_reduce_two",
+)
 """In the names of operators whose results are undefined, also in eager, for some wrong arguments."""
 OPERATORS = sorted({op.name for op in op_db if not any(part in op.name for part in UNDEFINED)})
 
