@@ -134,6 +134,15 @@ def is_override(code: types.CodeType) -> bool:
     return code.co_name in ("__torch_function__", "__torch_dispatch__")
 
 
+def imports_modules(code: types.CodeType) -> bool:
+    """Whether this code is Python's import system: neither it nor what it runs, the bodies of modules, is compiled.
+    They run once, so that compiling them would take longer than running them."""
+    return code.co_filename in _IMPORT_SYSTEM
+
+
+_IMPORT_SYSTEM = frozenset(
+    {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", "<frozen runpy>"}
+)
 _INFER_PARAMETERS = vars(torch.nn.modules.lazy.LazyModuleMixin)["_infer_parameters"].__code__
 _HELPER_FILES = ("<cutaway direct call>", "<cutaway conditions>")
 """The names of generated code that runs no graph."""

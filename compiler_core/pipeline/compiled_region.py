@@ -27,6 +27,7 @@ from compiler_core.hook.failures import report_failure
 from compiler_core.hook.frame_hook import FrameInfo
 from compiler_core.hook.skip_rules import (
     frame_reason,
+    imports_modules,
     is_generator,
     is_override,
     is_runtime,
@@ -137,7 +138,7 @@ class Region:
 
     def decide(self, info: FrameInfo) -> Any:
         """Returns what runs in place of the frame."""
-        if is_runtime(info.code) or makes_lazy_parameters(info.code) or is_override(info.code):
+        if any(rule(info.code) for rule in (is_runtime, makes_lazy_parameters, is_override, imports_modules)):
             return frame_hook.skip_code_and_callees()
         if torch_state.is_observed_or_traced():
             return frame_hook.skip_call()
