@@ -3,7 +3,7 @@
     python -m tests.benchmarks.bench_transformers [--only llama] [--processes 12] [--engines eager ours] [--out FILE]
 
 Each case is a training step under bfloat16 autocast, the same model's inference, or the decoding of one token with a
-static cache.  First each engine, in a process of its own and with empty caches, gives the seconds of the first call and
+static cache.  First each engine, in a separate process with empty caches, gives the seconds of the first call and
 the MB that PyTorch has reserved at the peak.  Then one process for each case times all engines in interleaved rounds,
 while the other processes stand still: milliseconds of wall time, lower quartiles.  *gain* is the time of stock's faster
 mode divided by that of our faster mode.  *error* is the relative error of the results and gradients beside float64,

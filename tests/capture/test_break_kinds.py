@@ -652,7 +652,7 @@ def test_functions_that_look_at_their_result(x):
     return torch.linalg.solve(a, x).cos()
 
 
-def test_an_error_on_fake_tensors_is_not_said_to_be_the_programs():
+def test_an_error_on_fake_tensors_names_both_causes():
     v, g = torch.rand(4, 3), torch.rand(4)
     torch._weight_norm(v, g, 0)  # eager does not raise
     with cc.record() as record:

@@ -63,7 +63,7 @@ def lazily(name: str) -> Any:
 WAYS: dict[str, Callable[[str], Any]] = {
     "import_module": importlib.import_module,
     "__import__": __import__,
-    "exec of an import": lambda name: exec(f"import {name}") or sys.modules[name],
+    "exec of an import": lambda name: (exec(f"import {name}"), sys.modules[name])[1],  # type: ignore[func-returns-value]
     "exec_module": by_file,
     "runpy": lambda name: types.SimpleNamespace(**runpy.run_module(name)),
     "__getattr__ of a module": lazily,
