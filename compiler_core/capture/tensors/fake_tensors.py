@@ -149,7 +149,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
                 _check_part(PARTS_WRITTEN[func](args[0], *args[2:], **(kwargs or {})), args[1])
         if func is aten.soft_margin_loss.default:
             with self:
-                _check_part(args[0], torch.broadcast_tensors(*args[:2])[0])
+                _check_part(args[0], args[0] + args[1])
         overlaps.check_write(func, args, kwargs or {})
         if self.warnings is not None and not self._in_operator:
             self.warnings.note_kernel(func, args, kwargs or {})
