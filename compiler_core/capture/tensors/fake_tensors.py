@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
-from compiler_core.capture.tensors import overlaps
+from compiler_core.capture.tensors import argument_checks, overlaps
 from compiler_core.capture.tensors.refused_types import check_types
 from compiler_core.errors import Unsupported
 from compiler_core.support.eager_warnings import WarningCollector
@@ -97,11 +97,6 @@ INTERPOLATION_GRADIENTS = frozenset(
     }
 )
 """Operators that PyTorch cannot run on fake tensors with symbolic sizes."""
-PARTS_WRITTEN = {
-    aten.select_scatter.default: aten.select.int,
-    aten.slice_scatter.default: aten.slice.Tensor,
-}
-"""Operators that write a tensor to a view of another, and the view.  Their fake ones do not check its shape."""
 INDEXED_WRITES = frozenset({aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default})
 CORRECTED = POINTWISE.union(
     *CHANNELS_LAST_ON.values(), *ROW_MAJOR_ON.values(), ROW_MAJOR, STRIDES_OF_ARGUMENT, SCATTERS, INDEXING,
@@ -144,12 +139,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             raise Unsupported("linear algebra check", f"torch.{args[1].removeprefix('torch.')}")
         if func in INDEXED_WRITES:
             _check_masked_write(*args[1:3])
-        if func in PARTS_WRITTEN:
+        if func in argument_checks.CHECKS:
             with self:
-                _check_part(PARTS_WRITTEN[func](args[0], *args[2:], **(kwargs or {})), args[1])
-        if func is aten.soft_margin_loss.default:
-            with self:
-                _check_part(args[0], args[0] + args[1])
+                argument_checks.CHECKS[func](*args, **(kwargs or {}))
         overlaps.check_write(func, args, kwargs or {})
         if self.warnings is not None and not self._in_operator:
             self.warnings.note_kernel(func, args, kwargs or {})
@@ -257,13 +249,6 @@ def _check_masked_write(indices: Sequence[torch.Tensor | None], values: torch.Te
     has_mask = any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices)
     if has_mask and values.requires_grad and torch.is_grad_enabled():
         raise Unsupported("tensor value read", "x[mask] = values: their gradient has the size that the mask picks")
-
-
-def _check_part(view: torch.Tensor, source: torch.Tensor) -> None:
-    """Raises an error, as eager's kernels do and fake ones do not, if a tensor does not have the shape of the tensor
-    that it is to be written to."""
-    if view.shape != source.shape:
-        raise RuntimeError(f"a tensor of shape {tuple(source.shape)} is written to one of shape {tuple(view.shape)}")
 
 
 def _is_rolled_channels_last(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> bool:

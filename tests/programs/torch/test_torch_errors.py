@@ -122,7 +122,15 @@ UNDEFINED = (
     "jiterator",
     "scatter_reduce_two",
 )
-"""In the names of operators whose results are undefined, also in eager, for some wrong arguments."""
+"""In the names of operators whose results are undefined, or that end the process, also in eager, for some wrong
+arguments."""
+DIFFERENT = {
+    "native_dropout_backward": "a mask of float64 gives another type",
+    "nn.functional.embedding_bag": "boolean indices raise another class",
+}
+"""Operators that still differ from eager for some wrong arguments."""
+FOUND = {"index_put", "index_select", "rsub", "trace", "_softmax_backward_data", "nn.functional.soft_margin_loss"}
+"""Operators whose arguments were not checked."""
 OPERATORS = sorted({op.name for op in op_db if not any(part in op.name for part in UNDEFINED)})
 
 
@@ -172,15 +180,14 @@ def as_text(value):
     return repr(value)
 
 
-@pytest.mark.parametrize("name", sample(OPERATORS, 25))
+@pytest.mark.parametrize("name", [*sorted(FOUND), *sample([o for o in OPERATORS if o not in FOUND], 30)])
 def test_wrong_arguments_raise_as_in_eager(name):
+    if name in DIFFERENT:
+        pytest.xfail(DIFFERENT[name])
     for function, args, kwargs in wrong_calls(name):
 
-        def call(*tensors):
-            return as_text_later(function(*args, **kwargs))
-
-        def as_text_later(result):
-            return result
+        def call():
+            return function(*args, **kwargs)
 
         def run(callee):
             torch.manual_seed(0)
@@ -192,6 +199,6 @@ def test_wrong_arguments_raise_as_in_eager(name):
         want = run(call)
         compiler_core.reset()
         with compiler_core.record() as record:
-            got = run(compiler_core.compile(lambda: function(*args, **kwargs)))
+            got = run(compiler_core.compile(call))
         assert got == want, (args, kwargs)
         assert not [f.message for c in record.compiles for f in c.failures if f.kind == "bug"], (args, kwargs)
