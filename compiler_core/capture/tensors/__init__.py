@@ -1,6 +1,6 @@
 """Fake tensors and symbolic sizes, on which capture runs tensor operations.
 
 `dynamic_policy.py` decides which sizes and numbers are symbolic, `symbolic_shapes.py` makes and tracks the symbols,
-`fake_tensors.py` makes fake tensors with them, and `refused_types.py` and `overlaps.py` have what eager's kernels
-refuse and fake tensors do not.  Input: real tensors; output: fake ones, and conditions for the guards.
+`fake_tensors.py` makes fake tensors with them, and `argument_checks.py`, `refused_types.py` and `overlaps.py` have what
+eager's kernels refuse and fake tensors do not.  Input: real tensors; output: fake ones, and conditions for the guards.
 """
