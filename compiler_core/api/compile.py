@@ -16,11 +16,11 @@ import torch
 from torch._dynamo.eval_frame import innermost_fn
 
 from compiler_core.api.compiled_function import (
+    caller_of,
     compile_function,
     is_compiled,
     record_of,
     reset,
-    torchscript_caller,
     with_code,
 )
 from compiler_core.api.compiled_module import CompiledModule
@@ -61,7 +61,7 @@ def compile(
     The result behaves as `fn` does.  It is compiled at its first call, and again for calls whose guards fail.
 
     Args:
-        fn: what to compile; None returns a decorator.
+        fn: what to compile; None returns a decorator.  Of a class of modules, the ``forward`` is replaced, in place.
         backend: a name (see `compiler_core.backends.registry.backend_names()`) or a callable
             ``(GraphModule, example_inputs) -> callable``.  None generates C++ kernels for tensors on the CPU and Triton
             kernels for tensors on GPUs, also within one graph.
@@ -93,7 +93,7 @@ def compile(
         A function, method, partial or module like `fn`; a decorator if `fn` is None.
 
     Raises:
-        UsageError: an argument is wrong, or `fn` cannot be compiled, such as a class.
+        UsageError: an argument is wrong, or `fn` cannot be compiled, such as a class that is no nn.Module.
 
     Example::
 
@@ -120,7 +120,7 @@ def _compiled(fn: Any, options: Options) -> Any:
     if isinstance(fn, torch.nn.Module):
         return CompiledModule(fn, options)
     if isinstance(fn, torch.jit.ScriptFunction):
-        return compile_function(torchscript_caller(fn), options)
+        return compile_function(caller_of(fn), options)
     if isinstance(fn, types.MethodType) and isinstance(fn.__func__, types.FunctionType):
         return types.MethodType(compile_function(fn.__func__, options), fn.__self__)
     if isinstance(fn, types.FunctionType):
@@ -129,8 +129,15 @@ def _compiled(fn: Any, options: Options) -> Any:
         return type(fn)(_compiled(fn.__func__, options))
     if isinstance(fn, functools.partial):
         return functools.partial(_compiled(fn.func, options), *fn.args, **fn.keywords)
+    if isinstance(fn, type) and issubclass(fn, torch.nn.Module):
+        fn.forward = _compiled(fn.forward, options)
+        return fn
     if not isinstance(fn, type) and isinstance(getattr(fn, "__call__", None), types.MethodType):  # noqa: B004
         return _compiled(fn.__call__, options)
+    if isinstance(fn, (types.BuiltinFunctionType, types.BuiltinMethodType, types.MethodDescriptorType)):
+        caller = caller_of(fn)
+        functools.update_wrapper(caller, fn)
+        return compile_function(caller, options)
     raise UsageError(_why_not_compiled(fn))
 
 
@@ -153,9 +160,6 @@ def _uncompiled(fn: Any) -> Any:
 def _why_not_compiled(fn: Any) -> str:
     if isinstance(fn, type):
         return f"cannot compile the class {fn.__name__}: compile its instances, or decorate its methods"
-    if isinstance(fn, (types.BuiltinFunctionType, types.BuiltinMethodType, types.MethodDescriptorType)):
-        name = fn.__name__
-        return f"{name} is not written in Python, so there is nothing to compile; compile a function that calls it"
     return f"cannot compile a {type(fn).__name__}; give a function, a method, a callable object or an nn.Module"
 
 

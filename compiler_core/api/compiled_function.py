@@ -40,12 +40,12 @@ def with_code(fn: types.FunctionType, code: types.CodeType) -> types.FunctionTyp
     return copy
 
 
-def torchscript_caller(scripted: Any) -> types.FunctionType:
-    """Returns a Python function that calls a TorchScript function, which itself cannot be compiled."""
-    namespace: dict[str, Any] = {"scripted": scripted}
-    text = "def call_torchscript(*args, **kwargs):\n    return scripted(*args, **kwargs)\n"
-    exec(compile(text, "<TorchScript>", "exec"), namespace)
-    caller: types.FunctionType = namespace.pop("call_torchscript")
+def caller_of(function: Any) -> types.FunctionType:
+    """Returns a Python function that calls a function of TorchScript or C, which itself cannot be compiled."""
+    namespace: dict[str, Any] = {"function": function}
+    text = "def call_function(*args, **kwargs):\n    return function(*args, **kwargs)\n"
+    exec(compile(text, "<call of a function>", "exec"), namespace)
+    caller: types.FunctionType = namespace.pop("call_function")
     return caller
 
 

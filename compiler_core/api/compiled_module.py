@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn.modules import module
 
-from compiler_core.api.compiled_function import compile_function, region_of, torchscript_caller, with_code
+from compiler_core.api.compiled_function import caller_of, compile_function, region_of, with_code
 from compiler_core.capture.values.user.modules import is_graph_call
 from compiler_core.config import Options
 from compiler_core.hook.skip_rules import add_user_graph
@@ -147,7 +147,7 @@ def _forward_function(original: torch.nn.Module) -> types.FunctionType:
     forward = inspect.getattr_static(type(original), "forward")
     if isinstance(original, torch.fx.GraphModule) and forward.__code__.co_filename.startswith(GENERATED):
         return _with_own_file(forward)
-    return forward if isinstance(forward, types.FunctionType) else torchscript_caller(_call_forward)
+    return forward if isinstance(forward, types.FunctionType) else caller_of(_call_forward)
 
 
 def _with_own_file(forward: types.FunctionType) -> types.FunctionType:
