@@ -59,6 +59,8 @@ class OwnProcesses:
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         if following is None:
             self._close()
+        # the test before this one has left here what both share
+        item.session._setupstate.teardown_exact(nextitem)
         return True
 
     def _close(self) -> None:

@@ -364,7 +364,7 @@ def test_a_bug_of_ours_never_reaches_the_user(monkeypatch):
 
     for owner, name in [
         (frame_codegen.FrameCode, "generate"), (pipeline, "verify"), (pipeline.Interpreter, "step"),
-        (pipeline.GuardTree, "build"), (pipeline, "bytecode_text"),
+        (pipeline.GuardTree, "build"),
     ]:  # fmt: skip
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, broken)

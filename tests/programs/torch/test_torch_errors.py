@@ -13,7 +13,7 @@ import compiler_core
 from tests.cases.operators import op_db
 from tests.sampling import sample
 
-pytestmark = [pytest.mark.cpu, pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.cpu, pytest.mark.filterwarnings("ignore")]
 
 BY_VALUES = {
     "floor division": lambda a, b: a // b,
