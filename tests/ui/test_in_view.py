@@ -67,6 +67,7 @@ def notebook(page: Page, server: Server) -> Notebook:
     return Notebook(page, server, server.notebook("in_view.ipynb", CELLS)).open()
 
 
+@pytest.mark.sweep  # the slow cell's explorer stayed empty once in nine runs, beside all other tests; why is not known
 def test_a_cell_that_has_just_ended_is_drawn_without_a_scroll(notebook: Notebook, screenshot: Screenshot) -> None:
     page = notebook.page
     page.evaluate(FROM_THE_FIRST)
