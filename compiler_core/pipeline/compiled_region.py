@@ -138,7 +138,8 @@ class Region:
 
     def decide(self, info: FrameInfo) -> Any:
         """Returns what runs in place of the frame."""
-        if any(rule(info.code) for rule in (is_runtime, makes_lazy_parameters, is_override, imports_modules)):
+        code = info.code
+        if is_runtime(code) or makes_lazy_parameters(code) or is_override(code) or imports_modules(code):
             return frame_hook.skip_code_and_callees()
         if torch_state.is_observed_or_traced():
             return frame_hook.skip_call()

@@ -120,7 +120,6 @@ UNDEFINED = (
     "_sparse",
     "nested",
     "jiterator",
-    "scatter_reduce_two",
 )
 """In the names of operators whose results are undefined, or that end the process, also in eager, for some wrong
 arguments."""
