@@ -25,7 +25,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -188,16 +188,23 @@ def measured(case: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def in_process(case: str, lock: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Runs `measured` in a separate process; if that fails, the end of its output is the `problem`."""
+    """Runs `measured` in a separate process."""
     given = {k: str(getattr(options, k)) for k in ("device", "pixels", "rounds", "calls")}
     command = [sys.executable, "-W", "ignore", "-m", "tests.benchmarks.bench_networks", "--one", case, "--lock", lock]
     command += [word for k, v in given.items() for word in (f"--{k}", v)] + ["--engines", *options.engines]
-    environment = {"TORCHINDUCTOR_COMPILE_THREADS": "1"} | os.environ
+    return figures_of(command, {"TORCHINDUCTOR_COMPILE_THREADS": "1"} | os.environ, options.limit)
+
+
+def figures_of(command: Sequence[str], environment: Mapping[str, str], limit: float) -> dict[str, Any]:
+    """Runs a process and returns what its last line has as JSON; if that fails, the end of its errors is the `problem`.
+
+    A process that is killed at the limit, in seconds, may have been `alone`: the others are let go on.
+    """
     try:
-        run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=options.limit)
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
         send(signal.SIGCONT, children_of(os.getpid()))
-        return {"problem": f"not done in {options.limit:g} s"}
+        return {"problem": f"not done in {limit:g} s"}
     if run.returncode:
         return {"problem": f"exit {run.returncode}: {run.stderr.strip()[-300:]}"}
     done: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])

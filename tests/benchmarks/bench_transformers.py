@@ -18,7 +18,6 @@ import json
 import math
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,10 +33,9 @@ import compiler_core
 from compiler_core.api.compile import record_of
 from compiler_core.api.testing import break_kinds, graph_count
 from tests.benchmarks.bench_nets import ENGINES, Step, milliseconds
-from tests.benchmarks.bench_networks import alone, gain
+from tests.benchmarks.bench_networks import alone, figures_of, gain
 from tests.cases import wide_models
 
-WAYS = ("training", "inference", "decoding")
 CACHES = ("CUTAWAY_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
@@ -165,29 +163,14 @@ def interleaved(case: str, engines: Sequence[str], options: argparse.Namespace) 
 def in_process(
     case: str, engines: Iterable[str], caches: str, lock: str, options: argparse.Namespace
 ) -> dict[str, Any]:
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "tests.benchmarks.bench_transformers",
-        "--one",
-        case,
-        "--lock",
-        lock,
-    ]
+    """Measures one engine, or times all of them, in a separate process."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.benchmarks.bench_transformers"]
+    command += ["--one", case, "--lock", lock]
     command += ["--engines", *engines, "--device", options.device, "--rounds", str(options.rounds)]
     command += ["--calls", str(options.calls)]
     environment = os.environ | dict.fromkeys(CACHES, caches) | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
     environment |= {"OMP_NUM_THREADS": "1", "PYTORCH_CUDA_ALLOC_CONF": ""}
-    try:
-        run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=options.limit)
-    except subprocess.TimeoutExpired:
-        return {"problem": f"not done in {options.limit:g} s"}
-    if run.returncode:
-        return {"problem": f"exit {run.returncode}: {run.stderr.strip()[-400:]}"}
-    done: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
-    return done
+    return figures_of(command, environment, options.limit)
 
 
 def row(case: str, found: dict[str, Any], engines: Sequence[str]) -> str:
