@@ -21,6 +21,7 @@ import torch.fx as fx
 
 from compiler_core.autograd.passes import biases, simplify, slice_writes
 from compiler_core.autograd.passes.channels_last import to_channels_last
+from compiler_core.autograd.passes.device_constants import make_constants_on_gpus
 from compiler_core.autograd.trace import decompositions, ownership
 from compiler_core.autograd.trace.functionalize import (
     RANDOM_BETWEEN,
@@ -270,6 +271,7 @@ def _simplify(gm: fx.GraphModule, run: FunctionalRun, count: int, returned: int,
 
     graph, has_backward = gm.graph, any(run.plan.differentiable)
     run_pass(simplify.cancel_transposes, graph)
+    run_pass(make_constants_on_gpus, graph)
     run_pass(slice_writes.shorten_write_chains, graph)
     if has_backward:
         run_pass(simplify.narrow_masks, graph)

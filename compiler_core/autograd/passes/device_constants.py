@@ -1,0 +1,102 @@
+"""Makes on a GPU what a graph computes on the CPU from numbers alone, and reads on the GPU only.
+
+A copy from the CPU waits for the host, and no CUDA graph can contain it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch.utils._python_dispatch import _disable_current_modes
+
+from compiler_core.support.operator_facts import is_pure, is_view
+
+aten = torch.ops.aten
+_CREATIONS = (
+    *(aten.full.default, aten.zeros.default, aten.ones.default, aten.scalar_tensor.default),
+    *(aten.arange.default, aten.arange.start, aten.arange.start_step, torch.ops.prims.iota.default),
+)
+_COPIES = (aten._to_copy.default, aten.clone.default)
+_TAKES_EITHER_DEVICE = (
+    *(aten._to_copy.default, aten.copy.default, aten.where.self, aten.index.Tensor, aten.index_put.default),
+    *(aten._unsafe_index.Tensor, aten._unsafe_index_put.default),
+)
+"""Operators on the GPU that accept these arguments on the CPU, and give the same result for those on the GPU."""
+_TAKES_NUMBERS = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor)
+"""Operators whose GPU kernels take a tensor of no dimensions on the CPU as they take a number: it is not rounded to the
+type of the result first, as one on the GPU is."""
+
+
+def make_constants_on_gpus(graph: fx.Graph) -> None:
+    """Moves constants to the devices that read them::
+
+        i = aten.arange(8, device=cpu);  j = aten._to_copy(i, device=cuda)      j = aten.arange(8, device=cuda)
+        c = aten.full([], 4.0, device=cpu);  y = aten.mul(x, aten.sqrt(c))      y = aten.mul(x, 2.0)
+
+    If something else reads the constant on the CPU, it is made on both devices.
+    """
+    constants: set[fx.Node] = set()
+    moved: dict[tuple[fx.Node, torch.device], fx.Node] = {}
+    for node in list(graph.nodes):
+        if _is_constant(node, constants):
+            constants.add(node)
+            continue
+        value = node.meta.get("val")
+        found = [n for n in node.all_input_nodes if n in constants]
+        if not found or not isinstance(value, torch.Tensor) or not value.is_cuda:
+            continue
+        if node.target in _TAKES_NUMBERS:
+            node.args = tuple(_number(node, a) if a in found else a for a in node.args)
+        elif node.target in _TAKES_EITHER_DEVICE:
+            for constant in found:
+                node.replace_input_with(constant, _made_on(constant, value.device, moved))
+
+
+def _is_constant(node: fx.Node, constants: set[fx.Node]) -> bool:
+    """Returns whether a node computes a tensor on the CPU from numbers and `constants` alone."""
+    value, target = node.meta.get("val"), node.target
+    if node.op != "call_function" or not isinstance(value, torch.Tensor) or value.device.type != "cpu":
+        return False
+    if not is_pure(node) or node.kwargs.get("pin_memory") or not all(n in constants for n in node.all_input_nodes):
+        return False
+    if not node.all_input_nodes:
+        return target in _CREATIONS
+    return target in _COPIES or is_view(node) or torch.Tag.pointwise in getattr(target, "tags", ())
+
+
+def _number(node: fx.Node, constant: fx.Node) -> Any:
+    """Returns the number that `constant` has, if the result of `node` has the same type with it, else `constant`."""
+    if not _is_number(constant):
+        return constant
+    with _disable_current_modes():
+        number = _evaluated(constant).item()
+    given: Any = [number if a is constant else a.meta["val"] if isinstance(a, fx.Node) else a for a in node.args]
+    return number if torch.result_type(*given) == node.meta["val"].dtype else constant
+
+
+def _is_number(constant: fx.Node) -> bool:
+    """Returns whether a constant has no dimensions, and is computed from such constants alone."""
+    return constant.meta["val"].dim() == 0 and all(map(_is_number, constant.all_input_nodes))
+
+
+def _evaluated(constant: Any) -> Any:
+    """Returns the tensor that a constant is."""
+    target: Any = constant.target
+    args, kwargs = fx.map_arg((constant.args, constant.kwargs), _evaluated)
+    return target(*args, **kwargs)
+
+
+def _made_on(node: fx.Node, device: torch.device, moved: dict[tuple[fx.Node, torch.device], fx.Node]) -> fx.Node:
+    """Returns the node that computes on another device what `node`, a constant, computes."""
+    if (node, device) not in moved:
+        inputs = {n: _made_on(n, device, moved) for n in node.all_input_nodes}
+        with node.graph.inserting_after(node):
+            made = node.graph.node_copy(node, inputs.__getitem__)
+        if not inputs or "device" in node.kwargs:
+            made.kwargs = {**made.kwargs, "device": device}
+        value = node.meta["val"]
+        made.meta["val"] = value.new_empty_strided(value.shape, value.stride(), device=device)
+        moved[node, device] = made
+    return moved[node, device]
