@@ -36,7 +36,16 @@ _CHANGES_OR_CRASHES = (
 )
 _HOMES = (
     *("torch", "torch._C", "torch._C._functorch", "torch.jit", "torch.compiler", "torch.overrides", "torch.onnx"),
-    *("torch.cuda", "torch.xpu", "torch.mps", "torch.cpu", "torch.amp", "torch.autograd", "torch.autograd.grad_mode"),
+    *(
+        "torch.cuda",
+        "torch.xpu",
+        "torch.mps",
+        "torch.accelerator",
+        "torch.cpu",
+        "torch.amp",
+        "torch.autograd",
+        "torch.autograd.grad_mode",
+    ),
     *("torch.autograd.forward_ad", "torch.fx._symbolic_trace", "torch.utils._python_dispatch", "torch.distributed"),
     *("torch._jit_internal", "torch.random", "torch.__future__", "torch.nn.attention"),
 )
@@ -268,3 +277,29 @@ def test_the_number_of_a_rank_and_of_all() -> None:
     assert not any(each.breaks for each in record_of(compiled).compiles)
     with pytest.raises(ValueError, match="has not been initialized"):
         compiled(x)
+
+
+_DESCRIPTIONS = (
+    *(torch.cuda.get_device_capability, torch.cuda.get_device_name, torch.xpu.get_device_name),
+    lambda device: torch.cuda.get_device_properties(device).multi_processor_count,
+    lambda device: torch.cuda.is_bf16_supported() and torch.cuda.is_tf32_supported(),
+    lambda device: torch.cuda.current_device(),
+)
+
+
+@pytest.mark.parametrize("device", [None, 0, "cuda", torch.device("cuda", 0)])
+@pytest.mark.parametrize("query", _DESCRIPTIONS)
+def test_descriptions_of_a_gpu(query: Callable[..., Any], device: Any) -> None:
+    """They are part of the graph, and so are the errors where there is no GPU."""
+
+    def program(x: torch.Tensor) -> Any:
+        try:
+            found = query(device)
+        except (RuntimeError, AssertionError) as error:
+            found = type(error), str(error)
+        return found, x + 1
+
+    x = torch.ones(2)
+    compiled = compiler_core.compile(program, backend="eager", fullgraph=True)
+    assert compiled(x)[0] == program(x)[0]
+    assert compiled(x)[0] == program(x)[0]

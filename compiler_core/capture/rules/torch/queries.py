@@ -13,6 +13,7 @@ from compiler_core.capture.rules.torch.overrides import DeviceValue
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, exception_from_error, from_python
 from compiler_core.capture.values.builtin.sequences import ListValue
+from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.distributed import GroupValue, group_size, is_member, rank_in_group
 from compiler_core.errors import Unsupported
 from compiler_core.support.torch_state import is_fx_symbolic_tracing
@@ -65,6 +66,8 @@ CONSTANT_QUERIES = (
     torch.is_deterministic_algorithms_warn_only_enabled, torch.get_deterministic_debug_mode,
     torch.get_default_dtype,
     torch.cuda.is_available, torch.cuda.device_count, torch.xpu.is_available, torch.backends.mps.is_available,
+    torch.cuda.get_arch_list, torch.accelerator.is_available, torch.accelerator.device_count,
+    torch.accelerator.current_accelerator,
     torch.backends.cuda.is_built, torch.backends.cudnn.is_available, torch.distributed.is_available,
     torch._C._get_cublas_allow_tf32, torch.onnx.is_in_onnx_export,
 )  # fmt: skip
@@ -86,6 +89,8 @@ def _default_device(tx: Interpreter) -> Value:
 
 GUARDED_QUERIES = (
     torch.cuda.is_current_stream_capturing, torch.xpu.is_current_stream_capturing, torch.distributed.is_initialized,
+    torch.cuda.current_device, torch.cuda.is_initialized, torch.xpu.current_device, torch.xpu.is_initialized,
+    torch.accelerator.current_device_index,
     torch.get_num_threads, torch.get_float32_matmul_precision, torch._C._get_privateuse1_backend_name,
     torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled, torch.is_warn_always_enabled,
     torch._C._get_flash_sdp_enabled, torch._C._get_mem_efficient_sdp_enabled, torch._C._get_math_sdp_enabled,
@@ -99,10 +104,44 @@ GUARDED_QUERIES = (
 def _guarded_query(query: Any, tx: Interpreter) -> Value:
     try:
         result = query()
-    except RuntimeError as error:  # a build without the device raises it in every call
+    except (RuntimeError, AssertionError) as error:  # a build without the device raises it in every call
         raise exception_from_error(error) from None
     tx.capture.guard("RETURNS", tx.capture.held(query, name_of(query)), result)
     return from_python(result)
+
+
+DEVICE_QUERIES = {
+    getattr(home, name): home
+    for home, names in {
+        torch.cuda: "get_device_properties get_device_capability get_device_name is_bf16_supported is_tf32_supported",
+        torch.xpu: "get_device_properties get_device_capability get_device_name",
+    }.items()
+    for name in names.split()
+}
+"""They describe the device that is their argument, or the current one, which the module that is their value has.  A
+device does not change while the process runs."""
+
+
+@handles_each(*DEVICE_QUERIES)
+def _device_query(query: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    home, raw, named = (
+        DEVICE_QUERIES[query],
+        [a.constant(tx) for a in args],
+        {k: v.constant(tx) for k, v in kwargs.items()},
+    )
+    try:
+        result = query(*raw, **named)
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise exception_from_error(error) from None
+    if home.is_available() and not any(map(_has_number, (*raw, *named.values()))):
+        _guarded_query(home.current_device, tx)
+    return from_python(result) if isinstance(result, (bool, str, tuple)) else StaticValue(result)
+
+
+def _has_number(device: Any) -> bool:
+    """Whether an argument is a device with a number, which need not be the current one: ``cuda:1``, not ``cuda``."""
+    named = isinstance(device, (str, torch.device)) and torch.device(device).index is not None
+    return named or type(device) is int
 
 
 RANK_QUERIES = tuple(
