@@ -30,6 +30,7 @@ from compiler_core.records import Compile
 from compiler_core.support.eager_warnings import warning_emitter
 from compiler_core.support.generated_code import keep_source
 from compiler_core.support.opaque_ops import SECOND_BACKWARD_MESSAGE
+from compiler_core.support.recorded_calls import begin_record, open_record
 from compiler_core.support.silenced_warnings import silence_warnings
 from compiler_core.support.tensors import has_own_kernels, without_class
 
@@ -216,11 +217,18 @@ def rerun_eagerly(compile_: Compile, has_warned: bool, run: Callable[..., Any], 
     For an index out of range, eager PyTorch raises an error that names the index; if it does not, the kernel is wrong,
     and a failure is recorded.  Random numbers that our kernels may not draw are drawn by eager PyTorch.
 
+    Custom operators that ran already do not run again; see `recorded_calls.py`.
+
     `has_warned`: the graph's warnings were given already.
     """
-    cause = sys.exception()
+    cause, calls = sys.exception(), open_record()
     try:
-        with silence_warnings() if has_warned else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            if has_warned:
+                stack.enter_context(silence_warnings())
+            if calls:
+                begin_record()
+                stack.enter_context(calls.replayed())
             result = run(*inputs)
     except Exception as error:
         error.__context__ = None

@@ -41,6 +41,7 @@ from compiler_core.support.fx_symbols import is_symbolic
 from compiler_core.support.interrupts import immediate_signals, safe_point
 from compiler_core.support.opaque_ops import is_tape, opaque_operator
 from compiler_core.support.operator_facts import (
+    has_effects,
     is_collective,
     is_pure,
     is_random,
@@ -85,7 +86,8 @@ class JointValues:
         self.unsaved_by_eager = joint.unsaved_by_eager
         of_gradients = [n for n in self.nodes if n.meta.get("of_gradients")]
         self.depends_on_tangents = descendants([*of_gradients, *(n for n in self.nodes if n.name in joint.tangents)])
-        effects = {n for n in self.nodes if is_random(n) or is_collective(n)} - self.depends_on_tangents
+        effects = {n for n in self.nodes if is_random(n) or is_collective(n) or has_effects(n)}
+        effects -= self.depends_on_tangents
         self.forward = _with_tuple_elements(ancestors(self.outputs | effects))
         self.backward = ancestors(self.gradients.union(of_gradients))
         self.backward_only = self.backward & self.depends_on_tangents
@@ -246,7 +248,7 @@ def _reason_not_to_recompute(node: fx.Node, values: JointValues) -> str | None:
     if is_collective(node):
         return "a collective, which the other ranks do not repeat"
     if not is_pure(node):
-        return "an operator with side effects"
+        return "an operator with side effects, or a custom one, which may have some"
     if _packet(node) in _EXPENSIVE:
         return "a matrix product, convolution or attention, expensive to compute again"
     if not is_cheap(node):

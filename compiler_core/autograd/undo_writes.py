@@ -11,15 +11,16 @@ from typing import Any
 
 import torch
 
+from compiler_core.support.recorded_calls import with_recorded_calls
 from compiler_core.support.tensors import storage_id, tensors_in
 
 
 def undoing_writes(graph: torch.fx.GraphModule) -> Callable[..., Any]:
     """Returns a function that runs `graph` eagerly and, if that raises, restores the inputs that it wrote to.
 
-    The caller can then run the frame again.  A graph that writes to no input is returned as it is.
+    The caller can then run the frame again, for which calls of custom operators are recorded.
     """
-    run: Callable[..., Any] = graph.forward
+    run: Callable[..., Any] = with_recorded_calls(graph).forward
     written = written_inputs(graph)
     if not written:
         return run

@@ -25,6 +25,12 @@ from compiler_core.autograd.autograd_function import (
     GraphCallables,
     bind_source,
 )
+from compiler_core.autograd.trace.shape_assumptions import (
+    ShapeAssumptions,
+    collect_assumptions,
+    replay_assumptions,
+    shape_env_of,
+)
 from compiler_core.backends import constants_io
 from compiler_core.backends.constants_io import Constant
 from compiler_core.backends.cuda_graphs import ReplayedRunner, ReplayLayout
@@ -37,12 +43,6 @@ from compiler_core.hook.failures import NOT_KEPT, report_failure
 from compiler_core.loops import ir
 from compiler_core.records import Compile, CudaGraph, RecordError, from_plain, public_fields, to_plain, without_gc
 from compiler_core.support.interrupts import immediate_signals
-from compiler_core.support.shape_assumptions import (
-    ShapeAssumptions,
-    collect_assumptions,
-    replay_assumptions,
-    shape_env_of,
-)
 
 RECORD_FIELDS = (
     "artifacts",

@@ -23,13 +23,13 @@ import torch
 import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensor
 
+from compiler_core.autograd.trace.shape_assumptions import expr_text, shape_env_facts, shape_env_of
 from compiler_core.config import Options
 from compiler_core.errors import NotCacheable
 from compiler_core.guards.sources import Box
 from compiler_core.loops.schedule import size_rules
 from compiler_core.support.fx_graphs import graph_tensors
 from compiler_core.support.fx_symbols import expression, is_symbolic
-from compiler_core.support.shape_assumptions import expr_text, shape_env_facts, shape_env_of
 from compiler_core.support.tensors import storage_id
 from compiler_core.support.torch_state import autocast_state, default_devices
 

@@ -30,6 +30,7 @@ from compiler_core.records import Compile
 from compiler_core.support.eager_warnings import warning_emitter
 from compiler_core.support.fx_graphs import copy_graph, graph_tensors
 from compiler_core.support.interrupts import immediate_signals
+from compiler_core.support.recorded_calls import with_recorded_calls
 
 Call = Callable[..., tuple[torch.Tensor, ...]]
 Backend = Callable[[fx.GraphModule, Sequence[torch.Tensor], Compile, Options], Call]
@@ -128,8 +129,8 @@ def _graph_of(result: Any) -> fx.GraphModule | None:
 
 
 def boxed_function(gm: fx.GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
-    """`gm` as a function of one list."""
-    forward = gm.forward
+    """`gm` as a function of one list, which records its calls of custom operators."""
+    forward = with_recorded_calls(gm).forward
     return lambda inputs: forward(*inputs)
 
 

@@ -258,8 +258,7 @@ class FrameCompile:
             graph = run_passes(graph, "captured", self.compile, options)
             compiled = compile_graph(graph, inputs, self.compile, options)
         name = f"graph_{self.compile.id.replace('/', '_')}"
-        writes_at_once = compiled == graph.forward or callable(options.backend)
-        return eager_fallback.none_on_failure(graph, compiled, name, self.compile, writes_at_once, options.strict)
+        return eager_fallback.none_on_failure(graph, compiled, name, self.compile, options)
 
     def _resume_code(self, tx: Interpreter, layout: ResumeLayout) -> types.CodeType:
         """Returns the resume function's code for an active frame; it is the same for every compile."""

@@ -2,8 +2,9 @@
 
 Python would have reached the failing operation step by step, after the side effects before it and inside the ``try`` or
 ``with`` blocks around it.  So the frame runs again from its start, as plain Python, with unchanged inputs: what the
-graph wrote to is restored from copies that were made before.  A frame whose graph has run a collective does not run
-again, since the other ranks would not repeat it: the error propagates.  Generated code does this::
+graph wrote to is restored from copies that were made before, and custom operators that ran do not run again
+(`support/recorded_calls.py`).  A frame whose graph has run a collective does not run again, since the other
+ranks would not repeat it: the error propagates.  Generated code does this::
 
     out = graph(x, y)
     if out is None:
@@ -18,12 +19,14 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 
 from compiler_core.autograd.undo_writes import SavedInput, restore_inputs, versions_of, written_inputs
+from compiler_core.config import Options
 from compiler_core.errors import CompileWarning
 from compiler_core.hook.failures import report_failure
 from compiler_core.hook.frame_hook import hook_off, never_compile
@@ -33,11 +36,19 @@ from compiler_core.support import torch_state
 from compiler_core.support.fx_graphs import draws_random_numbers
 from compiler_core.support.interrupts import raised_by_handler
 from compiler_core.support.operator_facts import group_names
+from compiler_core.support.recorded_calls import (
+    CallRecord,
+    begin_record,
+    end_record,
+    has_recorded_calls,
+    open_record,
+    with_recorded_calls,
+)
 from compiler_core.support.tensors import tensors_in
 
 _failed = threading.local()
-"""``last``: the compile whose graph just failed in this thread, the error, and whether a failure of the compiler is to
-be raised.  `run_frame_eagerly`, which is called next, reads it."""
+"""``last``: the `_FailedRun` of the graph that just failed in this thread.  `run_frame_eagerly`, which is called next,
+reads it."""
 
 RAN_TWICE_MEANING = (
     "The call ran again as plain PyTorch: the results are right, but such calls are slower than uncompiled."
@@ -48,12 +59,23 @@ _RUN_SOURCE = """
 def {name}({inputs}):
     {check_anomaly}
     {save}
+    {begin_record}
     try:
         return compiled({inputs})
     except BaseException as error:
         if not can_run_again(error, undo):
             raise
+    {end_record}
 """
+
+
+@dataclass(frozen=True)
+class _FailedRun:
+    compile: Compile
+    error: Exception
+    strict: bool
+    """Raise an error if the failure is the compiler's."""
+    calls: CallRecord | None
 
 
 def none_on_failure(
@@ -61,8 +83,7 @@ def none_on_failure(
     compiled: Callable[..., Any],
     name: str,
     compile_: Compile,
-    writes_at_once: bool,
-    strict: bool,
+    options: Options,
 ) -> Callable[..., Any]:
     """Wraps `compiled` so that it returns None if it failed and the frame may run again; otherwise the error
     propagates.
@@ -75,25 +96,32 @@ def none_on_failure(
         compiled: the compiled graph.
         name: the name of the wrapper, shown in tracebacks.
         compile_: the record of the compile.
-        writes_at_once: `compiled` writes to inputs while it runs, not at its end, when nothing can fail any more.
-        strict: raise an error if the failure was the compiler's.
+        options: the options of the compile.
     """
-    save_inputs = _input_saver(graph, writes_at_once)
+    # such a graph writes to inputs while it runs; the others at their end, when nothing can fail any more
+    writes_at_once = compiled == graph.forward or callable(options.backend)
+    if compiled == graph.forward:
+        compiled = with_recorded_calls(graph).forward
+    save_inputs, records_calls = _input_saver(graph, writes_at_once), has_recorded_calls(graph)
 
     def can_run_again(error: BaseException, undo: Undo | None) -> bool:
+        calls = open_record() if records_calls else None
         again = _may_come_from_operation(error)
         if undo:
             again = undo(again)
         if again:
-            _failed.last = compile_, error, strict
+            _failed.last = _FailedRun(compile_, cast(Exception, error), options.strict, calls)
         return again
 
     check_anomaly = "if is_anomaly_enabled(): return None" if _records_autograd(graph.graph) else ""
     inputs = "".join(f"a{i}, " for i, _ in enumerate(graph.graph.find_nodes(op="placeholder")))
     save = f"undo = save_inputs(({inputs}))" if save_inputs else "undo = None"
     scope: dict[str, Any] = {"compiled": compiled, "save_inputs": save_inputs, "can_run_again": can_run_again}
-    scope["is_anomaly_enabled"] = torch.is_anomaly_enabled
-    text = _RUN_SOURCE.format(name=name, inputs=inputs, check_anomaly=check_anomaly, save=save)
+    scope |= {"is_anomaly_enabled": torch.is_anomaly_enabled, "begin_record": begin_record, "end_record": end_record}
+    begin, end = ("begin_record()", "finally: end_record()") if records_calls else ("", "")
+    text = _RUN_SOURCE.format(
+        name=name, inputs=inputs, check_anomaly=check_anomaly, save=save, begin_record=begin, end_record=end
+    )
     exec(compile(text, "<cutaway graph>", "exec"), scope)
     run: Callable[..., Any] = scope.pop(name)
     never_compile(run.__code__)
@@ -174,11 +202,32 @@ def _may_come_from_operation(error: BaseException) -> bool:
     """Returns whether an operation may have raised `error`.
 
     False for Ctrl-C and what other signal handlers raise, for errors under the user's saved-tensor hooks (a checkpoint
-    ends its second run with one), and for warnings of the compiler that the user's filters turn into errors.
+    ends its second run with one), for warnings of the compiler that the user's filters turn into errors, and for what
+    another thread raises in this one (`_comes_from_nowhere`).
     """
-    if isinstance(error, CompileWarning) or raised_by_handler(error):
+    if isinstance(error, CompileWarning) or raised_by_handler(error) or _comes_from_nowhere(error):
         return False
     return isinstance(error, Exception) and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+
+
+def _comes_from_nowhere(error: BaseException) -> bool:
+    """Returns whether no code can have raised `error`: the code where it was raised knows no such class.
+
+    ``PyThreadState_SetAsyncExc``, by which programs limit the time of a call, raises an exception anywhere.
+    """
+    entry = error.__traceback__
+    while entry is not None and entry.tb_next is not None:
+        entry = entry.tb_next
+    package = (type(error).__module__ or "").partition(".")[0]
+    if entry is None or package in ("builtins", *_OWN_PACKAGES):
+        return False
+    f_globals = entry.tb_frame.f_globals
+    is_generated = "__name__" not in f_globals or entry.tb_frame.f_code.co_filename.startswith("<")
+    return is_generated or str(f_globals["__name__"]).partition(".")[0] in _OWN_PACKAGES
+
+
+_OWN_PACKAGES = ("torch", "compiler_core", "kernel_magics")
+"""The packages with the code that runs between the user's calls and the kernels of PyTorch and ours."""
 
 
 def run_frame_eagerly(
@@ -188,16 +237,20 @@ def run_frame_eagerly(
 
     If a graph failed and the program raises no such error, the compiler was wrong, and a failure is reported.
     """
-    failed = _failed.__dict__.pop("last", None)
+    failed: _FailedRun | None = _failed.__dict__.pop("last", None)
     function = types.FunctionType(code, f_globals.value, code.co_name, None, closure)
-    if failed is None or _is_already_reported(failed[0]):
-        with hook_off():
+    with ExitStack() as stack:
+        stack.enter_context(hook_off())
+        if failed is None:
             return function(*args, **kwargs)
-    compile_, error, strict = failed
-    with hook_off(), _exceptions_like(error) as found:
+        if failed.calls:
+            stack.enter_context(failed.calls.replayed())
+        if _is_already_reported(failed.compile):
+            return function(*args, **kwargs)
+        found = stack.enter_context(_exceptions_like(failed.error))
         result = function(*args, **kwargs)
     if not found:
-        report_failure(compile_, "run", error, meaning=RAN_TWICE_MEANING, strict=strict)
+        report_failure(failed.compile, "run", failed.error, meaning=RAN_TWICE_MEANING, strict=failed.strict)
     return result
 
 

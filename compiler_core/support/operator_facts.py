@@ -14,6 +14,7 @@ from compiler_core.support import opaque_ops
 from compiler_core.support.tensors import tensors_in
 
 aten = torch.ops.aten
+library: Any = torch.library
 
 TYPED_AS_ARGUMENT: dict[torch._ops.OpOverload, int] = {
     aten.huber_loss.default: 0,
@@ -108,6 +109,40 @@ def communicates(graph: fx.Graph) -> bool:
     return any(is_collective(node) or GROUPS in node.meta for node in graph.nodes)
 
 
+FUNCTIONAL = "cutaway_functional"
+"""The namespace of the functional forms of custom operators that write to their arguments."""
+
+
+def custom_operator(target: Any) -> Any:
+    """Returns the operator that a node calls if it is a custom one, else None.
+
+    Operators that are composed of PyTorch's (CompositeImplicitAutograd) do not count: tracing sees those instead."""
+    if isinstance(target, library.CustomOpDef):
+        target = target._opoverload
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        packet: Any = target
+        overloads = packet.overloads()
+        target = getattr(packet, overloads[0]) if len(overloads) == 1 else packet
+    if not isinstance(target, torch._ops.OpOverload):
+        return None
+    return target if _is_custom(target) else None
+
+
+@functools.cache
+def _is_custom(operator: torch._ops.OpOverload) -> bool:
+    if operator.namespace in ("aten", "prims", "prim", *COLLECTIVES):
+        return False
+    return not operator.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+
+
+def has_effects(node: fx.Node) -> bool:
+    """Returns whether the node may do more than compute its results: a custom operator may print, count or wait.
+
+    It runs once, in the order of the program, even if nothing uses its results.
+    """
+    return custom_operator(node.target) is not None
+
+
 def group_names(nodes: Iterable[fx.Node]) -> tuple[str, ...]:
     """Returns the names of the groups whose collectives these nodes call."""
     found: dict[str, None] = {}
@@ -127,8 +162,9 @@ def is_wait(node: fx.Node) -> bool:
 
 def must_run(node: fx.Node) -> bool:
     """Returns whether the node runs even if nothing uses its result: it draws random numbers, other ranks wait for it,
-    or it may raise."""
-    return is_random(node) or is_collective(node) or opaque_ops.checks_values(node) or runs_to_raise(node)
+    it is a custom operator, or it may raise."""
+    needed = is_random(node) or is_collective(node) or has_effects(node)
+    return needed or opaque_ops.checks_values(node) or runs_to_raise(node)
 
 
 def runs_to_raise(node: fx.Node) -> bool:
@@ -187,6 +223,7 @@ def is_pure(node: fx.Node) -> bool:
         and not target._schema.is_mutable
         and not is_random(node)
         and not is_collective(node)
+        and not has_effects(node)
     )
 
 

@@ -8,6 +8,7 @@ import inspect
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -554,3 +555,42 @@ def test_a_handler_that_a_program_sets_while_a_record_is_open_stays() -> None:
     finally:
         signal.signal(signal.SIGUSR1, handler)
     assert received == [signal.SIGUSR1] * 2
+
+
+ASYNCHRONOUS = """
+import ctypes, threading, time
+import torch, compiler_core
+
+class TooLong(Exception):
+    pass
+
+def step(x):
+    for _ in range(30):
+        x = torch.mm(x, x).tanh() + x.sin()
+    return x
+
+x = torch.randn(150, 150) * 0.05
+for backend in ("eager", "aot_eager", None):
+    compiled = compiler_core.compile(step, backend=backend)
+    compiled(x)
+    main, raised = threading.get_ident(), 0
+
+    def raise_in_main():
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(TooLong))
+
+    for i in range(20):
+        timer = threading.Timer(0.0005 + 0.0004 * (i % 10), raise_in_main)
+        try:
+            timer.start()
+            while timer.is_alive():
+                compiled(x)
+            time.sleep(0.001)
+        except TooLong:
+            raised += 1
+    print(raised)
+"""
+
+
+def test_an_exception_that_another_thread_raises_is_raised_once() -> None:
+    run = subprocess.run([sys.executable, "-c", ASYNCHRONOUS], capture_output=True, text=True, timeout=120, check=True)
+    assert run.stdout.split() == ["20", "20", "20"], run.stderr

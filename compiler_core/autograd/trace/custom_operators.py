@@ -14,25 +14,17 @@ from typing import Any
 
 import torch
 
+from compiler_core.support.operator_facts import FUNCTIONAL, custom_operator
+
 library: Any = torch.library
-_LIBRARY = library.Library("cutaway_functional", "DEF")
+_LIBRARY = library.Library(FUNCTIONAL, "DEF")
 _ANNOTATION = re.compile(r"Tensor\([^)]*\)")
 
 
 def mutating_operator(target: Any) -> Any:
-    """Returns the operator of `target` if it is a custom operator that writes to arguments, else None.
-
-    Operators that are composed of PyTorch's (CompositeImplicitAutograd) do not count: tracing sees those instead."""
-    if isinstance(target, library.CustomOpDef):
-        target = target._opoverload
-    if isinstance(target, torch._ops.OpOverloadPacket):
-        packet: Any = target
-        overloads = packet.overloads()
-        target = getattr(packet, overloads[0]) if len(overloads) == 1 else packet
-    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
-        return None
-    composite = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
-    return None if target.namespace in ("aten", "prims", "prim") or composite else target
+    """Returns the operator of `target` if it is a custom operator that writes to arguments, else None."""
+    operator = custom_operator(target)
+    return operator if operator is not None and operator._schema.is_mutable else None
 
 
 def call_functionally(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -105,8 +97,8 @@ def functional_operator(operator: Any) -> Any:
         return everything[0] if len(everything) == 1 else everything
 
     _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
-    library.register_fake(f"cutaway_functional::{name}", run, lib=_LIBRARY)
-    return getattr(torch.ops.cutaway_functional, name).default
+    library.register_fake(f"{FUNCTIONAL}::{name}", run, lib=_LIBRARY)
+    return getattr(getattr(torch.ops, FUNCTIONAL), name).default
 
 
 def _schema_type(annotated: str) -> str:

@@ -20,6 +20,7 @@ from compiler_core.codegen.wrapper import huge_pages, mersenne
 from compiler_core.loops import ir
 from compiler_core.loops.ir import philox
 from compiler_core.support import opaque_ops
+from compiler_core.support.recorded_calls import recorded
 
 Runner = Callable[[list[Any]], list[Any]]
 
@@ -64,6 +65,7 @@ NAMES: dict[str, Any] = {
     "draw": philox.draw,
     "draw_bernoulli": mersenne.bernoulli,
     **opaque_ops.NAMES,
+    "recorded": recorded,
     "is_recording": torch.cuda.is_current_stream_capturing,
     "empty": huge_pages.empty,
     "empty_large": huge_pages.empty_large,

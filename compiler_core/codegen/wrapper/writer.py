@@ -18,6 +18,7 @@ from compiler_core.codegen.wrapper.executable import NAMES, Executable, InlineBo
 from compiler_core.codegen.wrapper.memory_plan import MemoryPlan, names_by_last_use, views
 from compiler_core.codegen.wrapper.values import NameScope, ValuePrinter, tuple_text
 from compiler_core.loops import ir
+from compiler_core.support.recorded_calls import is_recorded
 from compiler_core.support.size_expr import are_contiguous
 
 MAX_INLINE_STATEMENTS = 16
@@ -106,13 +107,16 @@ class _WrapperPrinter:
 
     def _header(self) -> list[str]:
         operators = {n: v for n, v in self._names.globals.items() if isinstance(v, torch._ops.OpOverload)}
-        torch_name = self._names.unique("torch")
-        above = [f"{name} = {torch_name}.{FUNCTIONS.get(o, f'ops.{o}')}" for name, o in operators.items()]
+        above = [f"{name} = {self._operator(o)}" for name, o in operators.items()]
         if self._plan.retained:
             above.append(f"{self._names.retained} = []")
         if above:
             above += ["", ""]
         return [*above, f"def {self._function_name()}(inputs):"]
+
+    def _operator(self, operator: torch._ops.OpOverload) -> str:
+        text = f"{self._names.unique('torch')}.{FUNCTIONS.get(operator, f'ops.{operator}')}"
+        return f"{self._names.unique('recorded')}({text})" if is_recorded(operator) else text
 
     def _device_switch(self) -> list[str]:
         """Makes the program's GPU the current device, where memory is allocated and kernels are launched."""

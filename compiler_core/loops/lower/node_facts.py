@@ -12,7 +12,7 @@ from compiler_core.loops import ir
 from compiler_core.records import ItemId
 from compiler_core.support import opaque_ops
 from compiler_core.support.fx_symbols import SizeConverter, hint, is_symbolic
-from compiler_core.support.operator_facts import is_collective, is_random, must_run, runs_to_raise
+from compiler_core.support.operator_facts import has_effects, is_collective, is_random, must_run, runs_to_raise
 from compiler_core.support.size_expr import prod
 from compiler_core.support.tensors import tensors_in
 
@@ -88,7 +88,8 @@ def call_effects(node: fx.Node) -> tuple[bool, bool]:
         return True, True
     if is_collective(node):
         return True, True
-    return is_random(node) or runs_to_raise(node), target._schema.is_mutable or not target._schema.returns
+    ordered = is_random(node) or has_effects(node) or runs_to_raise(node)
+    return ordered, target._schema.is_mutable or not target._schema.returns
 
 
 def has_cuda_result(node: fx.Node) -> bool:
