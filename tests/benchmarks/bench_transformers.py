@@ -5,9 +5,9 @@
 Each case is a training step under bfloat16 autocast, the same model's inference, or the decoding of one token with a
 static cache.  First each engine, in a separate process with empty caches, gives the seconds of the first call and
 the MB that PyTorch has reserved at the peak.  Then one process for each case times all engines in interleaved rounds,
-while the other processes stand still: milliseconds of wall time, lower quartiles.  *gain* is the time of stock's faster
-mode divided by that of our faster mode.  *error* is the relative error of the results and gradients beside float64,
-of eager and of ours.
+while the other processes stand still: milliseconds of wall time, lower quartiles.  An engine that fails is left out.
+*gain* is the time of stock's faster mode divided by that of our faster mode.  *error* is the relative error of the
+results and gradients beside float64, of each engine.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import copy
 import json
 import math
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -161,31 +162,30 @@ def interleaved(case: str, engines: Sequence[str], options: argparse.Namespace) 
 
 
 def in_process(
-    case: str, engines: Iterable[str], caches: str, lock: str, options: argparse.Namespace
+    case: str, engines: Iterable[str], caches: Path, lock: Path, options: argparse.Namespace
 ) -> dict[str, Any]:
     """Measures one engine, or times all of them, in a separate process."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.benchmarks.bench_transformers"]
-    command += ["--one", case, "--lock", lock]
+    command += ["--one", case, "--lock", str(lock)]
     command += ["--engines", *engines, "--device", options.device, "--rounds", str(options.rounds)]
     command += ["--calls", str(options.calls)]
-    environment = os.environ | dict.fromkeys(CACHES, caches) | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    caches.mkdir(exist_ok=True)
+    environment = os.environ | dict.fromkeys(CACHES, str(caches)) | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
     environment |= {"OMP_NUM_THREADS": "1", "PYTORCH_CUDA_ALLOC_CONF": ""}
     return figures_of(command, environment, options.limit)
 
 
 def row(case: str, found: dict[str, Any], engines: Sequence[str]) -> str:
     apart = found["apart"]
-    problems = [f"{engine}: {each['problem']}" for engine, each in apart.items() if "problem" in each]
-    problems += [found["problem"]] if "problem" in found else []
-    if problems:
-        return f"{case:24} {' | '.join(problems)}"
     ours = apart.get("ours", {})
     facts = f"graphs {ours.get('graphs')} compiles {ours.get('compiles')} {' '.join(ours.get('breaks', []))}"
     facts += "".join(f" FAILED {f}" for f in dict.fromkeys(ours.get("failures", [])))
     facts += "".join(f" NOT REPLAYED {why}" for why in apart.get("ours r-o", {}).get("launched", []))
-    firsts = " ".join(f"{apart[e]['first']:.1f}" for e in engines)
-    reserved = " ".join(f"{apart[e]['reserved']:.0f}" for e in engines)
-    times = " ".join(f"{t:.2f}" for t in found.get("times", {}).values())
+    facts += "".join(f" | {engine}: {each['problem']}" for engine, each in apart.items() if "problem" in each)
+    facts += f" | {found['problem']}" if "problem" in found else ""
+    firsts = " ".join(f"{apart[e].get('first', math.nan):.1f}" for e in engines)
+    reserved = " ".join(f"{apart[e].get('reserved', math.nan):.0f}" for e in engines)
+    times = " ".join(f"{name} {t:.2f}" for name, t in found.get("times", {}).items())
     errors = " ".join(f"{e:.0e}" for e in found.get("errors", {}).values())
     gained = f"{gain(found['times']):.2f}" if "times" in found else ""
     return f"{case:24} ms {times} gain {gained} | first {firsts} | MB {reserved} | error {errors} | {facts}"
@@ -218,27 +218,38 @@ def main() -> None:
         lock = Path(folder, "lock")
         lock.touch()
 
-        def run(case: str, *engines: str) -> dict[str, Any]:
-            return in_process(case, engines, str(Path(folder, case)), str(lock), options)
+        def caches(case: str, engine: str) -> Path:
+            return Path(folder, f"{case} {engine}".replace(" ", "_"))  # g++ gets the path from Inductor, unquoted
+
+        def start(case: str, engine: str) -> dict[str, Any]:
+            return in_process(case, [engine], caches(case, engine), lock, options)
+
+        def time_all(case: str, engines: Sequence[str]) -> dict[str, Any]:
+            for engine in engines:  # so that nothing is built again
+                shutil.copytree(caches(case, engine), caches(case, ""), dirs_exist_ok=True)
+            return in_process(case, dict.fromkeys(["eager", *engines]), caches(case, ""), lock, options)
+
+        def done(case: str, last: bool) -> None:
+            if last:
+                print(row(case, results[case], options.engines), flush=True)
+            if options.out:
+                options.out.write_text(json.dumps(results, indent=1))
 
         with ThreadPoolExecutor(options.processes) as pool:
-            running: dict[Any, Any] = {pool.submit(run, c, e): (c, e) for c in chosen for e in options.engines}
+            running: dict[Any, Any] = {pool.submit(start, c, e): (c, e) for c in chosen for e in options.engines}
             for future in as_completed(running):
                 case, engine = running[future]
                 results[case]["apart"][engine] = future.result()
-                if len(results[case]["apart"]) == len(options.engines) and not options.rounds:
-                    print(row(case, results[case], options.engines), flush=True)
-        timed = [c for c in chosen if not any("problem" in each for each in results[c]["apart"].values())]
+                if len(results[case]["apart"]) == len(options.engines):
+                    done(case, last=not options.rounds)
         with ThreadPoolExecutor(options.timed_processes) as pool:
-            engines = dict.fromkeys(["eager", *options.engines])
-            running = {pool.submit(run, case, *engines): case for case in (timed if options.rounds else ())}
+            running = {}
+            for case in chosen if options.rounds else ():
+                engines = [e for e in options.engines if "problem" not in results[case]["apart"][e]]
+                running[pool.submit(time_all, case, engines)] = case
             for future in as_completed(running):
                 results[running[future]] |= future.result()
-                print(row(running[future], results[running[future]], options.engines), flush=True)
-        for case in set(chosen) - set(timed):
-            print(row(case, results[case], options.engines))
-        if options.out:
-            options.out.write_text(json.dumps(results, indent=1))
+                done(running[future], last=True)
     gains = [g for r in results.values() if "times" in r and not math.isnan(g := gain(r["times"]))]
     if gains:
         mean = statistics.geometric_mean(gains)
