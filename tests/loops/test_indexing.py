@@ -88,8 +88,8 @@ def test_reads_equal_eager(name: str) -> None:
     loops(program, *inputs())
 
 
-def two(*size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.randn(*size), torch.randn(*size)
+def two(*size: int, of: tuple[int, ...] = ()) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(size), torch.randn(of or size)
 
 
 PARTS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]] = {
@@ -155,6 +155,45 @@ def test_writes_to_slices_are_loops() -> None:
     )
     assert loops(lambda x, y: torch.select_scatter(x * 2, y + 1, 1, -2).relu(), torch.randn(6, 9), torch.randn(6)) == 1
     assert calls(lambda x: torch.slice_scatter(x, x[:, ::2], 1, 0, 9, 2), torch.randn(4, 9))
+
+
+def interleaved(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    z = torch.empty_like(x)
+    z[:, ::2], z[:, 1::2] = y, y + x[:, ::2]
+    return z * 3
+
+
+MOVES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]] = {
+    "even columns": (lambda x, y: torch.slice_scatter(x, y * 2, 1, 0, 8, 2) + 1, lambda: two(6, 8, of=(6, 4))),
+    "odd rows": (lambda x, y: x.slice_scatter(y, 0, 1, None, 2).relu(), lambda: two(6, 8, of=(3, 8))),
+    "of a transposed": (lambda x, y: x.t().slice_scatter(y.t(), -2, 2, step=4), lambda: two(6, 8, of=(6, 2))),
+    "of channels last": (
+        lambda x, y: x.movedim(-1, 1).slice_scatter(y, 2, 0, step=3), lambda: two(2, 6, 4, 3, of=(2, 3, 2, 4))
+    ),
+    "written": (interleaved, lambda: two(6, 8, of=(6, 4))),
+    "repeat": (lambda x: x.repeat(2, 1, 3) * 2, lambda: (torch.randn(4, 5),)),
+    "repeat of a transposed": (lambda x: x.t().repeat(1, 2).sum(1), lambda: (torch.randn(4, 5),)),
+    "repeat of a number": (lambda x: x.sum().repeat(3), lambda: (torch.randn(4),)),
+    "cat of nothing": (lambda x: torch.cat([x.new_empty(0), x.cos()], -2) * 2, lambda: (torch.randn(2, 4, 5),)),
+    "cat without rows": (lambda x: torch.cat([x[:, 9:], x, x + 1], 1), lambda: (torch.randn(4, 9),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_strided_slices_repeats_and_empty_parts(name: str) -> None:
+    program, inputs = MOVES[name]
+    loops(program, *inputs())
+
+
+def test_gradients_of_strided_slices() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x[:, 0::2, 0::2], x[:, 1::2, 0::2], x[:, 0::2, 1::2], x[:, 1::2, 1::2]], -1).cos()
+
+    x = torch.randn(2, 6, 8, 5, requires_grad=True)
+    with compiler_core.record() as record:
+        found = torch.autograd.grad(compiler_core.compile(program, backend="cpp", strict=True)(x).sum(), x)
+    torch.testing.assert_close(found, torch.autograd.grad(program(x).sum(), x))
+    assert not [k.name for c in record.compiles for k in c.kernels if k.language == "extern"]
 
 
 def test_parts_are_fused_with_producers_and_consumers() -> None:
@@ -304,7 +343,7 @@ def test_reasons_for_calls() -> None:
     count = int(m.sum())
     steps = lower(trace(lambda x, m: x.index_put((m,), x.view(-1)[:count]) + 1, x, m), "forward").steps
     assert [s.reason for s in steps if isinstance(s, ir.Call)] == ["the number of values depends on a mask"]
-    compile_ = check(lambda x: torch.slice_scatter(x, x[:, ::2], 1, 0, 6, 2) + 1, x)
+    compile_ = check(lambda x: torch.slice_scatter(x, x[:, ::4], 1, 0, 6, 4) + 1, x)
     assert any("whether it contains an index would need a division" in r.reason for r in compile_.refusals)
 
 

@@ -225,6 +225,44 @@ def copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> A
     return aten.copy(x, torch.real(source), non_blocking)
 
 
+@register_decomposition(aten.cat.default)
+def cat(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
+    """Leaves out empty tensors, such as a cache before its first tokens: our kernels read none."""
+    full = [t for t in tensors if not any(isinstance(size, int) and size == 0 for size in t.shape)]
+    if len(full) in (0, len(tensors)) or not _same_dtype(*tensors):
+        return NotImplemented
+    if any(suggest_memory_format(t) is not torch.contiguous_format for t in tensors):
+        return NotImplemented  # the empty ones take part in the choice of the result's format
+    return aten.cat(full, dim)
+
+
+@register_decomposition(aten.repeat.default)
+def repeat(x: torch.Tensor, repeats: Sequence[int]) -> Any:
+    """Copies a view with a dimension of stride 0 before each."""
+    shape = [1] * (len(repeats) - x.dim()) + list(x.shape)
+    for _ in range(len(repeats) - x.dim()):
+        x = x.unsqueeze(0)
+    for d in reversed(range(len(repeats))):
+        x = x.unsqueeze(d)
+    spread = x.expand([size for pair in zip(repeats, shape, strict=True) for size in pair])
+    sizes = [count * size for count, size in zip(repeats, shape, strict=True)]
+    return spread.clone(memory_format=torch.contiguous_format).view(sizes)
+
+
+@register_decomposition(aten.slice_scatter.default)
+def slice_scatter(
+    x: torch.Tensor, source: torch.Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Any:
+    """Writes to one of `step` elements of a dimension that is divided by `step`, so that a kernel need not divide."""
+    dim, first, size = dim % x.dim(), start or 0, x.shape[dim]
+    if not all(isinstance(number, int) for number in (first, size, step)) or step == 1 or size % step:
+        return NotImplemented
+    if not 0 <= first < step or source.shape[dim] != size // step:
+        return NotImplemented
+    divided = x.view([*x.shape[:dim], size // step, step, *x.shape[dim + 1 :]])
+    return aten.select_scatter(divided, source, dim + 1, first).flatten(dim, dim + 1)
+
+
 def _pytorch_decomposition(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
     """Applies PyTorch's decomposition of `op`."""
     return _rule_of(op)(*args, **kwargs)
