@@ -33,6 +33,7 @@ import torch
 import compiler_core
 from compiler_core.api.compile import record_of
 from compiler_core.api.testing import break_kinds, graph_count
+from compiler_core.records.line_facts import stage_ns
 from tests.benchmarks.bench_nets import ENGINES, Step, milliseconds
 from tests.benchmarks.bench_networks import alone, figures_of, gain
 from tests.cases import wide_models
@@ -115,6 +116,7 @@ def first_call(case: str, engine: str, device: str) -> dict[str, Any]:
             "graphs": graph_count(record),
             "breaks": break_kinds(record),
             "compiles": len(record.compiles),
+            "stages": {stage: ns / 1e9 for stage, ns in stage_ns(e for c in record.compiles for e in c.events).items()},
             "launched": sorted({graph.reason for c in record.compiles for graph in c.cuda_graphs if graph.reason}),
             "failures": [f.message[:200] for c in record.compiles for f in c.failures],
             "warned": [str(w.message)[:200] for w in caught if isinstance(w.message, compiler_core.CompileWarning)],
