@@ -12,21 +12,22 @@ writes its results to the recorded addresses:
     a saved tensor                                                                       is the same object each time
     the new value of an input, as a running mean                                         is copied to that input
 
-If a condition does not hold, the kernels are launched one by one, which is always correct.
+If a condition does not hold, the kernels are launched one by one, which is always correct.  `replay_memory` has the
+further conditions of a forward and a backward that share memory.
 """
 
 from __future__ import annotations
 
 import operator
-import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 import torch.fx as fx
+from torch.multiprocessing.reductions import StorageWeakRef
 
+from compiler_core.backends.replay_memory import ReplayMemory, SavedTensors, UseCounts
 from compiler_core.codegen.wrapper.executable import Executable
 from compiler_core.errors import Refused
 from compiler_core.hook.failures import report_failure
@@ -34,19 +35,18 @@ from compiler_core.loops import ir
 from compiler_core.records import Compile, CudaGraph
 from compiler_core.support.interrupts import raised_by_handler
 from compiler_core.support.opaque_ops import with_tape
+from compiler_core.support.operator_facts import custom_operator
 from compiler_core.support.tensors import is_dense, storage_id
 
 Run = Callable[[list[Any]], list[Any]]
 
-_use_count: Callable[[torch.Tensor], int] = vars(torch._C.TensorBase)["_use_count"]
-"""Returns how many references C++ has to a tensor."""
-
 MAX_RECORDINGS = 3
 MAX_MISSES = 4
-"""After so many successive calls with other addresses of fixed inputs, the graph is recorded again."""
+"""After so many successive calls with other addresses of fixed inputs, the graph is recorded again.  After so many with
+gradients that are in use, forward and backward are recorded into separate memory."""
 NO_REPLAY = "The compiled kernels run, launched one by one: the results are right, but each call costs more."
-WARM_UP_CALLS = {"forward": 1, "backward": 2}
-"""The calls before the first recording.  A backward records later: its inputs are results of the forward's replays."""
+WARM_UP_CALLS = 1
+"""The calls before the first recording, in which libraries choose kernels."""
 
 
 def replay_obstacle(program: ir.Program) -> str:
@@ -64,7 +64,10 @@ def replay_obstacle(program: ir.Program) -> str:
     for call in (s for s in program.steps if isinstance(s, ir.Call)):
         if call.ordered and call.barrier:
             return f"{call.target} communicates with other ranks"
-        if call.ordered and not _uses_default_generator(call):
+        if custom_operator(call.target) is not None:
+            if torch.Tag.cudagraph_unsafe in call.target.tags:
+                return f"{call.target} is tagged as unsafe in CUDA graphs"
+        elif call.ordered and not _uses_default_generator(call):
             return f"{call.target} draws random numbers, and a replay would draw others"
         if call.barrier:
             return f"{call.target} changes a tensor in place"
@@ -82,13 +85,19 @@ def _uses_default_generator(call: ir.Call) -> bool:
 
 
 def with_replay(
-    run: Run, program: ir.Program, outputs: Sequence[fx.Node | None], note: CudaGraph, compile_: Compile
+    run: Run,
+    program: ir.Program,
+    outputs: Sequence[fx.Node | None],
+    note: CudaGraph,
+    compile_: Compile,
+    memory: ReplayMemory,
 ) -> Run:
-    """Returns `run` with replay from its second or third call on, or `run` itself if its launches cannot be recorded.
+    """Returns `run` with replay from its second call on, or `run` itself if its launches cannot be recorded.
 
     Args:
         outputs: the nodes of the graph's outputs.
         note: the entry in the record of `compile_`, to which recordings and obstacles are written.
+        memory: what the forward and the backward of a graph share.
     """
     note.reason = replay_obstacle(program)
     if note.reason:
@@ -98,7 +107,7 @@ def with_replay(
     numbers = {name: number for number, name in enumerate(program.inputs) if number not in written}
     updates = [None if node is None else numbers.get(node.meta.get("new_value_of", "")) for node in outputs]
     layout = ReplayLayout(list(program.inputs), roles, written, updates)
-    return ReplayedRunner(run, layout, note, compile_)
+    return ReplayedRunner(run, layout, note, compile_, memory)
 
 
 @dataclass(frozen=True)
@@ -121,29 +130,34 @@ class ReplayLayout:
 class ReplayedRunner:
     """`run` with replay; what happens is written to `note`, an entry in the record of `compile_`."""
 
-    def __init__(self, run: Run, layout: ReplayLayout, note: CudaGraph, compile_: Compile) -> None:
-        self.run, self.layout, self._note, self._compile = run, layout, note, compile_
+    def __init__(
+        self, run: Run, layout: ReplayLayout, note: CudaGraph, compile_: Compile, memory: ReplayMemory
+    ) -> None:
+        self.run, self.layout, self._note, self._compile, self._memory = run, layout, note, compile_, memory
+        self._is_forward = note.graph == "forward"
         self._primals = {i for i, name in enumerate(layout.inputs) if name.startswith("primals")}
         self._copied = {i for i, name in enumerate(layout.inputs) if name.startswith("tangents")}
         """The numbers of the inputs that the next recording copies."""
         self._recording: _Recording | None = None
+        self._recorded_for: SavedTensors | None = None
+        """The saved tensors of the forward when this backward was recorded."""
         self._before: list[int] = []
         """The addresses of the inputs in the call before."""
-        self._calls = self._misses = 0
+        self._calls = self._misses = self._uses_of_gradients = 0
         self._postponements = MAX_MISSES
         """How often a recording may still be postponed because saved tensors have moved."""
-        self._lock = threading.Lock()
         executable: Executable = run.executable  # type: ignore[attr-defined]
         written = [*executable.in_place, *(layout.inputs[number] for number in layout.updated_inputs)]
         self.executable = replace(executable, inline_body=None, only_kernels=False, in_place=written)
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
-        if self._note.reason or torch.cuda.is_current_stream_capturing() or not self._lock.acquire(blocking=False):
+        lock = self._memory.lock
+        if self._note.reason or torch.cuda.is_current_stream_capturing() or not lock.acquire(blocking=False):
             return self._launch(inputs)
         try:
             return self._replay_or_run(inputs)
         finally:
-            self._lock.release()
+            lock.release()
 
     def _launch(self, inputs: list[Any]) -> list[Any]:
         """Launches the kernels one by one."""
@@ -156,9 +170,9 @@ class ReplayedRunner:
         addresses = list(map(torch.Tensor.data_ptr, inputs))
         before, self._before = self._before, addresses
         self._calls += 1
-        if self._calls <= WARM_UP_CALLS[self._note.graph]:
+        if self._calls <= WARM_UP_CALLS:
             return self._launch(inputs)
-        if self._recording is None or self._misses >= MAX_MISSES:
+        if self._recording is None or self._misses >= MAX_MISSES or self._must_separate() or self._is_outdated():
             self._record(inputs, {i for i, (now, was) in enumerate(zip(addresses, before, strict=True)) if now != was})
         recording = self._recording
         if recording is None:
@@ -168,14 +182,38 @@ class ReplayedRunner:
             self._misses += 1
             self._copied |= (moved & self._primals).difference(self.layout.written)
             return self._launch(inputs)
-        if not recording.results_are_unused():
+        if not recording.results_are_unused() or not self._may_overwrite(inputs):
             return self._launch(inputs)
         self._misses = 0
         return recording.replay(inputs)
 
-    def _record(self, inputs: Sequence[Any], moved: set[int]) -> None:
+    def _may_overwrite(self, inputs: Sequence[Any]) -> bool:
+        """Whether nothing needs what a replay overwrites of the other graph's memory."""
+        saved = self._memory.saved
+        if saved is None or saved.gradients is None:
+            return True
+        if not self._is_forward:
+            return saved.uses.are_used_only_in(inputs)
+        unused = saved.gradients.are_unused()
+        self._uses_of_gradients += not unused
+        return unused
+
+    def _must_separate(self) -> bool:
+        """Whether the program has kept gradients too often for a forward and a backward that share memory."""
+        if not self._memory.is_shared or self._uses_of_gradients < MAX_MISSES:
+            return False
+        self._memory.is_shared = False
+        return True
+
+    def _is_outdated(self) -> bool:
+        """Whether the forward has been recorded again since this backward was."""
+        return not self._is_forward and self._recorded_for is not self._memory.saved
+
+    def _record(self, inputs: list[Any], moved: set[int]) -> None:
         """Records a graph, unless the saved tensors are not yet at the addresses of the forward's replays."""
-        self._recording = None
+        self._recording, memory = None, self._memory
+        saved = None if self._is_forward else memory.saved
+        moved = moved.difference(saved.positions(inputs) if saved else ())
         if moved - self._primals - self._copied and self._postponements:
             self._postponements -= 1
             return
@@ -186,7 +224,13 @@ class ReplayedRunner:
         moved = (moved | self._copied).difference(self.layout.written)
         try:
             with torch.cuda.device(inputs[0].device):
-                self._recording = _Recording(self.run, inputs, moved, self.layout)
+                if self._is_forward:
+                    memory.saved = None
+                    self._recording = _Recording(self.run, inputs, moved, self.layout)
+                    memory.saved = self._recording.share_saved() if memory.is_shared else None
+                else:
+                    self._recording = _Recording(self.run, inputs, moved, self.layout, saved)
+                    self._recorded_for = saved
         except RuntimeError as error:
             if raised_by_handler(error):
                 raise
@@ -199,9 +243,14 @@ class ReplayedRunner:
 
 
 class _Recording:
-    """One CUDA graph; `input_copies` has the tensors that inputs are copied to, by the number of the input."""
+    """One CUDA graph; `input_copies` has the tensors that inputs are copied to, by the number of the input.
 
-    def __init__(self, run: Run, inputs: Sequence[Any], moved: set[int], layout: ReplayLayout) -> None:
+    A backward whose `saved` tensors nothing else uses is recorded into the memory of the forward, and frees them.
+    """
+
+    def __init__(
+        self, run: Run, inputs: list[Any], moved: set[int], layout: ReplayLayout, saved: SavedTensors | None = None
+    ) -> None:
         self.input_copies = {i: _clone_with_strides(inputs[i]) for i in moved}
         self._fixed = [(i, t.data_ptr()) for i, t in enumerate(inputs) if i not in moved]
         self._addresses = tuple(address for _, address in self._fixed)
@@ -211,27 +260,33 @@ class _Recording:
         self._late_updates = late if any(number is not None for number in late) else []
         """The updates of inputs that the graph reads copies of."""
         self._graph = torch.cuda.CUDAGraph()
+        # a pool reuses memory on the stream that it was used on
+        self._stream = saved.stream if saved else torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        shared = saved if saved is not None and saved.can_be_freed_by(inputs) else None
         recorded_inputs = [self.input_copies.get(i, t) for i, t in enumerate(inputs)]
-        results = self._capture(run, recorded_inputs, moved, layout.updates)
-        self._results = _ReplayedResults(results, recorded_inputs, layout.roles)
+        if shared is not None:
+            owned = shared.take_owned()
+            for at, number in shared.positions(inputs).items():
+                recorded_inputs[at] = owned[number]
+            del owned
+        memory = _InputMemory(recorded_inputs)
+        fixed = [None if number in moved else number for number in layout.updates]
+        results = self._capture(run, recorded_inputs, fixed, shared and shared.pool)
+        self._results = _ReplayedResults(results, memory, layout.roles)
+        if shared is not None:
+            shared.gradients = self._results
 
-    def _capture(self, run: Run, inputs: list[Any], moved: set[int], updates: Sequence[int | None]) -> list[Any]:
+    def share_saved(self) -> SavedTensors | None:
+        """Gives up the saved tensors, so that a backward can be recorded that frees them."""
+        return self._results.share_saved(self._graph, self._stream)
+
+    def _capture(self, run: Run, inputs: list[Any], updates: Sequence[int | None], pool: Any) -> list[Any]:
         """Records the launches and the updates of inputs; returns the results, None for those of updates."""
-        stream, pool = torch.cuda.Stream(), torch.cuda.MemPool()  # type: ignore[no-untyped-call]
-        # No graph can use the memory that calls without one have left.
-        torch.cuda.empty_cache()
-        stream.wait_stream(torch.cuda.current_stream())
-        # In a first run, libraries allocate memory and choose kernels.  It must not advance the generator, because the
-        # first replay draws the same numbers.  It uses the memory of the graph, so that nothing is reserved twice.
-        with torch.cuda.use_mem_pool(pool), torch.cuda.stream(stream), torch.random.fork_rng([inputs[0].device]):
-            run([*inputs])
-        torch.cuda.current_stream().wait_stream(stream)
-        fixed = [None if number in moved else number for number in updates]
-        memory: Any = pool.id
-        with torch.cuda.graph(self._graph, pool=memory, stream=stream, capture_error_mode="thread_local"):
-            results = run([*inputs])
-            update_inputs(inputs, results, fixed)
-        for at, number in enumerate(fixed):
+        given = {number: inputs[number] for number in updates if number is not None}
+        with torch.cuda.graph(self._graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
+            results = run(inputs)  # which may empty the list, and free the inputs one by one
+            update_inputs(given, results, updates)
+        for at, number in enumerate(updates):
             if number is not None:
                 results[at] = None
         return results
@@ -256,23 +311,43 @@ class _Recording:
         return results
 
 
+class _InputMemory:
+    """Where the recorded inputs lie, without keeping them."""
+
+    def __init__(self, inputs: Sequence[torch.Tensor]) -> None:
+        self._places = [(tuple(t.shape), t.stride(), int(t.storage_offset())) for t in inputs]
+        self._numbers = {storage_id(t): number for number, t in enumerate(inputs)}
+        # while there is a weak reference to a storage, no other one gets its id
+        self._references = [StorageWeakRef(t.untyped_storage()) for t in inputs]  # type: ignore[no-untyped-call]
+
+    def view(self, result: torch.Tensor) -> _InputView | None:
+        """Returns what `result` is of an input, if it lies in the memory of one."""
+        number = self._numbers.get(storage_id(result))
+        if number is None:
+            return None
+        shape, stride, start = self._places[number]
+        offset = int(result.storage_offset()) - start
+        is_input = (tuple(result.shape), result.stride(), offset) == (shape, stride, 0)
+        return _InputView(number, is_input, tuple(result.shape), result.stride(), offset)
+
+
 class _ReplayedResults:
     """Makes the results of a replay.  How each is made is decided once, because a network has hundreds.
 
     Args:
         results: the recorded results.
-        inputs: the recorded inputs; those of every call have their shapes and strides.
+        inputs: the memory of the recorded inputs; those of every call have their shapes and strides.
         roles: for each result, its role in the graph.
     """
 
-    def __init__(self, results: Sequence[Any], inputs: Sequence[torch.Tensor], roles: Sequence[str]) -> None:
-        numbers = {storage_id(t): number for number, t in enumerate(inputs)}
-        saved, kept, copied, views, constants = [], [], [], [], []
+    def __init__(self, results: Sequence[Any], inputs: _InputMemory, roles: Sequence[str]) -> None:
+        saved, kept, copied, constants = [], [], [], []
+        views: dict[int, _InputView] = {}
         for at, (result, role) in enumerate(zip(results, roles, strict=True)):
             if not isinstance(result, torch.Tensor):
                 constants.append(at)
-            elif storage_id(result) in numbers:
-                views.append(at)
+            elif (view := inputs.view(result)) is not None:
+                views[at] = view
             elif role == "saved":
                 saved.append(at)
             # a result with gaps in memory is not copied either, because a clone would have other strides
@@ -281,26 +356,30 @@ class _ReplayedResults:
             else:
                 copied.append(at)
         self._saved, self._kept, self._copied = ([results[at] for at in part] for part in (saved, kept, copied))
-        self._views = [_InputView.of(results[at], numbers[storage_id(results[at])], inputs) for at in views]
+        self._views = [*views.values()]
         self._constants = [*(results[at] for at in constants), None]
         made = [*saved, *kept, *copied, *views, *constants]
         # the two extra items make the result a tuple, whatever the number of results
         self._in_order = operator.itemgetter(*sorted(range(len(made)), key=made.__getitem__), -1, -1)
-        self._storages = list({storage_id(t) for t in (*self._saved, *self._kept, *self._copied)})
-        self._use_counts: list[int] = []
-        """The uses of the storages, and of the saved tensors by C++ and by Python, when only this object has them."""
+        self.uses = [UseCounts([*self._kept, *self._copied]), UseCounts(self._saved, are_given_out=True)]
+
+    def share_saved(self, graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> SavedTensors | None:
+        """Replaces the saved tensors by those of a `SavedTensors`, which it returns; None if nothing is saved."""
+        if not self._saved:
+            return None
+        shared = SavedTensors(graph, stream, self._saved)
+        self._saved = shared.tensors
+        self.uses[1] = shared.uses
+        return shared
 
     def are_unused(self) -> bool:
         """Whether no result of the last replay is in use any more."""
-        return not self._use_counts or self._count_uses() == self._use_counts
-
-    def _count_uses(self) -> list[int]:
-        storages = map(torch._C._storage_Use_Count, self._storages)
-        return [*storages, *map(_use_count, self._saved), *map(sys.getrefcount, self._saved)]
+        return all(uses.are_unused() for uses in self.uses)
 
     def after_replay(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
         """Returns the results, given the inputs of the call."""
-        self._use_counts = self._use_counts or self._count_uses()
+        for uses in self.uses:
+            uses.set_unused()
         kept, copied = map(torch.Tensor.detach, self._kept), map(torch.clone, self._copied)
         views = [view.in_input(inputs[view.number]) for view in self._views]
         return [*self._in_order([*self._saved, *kept, *copied, *views, *self._constants])[:-2]]
@@ -318,13 +397,6 @@ class _InputView:
     stride: tuple[int, ...]
     offset: int
     """In elements, from the first element of the input."""
-
-    @staticmethod
-    def of(result: torch.Tensor, number: int, inputs: Sequence[torch.Tensor]) -> _InputView:
-        base = inputs[number]
-        offset = int(result.storage_offset() - base.storage_offset())
-        is_input = (result.shape, result.stride(), offset) == (base.shape, base.stride(), 0)
-        return _InputView(number, is_input, tuple(result.shape), result.stride(), offset)
 
     def in_input(self, base: torch.Tensor) -> torch.Tensor:
         """Returns the view of the input `base` of this call."""

@@ -35,6 +35,7 @@ from compiler_core.backends import constants_io
 from compiler_core.backends.constants_io import Constant
 from compiler_core.backends.cuda_graphs import ReplayedRunner, ReplayLayout
 from compiler_core.backends.graph_key import graph_digest
+from compiler_core.backends.replay_memory import ReplayMemory
 from compiler_core.codegen.build import disk_cache
 from compiler_core.codegen.wrapper.executable import Executable, load
 from compiler_core.config import Options
@@ -79,13 +80,14 @@ class CachedFunction:
         layout = run.layout if isinstance(run, ReplayedRunner) else None
         return CachedFunction(inner.executable, constants_io.serialize(inner.constants), layout)
 
-    def load(self, graphs: Sequence[CudaGraph], compile_: Compile) -> BoxedGraph:
-        """Returns the compiled function; if it is replayed, its entry in `graphs` records what happens."""
+    def load(self, graphs: Sequence[CudaGraph], compile_: Compile, memory: ReplayMemory) -> BoxedGraph:
+        """Returns the compiled function; if it is replayed, its entry in `graphs` records what happens, and `memory` is
+        what forward and backward share."""
         run = load(self.executable, constants_io.deserialize(self.constants))
         if self.replayed is None:
             return run
         note = next(graph for graph in graphs if graph.graph == self.executable.program)
-        return ReplayedRunner(run, self.replayed, note, compile_)
+        return ReplayedRunner(run, self.replayed, note, compile_, memory)
 
 
 @dataclass(frozen=True)
@@ -158,9 +160,9 @@ class CacheSlot:
             self._event.detail = "found, but other things are known of its sizes"
             return None
         with compile_.step("build", "cache"):
-            graphs = entry.notes.cuda_graphs
-            forward = entry.forward.load(graphs, compile_)
-            backward = None if entry.backward is None else entry.backward.load(graphs, compile_)
+            graphs, memory = entry.notes.cuda_graphs, ReplayMemory()
+            forward = entry.forward.load(graphs, compile_, memory)
+            backward = None if entry.backward is None else entry.backward.load(graphs, compile_, memory)
         graph = None if backward is None else _lazy_function(entry.notes.find("backward").text, "backward")
         call = bind_source(entry.source, {}, GraphCallables(self._captured, forward, backward, graph), compile_)
         self._event.detail = "found: the stages below ran when it was made"

@@ -48,6 +48,7 @@ from compiler_core.backends.graph_cache import CacheSlot
 from compiler_core.backends.kernel_recorder import KernelRecorder, Which, step_counts
 from compiler_core.backends.printers import generate
 from compiler_core.backends.registry import Call
+from compiler_core.backends.replay_memory import ReplayMemory
 from compiler_core.codegen.triton import check as triton_check
 from compiler_core.codegen.triton import printer as triton
 from compiler_core.codegen.wrapper import memory_plan
@@ -153,8 +154,10 @@ def _compile_or_load(
 
 
 def _half_compiler(compile_: Compile, options: Options, languages: ir.Languages) -> CompileHalf:
+    memory = ReplayMemory()
+
     def compile_half(half: fx.GraphModule, which: Which) -> Half:
-        return compile_kernels(half, which, compile_, options, languages)
+        return compile_kernels(half, which, compile_, options, languages, memory)
 
     return compile_half
 
@@ -193,11 +196,17 @@ def _with_passes(parts: Partitioned, compile_: Compile, options: Options) -> Par
 
 
 def compile_kernels(
-    gm: fx.GraphModule, which: Which, compile_: Compile, options: Options, languages: ir.Languages = ir.LANGUAGES
+    gm: fx.GraphModule,
+    which: Which,
+    compile_: Compile,
+    options: Options,
+    languages: ir.Languages = ir.LANGUAGES,
+    memory: ReplayMemory | None = None,
 ) -> Runner:
     """Compiles a forward or backward graph of ATen operators to kernels and a wrapper that calls them.
 
     `languages` maps each device type that gets kernels to their language; on other devices PyTorch's operators run.
+    `memory` is what the CUDA graphs of a forward and its backward share.
     Returns a function that takes the graph's inputs as one list and returns its outputs as a list.  Raises BuildError
     if a tool that builds kernels failed or is missing; the message says what to install.
     """
@@ -231,7 +240,9 @@ def compile_kernels(
     if options.mode == "default":
         return run
     compile_.cuda_graphs.append(CudaGraph(which))
-    return with_replay(run, program, output_nodes(gm.graph), compile_.cuda_graphs[-1], compile_)
+    return with_replay(
+        run, program, output_nodes(gm.graph), compile_.cuda_graphs[-1], compile_, memory or ReplayMemory()
+    )
 
 
 def fuse_loops(program: ir.Program, requests: FusionRequests, compile_: Compile) -> FusionResult:

@@ -8,33 +8,75 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 import compiler_core
-from compiler_core.backends import cuda_graphs
+from compiler_core.backends import cuda_graphs, replay_memory
 from compiler_core.records import CudaGraph
 from compiler_core.support.tensors import storage_id, tensors_in
 
 
 class RecordedOperators:
-    """Operators that were called while it was active, which `replay` calls again with the same tensors."""
+    """Operators that were called while it was active, which `replay` calls again with the same tensors.
+
+    A graph that is recorded into the pool of another one overwrites, at a replay, what nothing of the program owned
+    when it had been recorded; and a replay of the other one overwrites all its tensors.
+    """
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, Any, Any, Any]] = []
+        self.made: dict[int, tuple[torch.Tensor, list[weakref.ref[torch.Tensor]]]] = {}
+        """For each storage that the recording made, a tensor over it, and the program's tensors over it."""
+        self.later: list[RecordedOperators] = []
+        """The graphs that were recorded into its pool."""
+        self.overwrites: list[torch.Tensor] = []
+
+    def pool(self) -> RecordedOperators:
+        return self
+
+    def add(self, function: Any, args: Any, kwargs: Any, results: Any) -> None:
+        given = {storage_id(t) for t in tensors_in([*args, *kwargs.values()])}
+        for result in tensors_in(results):
+            if storage_id(result) not in given:
+                self.made[storage_id(result)] = result.detach(), []
+            if storage_id(result) in self.made:
+                self.made[storage_id(result)][1].append(weakref.ref(result))
+        self.calls.append((function, *tree_map_only(torch.Tensor, self.place, (args, kwargs, results))))
+
+    def place(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Returns a tensor over the same memory, which keeps it if this recording made it."""
+        if storage_id(tensor) in self.made:
+            return tensor.detach()
+        return replay_memory.without_ownership(tensor, {})
+
+    def share_pool(self, first: RecordedOperators) -> None:
+        first.later.append(self)
+        owned = (any(t() is not None for t in tensors) for _, tensors in first.made.values())
+        self.overwrites = [t for (t, _), is_owned in zip(first.made.values(), owned, strict=True) if not is_owned]
 
     def replay(self) -> None:
+        for graph in self.later:
+            overwrite(t for t, _ in graph.made.values())
         for function, args, kwargs, results in self.calls:
             given = {storage_id(t) for t in tensors_in([*args, *kwargs.values()])}
             again = function(*args, **kwargs)
             for result, value in zip(tensors_in(results), tensors_in(again), strict=True):
                 if storage_id(result) not in given:
                     result.copy_(value)
+        overwrite(self.overwrites)
+
+
+def overwrite(tensors: Iterable[torch.Tensor]) -> None:
+    for tensor in tensors:
+        torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).fill_(0xFF)  # nan
 
 
 class Recorder(TorchDispatchMode):
@@ -45,7 +87,7 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         inputs = [t.clone() for t in tensors_in(args)] if function._schema.is_mutable else []
         results = function(*args, **(kwargs or {}))
-        self._graph.calls.append((function, args, kwargs or {}, results))
+        self._graph.add(function, args, kwargs or {}, results)
         for tensor, before in zip(tensors_in(args) if inputs else [], inputs, strict=True):
             tensor.copy_(before)  # what is recorded does not run
         return results
@@ -56,9 +98,11 @@ def emulated_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records PyTorch's operators on the CPU where launches on a GPU would be recorded."""
 
     @contextlib.contextmanager
-    def record(graph: RecordedOperators, **_: Any) -> Iterator[None]:
+    def record(graph: RecordedOperators, pool: RecordedOperators | None, **_: Any) -> Iterator[None]:
         with Recorder(graph):
             yield
+        if pool is not None:
+            graph.share_pool(pool)
 
     def no_device(*_: Any) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -67,13 +111,10 @@ def emulated_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         cuda_graphs, "replay_obstacle", lambda p: "" if "need CUDA tensors" in obstacle(p) else obstacle(p)
     )
-    stream = type("Stream", (), {"wait_stream": lambda self, other: None})
-    fakes = {"CUDAGraph": RecordedOperators, "graph": record, "Stream": stream, "current_stream": stream}
-    fakes |= {"MemPool": type("MemPool", (), {"id": (0, 1)}), "use_mem_pool": no_device, "empty_cache": no_device}
-    fakes |= {"device": no_device, "stream": no_device, "is_current_stream_capturing": lambda: False}
+    fakes = {"CUDAGraph": RecordedOperators, "graph": record, "Stream": object, "device": no_device}
+    fakes |= {"is_current_stream_capturing": lambda: False}
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
-    monkeypatch.setattr(torch.random, "fork_rng", no_device)
 
 
 def replayed(program: Any) -> Any:
@@ -228,3 +269,90 @@ def test_saved_tensors_that_a_hook_or_a_caller_keeps_prevent_the_next_replay() -
         torch.testing.assert_close(kept, values)
         if number % 3 == 2:
             kept.clear()
+
+
+def counted_replays(monkeypatch: pytest.MonkeyPatch) -> list[RecordedOperators]:
+    replays: list[RecordedOperators] = []
+    replay = RecordedOperators.replay
+
+    def counted(graph: RecordedOperators) -> None:
+        replays.append(graph)
+        replay(graph)
+
+    monkeypatch.setattr(RecordedOperators, "replay", counted)
+    return replays
+
+
+def deep() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 8), nn.Sigmoid(), nn.Linear(8, 3))
+
+
+@pytest.mark.parametrize("gradients", ["freed before", "freed between", "kept", "summed"])
+def test_a_backward_reuses_the_memory_of_its_forward(gradients: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless gradients are still in use at the next forward."""
+    replays = counted_replays(monkeypatch)
+    torch.manual_seed(0)
+    model = deep()
+    plain = copy.deepcopy(model)
+    run = replayed(model)
+    kept: list[Any] = []
+    for _ in range(14):
+        x = torch.randn(4, 6)
+        for module, call in ((model, run), (plain, plain)):
+            if gradients == "freed before":
+                module.zero_grad()
+            result = call(x)
+            if gradients in ("freed between", "kept"):
+                module.zero_grad()
+            result.square().sum().backward()
+        ours, eagers = ([p.grad for p in m.parameters()] for m in (model, plain))
+        torch.testing.assert_close(ours, eagers)
+        if gradients == "kept":
+            kept.append((ours, [g.clone() for g in eagers if g is not None]))
+            kept = kept[-3:]
+        del ours, eagers
+        for values, wanted in kept:
+            torch.testing.assert_close(values, wanted)
+    shared = [graph for graph in replays if graph.overwrites]
+    assert shared
+    if gradients in ("freed before", "summed"):
+        assert len(replays) == 26  # all but the first forward and backward
+        assert len({*replays}) == 2
+    else:
+        assert not replays[-1].overwrites  # it has memory for itself
+
+
+@pytest.mark.parametrize("program", ["two outputs", "retained", "twice", "reads what was saved"])
+def test_saved_tensors_that_are_needed_again_are_not_overwritten(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    replays = counted_replays(monkeypatch)
+    torch.manual_seed(0)
+    weight, other = (torch.randn(6, 6, requires_grad=True) for _ in range(2))
+
+    def function(x: torch.Tensor) -> Any:
+        y = (x @ weight).sin().exp() @ other
+        return (y.tanh(), (y * 2).exp().sin()) if program == "two outputs" else y.tanh()
+
+    def gradients(call: Callable[..., Any], x: torch.Tensor, step: int) -> list[torch.Tensor]:
+        found = call(x)
+        if program == "two outputs" and step % 2:
+            first = torch.autograd.grad(found[0].sum(), (weight, other), retain_graph=step % 4 == 1)
+            return [*first, *torch.autograd.grad(found[1].sum(), (weight, other))] if step % 4 == 1 else [*first]
+        result = (found[0] + found[1] if program == "two outputs" else found).sum()
+        if program == "retained" and step % 3 == 0:
+            torch.autograd.grad(result, (weight, other), retain_graph=True)
+        if program == "twice" and step % 3 == 0:
+            first = torch.autograd.grad(result, (weight, other), create_graph=True)
+            return [*torch.autograd.grad(first[0].square().sum() + first[1].square().sum(), (weight, other))]
+        if program == "reads what was saved" and step % 3 == 0 and call is not function:
+            saved = [t for t in result.grad_fn.next_functions[0][0].saved_tensors if t.is_floating_point()]
+            before = [t.clone() for t in saved]
+            found = [*torch.autograd.grad(result, (weight, other))]
+            torch.testing.assert_close(saved, before)
+            return found
+        return [*torch.autograd.grad(result, (weight, other))]
+
+    run = replayed(function)
+    for step in range(16):
+        x = torch.randn(4, 6)
+        torch.testing.assert_close(gradients(run, x, step), gradients(function, x, step))
+    assert replays

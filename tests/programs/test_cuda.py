@@ -235,6 +235,63 @@ def test_training_with_replays_equals_training_without(set_to_none: bool, parts:
     assert {g.reason for g in graphs_of(record).values()} == {""}
 
 
+def layers() -> nn.Module:
+    blocks = (nn.Sequential(nn.Linear(1024, 1024), nn.GELU(), nn.LayerNorm(1024)) for _ in range(6))
+    return nn.Sequential(*blocks, nn.Linear(1024, 8)).cuda()
+
+
+@pytest.mark.parametrize("gradients", ["freed before", "freed between", "kept", "summed", "of a retained graph"])
+def test_replays_that_share_memory_leave_eagers_gradients(gradients: str) -> None:
+    torch.manual_seed(0)
+    model = layers()
+    other = copy.deepcopy(model)
+    kept: list[Any] = []
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(model, mode="reduce-overhead", strict=True)
+        for step in range(14):
+            x = torch.randn(256, 1024, device="cuda")
+            for module, run in ((model, fast), (other, other)):
+                if gradients in ("freed before", "of a retained graph"):
+                    module.zero_grad()
+                loss = run(x).square().mean()
+                if gradients in ("freed between", "kept"):
+                    module.zero_grad()
+                loss.backward(retain_graph=gradients == "of a retained graph" and step % 3 == 0)
+                if gradients == "of a retained graph" and step % 3 == 0:
+                    loss.backward()
+                torch.empty(1 << 26, device="cuda").fill_(float("nan"))  # shows memory that was freed too early
+            ours, wanted = ([p.grad for p in m.parameters()] for m in (model, other))
+            torch.testing.assert_close(ours, wanted, atol=1e-4, rtol=1e-3)
+            if gradients == "kept":
+                kept = [*kept, (ours, [g.clone() for g in ours if g is not None])][-3:]
+            del ours, wanted
+            for values, before in kept:
+                torch.testing.assert_close(values, before, atol=0, rtol=0)
+    no_failure(record)
+    assert {g.reason for g in graphs_of(record).values()} == {""}
+    assert all(g.recorded for g in graphs_of(record).values())
+
+
+MEMORY = """
+import torch, compiler_core
+from tests.programs.test_cuda import layers
+model = layers()
+run = compiler_core.compile(model, mode="MODE")
+for _ in range(6):
+    model.zero_grad()
+    run(torch.randn(1 << 16, 1024, device="cuda")).square().mean().backward()
+print(torch.cuda.max_memory_reserved())
+"""
+
+
+def test_replays_reserve_as_much_memory_as_launches() -> None:
+    def reserved(mode: str) -> int:
+        command = [sys.executable, "-c", MEMORY.replace("MODE", mode)]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=200).stdout)
+
+    assert reserved("reduce-overhead") < 1.05 * reserved("default")
+
+
 def test_what_was_kept_is_replayed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path))
     for did in ("made now", "found"):

@@ -1,0 +1,127 @@
+"""The memory that the CUDA graphs of a forward and of its backward share.
+
+Both are recorded into one pool of memory.  The backward's launches reuse what the forward needs only while it runs, and
+what the forward saved, each tensor after its last use.  So a replay overwrites memory of the other graph:
+
+    a replay of the forward   may overwrite the gradients        so they have to be unused
+    a replay of the backward  may overwrite the saved tensors    so this backward has to be the only one that uses them
+
+If a condition does not hold, kernels are launched one by one.  A program that keeps its gradients until the next
+forward gets two pools.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from compiler_core.support.tensors import storage_id
+
+_use_count: Callable[[torch.Tensor], int] = vars(torch._C.TensorBase)["_use_count"]
+"""Returns how many references C++ has to a tensor."""
+
+
+class UseCounts:
+    """Counts the uses of tensors that one list keeps, to find out whether something else uses them or their memory.
+
+    `are_given_out`: the tensors themselves are given to others, and not other tensors with the same memory.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor], are_given_out: bool = False) -> None:
+        self._storages = list({storage_id(t) for t in tensors})
+        self._objects = tensors if are_given_out else ()
+        self._unused: tuple[list[int], list[int]] | None = None
+
+    def set_unused(self) -> None:
+        """Notes that nothing else uses the tensors now.  Only the first call counts."""
+        self._unused = self._unused or self._count()
+
+    def are_unused(self) -> bool:
+        """Returns whether nothing else uses the tensors."""
+        return self._unused is None or self._count() == self._unused
+
+    def are_used_only_in(self, values: Sequence[Any]) -> bool:
+        """Returns whether only the list `values` uses the tensors, apart from the list that keeps them."""
+        if self._unused is None:
+            return False
+        entries = Counter(map(id, values))
+        in_cpp, in_python = self._unused
+        return self._count() == (in_cpp, [n + entries[id(t)] for n, t in zip(in_python, self._objects, strict=True)])
+
+    def _count(self) -> tuple[list[int], list[int]]:
+        in_cpp = [*map(torch._C._storage_Use_Count, self._storages), *map(_use_count, self._objects)]
+        return in_cpp, list(map(sys.getrefcount, self._objects))
+
+
+class Results(Protocol):
+    """The results of a recorded graph."""
+
+    def are_unused(self) -> bool:
+        """Whether no result of the last replay is in use any more."""
+        ...
+
+
+class _Owners:
+    """Keeps the memory of saved tensors: their graph, whose pool it is from, and until a backward is recorded the
+    tensors that own it."""
+
+    def __init__(self, graph: Any, tensors: Sequence[torch.Tensor]) -> None:
+        self.graph, self.tensors = graph, list(tensors)
+
+
+class SavedTensors:
+    """What the recording of a forward saves for the backward.
+
+    `tensors` do not own their memory, so that the recording of the backward can free it step by step.
+    """
+
+    def __init__(self, graph: Any, stream: Any, owned: Sequence[torch.Tensor]) -> None:
+        self._owners = _Owners(graph, owned)
+        self.pool, self.stream = graph.pool(), stream
+        storages: dict[int, Any] = {}
+        self.tensors = [without_ownership(tensor, storages) for tensor in owned]
+        for tensor in self.tensors:
+            tensor._cutaway_owners = self._owners  # type: ignore[attr-defined]
+        self._numbers = {id(tensor): number for number, tensor in enumerate(self.tensors)}
+        self.uses = UseCounts(self.tensors, are_given_out=True)
+        self.gradients: Results | None = None
+        """The results of the backward that was recorded into the same pool."""
+
+    def positions(self, values: Sequence[Any]) -> dict[int, int]:
+        """Returns which of `values` are saved tensors, with their numbers."""
+        return {at: self._numbers[id(v)] for at, v in enumerate(values) if id(v) in self._numbers}
+
+    def can_be_freed_by(self, inputs: Sequence[Any]) -> bool:
+        """Returns whether the recording of a backward with these inputs may free the saved tensors."""
+        return bool(self._owners.tensors) and self.uses.are_used_only_in(inputs)
+
+    def take_owned(self) -> list[torch.Tensor]:
+        """Returns the tensors that own the memory; only the caller has them then."""
+        owned, self._owners.tensors = self._owners.tensors, []
+        return owned
+
+
+class ReplayMemory:
+    """What the replays of a forward and of its backward know of each other."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.is_shared = True
+        """Whether both use one pool of memory."""
+        self.saved: SavedTensors | None = None
+        """What the forward's recording saves; None if it owns what it saves."""
+
+
+def without_ownership(tensor: torch.Tensor, storages: dict[int, Any]) -> torch.Tensor:
+    """Returns a tensor with the same memory, which does not keep it; `storages` has those that were made before."""
+    owned = tensor.untyped_storage()
+    if storage_id(tensor) not in storages:
+        made: Any = torch._C._construct_storage_from_data_pointer(owned.data_ptr(), tensor.device, owned.nbytes())
+        storages[storage_id(tensor)] = made
+    place = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return place.set_(storages[storage_id(tensor)], tensor.storage_offset(), tensor.shape, tensor.stride())
