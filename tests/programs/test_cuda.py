@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -474,6 +475,24 @@ torch.cuda.synchronize()
     assert "torch.Size([2, 600])" in done.stdout
     assert "device-side assert" in done.stderr
     assert done.returncode != 0
+
+
+@pytest.mark.skipif(not hasattr(torch._C, "_StaticCudaLauncher"), reason="this PyTorch cannot load kernels")
+def test_no_c_compiler_is_called_for_kernels_on_a_gpu(tmp_path: Path) -> None:
+    """Triton would call one for the kernels of each list of types, which took most of the time of a first call."""
+    code = """
+import torch, compiler_core
+x = torch.randn(3, 600, device="cuda")
+f = lambda x: (x.softmax(-1) * 2, x.sum(-1).cos(), (x > 0).to(torch.int8))
+for a, b in zip(compiler_core.compile(f, strict=True)(x), f(x)):
+    torch.testing.assert_close(a, b)
+"""
+    environment = os.environ | {
+        "CC": "/no/compiler",
+        "CUTAWAY_CACHE_DIR": f"{tmp_path}",
+        "TRITON_CACHE_DIR": f"{tmp_path}",
+    }
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
 
 
 def test_a_graph_that_fails_leaves_the_random_numbers_as_they_were() -> None:

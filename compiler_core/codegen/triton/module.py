@@ -19,6 +19,7 @@ import hashlib
 import importlib.util
 import linecache
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -217,11 +218,12 @@ _STATIC_MOST_ARGUMENTS = 24
 
 def _loaded(kernel: TritonKernel, compiled: Any) -> Start:
     """Loads a kernel on the current device."""
+    return _loaded_by_pytorch(kernel, compiled) or _loaded_by_triton(kernel, compiled)
+
+
+def _loaded_by_triton(kernel: TritonKernel, compiled: Any) -> Start:
     run = compiled.run  # the property loads the kernel
     function, metadata = compiled.function, compiled.packed_metadata
-    static = _static_start(kernel, compiled)
-    if static is not None:
-        return static
     constants = tuple(p.default for p in kernel.function.params if p.is_constexpr)
 
     def start(programs: int, stream: int, arguments: tuple[Any, ...]) -> None:
@@ -230,10 +232,13 @@ def _loaded(kernel: TritonKernel, compiled: Any) -> Start:
     return start
 
 
-def _static_start(kernel: TritonKernel, compiled: Any) -> Start | None:
-    """Returns a start by the C function with which Inductor launches kernels, which takes a third of the time of
-    Triton's; None if this build of PyTorch lacks it, or it cannot launch this kernel."""
-    launch_kernel = getattr(getattr(torch._C, "_StaticCudaLauncher", None), "_launch_kernel", None)
+def _loaded_by_pytorch(kernel: TritonKernel, compiled: Any) -> Start | None:
+    """Loads a kernel by the C functions with which Inductor loads and launches kernels.
+
+    A launch takes a third of the time of Triton's, which builds a C extension for each list of argument types, besides.
+    Returns None if this build of PyTorch lacks the functions, or they cannot load or launch this kernel.
+    """
+    library = getattr(torch._C, "_StaticCudaLauncher", None)
     metadata = compiled.metadata
     scratch = [getattr(metadata, name, None) for name in ("global_scratch_size", "profile_scratch_size")]
     letters = [
@@ -242,13 +247,22 @@ def _static_start(kernel: TritonKernel, compiled: Any) -> Start | None:
         if not p.is_constexpr
     ]
     is_special = any(scratch) or metadata.num_ctas != 1 or getattr(metadata, "launch_cooperative_grid", False)
-    if launch_kernel is None or torch.version.hip or is_special or not all(letters):
+    if library is None or torch.version.hip or is_special or not all(letters):
         return None
     none = (None,) * sum(size is not None for size in scratch)  # Triton adds a pointer for each to the arguments
     types = "".join(letters) + "O" * len(none)
     if len(types) > _STATIC_MOST_ARGUMENTS:
         return None
-    function, warps, shared = compiled.function, metadata.num_warps, metadata.shared
+    launch_kernel, warps, shared = library._launch_kernel, metadata.num_warps, metadata.shared
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        try:  # PyTorch 2.13 returns the module before the function
+            *_, function, compiled.n_regs, compiled.n_spills = library._load_kernel(
+                file.name, compiled.name, shared, torch.cuda.current_device()
+            )
+        except RuntimeError:  # too much shared memory: Triton's error says so
+            return None
 
     def start(programs: int, stream: int, arguments: tuple[Any, ...]) -> None:
         launch_kernel(function, programs, 1, 1, warps, shared, types, arguments + none, stream)
@@ -270,7 +284,10 @@ def _grid_size(kernel: TritonKernel, args: tuple[Any, ...]) -> int:
 
 def current_target() -> Target:
     """Returns the current device of this process."""
-    from triton.runtime import driver
+    if torch.version.hip:
+        from triton.runtime import driver
 
-    target = driver.active.get_current_target()
-    return Target(target.backend, target.arch, target.warp_size)
+        target = driver.active.get_current_target()
+        return Target(target.backend, target.arch, target.warp_size)
+    major, minor = torch.cuda.get_device_capability()  # Triton builds a C extension before it says the same
+    return Target("cuda", major * 10 + minor, 32)
