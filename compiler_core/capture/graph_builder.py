@@ -27,10 +27,11 @@ from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import NONE, from_python, is_atom
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import from_number
+from compiler_core.capture.values.cached_calls import CacheChanges, CallLog
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import Overrides, SubclassTensorValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards import GuardSpec, current_gpu_guard, no_dispatch_mode_guard
+from compiler_core.guards import GuardSpec, current_gpu_guard, first_failure, no_dispatch_mode_guard
 from compiler_core.guards.sources import Scope
 from compiler_core.support import fx_symbols
 from compiler_core.support import transform_levels as levels
@@ -85,6 +86,7 @@ class Capture(GraphInputs):
         """Generators suspended in a try or with block, each with the root's instruction that made it."""
         self.pending_works: dict[Value, StopPoint] = {}
         """Collectives that the frame has not waited for, each with the root's instruction that started it."""
+        self.cached_calls = CallLog([], CacheChanges())
         self._iterations = 0
         self._view_gained_history = False
 
@@ -103,6 +105,16 @@ class Capture(GraphInputs):
         if (gpu := index_of_current_gpu(self.graph)) is not None:
             self.guards["CURRENT_GPU"] = current_gpu_guard(gpu)
         return [*self.guards.values(), *self.library.guards()]
+
+    def guards_hold(self) -> bool:
+        """Whether everything that capture has looked at is as it was, except for what the frame changed."""
+        guards = [guard for guard in self.guards.values() if guard.kind != "GLOBAL_STATE"]
+        return first_failure(guards, self.scope) is None
+
+    def has_changes(self) -> bool:
+        """Whether the frame has changed anything outside of it so far, which a real call would not see."""
+        tensors = [v._fake for v in self.inputs if isinstance(v, TensorValue) and v._fake is not None]
+        return bool(self.effects) or any(fake._version for fake in tensors)
 
     def check_unroll(self, iterations: int) -> None:
         """Raises Unsupported if unrolling this many iterations is too much."""

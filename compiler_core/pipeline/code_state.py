@@ -7,6 +7,7 @@ import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from compiler_core.capture.values.cached_calls import CacheChanges
 from compiler_core.guards import GuardSpec
 from compiler_core.records import Frame, Record
 
@@ -58,6 +59,9 @@ class CodeState:
     """Compiles that were dropped because an object that they refer to died; they count towards the recompile limit."""
     loop_break: CaptureBreak | None = None
     """For a resume function that starts with a loop: the break in the loop because of which Python runs all of it."""
+    cache_changes: CacheChanges = field(default_factory=CacheChanges)
+    makes_cached_calls: bool = False
+    """Whether a compile calls functions with a cache."""
     runs_eagerly: bool = False
     """Whether it runs as plain Python from now on.
 

@@ -18,6 +18,7 @@ from compiler_core.backends import registry as backends
 from compiler_core.bytecode import verify
 from compiler_core.capture.step_recorder import link_guards
 from compiler_core.capture.tensors.dynamic_policy import DynamicPolicy
+from compiler_core.capture.values.cached_calls import known_outcomes
 from compiler_core.config import Options
 from compiler_core.errors import CompileWarning, StrictError, Unsupported, UsageError
 from compiler_core.guards import GuardTree, first_failure
@@ -186,7 +187,8 @@ class Region:
         reinstalled = self._reinstall(state, scope)
         if reinstalled is not None:
             return reinstalled
-        if state.compile_count >= self.options.recompile_limit:
+        # a plain run would make calls of cached functions again; `CacheChanges` bounds these compiles
+        if state.compile_count >= self.options.recompile_limit and not known_outcomes.are_for(info.code):
             return self._limit_reached(state)
         if self._resume_depths.get(CodeKey(info.code), 0) > MAX_RESUMES:
             state.frame.skipped = f"more than {MAX_RESUMES} graph breaks in a row: the rest runs as plain Python"
@@ -306,7 +308,8 @@ class Region:
         state.frame.limit_reached = True
         if note not in state.record.notes:
             state.record.notes.append(note)
-        return frame_hook.run_only_compiled()
+        # outcomes of cached functions may come later, with which a frame is compiled beyond the limit
+        return frame_hook.skip_call() if state.makes_cached_calls else frame_hook.run_only_compiled()
 
     def skip_frame(self, state: CodeState, info: FrameInfo, compile_: Compile, reason: str) -> Any:
         """Decides that a frame that cannot be captured runs as plain Python from now on."""

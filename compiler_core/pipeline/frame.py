@@ -43,6 +43,7 @@ from compiler_core.capture.interpreter import Interpreter, StopCapture
 from compiler_core.capture.source_lines import SourceLines, add_source, format_stack
 from compiler_core.capture.step_recorder import RecordingCapture, RecordingInterpreter, StepRecorder
 from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.cached_calls import CallLog, known_outcomes
 from compiler_core.capture.values.user.cells import CellValue
 from compiler_core.errors import CompilerBug, FullGraphError, Unsupported, UsageError, set_error_location
 from compiler_core.guards import (
@@ -66,6 +67,7 @@ from compiler_core.pipeline.graph_passes import run_passes
 from compiler_core.records import Compile, GraphBreak, StackLine, Stage
 from compiler_core.resume import break_points, eager_fallback, resume_functions
 from compiler_core.resume.break_points import MAX_DEPTH, BreakPoint, StoppedCapture
+from compiler_core.resume.cached_calls import CachedCalls
 from compiler_core.resume.frame_codegen import FrameCode
 from compiler_core.resume.resume_functions import BreakingInstruction, ResumeLayout
 from compiler_core.support.fx_graphs import record_graph
@@ -113,6 +115,8 @@ class FrameCompile:
         self.lines = SourceLines(state.record, compile_)
         self._attempts: list[Capture] = []
         self._loop_break: CaptureBreak | None = None
+        self._outcomes, cause = known_outcomes.take(info.code)
+        compile_.cause = cause or compile_.cause
 
     def run(self) -> Any:
         """Compiles the frame and installs the code; returns the decision for the frame hook."""
@@ -133,11 +137,17 @@ class FrameCompile:
         capture = captured.capture
         if captured.is_empty and captured.stopped is not None and not captured.stopped.runs_instruction:
             return self._skip_frame(captured)
-        if captured.break_ is None and captured.is_empty:
+        if captured.break_ is None and captured.is_empty and not capture.cached_calls.calls:
             self.compile.reason = "no tensor operations: it runs as it is while its guards hold"
             return self._install(self.info.code, capture, lambda held: self.info.code)
         make_code = partial(
-            FrameCode, capture, captured.tx, captured.stopped, self._resume_code, self._single_instruction_code
+            FrameCode,
+            capture,
+            captured.tx,
+            captured.stopped,
+            self._resume_code,
+            self._single_instruction_code,
+            self._cached_calls(capture),
         )
         self._loop_break = captured.break_ if captured.break_ and captured.break_.in_loop else None
         code = make_code()
@@ -226,7 +236,8 @@ class FrameCompile:
 
     def _unsupported_level(self, captured: CapturedFrame) -> int | None:
         """Returns the index of the active frame whose state cannot be reconstructed after the break, or None."""
-        code = FrameCode(captured.capture, captured.tx, captured.stopped, lambda *_: _ANY_CODE, lambda *_: _ANY_CODE)
+        capture, no_code = captured.capture, lambda *_: _ANY_CODE
+        code = FrameCode(capture, captured.tx, captured.stopped, no_code, no_code, self._cached_calls(capture))
         try:
             code.generate(None, graph_outputs(code.live()))
         except Unsupported:
@@ -240,6 +251,7 @@ class FrameCompile:
         if self.region.options.steps:
             recorder = StepRecorder(self.compile)
             interpreter, capture = RecordingInterpreter, RecordingCapture(self.scope, policy, recorder=recorder)
+        capture.cached_calls = CallLog(self._outcomes, self.state.cache_changes)
         self._attempts.append(capture)
         info = self.info
         arguments = {n: v for n, v in info.f_locals.items() if n not in info.code.co_freevars}
@@ -273,6 +285,12 @@ class FrameCompile:
         if frame not in self.compile.breaks[-1].resumes:
             self.compile.breaks[-1].resumes.append(frame)
         return code
+
+    def _cached_calls(self, capture: Capture) -> CachedCalls:
+        state, drop = self.state, self.region.make_dropper(self.state, self.compile.id)
+        changes, hook = state.cache_changes, self.region.hook
+        expected = [call.expected for call in capture.cached_calls.calls]
+        return CachedCalls(self.info.code, self.compile.id, expected, changes, drop, hook)
 
     def _single_instruction_code(
         self, tx: Interpreter, what: BreakingInstruction, stack: Sequence[str]
@@ -311,6 +329,9 @@ class FrameCompile:
         if self.info.code is self.region.root and not self.compile.breaks:
             direct = with_held_tensors(tree.held_tensors) if tree.held_tensors else code
             self.region.hook.set_direct_call(direct, self.info.f_globals, manager)
+        if capture.cached_calls.calls:  # the run that begins now makes none of them again
+            self.state.makes_cached_calls = True
+            known_outcomes.put(self.info.code, capture.cached_calls.made())
         return frame_hook.run_code(code, manager, self.compile.id)
 
     def _skip_frame(self, captured: CapturedFrame) -> Any:

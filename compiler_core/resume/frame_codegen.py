@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch.fx as fx
@@ -25,6 +26,7 @@ from compiler_core.guards.sources import Box
 from compiler_core.resume import resume_functions
 from compiler_core.resume.break_codegen import BreakCode, MakeInstructionCode, breaking_targets
 from compiler_core.resume.break_points import StoppedCapture
+from compiler_core.resume.cached_calls import CachedCalls
 from compiler_core.resume.eager_fallback import run_frame_eagerly
 from compiler_core.resume.frame_state import FrameState
 from compiler_core.resume.resume_calls import MakeResumeCode, ResumeCalls
@@ -39,6 +41,7 @@ class FrameCode:
         stopped: where capture stopped for a graph break; None if it reached the end of the frame.
         resume_code: makes the code of a resume function.
         instruction_code: makes the code of a function that runs only the instruction that broke the graph.
+        cached_calls: the calls of functions with a cache that the frame makes.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class FrameCode:
         stopped: StoppedCapture | None,
         resume_code: MakeResumeCode,
         instruction_code: MakeInstructionCode,
+        cached_calls: CachedCalls,
     ) -> None:
         self.capture, self.tx, self.stopped = capture, tx, stopped
         self.code: types.CodeType = tx.code
@@ -58,6 +62,7 @@ class FrameCode:
         for frame in stopped.frames if stopped else []:
             self.frames.append(FrameState(frame, breaking_targets(frame, stopped)))
         self._resume_code, self._instruction_code = resume_code, instruction_code
+        self._cached_calls = cached_calls
 
     def live(self) -> list[Value]:
         """Returns the values that are needed after the graph has run."""
@@ -74,6 +79,7 @@ class FrameCode:
         """
         self.emit.outputs = outputs
         self._rerun_if_cells_differ()
+        self._repeat_cached_calls()
         if compiled is not None:
             self.emit.call_graph(compiled)
             self._rerun_if_graph_failed()
@@ -94,7 +100,7 @@ class FrameCode:
         succeeded = make.nop()
         self.emit.load_temp(GRAPH_RESULT)
         self.emit.add(*make.pop_jump_if_none(False, succeeded))
-        self._run_frame_eagerly()
+        self._run_frame(run_frame_eagerly)
         self.emit.add(succeeded)
 
     def _rerun_if_cells_differ(self) -> None:
@@ -107,15 +113,24 @@ class FrameCode:
             self.emit.add(make.is_op(), *make.pop_jump_if(not same, differ))
         if pairs:
             self.emit.add(make.jump(same_cells), differ)
-            self._run_frame_eagerly()
+            self._run_frame(run_frame_eagerly)
             self.emit.add(same_cells)
 
-    def _run_frame_eagerly(self) -> None:
-        """``return run_frame_eagerly(...)`` with the frame's arguments."""
+    def _repeat_cached_calls(self) -> None:
+        """``if not calls.repeat(...): return calls.run_again(...)``, see `cached_calls.py`."""
+        calls, same = self.capture.cached_calls.calls, make.nop()
+        if calls:
+            self.emit.call_loaded(self._cached_calls.repeat, [partial(call.load, self.emit) for call in calls])
+            self.emit.add(*make.pop_jump_if(True, same))
+            self._run_frame(self._cached_calls.run_again)
+            self.emit.add(same)
+
+    def _run_frame(self, run: Callable[..., Any]) -> None:
+        """``return run(...)`` with the frame's code, globals, closure and arguments."""
         emit, code = self.emit, self.code
         names = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
         starred = list(code.co_varnames[len(names) :])
-        emit.add(*make.load_callable([make.load_const(run_frame_eagerly)]))
+        emit.add(*make.load_callable([make.load_const(run)]))
         emit.constant(code)
         emit.constant(Box(self.capture.scope.f_globals))
         for name in code.co_freevars:

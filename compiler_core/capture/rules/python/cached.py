@@ -1,9 +1,7 @@
-"""Calls of functions wrapped by ``functools.lru_cache``.
+"""Calls of functions wrapped by ``functools.lru_cache``, which capture makes; `values/cached_calls.py` says why.
 
-The cache is part of the program's state, and only a real call shows whether it has the result.  So the function is
-called once, during capture, and the compiled code contains its result: a later call with the same arguments would
-return the same object.  The function does not see changes that the captured frame has made so far, so after a change it
-is called only if it certainly does not read any.
+The function does not see changes that the captured frame has made so far, and generated code calls it before the frame
+makes them.  So after a change it is called only if it certainly does not read any.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from __future__ import annotations
 import dis
 import types
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.table import name_of
@@ -18,10 +17,12 @@ from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import exception_from_error, is_atom
 from compiler_core.capture.values.builtin.keys import to_key
 from compiler_core.capture.values.builtin.sequences import TupleValue
+from compiler_core.capture.values.cached_calls import CachedCall, ExpectedOutcome, Outcome, SourcedArgument
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_library
+from compiler_core.guards.sources import Box
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
@@ -29,29 +30,56 @@ if TYPE_CHECKING:
 
 def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """``obj(*args, **kwargs)``"""
-    raw, named = [_real_argument(tx, a) for a in args], {k: _real_argument(tx, v) for k, v in kwargs.items()}
+    capture, log = tx.capture, tx.capture.cached_calls
+    given, named = [_argument(tx, a) for a in args], {k: _argument(tx, v) for k, v in kwargs.items()}
+    raw, raw_named = [_real(a) for a in given], {k: _real(v) for k, v in named.items()}
     if obj.cache_parameters()["maxsize"] == 0:
         raise Unsupported("unsupported call", f"{name_of(obj)}, whose cache has no room for results")
-    if tx.capture.effects and not _reads_only_arguments(obj.__wrapped__, [*raw, *named.values()]):
+    if capture.has_changes() and not _reads_only_arguments(obj.__wrapped__, [*raw, *raw_named.values()]):
         raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, after a change that it may read")
-    try:
-        result = obj(*raw, **named)
-    except Exception as error:
-        raise exception_from_error(error) from None
-    return tx.capture.wrap_static(result)
+    if capture.overrides.modes:
+        raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, under a mode of the frame")
+    outcome = log.next_outcome(obj)
+    if outcome is None:
+        if log.changes.are_frequent(obj):
+            raise Unsupported("unsupported call", f"{name_of(obj)}, whose cache has had other results in later calls")
+        outcome = Outcome.of_call(obj, raw, raw_named)
+        log.outcomes.append(outcome)
+        if outcome.missed and not capture.guards_hold():
+            raise Unsupported("unsupported call", f"{name_of(obj)}, which changed what the frame has read")
+    held = partial(capture.held, name=name_of(obj))
+    result = Box(outcome.result) if is_atom(outcome.result) else held(outcome.result).box
+    error = outcome.error and (held(type(outcome.error)).box, outcome.error.args)
+    expected = ExpectedOutcome(name_of(obj), tuple(capture.state_changes), result, error)
+    log.calls.append(CachedCall(obj, given, named, expected))
+    if outcome.error is not None:
+        raise exception_from_error(outcome.error) from None
+    return capture.wrap_static(outcome.result)
 
 
-def _real_argument(tx: Interpreter, value: Value) -> Any:
-    """Returns an argument for the real call, guarded to be the same object whenever the result is used."""
+def _argument(tx: Interpreter, value: Value) -> Any:
+    """Returns an argument as a `CachedCall` has it, guarded to be the same object whenever the result is used."""
     if isinstance(value, TupleValue) and value.cls is tuple:
-        return tuple(_real_argument(tx, v) for v in value.unpack(tx))
+        return tuple(_argument(tx, v) for v in value.unpack(tx))
     raw = to_key(tx, value)
     if not isinstance(value, (ObjectValue, TensorValue)):
+        if isinstance(raw, Value):
+            raise _made_here(value)
         return raw
     if value.source is None:
-        raise Unsupported("unsupported call", f"a function with a cache, on a {value.python_type().__name__} made here")
+        raise _made_here(value)
     tx.capture.guard("ID_MATCH", value.source, value.real)
-    return value.real
+    return SourcedArgument(value)
+
+
+def _made_here(value: Value) -> Unsupported:
+    return Unsupported("unsupported call", f"a function with a cache, on a {value.python_type().__name__} made here")
+
+
+def _real(arg: Any) -> Any:
+    if isinstance(arg, SourcedArgument):
+        return arg.value.real
+    return tuple(map(_real, arg)) if type(arg) is tuple else arg
 
 
 _INTROSPECTION_NAMES = frozenset({"__import__", "eval", "exec", "gc", "globals", "importlib", "sys"})

@@ -1,0 +1,214 @@
+"""Calls of functions with a cache (``functools.lru_cache``) that a captured frame makes.
+
+The cache is state of the program: only a real call shows whether it has the result, and each call counts as a hit or a
+miss and changes the order of eviction.  So capture really calls the function, and the generated code begins with the
+same calls in the same order.  As long as their results are those that capture saw, the graph after them is right;
+`resume/cached_calls.py` has what happens otherwise.
+
+A call that was really made is not made again for the same run of the frame: further attempts to capture the frame, and
+the first run of the code that was generated for it, take its outcome from here.
+
+A function that runs, since the cache has no result, may change what the frame reads.  It does so before the frame reads
+anything, where eagerly it would do so at the call.
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.bytecode import make
+from compiler_core.capture.values.builtin.constant import is_atom
+from compiler_core.guards.constants import same_constant
+from compiler_core.guards.sources import Box
+from compiler_core.records import Recompile
+from compiler_core.support.interrupts import raised_by_handler
+from compiler_core.support.safe_repr import safe_repr
+from compiler_core.support.torch_state import StateChange
+
+if TYPE_CHECKING:
+    from compiler_core.capture.values.interfaces import Emitter
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a real call of a function with a cache did."""
+
+    function: Any
+    result: Any
+    error: Exception | None
+    missed: bool
+    """Whether the cache did not have the result, so that the function ran."""
+
+    def __str__(self) -> str:
+        return safe_repr(self.result) if self.error is None else type(self.error).__qualname__
+
+    @classmethod
+    def of_call(cls, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Outcome:
+        """Calls ``fn(*args, **kwargs)``."""
+        misses, result, raised = fn.cache_info().misses, None, None
+        try:
+            result = fn(*args, **kwargs)
+        except Exception as error:
+            if raised_by_handler(error):
+                raise
+            raised = error.with_traceback(None)
+        return cls(fn, result, raised, fn.cache_info().misses != misses)
+
+
+@dataclass(frozen=True)
+class ExpectedOutcome:
+    """What a call did at capture: all that the compiled code keeps of it."""
+
+    name: str
+    state: tuple[StateChange, ...]
+    """The changes of PyTorch's global state under which the frame calls the function."""
+    result: Box
+    error: tuple[Box, tuple[Any, ...]] | None
+    """The class and the arguments of the exception that the function raised."""
+
+    def repeat(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+        """Makes the call again, with these arguments."""
+        with _changed(self.state):
+            return Outcome.of_call(fn, args, kwargs)
+
+    def agrees(self, outcome: Outcome) -> bool:
+        """Returns whether this is the outcome: the same object or constant, or an exception like that one."""
+        error, result = outcome.error, self.result.value
+        if self.error is not None:
+            kind, args = self.error
+            return error is not None and type(error) is kind.value and same_constant(error.args, args)
+        if error is not None:
+            return False
+        return outcome.result is result or (is_atom(result) and same_constant(outcome.result, result))
+
+    def __str__(self) -> str:
+        return safe_repr(self.result.value) if self.error is None else self.error[0].name
+
+
+@dataclass(frozen=True)
+class CachedCall:
+    """A call that generated code makes before everything else.
+
+    Its arguments are values that have a source, tuples of arguments, and objects that are the same in each run.
+    """
+
+    function: Any
+    args: list[Any]
+    kwargs: dict[str, Any]
+    expected: ExpectedOutcome
+
+    def load(self, emit: Emitter) -> None:
+        """Pushes the function, its arguments and its keyword arguments."""
+        emit.load_outside_object(self.function)
+        for arg in self.args:
+            _load(emit, arg)
+        emit.add(make.build_tuple(len(self.args)))
+        for name, arg in self.kwargs.items():
+            emit.constant(name)
+            _load(emit, arg)
+        emit.add(make.build_map(len(self.kwargs)), make.build_tuple(3))
+
+
+@contextmanager
+def _changed(state: Sequence[StateChange]) -> Iterator[None]:
+    done: list[StateChange] = []
+    try:
+        for change in state:
+            change.do(*change.args)
+            done.append(change)
+        yield
+    finally:
+        for change in reversed(done):
+            change.undo(*change.undo_args)
+
+
+def _load(emit: Emitter, arg: Any) -> None:
+    if isinstance(arg, SourcedArgument):
+        assert arg.value.source is not None
+        emit.source(arg.value.source)
+    elif type(arg) is tuple:
+        for item in arg:
+            _load(emit, item)
+        emit.add(make.build_tuple(len(arg)))
+    elif is_atom(arg):
+        emit.constant(arg)
+    else:
+        emit.load_outside_object(arg)
+
+
+@dataclass(frozen=True)
+class SourcedArgument:
+    """An argument that is guarded to be the same object whenever the calls are made."""
+
+    value: Any
+
+
+class CacheChanges:
+    """How often functions with a cache have had another result than a compile of a frame expects."""
+
+    def __init__(self) -> None:
+        self._times: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    def count(self, fn: Any) -> None:
+        """Counts a change."""
+        self._times[fn] = self._times.get(fn, 0) + 1
+
+    def are_frequent(self, fn: Any) -> bool:
+        """Returns whether calls of `fn` break the graph from now on, so that the frame is not compiled for each
+        result."""
+        return self._times.get(fn, 0) > 1
+
+
+class CallLog:
+    """The calls of functions with a cache that one attempt to capture a frame makes, in order.
+
+    Args:
+        outcomes: what such calls have done in this run of the frame, also in earlier attempts.
+        changes: which functions have had other results than compiles of the frame expected.
+    """
+
+    def __init__(self, outcomes: list[Outcome], changes: CacheChanges) -> None:
+        self.calls: list[CachedCall] = []
+        self.outcomes, self.changes = outcomes, changes
+
+    def next_outcome(self, fn: Any) -> Outcome | None:
+        """Returns what the next call, of `fn`, did if it was made already."""
+        made = len(self.calls)
+        if made < len(self.outcomes) and self.outcomes[made].function is not fn:
+            del self.outcomes[made:]
+        return self.outcomes[made] if made < len(self.outcomes) else None
+
+    def made(self) -> list[Outcome]:
+        """Returns the outcomes of the calls of this attempt."""
+        return self.outcomes[: len(self.calls)]
+
+
+class KnownOutcomes(threading.local):
+    """The outcomes of the calls that a frame has made, for the next run of it, which begins at once."""
+
+    code: types.CodeType | None = None
+    outcomes: tuple[Outcome, ...] = ()
+    cause: Recompile | None = None
+
+    def put(self, code: types.CodeType, outcomes: Sequence[Outcome], cause: Recompile | None = None) -> None:
+        """Notes outcomes for a run of `code`; `cause` says which of them differs from what a compile expects."""
+        self.code, self.outcomes, self.cause = code, tuple(outcomes), cause
+
+    def are_for(self, code: types.CodeType) -> bool:
+        """Returns whether calls were made for a run of `code` that is about to begin."""
+        return self.code is code and bool(self.outcomes)
+
+    def take(self, code: types.CodeType) -> tuple[list[Outcome], Recompile | None]:
+        """Returns what is known of this run of `code`, once."""
+        found = (list(self.outcomes), self.cause) if self.code is code else ([], None)
+        self.code, self.outcomes, self.cause = None, (), None
+        return found
+
+
+known_outcomes = KnownOutcomes()

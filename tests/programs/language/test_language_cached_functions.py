@@ -1,0 +1,229 @@
+# mypy: ignore-errors
+# ruff: noqa
+# (the programs stand for users' code, which does odd things)
+"""Functions with a cache (``functools.lru_cache``) give what they give uncompiled, and count and evict the same."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import compiler_core
+
+SEEDS = 3
+ONE = torch.ones(2)
+
+
+class World:
+    """What the cached functions read and write."""
+
+    def __init__(self) -> None:
+        self.scale = 1
+        self.log: list[Any] = []
+        self.buffer = torch.zeros(2)
+
+
+class Scaled:
+    """An object with a cached method."""
+
+    def __init__(self, scale: int) -> None:
+        self.scale = scale
+
+    @functools.lru_cache(maxsize=2)
+    def times(self, n: int) -> int:
+        return n * self.scale * WORLD.scale
+
+
+WORLD = World()
+OBJECTS = [Scaled(2), Scaled(3)]
+
+
+@functools.lru_cache(maxsize=1)
+def one(n):
+    WORLD.log.append(n)
+    return n * WORLD.scale
+
+
+@functools.lru_cache(maxsize=2)
+def two(n, *, by=1):
+    WORLD.log.append((n, by))
+    return (n * WORLD.scale, by)
+
+
+@functools.cache
+def every(n):
+    WORLD.log.append(n)
+    return [n]
+
+
+@functools.lru_cache(maxsize=3)
+def fibonacci(n):
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+
+@functools.lru_cache(maxsize=1)
+def root(n):
+    WORLD.log.append(n)
+    if WORLD.scale % 2:
+        raise ValueError(n)
+    return n
+
+
+@functools.lru_cache(maxsize=1)
+def mask(n):
+    return torch.ones(n) * WORLD.scale
+
+
+@functools.lru_cache(maxsize=1)
+def summed(n):
+    return float(WORLD.buffer.sum()) + n
+
+
+@functools.lru_cache(maxsize=1)
+def has_grad(n):
+    return torch.is_grad_enabled()
+
+
+CACHED = [one, two, every, fibonacci, root, mask, summed, has_grad, Scaled.times]
+
+
+def single(x, n):
+    return x + one(n)
+
+
+def pair(x, n):
+    return x * one(n) + one(1) + one(n), two(n), two(n, by=2)
+
+
+def lists(x, n):
+    found = every(n)
+    return x + len(found), found is every(n), found
+
+
+def recursive(x, n):
+    return x + fibonacci(n + 4)
+
+
+def raising(x, n):
+    try:
+        return x + root(n)
+    except ValueError as error:
+        return x - 1, str(error)
+
+
+def tensors(x, n):
+    return x + mask(2), mask(2) is mask(2)
+
+
+def modes(x, n):
+    with torch.no_grad():
+        inside = has_grad(n)
+    return x, inside
+
+
+def methods(x, n):
+    return x + OBJECTS[n % 2].times(n) + OBJECTS[0].times(1)
+
+
+def broken(x, n):
+    first = one(n)
+    compiler_core.graph_break()
+    return x + first + one(n) + one(1)
+
+
+def without_tensors(x, n):
+    return one(n), two(n)[0]
+
+
+def writing(x, n):
+    WORLD.log.append("written")
+    return x + one(n)
+
+
+def adding(x, n):
+    WORLD.buffer.add_(1)
+    return x + summed(n)
+
+
+def inner(x, n):
+    return x * one(n)
+
+
+def nested(x, n):
+    return inner(x, n) + inner(x, 1)
+
+
+PROGRAMS = [
+    single,
+    pair,
+    lists,
+    recursive,
+    raising,
+    tensors,
+    modes,
+    methods,
+    broken,
+    without_tensors,
+    writing,
+    adding,
+    nested,
+]
+
+
+def seen(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    return [seen(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def trace(program: Callable[..., Any], seed: int, calls: int) -> list[Any]:
+    """Returns what random calls of a program give, with the state of all caches after each."""
+    draw = random.Random(seed)
+    for fn in CACHED:
+        fn.cache_clear()
+    WORLD.__init__()
+    found = []
+    for _ in range(calls):
+        if draw.random() < 0.3:
+            WORLD.scale = draw.randrange(1, 4)
+        if draw.random() < 0.1:
+            draw.choice(CACHED).cache_clear()
+        result = program(ONE, draw.randrange(1, 4))
+        found.append((seen(result), [fn.cache_info() for fn in CACHED], list(WORLD.log)))
+    return found
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.filterwarnings("error::compiler_core.CompileWarning")
+def test_values_hits_and_evictions(program):
+    for seed in range(SEEDS):
+        expected = trace(program, seed, 20)
+        assert trace(compiler_core.compile(program, backend="eager", dynamic=False), seed, 20) == expected
+
+
+@pytest.mark.filterwarnings("error::compiler_core.CompileWarning")
+def test_a_cache_that_changes_breaks_the_graph():
+    """After two other results for the same arguments, the function is called where the program calls it."""
+    WORLD.__init__()
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(single, dynamic=False)
+        for scale in (1, 2, 3, 4, 5):
+            WORLD.scale = scale
+            one.cache_clear()
+            assert compiled(ONE, 2).tolist() == single(ONE, 2).tolist()
+            assert one.cache_info()[:2] == (1, 1)
+    compiles = record.frames[0].compiles
+    assert [len(each.breaks) for each in compiles] == [0, 0, 0, 1]
+    assert (compiles[1].cause.kind, compiles[1].cause.expected, compiles[1].cause.got) == ("CACHED_CALL", "2", "4")
+    assert "has had other results in later calls" in compiles[3].breaks[0].explanation
+
+
+def test_one_graph_of_an_unchanged_cache():
+    compiled = compiler_core.compile(lists, fullgraph=True)
+    for _ in range(3):
+        assert compiled(ONE, 2)[1:] == (True, every(2))
