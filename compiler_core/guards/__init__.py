@@ -2,8 +2,8 @@
 
 Capture adds a `GuardSpec` for every fact about the outside world that it depends on.  The list is used in three ways:
 printed as Python for the record (`listing`), installed in PyTorch's C++ guard tree, which runs before every call
-(`tree`; `module_trees` for modules), and checked in Python after a call that no compiled code covers, to name the guard
-that failed.
+(`tree`; `module_trees` for modules, `entry_guards` for what PyTorch's cache holds), and checked in Python after a call
+that no compiled code covers, to name the guard that failed.
 
 `sources/` says where a value comes from, `kinds` what a guard is, and `value_guards`, `tensor_guards`, `state_guards`,
 `relation_guards` and `library` define the kinds.  `conditions` are guards on sizes and numbers, `constants` compares

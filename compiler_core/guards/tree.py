@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch._C._dynamo import eval_frame
 from torch._C._dynamo import guards as cpp
-from torch._dynamo.guards import GuardManagerType, GuardManagerWrapper
+from torch._dynamo.guards import GuardManagerType
 
+from compiler_core.guards.entry_guards import EntryGuards
 from compiler_core.guards.kinds import KINDS, GuardSpec
 from compiler_core.guards.lifetimes import WeakBox
 from compiler_core.guards.module_trees import GROUP_SIZE, install_version_checks
@@ -123,8 +124,8 @@ class GuardTree:
         """Returns the scope of a call with these locals."""
         return Scope(f_locals, self.scope.f_globals, {})
 
-    def build(self, guards: Sequence[GuardSpec], version_checks: bool = True) -> GuardManagerWrapper:
-        """Installs the guards; returns the object that the frame hook takes, with all that C++ and Dynamo read of it.
+    def build(self, guards: Sequence[GuardSpec], version_checks: bool = True) -> EntryGuards:
+        """Installs the guards; returns the object that the frame hook takes.
 
         With `version_checks`, trees of modules are checked by the versions of their dicts (`module_trees.py`); the
         result then holds only for the same module objects.
@@ -138,15 +139,11 @@ class GuardTree:
             conditions = [guard for guard in remaining if guard.kind == "CONDITION"]
             if conditions:
                 install_conditions(self, conditions)
-        wrapper = GuardManagerWrapper(self.root)
-        wrapper.diff_guard_root = self.root
-        wrapper.closure_vars, wrapper.args, wrapper.verbose_code_parts = {}, [], []
-        wrapper.global_scope = {"G": self.scope.f_globals}
         self.scope = Scope({}, self.scope.f_globals, {})
         self._values.clear()
         self._managers.clear()
         self.item_groups.clear()
-        return wrapper
+        return EntryGuards(self.root)
 
 
 class ItemGroup:

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch._C._dynamo import eval_frame
 from torch._dynamo import convert_frame
-from torch._dynamo.guards import DeletedGuardManagerWrapper
 
+from compiler_core.guards.entry_guards import EntryGuards
 from compiler_core.hook import frame_hook
 
-_DELETED = DeletedGuardManagerWrapper("the compiled function is gone")
+_DELETED = EntryGuards()
 _invalidated: dict[int, weakref.ref[types.CodeType]] = {}
 _HOOKED_FILES = frozenset({frame_hook.__file__, torch._dynamo.eval_frame.__file__})
 

@@ -10,11 +10,14 @@ that is disabled for stock.
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import json
 import sys
 import threading
 import types
 
+import pytest
 import torch
 from torch._C._dynamo import eval_frame
 from torch._dynamo.utils import counters
@@ -283,9 +286,106 @@ def gradients(p):
     return out
 
 
+def error_on_recompile(p):
+    """What this compiler compiled is no earlier compile of stock's."""
+    one, fn = ours(leaves_to_python(p.plain)), stock(p.plain)
+    one(x_of())
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        return fn(x_of()), fn(x_of())
+
+
+def fail_on_recompile(p):
+    one, fn = ours(leaves_to_python(p.plain)), stock(p.plain)
+    out = [fn(x_of())]
+    one(x_of()), one(x_of(3))
+    with torch.compiler.set_stance("fail_on_recompile"):
+        out.append(fn(x_of()))
+        with pytest.raises(RuntimeError, match="Detected recompile"):
+            fn(x_of(3))
+    return [*out, fn(x_of(3))]
+
+
+def many_compiles_of_ours(p):
+    """They do not count towards stock's limit, neither those in use nor those of functions that are gone."""
+    one, fn = ours(leaves_to_python(p.loops), **({} if ALONE else {"recompile_limit": 20})), stock(p.loops)
+    for n in range(12):
+        one(x_of(), n)
+        ours(leaves_to_python(p.plain))(x_of())
+    other = stock(p.plain)
+    return fn(x_of(), 3), fn(x_of(), 5), fn(x_of(), 7), other(x_of()), other(x_of(3)), other(x_of(5))
+
+
+def leaves_to_python(fn):
+    """Returns a function that this compiler does not capture, so that it compiles `fn` in place."""
+    return lambda *args: fn(*args) * len(locals())
+
+
+def combination(p, order, reset, recompiles, threads):
+    """One function that both compile.
+
+    Args:
+        order: "ours_first" or "stock_first".
+        reset: whose reset() is called between two calls, or "no_reset".
+        recompiles: who sees other shapes.
+        threads: who is called in a thread.
+    """
+    out = []
+    one, fn = ours(leaves_to_python(p.plain)), stock(p.plain)
+
+    def call(side, call_number):
+        compiled = one if side == "ours" else fn
+        x = x_of(call_number if side in recompiles else 4)
+        in_thread(side in threads, lambda: out.append(compiled(x)))
+
+    sides = ("ours", "stock") if order == "ours_first" else ("stock", "ours")
+    for number in (4, 5, 6):
+        for side in sides:
+            call(side, number)
+        if number == 5:
+            {"reset_of_ours": reset_ours, "reset_of_stock": torch._dynamo.reset, "no_reset": lambda: None}[reset]()
+    return out
+
+
+def in_thread(wanted, run):
+    """Calls `run` in a new thread if `wanted`, otherwise in this one."""
+    failed = []
+
+    def guarded():
+        try:
+            run()
+        except BaseException as error:
+            failed.append(error)
+
+    if wanted:
+        thread = threading.Thread(target=guarded)
+        thread.start()
+        thread.join()
+    else:
+        guarded()
+    if failed:
+        raise failed[0]
+
+
+NONE, OURS, STOCK, BOTH = (), ("ours",), ("stock",), ("ours", "stock")
+ORDERS, RESETS = ("ours_first", "stock_first"), ("no_reset", "reset_of_ours", "reset_of_stock")
+COMBINATIONS = [
+    *itertools.product(ORDERS, RESETS, [BOTH], [NONE, OURS, STOCK, BOTH]),
+    *itertools.product(ORDERS, RESETS[:1], [OURS, STOCK], [NONE, OURS]),
+]
+
+
+def named(parts):
+    order, reset, recompiles, threads = parts
+    run = functools.partial(combination, order=order, reset=reset, recompiles=recompiles, threads=threads)
+    words = [order, reset, "recompiles", *recompiles, "threads", *(threads or ["none"])]
+    run.__name__ = "-".join(words)
+    return run
+
+
 PROGRAMS = [
     before, after, called_functions_break, skipped_by_us_first, around_stock, inside_stock, inside_and_around,
     limits_of_both, resets, modules, regions_come_and_go, exceptions, interrupts, threads, recursion, gradients,
+    error_on_recompile, fail_on_recompile, many_compiles_of_ours, *map(named, COMBINATIONS),
 ]  # fmt: skip
 
 
@@ -297,10 +397,9 @@ def entries_of_stock(p):
         if hasattr(eval_frame, "_get_cache_entries_for_region"):
             entries = eval_frame._get_cache_entries_for_region(code, -1)
         else:
-            entries = [
-                e for e in eval_frame._debug_get_cache_entry_list(code) if "compiler_core" not in repr(e.backend)
-            ]
-        found[name] = [str(e.guard_manager).count("\n") for e in entries]
+            entries = eval_frame._debug_get_cache_entry_list(code)
+        of_stock = [e for e in entries if e.code is not None and "compiler_core" not in repr(e.backend)]
+        found[name] = [str(e.guard_manager).count("\n") for e in of_stock]
     return found
 
 

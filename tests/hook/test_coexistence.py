@@ -20,15 +20,13 @@ import torch
 
 import compiler_core as cc
 from compiler_core.api.compile import record_of
+from compiler_core.errors import UsageError
 from compiler_core.pipeline import compiled_region
 from tests import warm_python
+from tests.hook.coexist import PROGRAMS
 
 ROOT = Path(__file__).parents[2]
-NAMES = [
-    "before", "after", "called_functions_break", "skipped_by_us_first", "around_stock", "inside_stock",
-    "inside_and_around", "limits_of_both", "resets", "modules", "regions_come_and_go", "exceptions", "interrupts",
-    "threads", "recursion", "gradients",
-]  # fmt: skip
+NAMES = [run.__name__ for run in PROGRAMS]
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +51,28 @@ def test_stock_does_what_it_does_alone(runs, name):
 
 def test_all_programs_are_compared(runs):
     assert [*runs[0]] == [*runs[1]] == NAMES
+
+
+@pytest.mark.usefixtures("fresh_stock")
+def test_entries_of_this_compiler_are_not_taken_for_stocks():
+    """Outside the main thread, and before PyTorch 2.13, both are in one list."""
+
+    def callee(x):
+        return x.sin() + 1
+
+    ours = cc.compile(lambda x: callee(x) + len(locals()), backend="eager", strict=True)
+    thread = threading.Thread(target=ours, args=(torch.ones(3),))
+    thread.start()
+    thread.join()
+    with pytest.raises(UsageError, match="was not compiled by"):
+        cc.already_compiled(callee)
+    with cc.record(engine="torch") as record:
+        stock = torch.compile(callee, backend="eager")
+        stock(torch.ones(4)), stock(torch.ones(5))
+    first, second = record.compiles
+    assert not first.cause
+    assert (second.cause.of, second.cause.got) == (first.id, "size 5")
+    assert len(cc.already_compiled(callee).compiles) == 2
 
 
 def test_frames_are_decided_on_once_also_in_a_thread(monkeypatch):

@@ -12,6 +12,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from compiler_core.guards.entry_guards import EntryGuards
+
 
 def lookup(module: str, *names: str) -> Any:
     """Imports `module` and returns its attribute ``name.name``; None where either is missing."""
@@ -135,9 +137,10 @@ def skip_module(module: str) -> None:
 
 
 def cache_entries(code: Any) -> list[Any]:
-    """Returns Dynamo's cache entries for a code object, without those that were freed with a guarded object."""
+    """Returns stock's cache entries for a code object, without those that were freed with a guarded object."""
     listed = lookup("torch._C._dynamo.eval_frame", "_debug_get_cache_entry_list")
-    return [entry for entry in listed(code) if entry.code is not None] if listed is not None else []
+    entries = listed(code) if listed is not None else []
+    return [e for e in entries if e.code is not None and not isinstance(e.guard_manager, EntryGuards)]
 
 
 def interpreter() -> Any:

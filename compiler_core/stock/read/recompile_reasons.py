@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 
+from compiler_core.guards.entry_guards import OURS
 from compiler_core.records import Recompile, limits
 
 _Facts = tuple[str, str, str, str]
@@ -20,13 +21,16 @@ _SCALARS = {
 
 
 def read_recompile_reason(payload: str) -> Recompile | None:
-    """Returns the first compile in the list whose guards failed, and the failed guard; None for an empty list."""
+    """Returns the first compile in the list whose guards failed, and the failed guard; None if there is no compile.
+
+    The list may begin with entries of the core engine for the same code.
+    """
     try:
         reasons = json.loads(payload)
     except ValueError:
         reasons = payload
     lines = map(str, reasons) if isinstance(reasons, list) else [str(reasons)]
-    return next((_parse_reason(limits.truncate(line)) for line in lines if line.strip()), None)
+    return next((_parse_reason(limits.truncate(line)) for line in lines if line.strip() and OURS not in line), None)
 
 
 def _parse_reason(line: str) -> Recompile:
