@@ -21,7 +21,7 @@ from compiler_core.stock.hooks import deferred_text, torch_internals, torch_logs
 from compiler_core.stock.hooks.after_import import call_after_import
 from compiler_core.stock.hooks.dynamo_steps import DynamoStepRecorder
 from compiler_core.stock.read.trace_event import TraceEvent, parse_event
-from compiler_core.support.interrupts import deferred_signals
+from compiler_core.support.interrupts import deferred_signals, passing_handler_errors, raised_by_handler
 
 _TRACE_LOGGER = "torch.__trace"
 _PYTEST = "_pytest.logging"
@@ -44,6 +44,7 @@ def observing(record: Record, steps: bool = False, logs: bool = False) -> Iterat
             observer = _Observer(record, builder)
             stack.callback(observer.guard(builder.close))
             starts = [
+                _pass_handler_errors,
                 _observe_trace, _observe_bytecode, _observe_kernels, _observe_passes, _observe_backend, _observe_guards,
                 _after("torch._inductor.scheduler", _observe_refusals),
                 _after("torch._inductor.select_algorithm", _observe_autotuning),
@@ -88,6 +89,8 @@ class _Observer:
             try:
                 return function(*args, **kwargs)
             except Exception as error:
+                if raised_by_handler(error):
+                    raise
                 note = f"The observer of torch.compile: {function.__name__}: {type(error).__name__}: {error}"
                 if note not in self._record.notes:
                     self._record.notes.append(note)
@@ -103,6 +106,14 @@ class _Observer:
     def note_missing(self, thing: str) -> None:
         """Notes that the record cannot have `thing`, since this version of PyTorch does not report it."""
         self._record.notes.append(f"This version of PyTorch does not report {thing}, so the record lacks it.")
+
+
+def _pass_handler_errors(observer: _Observer, stack: ExitStack) -> None:
+    """Lets what signal handlers raise while `torch.compile` compiles reach the program."""
+    callback = torch_internals.frame_callback()
+    if callback is not None:
+        stack.callback(setattr, callback, "__call__", callback.__call__)
+        callback.__call__ = passing_handler_errors(callback.__call__)
 
 
 def _observe_trace(observer: _Observer, stack: ExitStack) -> None:

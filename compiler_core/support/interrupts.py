@@ -1,6 +1,6 @@
 """Signals that arrive while code is compiled, while it runs, and while guards are checked.
 
-The handler of a signal may raise an exception, as Python's own does for Ctrl-C.  In three places an exception cannot be
+The handler of a signal may raise an exception, as Python's own does for Ctrl-C.  In four places an exception cannot be
 raised at any moment:
 
 * C++ code of PyTorch that calls Python while it traces.  Some of its functions must not throw, or the process ends.
@@ -12,6 +12,8 @@ raised at any moment:
   guards of stock `torch.compile`.  So our handlers stay in place after the callback (`keep_handlers`) and while a
   record is open (`kept_handlers`), and a signal that arrives there is sent again a moment later.  So is one that
   arrives while stock compiles, in a function that C++ code calls to dispatch an operator (`_is_called_from_cpp`).
+* Stock `torch.compile`, which replaces an `Exception` by another one.  Under observation a `BaseException` is raised
+  instead, until the compile has ended (`passing_handler_errors`).
 
 While compiled code runs, handlers run where the signal arrives.  What they raise is no failure of that code
 (`raised_by_handler`).
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import random
 import signal
 import sys
@@ -30,6 +33,7 @@ import weakref
 from _thread import start_new_thread
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from importlib.machinery import PathFinder
 from threading import get_ident
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -70,9 +74,10 @@ _FILES_THAT_DROP = frozenset(
         *(weakref.finalize.__call__, weakref.WeakSet.add, torch.utils.weak.WeakIdKeyDictionary.__len__),
         torch.multiprocessing.reductions.StorageWeakRef.__del__,
         torch._dynamo.guards.CheckFunctionManager.__init__,
+        *(os.path.exists, PathFinder.find_spec),  # they drop an OSError, as TimeoutError is
     )
 )
-"""The files of finalizers and callbacks of weak references, and of stock's guards."""
+"""The files of finalizers and callbacks of weak references, of stock's guards, and of functions that ask for files."""
 _MAX_DEPTH = 4
 """How many frames are looked at for those that drop exceptions, which call few functions."""
 _FILES_CALLED_FROM_CPP = (torch._library.simple_registry.__file__, torch.fx.experimental.sym_node.__file__)
@@ -121,6 +126,10 @@ class _SignalState:
             self.restore_handlers()
             try:
                 self.run_handler(number, frame)
+            except Exception as error:
+                if not _is_called_by(_compile_frame, frame):
+                    raise
+                raise _HandlerError(error) from None
             finally:
                 if self.kept:
                     self.install_handlers()
@@ -186,6 +195,13 @@ def _is_exception_dropped(frame: Any) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _is_called_by(function: Any, frame: Any) -> bool:
+    """Returns whether `function` called `frame`, directly or not."""
+    while frame is not None and frame.f_code is not function.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _is_called_from_cpp(frame: Any, held_s: float) -> bool:
@@ -258,6 +274,24 @@ class immediate_signals:
 
 
 _CODES_OF_IMMEDIATE = frozenset(_codes_of(immediate_signals))
+
+
+def _compile_frame(compile_: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return compile_(*args)
+    except _HandlerError as raised:
+        raise raised.error from None
+
+
+def passing_handler_errors(compile_: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that does what `compile_` does, the function or method by which stock compiles a frame, and
+    raises what handlers raise as it is.  Stock replaces an `Exception` that is raised while it compiles."""
+
+    @functools.wraps(compile_)
+    def compile_frame(*args: Any) -> Any:
+        return _compile_frame(compile_, *args)
+
+    return compile_frame
 
 
 def safe_point() -> None:

@@ -594,3 +594,25 @@ for backend in ("eager", "aot_eager", None):
 def test_an_exception_that_another_thread_raises_is_raised_once() -> None:
     run = subprocess.run([sys.executable, "-c", ASYNCHRONOUS], capture_output=True, text=True, timeout=120, check=True)
     assert run.stdout.split() == ["20", "20", "20"], run.stderr
+
+
+def test_what_a_handler_raises_while_stock_compiles_is_raised_as_it_is() -> None:
+    """Unobserved, stock raises BackendCompilerFailed in its place."""
+
+    class TooLong(Exception):
+        pass
+
+    def on_alarm(*_: Any) -> None:
+        raise TooLong
+
+    def backend(gm: torch.fx.GraphModule, _: Any) -> Any:
+        signal.raise_signal(signal.SIGALRM)
+        return gm.forward
+
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    try:
+        with compiler_core.record(engine="torch") as record, pytest.raises(TooLong):
+            torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not record.notes
