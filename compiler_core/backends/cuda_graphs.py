@@ -173,6 +173,7 @@ class ReplayedRunner:
         if self._calls <= WARM_UP_CALLS:
             return self._launch(inputs)
         if self._recording is None or self._misses >= MAX_MISSES or self._must_separate() or self._is_outdated():
+            self._copied |= self._copies_for_caller(addresses)
             self._record(inputs, {i for i, (now, was) in enumerate(zip(addresses, before, strict=True)) if now != was})
         recording = self._recording
         if recording is None:
@@ -180,12 +181,19 @@ class ReplayedRunner:
         moved = recording.moved_inputs(addresses)
         if moved:
             self._misses += 1
-            self._copied |= (moved & self._primals).difference(self.layout.written)
+            self._copied |= (moved & self._primals | self._copies_for_caller(addresses)).difference(self.layout.written)
             return self._launch(inputs)
         if not recording.results_are_unused() or not self._may_overwrite(inputs):
             return self._launch(inputs)
         self._misses = 0
-        return recording.replay(inputs)
+        results = recording.replay(inputs)
+        if self._is_forward:
+            self._memory.copies = recording.addresses_of_copies()
+        return results
+
+    def _copies_for_caller(self, addresses: Sequence[int]) -> set[int]:
+        """Returns the inputs of a backward that the caller has got as results, too, so that each replay copies them."""
+        return set() if self._is_forward else {i for i, at in enumerate(addresses) if at in self._memory.copies}
 
     def _may_overwrite(self, inputs: Sequence[Any]) -> bool:
         """Whether nothing needs what a replay overwrites of the other graph's memory."""
@@ -301,6 +309,10 @@ class _Recording:
         """Whether no result of the last replay is in use any more."""
         return self._results.are_unused()
 
+    def addresses_of_copies(self) -> frozenset[int]:
+        """Returns where the results of the last replay are that were copied for the caller."""
+        return self._results.addresses_of_copies
+
     def replay(self, inputs: Sequence[Any]) -> list[Any]:
         if self.input_copies:
             torch._foreach_copy_(list(self.input_copies.values()), [inputs[i] for i in self.input_copies])
@@ -362,6 +374,7 @@ class _ReplayedResults:
         # the two extra items make the result a tuple, whatever the number of results
         self._in_order = operator.itemgetter(*sorted(range(len(made)), key=made.__getitem__), -1, -1)
         self.uses = [UseCounts([*self._kept, *self._copied]), UseCounts(self._saved, are_given_out=True)]
+        self.addresses_of_copies: frozenset[int] = frozenset()
 
     def share_saved(self, graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> SavedTensors | None:
         """Replaces the saved tensors by those of a `SavedTensors`, which it returns; None if nothing is saved."""
@@ -380,7 +393,8 @@ class _ReplayedResults:
         """Returns the results, given the inputs of the call."""
         for uses in self.uses:
             uses.set_unused()
-        kept, copied = map(torch.Tensor.detach, self._kept), map(torch.clone, self._copied)
+        kept, copied = map(torch.Tensor.detach, self._kept), [*map(torch.clone, self._copied)]
+        self.addresses_of_copies = frozenset(map(torch.Tensor.data_ptr, copied))
         views = [view.in_input(inputs[view.number]) for view in self._views]
         return [*self._in_order([*self._saved, *kept, *copied, *views, *self._constants])[:-2]]
 

@@ -356,3 +356,22 @@ def test_saved_tensors_that_are_needed_again_are_not_overwritten(program: str, m
         x = torch.randn(4, 6)
         torch.testing.assert_close(gradients(run, x, step), gradients(function, x, step))
     assert replays
+
+
+def test_a_result_that_the_backward_reads_may_move() -> None:
+    """The program gets a copy, which is at another place whenever the program still has the one before."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).exp()
+
+    x, kept = torch.randn(7, requires_grad=True), []
+    with compiler_core.record() as record:
+        fast = replayed(program)
+        for call in range(12):
+            result = fast(x)
+            (gradient,) = torch.autograd.grad(result.sum(), x)
+            torch.testing.assert_close((result, gradient), (program(x), 2 * program(x)))
+            kept += [result] if call > 4 else []
+    forward, backward = graphs(record)
+    assert (forward.recorded, backward.recorded, backward.copied) == (1, 1, 2)
+    assert not backward.reason
