@@ -19,8 +19,9 @@ further conditions of a forward and a backward that share memory.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -169,11 +170,13 @@ class ReplayedRunner:
     def _replay_or_run(self, inputs: list[Any]) -> list[Any]:
         addresses = list(map(torch.Tensor.data_ptr, inputs))
         before, self._before = self._before, addresses
+        if self._is_forward:
+            self._memory.copies = {}
         self._calls += 1
         if self._calls <= WARM_UP_CALLS:
             return self._launch(inputs)
         if self._recording is None or self._misses >= MAX_MISSES or self._must_separate() or self._is_outdated():
-            self._copied |= self._copies_for_caller(addresses)
+            self._copied |= self._copies_for_caller(addresses).keys()
             self._record(inputs, {i for i, (now, was) in enumerate(zip(addresses, before, strict=True)) if now != was})
         recording = self._recording
         if recording is None:
@@ -181,19 +184,22 @@ class ReplayedRunner:
         moved = recording.moved_inputs(addresses)
         if moved:
             self._misses += 1
-            self._copied |= (moved & self._primals | self._copies_for_caller(addresses)).difference(self.layout.written)
+            may_move = moved & self._primals | self._copies_for_caller(addresses).keys()
+            self._copied |= may_move.difference(self.layout.written)
             return self._launch(inputs)
         if not recording.results_are_unused() or not self._may_overwrite(inputs):
             return self._launch(inputs)
         self._misses = 0
         results = recording.replay(inputs)
         if self._is_forward:
-            self._memory.copies = recording.addresses_of_copies()
+            self._memory.copies = recording.copies()
         return results
 
-    def _copies_for_caller(self, addresses: Sequence[int]) -> set[int]:
-        """Returns the inputs of a backward that the caller has got as results, too, so that each replay copies them."""
-        return set() if self._is_forward else {i for i, at in enumerate(addresses) if at in self._memory.copies}
+    def _copies_for_caller(self, addresses: Sequence[int]) -> dict[int, torch.Tensor]:
+        """Returns the inputs of a backward that the caller has got as results, too, with the forward's own tensors, to
+        which each replay copies them."""
+        known = {} if self._is_forward else self._memory.copies
+        return {i: known[at] for i, at in enumerate(addresses) if at in known}
 
     def _may_overwrite(self, inputs: Sequence[Any]) -> bool:
         """Whether nothing needs what a replay overwrites of the other graph's memory."""
@@ -237,7 +243,8 @@ class ReplayedRunner:
                     self._recording = _Recording(self.run, inputs, moved, self.layout)
                     memory.saved = self._recording.share_saved() if memory.is_shared else None
                 else:
-                    self._recording = _Recording(self.run, inputs, moved, self.layout, saved)
+                    places = self._copies_for_caller(list(map(torch.Tensor.data_ptr, inputs)))
+                    self._recording = _Recording(self.run, inputs, moved, self.layout, saved, places)
                     self._recorded_for = saved
         except RuntimeError as error:
             if raised_by_handler(error):
@@ -254,12 +261,19 @@ class _Recording:
     """One CUDA graph; `input_copies` has the tensors that inputs are copied to, by the number of the input.
 
     A backward whose `saved` tensors nothing else uses is recorded into the memory of the forward, and frees them.
+    `places` has tensors of the forward's recording to which inputs can be copied.
     """
 
     def __init__(
-        self, run: Run, inputs: list[Any], moved: set[int], layout: ReplayLayout, saved: SavedTensors | None = None
+        self,
+        run: Run,
+        inputs: list[Any],
+        moved: set[int],
+        layout: ReplayLayout,
+        saved: SavedTensors | None = None,
+        places: Mapping[int, torch.Tensor] = MappingProxyType({}),
     ) -> None:
-        self.input_copies = {i: _clone_with_strides(inputs[i]) for i in moved}
+        self.input_copies = {i: places[i] if i in places else _clone_with_strides(inputs[i]) for i in moved}
         self._fixed = [(i, t.data_ptr()) for i, t in enumerate(inputs) if i not in moved]
         self._addresses = tuple(address for _, address in self._fixed)
         # the two extra items make the result a tuple, whatever the number of fixed inputs
@@ -309,9 +323,9 @@ class _Recording:
         """Whether no result of the last replay is in use any more."""
         return self._results.are_unused()
 
-    def addresses_of_copies(self) -> frozenset[int]:
-        """Returns where the results of the last replay are that were copied for the caller."""
-        return self._results.addresses_of_copies
+    def copies(self) -> dict[int, torch.Tensor]:
+        """Returns the results of the last replay that were copied for the caller, by the addresses of the copies."""
+        return self._results.copies
 
     def replay(self, inputs: Sequence[Any]) -> list[Any]:
         if self.input_copies:
@@ -374,7 +388,7 @@ class _ReplayedResults:
         # the two extra items make the result a tuple, whatever the number of results
         self._in_order = operator.itemgetter(*sorted(range(len(made)), key=made.__getitem__), -1, -1)
         self.uses = [UseCounts([*self._kept, *self._copied]), UseCounts(self._saved, are_given_out=True)]
-        self.addresses_of_copies: frozenset[int] = frozenset()
+        self.copies: dict[int, torch.Tensor] = {}
 
     def share_saved(self, graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> SavedTensors | None:
         """Replaces the saved tensors by those of a `SavedTensors`, which it returns; None if nothing is saved."""
@@ -394,7 +408,7 @@ class _ReplayedResults:
         for uses in self.uses:
             uses.set_unused()
         kept, copied = map(torch.Tensor.detach, self._kept), [*map(torch.clone, self._copied)]
-        self.addresses_of_copies = frozenset(map(torch.Tensor.data_ptr, copied))
+        self.copies = dict(zip(map(torch.Tensor.data_ptr, copied), self._copied, strict=True))
         views = [view.in_input(inputs[view.number]) for view in self._views]
         return [*self._in_order([*self._saved, *kept, *copied, *views, *self._constants])[:-2]]
 

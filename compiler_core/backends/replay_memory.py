@@ -115,8 +115,8 @@ class ReplayMemory:
         """Whether both use one pool of memory."""
         self.saved: SavedTensors | None = None
         """What the forward's recording saves; None if it owns what it saves."""
-        self.copies: frozenset[int] = frozenset()
-        """Where the results of the forward's last replay are that were copied for the caller."""
+        self.copies: dict[int, torch.Tensor] = {}
+        """The results of the forward's last replay that were copied for the caller, by the addresses of the copies."""
 
 
 def without_ownership(tensor: torch.Tensor, storages: dict[int, Any]) -> torch.Tensor:
