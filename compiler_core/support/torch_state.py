@@ -4,6 +4,7 @@ operations."""
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -173,3 +174,14 @@ def is_observed_or_traced() -> bool:
 def is_dispatched_or_traced() -> bool:
     """Returns whether a torch dispatch mode or ``torch.jit.trace`` is active."""
     return bool(torch._C._len_torch_dispatch_stack()) or torch._C._get_tracing_state() is not None
+
+
+def set_device_guard() -> None:
+    """Replaces CUDA's device guard where PyTorch is built for CUDA and there is no GPU, if this is the main thread.
+
+    The first fake mode of a process does so, ours or stock's.  Before 2.13, PyTorch frees the replacement with the
+    thread that made it, and the next fake mode ends the process; the main thread is the last to end.
+    """
+    # device_count() asks the driver's monitor, so that children of a fork can still use a GPU
+    if threading.current_thread() is threading.main_thread() and torch.version.cuda and not torch.cuda.device_count():
+        torch._C._ensureCUDADeviceGuardSet()

@@ -49,7 +49,10 @@ def _start_if_torch_is_there(shell: Any, *_: Any) -> None:
     global _thread, _is_loading, _on_cell_start
     if "torch" not in sys.modules:
         return
+    from compiler_core.support.torch_state import set_device_guard
+
     _forget_cell_end(shell)
+    set_device_guard()  # not in the thread, which ends
     _is_loading = True
     _thread = threading.Thread(target=_run, name="cutaway-warmup", daemon=True)
     _on_cell_start = functools.partial(_wait_or_interrupt, shell)

@@ -71,6 +71,35 @@ def test_loading_the_extension_imports_no_pytorch() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+COMPILES_IN_THREADS = """
+import threading
+import torch
+from IPython.core.interactiveshell import InteractiveShell
+from kernel_magics.startup import warmup
+
+shell = InteractiveShell.instance()
+warmup.start(shell)
+shell.run_cell("")
+shell.run_cell("import compiler_core as cc")
+
+def compile_and_call(call):
+    return lambda: call(cc.compile(lambda x: x.sin() + 1, backend="eager", strict=True)(torch.ones(3)))
+
+cc, results = shell.user_ns["cc"], []
+for _ in range(3):
+    thread = threading.Thread(target=compile_and_call(results.append))
+    thread.start()
+    thread.join()
+    compile_and_call(results.append)()
+assert len(results) == 6
+"""
+
+
+def test_compiles_in_threads_and_outside_of_them_after_the_imports() -> None:
+    """PyTorch keeps what its first fake mode made, which must not go with the thread of the imports."""
+    subprocess.run([sys.executable, "-c", COMPILES_IN_THREADS], check=True, timeout=100)
+
+
 def test_what_cannot_be_loaded_is_left_for_later(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warmup, "MODULES", ("no.such.module", "json"))
     start(shell)

@@ -24,11 +24,9 @@ from compiler_core.errors import Unsupported
 from compiler_core.support.eager_warnings import WarningCollector
 from compiler_core.support.operator_facts import TYPED_AS_ARGUMENT, squeeze_reduced_dims, written_tensors
 from compiler_core.support.silenced_warnings import silence_warnings
+from compiler_core.support.torch_state import set_device_guard
 
-if not torch.cuda.is_available():
-    # Without a GPU, the first fake mode of a process replaces CUDA's device guard.  PyTorch 2.11 frees the replacement
-    # with the thread that made it, after which every fake mode crashes; mostly it is the main thread that imports this.
-    torch._C._ensureCUDADeviceGuardSet()
+set_device_guard()
 
 aten = torch.ops.aten
 POINTWISE = frozenset(
