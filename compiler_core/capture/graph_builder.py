@@ -24,7 +24,7 @@ from compiler_core.capture.tensors.dynamic_policy import DynamicPolicy
 from compiler_core.capture.tensors.fake_tensors import FakeMode, errors_break_graph, muted_fake_log
 from compiler_core.capture.tensors.symbolic_shapes import Symbols
 from compiler_core.capture.values.base import Value
-from compiler_core.capture.values.builtin.constant import NONE, from_python, is_atom
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, from_python, is_atom
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import from_number
 from compiler_core.capture.values.cached_calls import CacheChanges, CallLog
@@ -145,6 +145,7 @@ class Capture(GraphInputs):
             return overridden
         if isinstance(fn, types.FunctionType):
             self.library.add_lookups_of(fn, self.location.line)
+        self._before(tx, getattr(fn, "__name__", ""), args, kwargs)
         fake_args, node_args = split_arguments(tx, list(args))
         _check_names(kwargs)
         fake_kwargs, node_kwargs = split_arguments(tx, dict(kwargs))
@@ -155,6 +156,7 @@ class Capture(GraphInputs):
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """Adds a call of method `name` of the tensor ``args[0]`` to the graph, like `call_function`."""
+        self._before(tx, name, args, kwargs)
         fake_args, node_args = split_arguments(tx, list(args))
         _check_names(kwargs)
         fake_kwargs, node_kwargs = split_arguments(tx, dict(kwargs))
@@ -162,6 +164,20 @@ class Capture(GraphInputs):
         self._check_view_history(fake_args)
         node = self.graph.call_method(name, tuple(node_args), node_kwargs)
         return self._wrap_result(result, node, warnings)
+
+    def _before(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> None:
+        """Adds what an operator needs that PyTorch's fake tensors leave out."""
+        _guard_place(tx, name, args, kwargs)
+        if name in ("quantile", "nanquantile"):
+            self._check_quantiles(tx, args[1] if len(args) > 1 else kwargs.get("q"))
+
+    def _check_quantiles(self, tx: Interpreter, q: Value | None) -> None:
+        """Adds the check of the quantiles that eager makes on the CPU."""
+        if isinstance(q, TensorValue) and q.fake(tx).device.type == "cpu":
+            above, below = (self.call_method(tx, n, [q, ConstantValue(at)], {}) for n, at in (("ge", 0), ("le", 1)))
+            inside = self.call_method(tx, "all", [self.call_method(tx, "logical_and", [above, below], {})], {})
+            message = ConstantValue("quantile() q values must be in the range [0, 1]")
+            self.call_function(tx, torch._assert_async, [inside, message], {})
 
     def subclass_tensor(self, tx: Interpreter, origin: TensorValue, cls: type) -> SubclassTensorValue:
         """``origin.as_subclass(cls)``, which is another tensor object over the same memory."""
@@ -307,6 +323,17 @@ def _fake_execution(fn: Any, args: Any, kwargs: Any, mode: FakeMode, symbols: Sy
             return fake_implementation(fn)(*args, **kwargs)
 
     return run
+
+
+_OFFSETS = {"as_strided": 3, "as_strided_copy": 3, "as_strided_scatter": 4}
+"""Operators that take a place in memory, with the position of that argument."""
+
+
+def _guard_place(tx: Interpreter, name: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> None:
+    """Guards where outside tensors lie in their memory if an operator counts from the start of it."""
+    offset = _OFFSETS.get(name.partition(".")[0])
+    if offset is not None and (len(args) > offset or "storage_offset" in kwargs) and isinstance(args[0], TensorValue):
+        args[0].guard_offset(tx)
 
 
 def _check_names(kwargs: Mapping[str, Any]) -> None:

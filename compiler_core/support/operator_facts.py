@@ -42,7 +42,11 @@ _CHECKS_VALUES = frozenset(
         *(aten.index_reduce, aten.scatter, aten.scatter_add, aten.scatter_reduce, aten.put, aten.binary_cross_entropy),
         *(aten.nll_loss_forward, aten.nll_loss2d_forward, aten.multi_margin_loss, aten.multilabel_margin_loss_forward),
         *(aten.masked_scatter, aten._linalg_svd, aten._linalg_eigh, aten.linalg_eig, aten._linalg_eigvals),
-        aten.linalg_lstsq,
+        *(aten.linalg_lstsq, aten.linalg_pinv, aten.linalg_lu_solve, aten.linalg_ldl_solve, aten.lu_unpack),
+        *(aten.cholesky_inverse, aten.histc, aten.histogram, aten._histogramdd_bin_edges),
+        *(aten._histogramdd_from_bin_cts, aten._histogramdd_from_bin_tensors, aten.linspace, aten.logspace),
+        *(aten.max_unpool2d, aten.max_unpool3d, aten.searchsorted, aten.segment_reduce, aten.as_strided),
+        *(aten._assert_async, aten._functional_assert_async, aten._assert_scalar),
     }
 )
 """Operators that raise an error for some values of their arguments, as an index out of range."""

@@ -123,6 +123,14 @@ class RunState:
     fake_mode: FakeTensorMode
 
 
+def _end_in_memory(tensor: torch.Tensor) -> int | torch.SymInt:
+    """Returns the offset in the storage behind the last element of a tensor."""
+    if tensor.numel() == 0:
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.storage_offset() + last + 1
+
+
 class OutputPlan:
     """The outputs of a joint graph's forward, and how to make what the captured graph returns from them."""
 
@@ -296,11 +304,16 @@ class OutputPlan:
 
     def _check_as_strided(self) -> None:
         """Refuses writes to memory that `as_strided` shows: it counts in the memory of eager's tensor, and a functional
-        write makes a value in new memory."""
+        write makes a value in new memory.  Also refuses views that are not inside of what the graph makes, for which
+        eager raises; memory of ours may be larger."""
         nodes = [n for n in self._state.nodes if plain_name(n) == "as_strided"]
         shown = [t.elem for n in nodes for t in tensors_in(self._values[n]) if isinstance(t, FunctionalTensor)]
         if any(_has_data_mutation(t) for t in shown):
             raise JointRefused("the graph writes to memory that an as_strided view shows", nodes[0])
+        for node in nodes:
+            base = self._base_and_views(node)[0]
+            if base.op != "placeholder" and _end_in_memory(self._values[node]) > _end_in_memory(self._values[base]):
+                raise JointRefused(f"{node.name} shows memory behind the elements of {base.name}", node)
 
     def _check_views(self) -> None:
         """Refuses writes through views whose functional form PyTorch computes inexactly.

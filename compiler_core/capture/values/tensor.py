@@ -316,10 +316,10 @@ class TensorValue(Value):
         raw = [a.constant(tx) for a in args]
         raw_kwargs = {k: v.constant(tx) for k, v in kwargs.items()}
         if name == "storage_offset":
-            self._guard_offset(tx)
+            self.guard_offset(tx)
         return from_python(getattr(self.layout(tx), name)(*raw, **raw_kwargs))
 
-    def _guard_offset(self, tx: Interpreter) -> None:
+    def guard_offset(self, tx: Interpreter) -> None:
         """Guards the storage offset of this tensor or of the outside tensors it is a view of: TENSOR_MATCH does not."""
         memory = storage_id(self.fake(tx))
         outside = [self] if self.source is not None else tx.capture.tensors_of(memory)

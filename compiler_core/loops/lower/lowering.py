@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import operator
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -268,6 +268,8 @@ class _GraphLowering:
         The operator is run on a tensor without data, because the offset of fake tensors is not reliable.
         """
         target: Any = node.target
+        if runs_to_raise(node):
+            return self._call(node)
         base = self._argument(node.args[0])
         if not isinstance(base, ir.TensorView) or any(not is_symbolic(n.meta["val"]) for n in node.all_input_nodes[1:]):
             return self._call(node)
@@ -280,13 +282,29 @@ class _GraphLowering:
         empty = self._without_data(base, source.meta["val"], symbolic)
         args, kwargs = fx.map_arg((node.args[1:], node.kwargs), lambda n: n.meta["val"])
         result = target(empty, *args, **kwargs)
+        is_window = target is aten.as_strided.default
+        # x[2:].as_strided(n, 1, 0) begins at the start of the memory, not of the view
+        start = 0 if is_window and _is_placed(args, kwargs) else base.offset
 
         def view_of(out: torch.Tensor) -> ir.TensorView:
-            return ir.TensorView(
-                base.buffer, *self._sizes_and_strides(out), base.offset + self._sizes.convert(out.storage_offset())
-            )
+            offset = start + self._sizes.convert(out.storage_offset())
+            return ir.TensorView(base.buffer, *self._sizes_and_strides(out), offset)
 
+        if is_window and not self._is_inside(view_of(result), _is_placed(args, kwargs)):
+            return self._call(node)
         return view_of(result) if isinstance(result, torch.Tensor) else [view_of(v) for v in result]
+
+    def _is_inside(self, window: ir.TensorView, is_placed: bool) -> bool:
+        """Whether an `as_strided` view shows only elements of its buffer.
+
+        An input or the result of a call may lie anywhere in memory, and have more memory than its elements: PyTorch
+        makes such a view, or raises an error if it is outside.
+        """
+        buffer = self._buffers[window.buffer]
+        if buffer.kind == "loops":
+            return True  # `OutputPlan` refuses others
+        ends = [_end(window.size, window.stride, window.offset), _end(buffer.size, buffer.stride, 0)]
+        return not is_placed and all(isinstance(end, int) for end in ends) and ends[0] <= ends[1]
 
     def _without_data(self, view: ir.TensorView, value: torch.Tensor, symbolic: bool) -> torch.Tensor:
         """Returns a tensor without data with the sizes and strides of `view`, or of `value` if these are symbolic."""
@@ -394,3 +412,13 @@ def _names_in(value: Any) -> list[str]:
 
 def _whole(buffer: ir.Buffer) -> ir.TensorView:
     return ir.TensorView(buffer.name, buffer.size, buffer.stride)
+
+
+def _is_placed(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call of `as_strided` says where its view begins."""
+    return len(args) > 2 or kwargs.get("storage_offset") is not None
+
+
+def _end(size: Sequence[Int], stride: Sequence[Int], offset: Int) -> Any:
+    """Returns the offset behind the last element."""
+    return offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True)) + 1

@@ -2,6 +2,7 @@
 # ruff: noqa
 """Errors of operators: by the values of their arguments, also where nothing uses the result, and by wrong arguments."""
 
+import itertools
 import random
 
 import pytest
@@ -54,6 +55,9 @@ BY_VALUES = {
     "multinomial": lambda a, b: torch.multinomial(torch.tensor([-1.0, 2.0]), 1),
     "bernoulli": lambda a, b: torch.bernoulli(torch.tensor([2.0])),
     "normal": lambda a, b: torch.normal(torch.ones(2), torch.tensor([-1.0, 1.0])),
+    "assertion": lambda a, b: torch._assert_async(b.all()),
+    "quantile": lambda a, b: torch.quantile(a.float(), b.float()),
+    "nanquantile": lambda a, b: a.float().nanquantile(b.float()),
     "histc": lambda a, b: torch.histc(torch.ones(2), min=3, max=1),
 }
 """Operators that raise for ``a = [4, 5]`` and ``b = [0, 2]``."""
@@ -201,3 +205,67 @@ def test_wrong_arguments_raise_as_in_eager(name):
             got = run(compiler_core.compile(call))
         assert got == want, (args, kwargs)
         assert not [f.message for c in record.compiles for f in c.failures if f.kind == "bug"], (args, kwargs)
+
+
+NUMBERS, INTEGERS = [float("nan"), float("inf"), 0.0, -3.0], [-7, 0, 1000]
+"""Values that operators refuse, in all elements of a tensor."""
+ENDS_THE_PROCESS = {"linalg.eigvals"}
+"""Operators that end the process in eager for such values (LAPACK does)."""
+RAISING = (
+    "_segment_reduce as_strided cholesky_inverse histc histogram linalg.ldl_solve linalg.lu_solve linalg.pinv linspace "
+    "logspace lu_solve lu_unpack nanquantile nn.functional.max_unpool1d nn.functional.max_unpool2d "
+    "nn.functional.max_unpool3d pinverse quantile searchsorted"
+).split()
+"""Operators whose errors were lost where nothing uses the result."""
+NAMES = sorted({op.name for op in op_db} - ENDS_THE_PROCESS)
+
+
+def with_wrong_values(value):
+    """Returns tensors like this one with values that operators may refuse."""
+    if value.dtype is torch.bool:
+        return [torch.zeros_like(value), torch.ones_like(value)]
+    if value.is_floating_point() or value.is_complex():
+        return [*(torch.full_like(value, n) for n in NUMBERS), -value.detach()]
+    low, high = torch.iinfo(value.dtype).min, torch.iinfo(value.dtype).max
+    return [torch.full_like(value, n) for n in INTEGERS if low <= n <= high]
+
+
+def calls_with_wrong_values(name):
+    rng = random.Random(name)
+    for op in (op for op in op_db if op.name == name):
+        for dtype in op.dtypes & {torch.float32, torch.int64}:
+            samples = list(op.sample_inputs("cpu", dtype, requires_grad=False))
+            for each in rng.sample(samples, min(6, len(samples))):
+                leaves, spec = tree_flatten(((each.input, *each.args), each.kwargs))
+                for place, leaf in enumerate(leaves):
+                    if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
+                        for value in with_wrong_values(leaf):
+                            yield op.op, *tree_unflatten([*leaves[:place], value, *leaves[place + 1 :]], spec)
+
+
+def raises(call):
+    torch.manual_seed(0)
+    try:
+        call()
+    except Exception:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", None])
+@pytest.mark.parametrize("name", [*RAISING, *sample([name for name in NAMES if name not in RAISING], 30)])
+def test_wrong_values_raise_where_nothing_uses_the_result(name, backend):
+    raising = (
+        (f, args, kwargs) for f, args, kwargs in calls_with_wrong_values(name) if raises(lambda: f(*args, **kwargs))
+    )
+    for function, args, kwargs in itertools.islice(raising, 2):
+
+        def program(x):
+            try:
+                function(*args, **kwargs)
+            except Exception:
+                return x + 100
+            return x + 1
+
+        torch.manual_seed(0)
+        assert compiler_core.compile(program, backend=backend)(torch.ones(1)).item() == 101, (args, kwargs)
