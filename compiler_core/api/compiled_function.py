@@ -11,6 +11,7 @@ from compiler_core.api.recording import new_record, open_record
 from compiler_core.config import Options
 from compiler_core.errors import UsageError
 from compiler_core.hook import cache_entries, failures
+from compiler_core.hook.skip_rules import is_generator
 from compiler_core.pipeline.compiled_region import Region
 from compiler_core.records import Record
 
@@ -22,6 +23,8 @@ _own_records: weakref.WeakKeyDictionary[Region, list[Record]] = weakref.WeakKeyD
 
 def compile_function(fn: types.FunctionType, options: Options) -> Any:
     """Returns a function that behaves as `fn` and runs compiled code."""
+    if is_generator(fn.__code__):
+        failures.warn_of_generator(fn)
     copy = with_code(fn, fn.__code__.replace())  # cache entries belong to code objects, so this needs its own
     region = _open_region(copy.__code__, options)
     compiled: Any = functools.wraps(fn)(region.hook.wrap_root(copy, fn, region.replace_root))

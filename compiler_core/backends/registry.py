@@ -16,11 +16,13 @@ Any callable ``(GraphModule, example_inputs) -> callable`` is a backend, too.  `
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.fx as fx
+from torch._guards import CompileContext, CompileId, TracingContext, compile_context, detect_fake_mode, tracing
 
 from compiler_core.backends.graph_changes import differs, record_change
 from compiler_core.config import Options
@@ -112,7 +114,7 @@ _EXTERNAL: dict[str, Backend] = {"eager": _eager, "inductor": _inductor}
 def _custom_backend(function: Callable[..., Any]) -> Backend:
     def run(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options) -> Call:
         given, name = copy_graph(gm), backend_name(function, gm)
-        with compile_.step("backend", name), immediate_signals():
+        with compile_.step("backend", name), _as_dynamo_calls(examples, compile_), immediate_signals():
             result = function(given, list(examples))
         after = _graph_of(result) or given
         if differs(after, gm):
@@ -120,6 +122,16 @@ def _custom_backend(function: Callable[..., Any]) -> Backend:
         return _tuple_output(result, len(examples))
 
     return run
+
+
+@contextmanager
+def _as_dynamo_calls(examples: Sequence[Any], compile_: Compile) -> Iterator[None]:
+    """Sets what backends written for `torch.compile` may ask for: the fake mode and the number of the compile."""
+    context = TracingContext(detect_fake_mode(examples))
+    frame, number = map(int, compile_.id.split("/"))
+    compile_id = CompileId(frame_id=frame, frame_compile_id=number)
+    with tracing(context), compile_context(CompileContext(compile_id)):
+        yield
 
 
 def _graph_of(result: Any) -> fx.GraphModule | None:

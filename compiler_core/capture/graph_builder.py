@@ -319,7 +319,8 @@ def _fake_execution(fn: Any, args: Any, kwargs: Any, mode: FakeMode, symbols: Sy
 
     def run() -> Any:
         in_python = fx_symbols.python_decompositions(bool(symbols.sources))
-        with errors_break_graph(fn), mode, muted_fake_log(), in_python, fx_symbols.as_in_eager(fn):
+        checked = errors_break_graph(fn, args, kwargs)
+        with checked, mode, muted_fake_log(), in_python, fx_symbols.as_in_eager(fn):
             return fake_implementation(fn)(*args, **kwargs)
 
     return run

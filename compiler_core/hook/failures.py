@@ -140,6 +140,13 @@ def warn(failure: Failure) -> None:
         warnings.warn_explicit(_warning(failure), None, *place, registry=registry)
 
 
+def warn_of_generator(function: types.FunctionType) -> None:
+    """Issues the warning that a generator or coroutine was given to `compile`."""
+    code = function.__code__
+    why = f"{function.__qualname__} is a generator or coroutine, which Python runs; compile the functions that it calls"
+    warn(Failure("capture", why, "", "refusal", PLAIN, code.co_filename, code.co_firstlineno, None))
+
+
 def _warning(failure: Failure) -> CompileWarning:
     warning = _WARNING_CLASSES[failure.kind](warning_text(failure))
     warning.failure = failure

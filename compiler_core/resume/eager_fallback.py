@@ -260,6 +260,10 @@ def _is_already_reported(compile_: Compile) -> bool:
     return any(f.stage == "run" for f in compile_.failures)
 
 
+_OPERATION_ERRORS = (RuntimeError, IndexError, ValueError, TypeError)
+"""What PyTorch's operators raise.  A kernel and eager's may raise another one of these for the same cause."""
+
+
 @contextmanager
 def _exceptions_like(error: Exception) -> Iterator[list[type]]:
     """Collects the types of the exceptions like `error` that Python code raises or passes on in the block, caught or
@@ -267,10 +271,13 @@ def _exceptions_like(error: Exception) -> Iterator[list[type]]:
     found: list[type] = []
     user_trace = sys.gettrace()
 
+    def like(kind: type[BaseException]) -> Any:
+        return _OPERATION_ERRORS if issubclass(kind, _OPERATION_ERRORS) else kind
+
     def trace_frame(user_trace: Any) -> Callable[..., Any]:
         def trace(frame: types.FrameType, event: str, arg: Any) -> Any:
             nonlocal user_trace
-            if event == "exception" and (issubclass(arg[0], type(error)) or isinstance(error, arg[0])):
+            if event == "exception" and (issubclass(arg[0], type(error)) or isinstance(error, like(arg[0]))):
                 found.append(arg[0])
             if user_trace:
                 user_trace = user_trace(frame, event, arg)

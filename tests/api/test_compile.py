@@ -157,7 +157,9 @@ def test_generators_and_coroutines_run_as_plain_python():
         return x + 3
 
     x = torch.zeros(1)
-    generator, coroutine = cc.compile(numbers, backend="eager"), cc.compile(later, backend="eager")
+    with pytest.warns(cc.RefusalWarning, match="is a generator or coroutine, which Python runs") as warned:
+        generator, coroutine = cc.compile(numbers, backend="eager"), cc.compile(later, backend="eager")
+    assert len(warned) == 2
     assert [v.item() for v in generator(x)] == [1, 2]
     assert asyncio.run(coroutine(x)).item() == 3
     for compiled in (generator, coroutine):

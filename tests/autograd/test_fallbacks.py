@@ -1,5 +1,6 @@
 """Tests of what used to fall back to eager without a warning: views made by operations of several tensors, custom
-operators that write to their arguments, writes that autograd does not see, and ``out=`` that resizes."""
+operators that write to their arguments, writes that autograd does not see, ``out=`` that resizes, and shapes changed in
+place."""
 
 from __future__ import annotations
 
@@ -32,6 +33,22 @@ def grow_both(x: torch.Tensor, others: list[torch.Tensor], by: float = 2.0) -> t
 @grow_both.register_fake
 def _(x: torch.Tensor, others: list[torch.Tensor], by: float = 2.0) -> torch.Tensor:
     return torch.empty_like(x)
+
+
+@torch.library.custom_op("cutaway_tests::grow_all", mutates_args=("xs",))
+def grow_all(xs: list[torch.Tensor]) -> None:
+    for x in xs:
+        x.add_(1)
+
+
+@torch.library.custom_op("cutaway_tests::halve_all", mutates_args=("xs",))
+def halve_all(xs: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [x.div_(2) * 3 for x in xs]
+
+
+@halve_all.register_fake
+def _(xs: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [torch.empty_like(x) for x in xs]
 
 
 _OLD = torch.library.Library("cutaway_old_tests", "DEF")
@@ -111,12 +128,19 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "the same on a part": (_written_part, _draw(3)),
     "the same twice, in order": (_in_order, _draw(3)),
     "one that writes to several": (lambda x, y: (grow_both(x, [y]) * 2, x + y), _draw(3), _draw(3)),
+    "one that writes to a list": (lambda x, y: _steps(grow_all([x, y]), x * y), _draw(3), _draw(3)),
+    "one that writes to a list made here": (lambda x: _steps(y := [x * 2, x.sin()], grow_all(y), y), _draw(3)),
+    "one that writes to a list and returns one": (lambda x, y: (halve_all([x, y]), x + y), _draw(3), _draw(3)),
     "one of a library": (lambda x, y: _steps(ops.cutaway_old_tests.put(x, y), x * 2), _draw(3), _draw(3)),
     "one that gives back what it wrote": (lambda x: ops.cutaway_old_tests.put_back(x) * 2, _draw(3)),
     "an embedding with max_norm": (lambda i, w: F.embedding(i, w, max_norm=1.0) * 2, _indices, _draw(10, 4)),
     "a write by way of detach": (lambda x: _steps(x.detach().mul_(2), x * x), _draw(3)),
     "out= that gives a size": (_out_made, _draw(3)),
     "the same to an argument": (_out_given, _draw(3), lambda: torch.empty(0)),
+    "a dimension added in place": (lambda x: (x + 1).unsqueeze_(0), _draw(2, 3)),
+    "the same to a tensor that is used": (lambda x: _steps(y := x.exp(), y.unsqueeze_(-1), (y, y * y)), _draw(2, 3)),
+    "dimensions swapped in place": (lambda x: _steps(y := x.sin(), y.t_(), y.mul_(2), (y, y + 1)), _draw(2, 3)),
+    "dimensions removed in place": (lambda x: (x + 1).squeeze_().transpose_(0, 1), _draw(1, 2, 3)),
     "a tensor of a size": (lambda x: x.new(x.shape).fill_(1) + x, _draw(2, 3)),
 }
 # a leaf that requires gradients is not written to, and out= is not differentiated

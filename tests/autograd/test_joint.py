@@ -203,7 +203,7 @@ def graph_of(function: Callable[..., Any], *args: torch.Tensor) -> Captured:
     [
         (lambda x: x.t_() * 2, "x"),
         (lambda x: x.view(-1).unsqueeze_(0), "view"),
-        (lambda x: (x * 2).squeeze_(), "mul"),
+        (lambda x: (y := x * 2, y[:1], y.squeeze_()), "mul"),
     ],
 )
 def test_refuses_shapes_changed_in_place(function: Callable[..., Any], what: str) -> None:

@@ -13,6 +13,7 @@ import torch.fx as fx
 import torch.nn.functional as F
 from torch import nn
 
+import compiler_core
 from compiler_core.autograd.autograd_function import match_layout, share_memory
 from compiler_core.backends import registry as backends
 from compiler_core.config import Options
@@ -577,3 +578,19 @@ def test_backward_of_the_same_output_twice_raises() -> None:
         second.backward(retain_graph=True)
         second.backward()
     torch.testing.assert_close(v.grad, -2 * (x * v).sin() * x)
+
+
+def test_a_callable_backend_finds_what_torch_compile_sets() -> None:
+    found: list[tuple[bool, str]] = []
+
+    def backend(gm: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        mode = torch._guards.TracingContext.get().fake_mode
+        compile_id = torch._guards.CompileContext.get().compile_id
+        found.append((mode is examples[0].fake_mode, str(compile_id)))
+        return gm.forward
+
+    compiled_function = compiler_core.compile(lambda x: x.sin(), backend=backend, dynamic=False)
+    for size in (2, 3):
+        compiled_function(torch.ones(size))
+    assert found == [(True, "0/0"), (True, "0/1")]
+    assert torch._guards.TracingContext.try_get() is None

@@ -100,3 +100,20 @@ def test_a_history_that_cannot_be_taken_back_leaves_the_error() -> None:
     with pytest.raises(ArithmeticError, match="made wrong"):
         compiler_core.compile(scale, backend=fails)(x[0], torch.full((3,), 2.0, requires_grad=True))
     assert torch.equal(x[0], torch.full((3,), 2.0))
+
+
+def test_eagers_error_may_be_of_another_class() -> None:
+    """A target out of range is a RuntimeError in the graph and an IndexError in eager PyTorch."""
+
+    def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        try:
+            return torch.nn.functional.nll_loss(x.log_softmax(1), target)
+        except IndexError:
+            return x.sum()
+
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(loss, backend="aot_eager", strict=True)
+        x = torch.randn(2, 3)
+        compiled(x, torch.tensor([0, 1]))
+        assert torch.equal(compiled(x, torch.tensor([0, 7])), x.sum())
+    assert not failures(record)

@@ -32,8 +32,9 @@ def call_functionally(operator: Any, args: tuple[Any, ...], kwargs: dict[str, An
     given = _bind_arguments(operator, args, kwargs)
     written = _written_arguments(operator)
     with torch.no_grad():
-        returned = functional_operator(operator)(**given)
-        returned = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        functional = functional_operator(operator)
+        returned = functional(**given)
+        returned = [returned] if len(functional._schema.returns) == 1 else list(returned)
         count = len(returned) - len(written)
         results, values = returned[:count], returned[count:]
         for name, value in zip(written, values, strict=True):
@@ -81,7 +82,7 @@ def functional_operator(operator: Any) -> Any:
     schema, written = operator._schema, _written_arguments(operator)
     arguments = _ANNOTATION.sub("Tensor", str(schema)).partition("(")[2].rpartition(" -> ")[0].removesuffix(")")
     types = {a.name: str(a.type) for a in schema.arguments}
-    returned = [str(r.type) for r in schema.returns if r.alias_info is None] + [
+    returned = [_schema_type(str(r.type)) for r in schema.returns if r.alias_info is None] + [
         _schema_type(types[name]) for name in written
     ]
     name = f"{schema.name.replace('::', '_')}_{schema.overload_name}".rstrip("_")
@@ -102,7 +103,11 @@ def functional_operator(operator: Any) -> Any:
 
 
 def _schema_type(annotated: str) -> str:
-    return {"Optional[Tensor]": "Tensor?", "List[Tensor]": "Tensor[]"}.get(annotated, annotated)
+    """Returns a type as schemas have it: ``Tensor[]`` for ``List[Tensor]``."""
+    for name, sign in (("Optional", "?"), ("List", "[]")):
+        if annotated.startswith(f"{name}["):
+            return _schema_type(annotated[len(name) + 1 : -1]) + sign
+    return annotated
 
 
 def _copy(value: Any) -> Any:

@@ -410,7 +410,11 @@ class OutputPlan:
         return None
 
     def _check_shape(self, node: fx.Node) -> None:
-        if self._state.shapes[node] != [(t.shape, t.stride()) for t in tensors_in(self._values[node])]:
+        """Refuses a tensor whose shape the graph has changed in place, unless it is the only one with its memory."""
+        tensors = tensors_in(self._values[node])
+        if self._state.shapes[node] == [(t.shape, t.stride()) for t in tensors]:
+            return
+        if node.op == "placeholder" or any(map(self._has_views, tensors)):
             raise JointRefused(f"the graph changes the shape of {node.name} in place", node)
 
 

@@ -122,12 +122,12 @@ def _static_dims(real: torch.Tensor) -> Any:
     return range(real.dim()) if whole else getattr(real, "_dynamo_static_indices", ())
 
 
-def _marked_dim(real: torch.Tensor, dim: int, source: Source) -> DynamicDim:
+def _marked_dim(real: torch.Tensor, dim: int, source: Source) -> DynamicDim | None:
     ranges = {r.dim: r for r in getattr(real, "_dynamo_dynamic_range", ())}
     low, high = (ranges[dim].min, ranges[dim].max) if dim in ranges else (None, None)
     size = real.size(dim)
     if not (low or 0) <= size <= (size if high is None else high):
         raise UsageError(f"{source.text} was marked dynamic, size({dim}) from {low} to {high}, but it is {size}")
-    if size in (0, 1):
-        raise UsageError(f"{source.text} was marked dynamic, but size({dim}) is {size}: sizes 0 and 1 stay numbers")
+    if size in (0, 1):  # they stay numbers
+        return None
     return DynamicDim("it was marked dynamic", max(low or 2, 2), high, marked=True)

@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
 from compiler_core.capture.tensors import argument_checks, overlaps
+from compiler_core.capture.tensors.eager_trial import runs_eagerly
 from compiler_core.capture.tensors.refused_types import check_types
 from compiler_core.errors import Unsupported
 from compiler_core.support.eager_warnings import WarningCollector
@@ -325,8 +326,11 @@ _NEEDS_DATA = "its data is not allocated yet"
 
 
 @contextmanager
-def errors_break_graph(fn: Callable[..., Any]) -> Iterator[None]:
-    """Raises an error of an operation on fake tensors as Unsupported, so that it runs eagerly after a graph break."""
+def errors_break_graph(fn: Callable[..., Any], args: Any = (), kwargs: Any = None) -> Iterator[None]:
+    """Raises an error of an operation on fake tensors as Unsupported, so that it runs eagerly after a graph break.
+
+    If eager PyTorch runs the operation on other tensors like these, the reason is not that the program raises here.
+    """
     name = getattr(fn, "__name__", fn)
     try:
         yield
@@ -339,7 +343,10 @@ def errors_break_graph(fn: Callable[..., Any]) -> Iterator[None]:
     except Exception as error:
         if _NEEDS_DATA in str(error):
             raise Unsupported("tensor value read", f"{name} reads the values of its arguments") from None
-        raise Unsupported("exception", f"{type(error).__name__}: {error}") from None
+        text = f"{type(error).__name__}: {error}"
+        if runs_eagerly(fn, args, kwargs or {}):
+            raise Unsupported("unsupported call", f"PyTorch cannot run {name} on fake tensors: {text}") from None
+        raise Unsupported("exception", text) from None
 
 
 @contextmanager
