@@ -176,7 +176,7 @@ class ReplayedRunner:
         if self._calls <= WARM_UP_CALLS:
             return self._launch(inputs)
         if self._recording is None or self._misses >= MAX_MISSES or self._must_separate() or self._is_outdated():
-            self._copied |= self._copies_for_caller(addresses).keys()
+            self._copied |= self._copies_for_caller(inputs).keys()
             self._record(inputs, {i for i, (now, was) in enumerate(zip(addresses, before, strict=True)) if now != was})
         recording = self._recording
         if recording is None:
@@ -184,7 +184,7 @@ class ReplayedRunner:
         moved = recording.moved_inputs(addresses)
         if moved:
             self._misses += 1
-            may_move = moved & self._primals | self._copies_for_caller(addresses).keys()
+            may_move = moved & self._primals | self._copies_for_caller(inputs).keys()
             self._copied |= may_move.difference(self.layout.written)
             return self._launch(inputs)
         if not recording.results_are_unused() or not self._may_overwrite(inputs):
@@ -195,11 +195,15 @@ class ReplayedRunner:
             self._memory.copies = recording.copies()
         return results
 
-    def _copies_for_caller(self, addresses: Sequence[int]) -> dict[int, torch.Tensor]:
+    def _copies_for_caller(self, inputs: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
         """Returns the inputs of a backward that the caller has got as results, too, with the forward's own tensors, to
         which each replay copies them."""
-        known = {} if self._is_forward else self._memory.copies
-        return {i: known[at] for i, at in enumerate(addresses) if at in known}
+        if self._is_forward or not self._memory.copies:
+            return {}
+        # the others may lie where a result was that the caller has freed
+        saved = (i for i, name in enumerate(self.layout.inputs) if not name.startswith(("primals", "tangents")))
+        found = {i: self._memory.copies.get(inputs[i].data_ptr()) for i in saved}
+        return {i: own for i, own in found.items() if own is not None and _are_alike(own, inputs[i])}
 
     def _may_overwrite(self, inputs: Sequence[Any]) -> bool:
         """Whether nothing needs what a replay overwrites of the other graph's memory."""
@@ -243,7 +247,7 @@ class ReplayedRunner:
                     self._recording = _Recording(self.run, inputs, moved, self.layout)
                     memory.saved = self._recording.share_saved() if memory.is_shared else None
                 else:
-                    places = self._copies_for_caller(list(map(torch.Tensor.data_ptr, inputs)))
+                    places = self._copies_for_caller(inputs)
                     self._recording = _Recording(self.run, inputs, moved, self.layout, saved, places)
                     self._recorded_for = saved
         except RuntimeError as error:
@@ -389,6 +393,7 @@ class _ReplayedResults:
         self._in_order = operator.itemgetter(*sorted(range(len(made)), key=made.__getitem__), -1, -1)
         self.uses = [UseCounts([*self._kept, *self._copied]), UseCounts(self._saved, are_given_out=True)]
         self.copies: dict[int, torch.Tensor] = {}
+        """The results that were copied for the caller, by the addresses of the copies."""
 
     def share_saved(self, graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> SavedTensors | None:
         """Replaces the saved tensors by those of a `SavedTensors`, which it returns; None if nothing is saved."""
@@ -431,6 +436,10 @@ class _InputView:
         if self.is_input:
             return base
         return base.as_strided(self.size, self.stride, base.storage_offset() + self.offset)
+
+
+def _are_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return (a.shape, a.stride(), a.dtype, a.device) == (b.shape, b.stride(), b.dtype, b.device)
 
 
 def _clone_with_strides(tensor: torch.Tensor) -> torch.Tensor:
