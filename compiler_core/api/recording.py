@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import datetime
+import functools
 import os
 import platform
 import sys
@@ -196,6 +197,7 @@ def _rank() -> int:
     return known or 0
 
 
+@functools.cache
 def _cutaway_version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
