@@ -210,7 +210,6 @@ def test_each_fault_is_reported_and_results_are_right(name: str, tmp_path: Path)
     environment |= fault.prepare(tmp_path)
     program = PROGRAM.format(before=fault.before, after=fault.after, number=f"{abs(hash(name)) % 9973}.5")
     try:
-        start = time.monotonic()
         done = warm_python.run(["-c", program], env=environment)
     finally:
         if name == "a full disk":
@@ -220,7 +219,6 @@ def test_each_fault_is_reported_and_results_are_right(name: str, tmp_path: Path)
     assert rows()[name][1] in output
     assert how == ("compiled" if fault.compiled else "plain"), output
     assert ("not kept on disk" in output) == fault.compiled
-    assert time.monotonic() - start < 60
 
 
 # ---- programs ------------------------------------------------------------------------------------
@@ -228,19 +226,15 @@ def test_each_fault_is_reported_and_results_are_right(name: str, tmp_path: Path)
 
 def test_a_program_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     tree = script(tmp_path / "tree", f"sleep 600 & echo $! > {tmp_path}/child; (sleep 600 & wait) & wait")
-    start = time.monotonic()
     with pytest.raises(TimedOut, match=r"tree did not end within 2 s"):
         external.run([tree], timeout=2)
-    assert time.monotonic() - start < 60
     assert not is_alive(int((tmp_path / "child").read_text()))
 
 
 def test_what_a_program_leaves_behind_is_not_waited_for(tmp_path: Path) -> None:
     """A child process keeps the outputs open."""
-    start = time.monotonic()
     done = external.run(["sh", "-c", f"echo said; sleep 600 & echo $! > {tmp_path}/child"], timeout=60)
     assert (done.status, done.out) == (0, "said\n")
-    assert time.monotonic() - start < 60
     assert not is_alive(int((tmp_path / "child").read_text()))
 
 
@@ -277,7 +271,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a process started in
 def interrupt():
     while not os.path.exists(os.environ["STARTED"]):
         time.sleep(0.01)
-    globals()["at"] = time.monotonic()
     os.kill(os.getpid(), 2)
 threading.Thread(target=interrupt, daemon=True).start()
 from compiler_core.codegen.build import compilers as build
@@ -285,7 +278,7 @@ build.load(build.TRIVIAL_SOURCE)
 try:
     compiler_core.compile(lambda x: x.cos() + 1)(torch.ones(5))
 except KeyboardInterrupt:
-    print("interrupted", time.monotonic() - at < 60)
+    print("interrupted")
 os.environ["CXX"] = "g++"
 """
 
@@ -297,12 +290,13 @@ def test_an_interrupt_ends_the_compiler(tmp_path: Path) -> None:
     environment = os.environ | {
         "CXX": script(tmp_path / "cxx", slow),
         "STARTED": str(started),
+        "CUTAWAY_COMPILE_TIMEOUT": "3600",
         "CUTAWAY_CACHE_DIR": str(tmp_path / "cache"),
         "PYTHONPATH": str(ROOT),
     }
     program = PROGRAM.format(before=INTERRUPTED, after="", number=1)
     done = warm_python.run(["-c", program], env=environment)
-    assert done.stdout == "interrupted True\ncompiled\n", done.stderr
+    assert done.stdout == "interrupted\ncompiled\n", done.stderr
     assert not is_alive(int(started.read_text()))
     assert not list((tmp_path / "cache").rglob("*building-*"))
 
