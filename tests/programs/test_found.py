@@ -1707,7 +1707,10 @@ def test_a_binary_cross_entropy_is_captured(shape, reduction, grad, backend):
     def loss(x, y):
         return F.binary_cross_entropy(x, y.detach(), reduction=reduction) * 2
 
-    check(loss, [lambda: (torch.rand(shape), torch.rand(shape))], Expected(breaks=[]), grad=grad, backend=backend)
+    # on a GPU, eager's kernel rounds otherwise than the operators that it is traced to
+    tolerance = 0.0 if torch.get_default_device().type == "cpu" else 1e-6
+    inputs = [lambda: (torch.rand(shape), torch.rand(shape))]
+    check(loss, inputs, Expected(breaks=[]), grad=grad, backend=backend, tolerance=tolerance)
 
 
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "atan2", "copysign", "eq", "lt", "fmod"])

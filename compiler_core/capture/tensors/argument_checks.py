@@ -47,6 +47,21 @@ def _index_put(x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: 
         values.expand(aten.index.Tensor(x, indices).shape)
 
 
+def _batch_norm(x: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, *_: Any) -> None:
+    if any(isinstance(each, torch.Tensor) and each.dim() != 1 for each in (mean, variance)):
+        raise RuntimeError("statistics that are no vectors")
+
+
+def _dropout_gradient(gradient: torch.Tensor, mask: torch.Tensor, *_: Any) -> None:
+    if torch.promote_types(gradient.dtype, mask.dtype) != gradient.dtype:
+        raise RuntimeError(f"a mask of type {mask.dtype} for a gradient of type {gradient.dtype}")
+
+
+def _arange(*_: Any, dtype: torch.dtype | None = None, **named: Any) -> None:
+    if dtype is torch.bool:
+        raise NotImplementedError("a range of booleans")
+
+
 def _no_booleans(*args: Any, **_: Any) -> None:
     if any(isinstance(arg, torch.Tensor) and arg.dtype is torch.bool for arg in args):
         raise RuntimeError("a boolean tensor")
@@ -61,6 +76,16 @@ CHECKS: dict[torch._ops.OpOverload, Callable[..., None]] = {
     aten.index_select.default: _index_select,
     aten.index_put.default: _index_put,
     aten.index_put_.default: _index_put,
+    aten._index_put_impl_.default: _index_put,
+    aten.native_batch_norm.default: _batch_norm,
+    aten._native_batch_norm_legit.default: _batch_norm,
+    aten._native_batch_norm_legit_no_training.default: _batch_norm,
+    aten._batch_norm_with_update.default: _batch_norm,
+    aten._batch_norm_no_update.default: _batch_norm,
+    aten.native_dropout_backward.default: _dropout_gradient,
+    aten.arange.default: _arange,
+    aten.arange.start: _arange,
+    aten.arange.start_step: _arange,
     aten.rsub.Tensor: _no_booleans,
     aten.rsub.Scalar: _no_booleans,
     aten.trace.default: _no_booleans,

@@ -89,7 +89,8 @@ class StatementPrinter:
         """Returns the value of a store; for float16 the one before rounding, since the store itself rounds."""
         if self._buffers[store.buffer].dtype is not torch.float16 or not isinstance(store.value, str):
             return store.value
-        return self._before_rounding.get(store.value, store.value)
+        before = self._before_rounding.get(store.value, store.value)
+        return before if isinstance(before, str) else store.value  # a number is in no array
 
     def _position(self, statement: ir.Position) -> None:
         """Prints a position: sets the fault variable if it is out of range, and uses 0 in its place.
