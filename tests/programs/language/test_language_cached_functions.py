@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import compiler_core
+import compiler_core.errors
 
 SEEDS = 3
 ONE = torch.ones(2)
@@ -89,7 +90,19 @@ def has_grad(n):
     return torch.is_grad_enabled()
 
 
-CACHED = [one, two, every, fibonacci, root, mask, summed, has_grad, Scaled.times]
+@functools.lru_cache(maxsize=8)
+def many(n, kind="", *, by=1):
+    WORLD.log.append((n, kind, by))
+    return n * WORLD.scale * by
+
+
+@functools.lru_cache(maxsize=None, typed=True)
+def typed(n):
+    WORLD.log.append(n)
+    return n * WORLD.scale
+
+
+CACHED = [many, typed, one, two, every, fibonacci, root, mask, summed, has_grad, Scaled.times]
 
 
 def single(x, n):
@@ -158,7 +171,29 @@ def nested(x, n):
     return inner(x, n) + inner(x, 1)
 
 
+def rescaled(x, n):
+    WORLD.scale += 1
+    return x + one(n) + two(n)[0] + typed(n)
+
+
+def in_between(x, n):
+    first = many(n), typed(1)
+    WORLD.scale += 1
+    found = many(n), many(1, "a"), many(2, by=n), many(n, kind="b", by=2), typed(1), typed(1.0)
+    WORLD.log.append("done")
+    return x + sum(first) + sum(found), many(n) + typed(n)
+
+
+def evicted(x, n):
+    first = two(1)[0] + two(n)[0]
+    WORLD.scale += 1
+    return x + first + two(2)[0] + two(n)[0]
+
+
 PROGRAMS = [
+    rescaled,
+    in_between,
+    evicted,
     single,
     pair,
     lists,
@@ -221,6 +256,27 @@ def test_a_cache_that_changes_breaks_the_graph():
     assert [len(each.breaks) for each in compiles] == [0, 0, 0, 1]
     assert (compiles[1].cause.kind, compiles[1].cause.expected, compiles[1].cause.got) == ("CACHED_CALL", "2", "4")
     assert "has had other results in later calls" in compiles[3].breaks[0].explanation
+
+
+def test_what_a_cache_has_is_read_after_a_change():
+    """The function does not run then, so that it reads nothing of what has changed."""
+
+    def program(x):
+        WORLD.scale += 1
+        return x * many(3, by=2) + typed(2)
+
+    for fn in CACHED:
+        fn.cache_clear()
+    WORLD.__init__()
+    many(3, by=2), typed(2)
+    compiled = compiler_core.compile(program, backend="eager", fullgraph=True)
+    for scale in (2, 3):
+        assert compiled(ONE).tolist() == [8.0, 8.0]
+        assert WORLD.scale == scale
+    assert (many.cache_info()[:2], typed.cache_info()[:2]) == ((2, 1), (2, 1))
+    many.cache_clear()
+    with pytest.raises(compiler_core.errors.FullGraphError, match="after a change that it may read"):
+        compiled(ONE)
 
 
 def test_one_graph_of_an_unchanged_cache():

@@ -1,14 +1,16 @@
 """Calls of functions wrapped by ``functools.lru_cache``, which capture makes; `values/cached_calls.py` says why.
 
 The function does not see changes that the captured frame has made so far, and generated code calls it before the frame
-makes them.  So after a change it is called only if it certainly does not read any.
+makes them.  So after a change it is called only if it certainly does not read any, or if it does not run, because its
+cache has the result.
 """
 
 from __future__ import annotations
 
 import dis
+import gc
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +38,10 @@ def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
     if obj.cache_parameters()["maxsize"] == 0:
         raise Unsupported("unsupported call", f"{name_of(obj)}, whose cache has no room for results")
     if capture.has_changes() and not _reads_only_arguments(obj.__wrapped__, [*raw, *raw_named.values()]):
-        raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, after a change that it may read")
+        has_result = _finder(obj, tuple(raw), raw_named, calls_before=sum(c.function is obj for c in log.calls))
+        if not has_result():
+            raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, after a change that it may read")
+        capture.guard("RETURNS", capture.held(has_result, f"the cache of {name_of(obj)} has the result"), True)
     if capture.overrides.modes:
         raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, under a mode of the frame")
     outcome = log.next_outcome(obj)
@@ -80,6 +85,33 @@ def _real(arg: Any) -> Any:
     if isinstance(arg, SourcedArgument):
         return arg.value.real
     return tuple(map(_real, arg)) if type(arg) is tuple else arg
+
+
+def _finder(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], calls_before: int) -> Callable[[], bool]:
+    """Returns a function that looks whether the cache of `fn` has the result of a call, and so many calls before it
+    cannot evict it.  To look is not counted as a call.
+
+    The cache is a dict that only the garbage collector shows.  Its keys are those of ``functools._make_key`` but for
+    the class of tuples.  Arguments are constants: other ones would be kept alive.
+    """
+    referents: list[Any] = [r for r in gc.get_referents(fn) if r is not vars(fn)]
+    caches, marks = ([r for r in referents if type(r) is kind] for kind in (dict, object))
+    if not _are_atoms([*args, *kwargs.values()]) or len(caches) != 1 or len(marks) != 1:
+        return lambda: False
+    key: Any = args
+    if kwargs:
+        key += (*marks, *(part for item in kwargs.items() for part in item))
+    if fn.cache_parameters()["typed"]:
+        key += tuple(map(type, [*args, *kwargs.values()]))
+    elif len(key) == 1 and type(key[0]) in (str, int):
+        (key,) = key
+    results: dict[Any, Any] = caches[0]
+    size = fn.cache_parameters()["maxsize"]
+    return lambda: key in results and (size is None or len(results) + calls_before <= size)
+
+
+def _are_atoms(args: Sequence[Any]) -> bool:
+    return all(_are_atoms(arg) if type(arg) is tuple else is_atom(arg) for arg in args)
 
 
 _INTROSPECTION_NAMES = frozenset({"__import__", "eval", "exec", "gc", "globals", "importlib", "sys"})
