@@ -12,6 +12,7 @@ import functools
 import hashlib
 import importlib.metadata
 import platform
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,6 +47,8 @@ GLOBAL_SETTINGS: tuple[str, ...] = (
     *("_get_mkldnn_deterministic", "_get_onednn_allow_tf32"),
 )
 """The functions of ``torch._C`` that return the global settings on which a trace may depend."""
+_OWN_FOLDERS = tuple(f"{Path(torch.__file__).parent / folder}/" for folder in ("_native", "_subclasses"))
+"""Folders of PyTorch that register operators again as they are imported."""
 
 
 def graph_digest(gm: fx.GraphModule, examples: Sequence[Any], options: Options, languages: Mapping[str, str]) -> str:
@@ -119,18 +122,25 @@ def _tracing_config() -> Any:
 
 
 def _check_operators() -> None:
-    """Checks that no aten operator has been registered again.
+    """Checks that no aten operator has been registered again, except by PyTorch as it is imported.
 
     Raises:
         NotCacheable: one has been.
     """
-    known = torch.library._impls
-    for space, operator, dispatch in (key.split("/") for key in known if key.startswith("aten/")):
+    for key in torch.library._impls:
+        space, operator, dispatch = key.split("/")
         if (
-            dispatch not in ("Meta", "MPS", "FuncTorchBatched")
-            and f"_native/{operator}_native_0/{dispatch}" not in known
+            space == "aten"
+            and dispatch not in ("Meta", "MPS", "FuncTorchBatched")
+            and not _registering_file(operator, dispatch).startswith(_OWN_FOLDERS)
         ):
             raise NotCacheable(f"{space}.{operator} has another implementation for {dispatch}")
+
+
+def _registering_file(operator: str, dispatch: str) -> str:
+    """Returns the file whose implementation of an aten operator for a dispatch key is in use."""
+    found = re.search(rf"^{dispatch}: registered at (.+):\d+ ::", torch._C._dispatch_dump(f"aten::{operator}"), re.M)
+    return found[1] if found else ""
 
 
 # ---- the inputs ----------------------------------------------------------------------------

@@ -420,6 +420,22 @@ def test_an_operator_with_another_implementation_has_no_key() -> None:
     assert run(inference)[0] == [FOUND]
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning:torch.library")  # that it overrides, once a process
+def test_an_implementation_in_place_of_pytorchs_own_is_another_one() -> None:
+    """PyTorch registers some operators again as it is imported, in a newer version more of them."""
+    key = next((key for key in torch.library._impls if re.fullmatch(r"aten/.+/(CUDA|PythonTLSSnapshot)", key)), None)
+    if key is None:
+        pytest.skip("this PyTorch registers none again")
+    _, operator, dispatch = key.split("/")
+    assert run(inference)[0] == [MADE]
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        library.impl(operator, lambda *args, **kwargs: None, dispatch, allow_override=True)
+        assert "has another implementation for" in run(inference)[0][0]
+    finally:
+        library._destroy()
+
+
 def test_a_replaced_function_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(net)[0] == [MADE]
     monkeypatch.setattr(F, "_verify_batch_size", lambda size: None)
