@@ -95,7 +95,8 @@ def _finder(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], calls_before
     the class of tuples.  Arguments are constants: other ones would be kept alive.
     """
     referents: list[Any] = [r for r in gc.get_referents(fn) if r is not vars(fn)]
-    caches, marks = ([r for r in referents if type(r) is kind] for kind in (dict, object))
+    caches: list[Any] = [r for r in referents if type(r) is dict]
+    marks = [r for r in referents if type(r) is object]
     if not _are_atoms([*args, *kwargs.values()]) or len(caches) != 1 or len(marks) != 1:
         return lambda: False
     key: Any = args
@@ -105,7 +106,7 @@ def _finder(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], calls_before
         key += tuple(map(type, [*args, *kwargs.values()]))
     elif len(key) == 1 and type(key[0]) in (str, int):
         (key,) = key
-    results: dict[Any, Any] = caches[0]
+    (results,) = caches
     size = fn.cache_parameters()["maxsize"]
     return lambda: key in results and (size is None or len(results) + calls_before <= size)
 
