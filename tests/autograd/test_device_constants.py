@@ -93,6 +93,10 @@ def test_what_stays_on_the_cpu() -> None:
     def from_input(x: torch.Tensor) -> Any:
         return x + (x.cpu() + torch.arange(8)).to(x.device)
 
+    def raising(x: torch.Tensor) -> Any:
+        return x + (torch.arange(8) // torch.zeros(8, dtype=torch.int64)).to(x.device)  # on a GPU it does not raise
+
+    assert len(on_cpu(traced(raising))) == 3
     assert on_cpu(traced(returned)) == ["aten.arange.default"]
     assert on_cpu(traced(wider)) == []
     assert on_cpu(traced(wider, torch.int64)) == ["aten.full.default"]

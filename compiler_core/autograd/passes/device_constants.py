@@ -11,7 +11,7 @@ import torch
 import torch.fx as fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from compiler_core.support.operator_facts import is_pure, is_view
+from compiler_core.support.operator_facts import is_pure, is_view, may_raise
 
 aten = torch.ops.aten
 _CREATIONS = (
@@ -59,7 +59,9 @@ def _is_constant(node: fx.Node, constants: set[fx.Node]) -> bool:
     value, target = node.meta.get("val"), node.target
     if node.op != "call_function" or not isinstance(value, torch.Tensor) or value.device.type != "cpu":
         return False
-    if not is_pure(node) or node.kwargs.get("pin_memory") or not all(n in constants for n in node.all_input_nodes):
+    if not is_pure(node) or may_raise(node) or node.kwargs.get("pin_memory"):
+        return False
+    if not all(n in constants for n in node.all_input_nodes):
         return False
     if not node.all_input_nodes:
         return target in _CREATIONS
