@@ -124,9 +124,10 @@ def is_runtime(code: types.CodeType) -> bool:
     return is_generated and code.co_filename not in _user_graphs
 
 
-def makes_lazy_parameters(code: types.CodeType) -> bool:
-    """Whether this code runs once, in the first call of a lazy module: it makes the module's parameters."""
-    return code is _INFER_PARAMETERS
+def runs_once(code: types.CodeType) -> bool:
+    """Whether this code of PyTorch runs once: it makes the parameters of a lazy module, or changes PyTorch where stock
+    torch.compile is used first, as the first ``torch.cond`` does."""
+    return any(code is each for each in _RUN_ONCE)
 
 
 def is_override(code: types.CodeType) -> bool:
@@ -143,7 +144,10 @@ def imports_modules(code: types.CodeType) -> bool:
 _IMPORT_SYSTEM = frozenset(
     {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", "<frozen runpy>"}
 )
-_INFER_PARAMETERS = vars(torch.nn.modules.lazy.LazyModuleMixin)["_infer_parameters"].__code__
+_RUN_ONCE = (
+    vars(torch.nn.modules.lazy.LazyModuleMixin)["_infer_parameters"].__code__,
+    inspect.unwrap(torch._dynamo.eval_frame.TorchPatcher.patch).__code__,
+)
 _HELPER_FILES = ("<cutaway direct call>", "<cutaway conditions>")
 """The names of generated code that runs no graph."""
 

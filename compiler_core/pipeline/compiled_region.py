@@ -32,7 +32,7 @@ from compiler_core.hook.skip_rules import (
     is_generator,
     is_override,
     is_runtime,
-    makes_lazy_parameters,
+    runs_once,
     skip_reason,
 )
 from compiler_core.pipeline import frame_watch
@@ -140,7 +140,7 @@ class Region:
     def decide(self, info: FrameInfo) -> Any:
         """Returns what runs in place of the frame."""
         code = info.code
-        if is_runtime(code) or makes_lazy_parameters(code) or is_override(code) or imports_modules(code):
+        if is_runtime(code) or runs_once(code) or is_override(code) or imports_modules(code):
             return frame_hook.skip_code_and_callees()
         if torch_state.is_observed_or_traced():
             return frame_hook.skip_call()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import itertools
+import os
 import runpy
 import sys
 import types
@@ -16,6 +17,8 @@ import pytest
 import torch
 
 import compiler_core
+from tests import warm_python
+from tests.warm_python import ROOT
 
 BODY = """
 import torch
@@ -94,3 +97,17 @@ def test_an_import_statement_in_a_compiled_function(module: str) -> None:
         got = compiler_core.compile(scope["program"], backend="eager")(torch.ones(2))
     assert torch.equal(got, sys.modules[module].TOTAL)
     assert {frame.name for frame in record.frames} == {"program"}
+
+
+FIRST_USE = """
+import torch, compiler_core
+with compiler_core.record() as record:
+    print(compiler_core.compile(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)))(torch.zeros(1)).item())
+print(*(frame.name for frame in record.frames))
+"""
+
+
+def test_what_stock_changes_at_its_first_use_is_not_compiled() -> None:
+    """``torch.cond`` uses stock `torch.compile`, which then changes defaults of PyTorch."""
+    done = warm_python.run(["-c", FIRST_USE], env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.stdout == "1.0\n<lambda> <lambda>\n", done.stderr
