@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from compiler_core.codegen.triton import check as triton_check
 from compiler_core.errors import CompilerBug
@@ -60,6 +61,10 @@ def swept(*options: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.skipif(
+    torch.version.cuda is not None and not torch.cuda.is_available(),
+    reason="for gradients, a PyTorch that is built for CUDA asks for the GPU",
+)
 @pytest.mark.parametrize(("points", "kernels"), always([(16, 3), (80, 12)], (16, 3).__eq__))
 def test_programs_of_all_sizes_become_kernels_for_a_gpu(points: int, kernels: int) -> None:
     found = swept("--sample", str(points), "--most-kernels", str(kernels))

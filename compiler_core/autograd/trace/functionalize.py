@@ -10,6 +10,7 @@ from one of the functional graph.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -59,6 +60,18 @@ _CLAMPS = frozenset(("clamp", "clamp_", "clip", "clip_"))
 _DRAWS_IN_PLACE = frozenset(
     ("random_", "uniform_", "normal_", "exponential_", "log_normal_", "cauchy_", "geometric_", "bernoulli_")
 )
+
+
+@functools.cache
+def _larger_bound_raises() -> bool:
+    """Whether this PyTorch cannot differentiate by a bound of clamp if the other bound has a larger shape."""
+    with torch.inference_mode(False), torch.enable_grad(), _disable_current_modes():
+        bound, larger = (torch.zeros(shape, dtype=torch.float32, device="cpu") for shape in ((), (2,)))
+        try:
+            torch.autograd.grad(torch.clamp(bound, bound.requires_grad_(), larger).sum(), bound)
+        except RuntimeError:
+            return True
+    return False
 
 
 class FunctionalRun(fx.Interpreter):
@@ -214,8 +227,8 @@ class FunctionalRun(fx.Interpreter):
     def _check_bounds(self, n: fx.Node) -> None:
         """Refuses gradients of a bound of clamp if the other bound is larger.
 
-        The gradient has a mask with the common shape of the input and that bound.  PyTorch raises an error if the other
-        bound is larger, but not for fake tensors.
+        The gradient has a mask with the common shape of the input and that bound.  PyTorch before 2.14 raises an error
+        if the other bound is larger, but not for fake tensors.
         """
         if plain_name(n) not in _CLAMPS or not torch.is_grad_enabled():
             return
@@ -226,7 +239,8 @@ class FunctionalRun(fx.Interpreter):
         x, *bounds = (each.shape for each in given)
         for bound in given[1:]:
             if bound.requires_grad and together(x, bound.shape) != together(x, *bounds):
-                raise JointRefused("a bound of clamp requires grad, and the other bound has a larger shape")
+                if _larger_bound_raises():
+                    raise JointRefused("a bound of clamp requires grad, and the other bound has a larger shape")
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if call := opaque_ops.opaque_call(target, args, kwargs):
