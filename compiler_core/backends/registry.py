@@ -22,7 +22,10 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from torch._dynamo.exc import TensorifyScalarRestartAnalysis
+from torch._dynamo.symbolic_convert import TensorifyState
 from torch._guards import CompileContext, CompileId, TracingContext, compile_context, detect_fake_mode, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from compiler_core.backends.graph_changes import differs, record_change
 from compiler_core.config import Options
@@ -105,7 +108,7 @@ def _inductor(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Co
 
         with immediate_signals():
             run: Any = compile_fx(copy_graph(gm), list(examples))
-        return _with_eager_warnings(_tuple_output(run, len(examples)), gm)
+        return _with_eager_warnings(_tuple_output(run, [False] * len(examples)), gm)
 
 
 _EXTERNAL: dict[str, Backend] = {"eager": _eager, "inductor": _inductor}
@@ -113,25 +116,60 @@ _EXTERNAL: dict[str, Backend] = {"eager": _eager, "inductor": _inductor}
 
 def _custom_backend(function: Callable[..., Any]) -> Backend:
     def run(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options) -> Call:
-        given, name = copy_graph(gm), backend_name(function, gm)
-        with compile_.step("backend", name), _as_dynamo_calls(examples, compile_), immediate_signals():
-            result = function(given, list(examples))
+        name, floats = backend_name(function, gm), [isinstance(e, torch.SymFloat) for e in examples]
+        before, inputs = _floats_as_tensors(gm, examples) if any(floats) else (gm, examples)
+        given = copy_graph(before)
+        with compile_.step("backend", name), _as_dynamo_calls(_fake_mode(gm, examples), compile_), immediate_signals():
+            try:
+                result = function(given, list(inputs))
+            except TensorifyScalarRestartAnalysis:  # AOTAutograd has noted floats that it makes constants, with guards
+                given = copy_graph(before)
+                result = function(given, list(inputs))
+            finally:
+                TensorifyState.clear()
         after = _graph_of(result) or given
-        if differs(after, gm):
+        if differs(after, before):
             record_change(compile_, gm, after, f"backend.{name if name.isidentifier() else 'function'}")
-        return _tuple_output(result, len(examples))
+        return _tuple_output(result, floats)
 
     return run
 
 
+def _floats_as_tensors(gm: fx.GraphModule, examples: Sequence[Any]) -> tuple[fx.GraphModule, list[Any]]:
+    """Returns the graph with an input tensor, of which it reads ``item()``, for each symbolic float; and its examples.
+
+    `torch.compile` passes floats so, and what is written for it, such as AOTAutograd, refuses others.
+    """
+    changed, mode, inputs = copy_graph(gm), _fake_mode(gm, examples), list(examples)
+    assert mode is not None
+    placeholders = changed.graph.find_nodes(op="placeholder")
+    with changed.graph.inserting_after(placeholders[-1]):
+        for i, (node, example) in enumerate(zip(placeholders, examples, strict=True)):
+            if not isinstance(example, torch.SymFloat):
+                continue
+            with mode:
+                inputs[i] = torch.empty((), dtype=torch.float64)
+            inputs[i].item_memo = example
+            number = changed.graph.call_method("item", (node,))
+            node.replace_all_uses_with(number, delete_user_cb=lambda user, number=number: user is not number)
+            number.meta, node.meta = node.meta, node.meta | {"val": inputs[i]}
+    changed.recompile()
+    return changed, inputs
+
+
 @contextmanager
-def _as_dynamo_calls(examples: Sequence[Any], compile_: Compile) -> Iterator[None]:
+def _as_dynamo_calls(mode: FakeTensorMode | None, compile_: Compile) -> Iterator[None]:
     """Sets what backends written for `torch.compile` may ask for: the fake mode and the number of the compile."""
-    context = TracingContext(detect_fake_mode(examples))
+    context = TracingContext(mode)
     frame, number = map(int, compile_.id.split("/"))
     compile_id = CompileId(frame_id=frame, frame_compile_id=number)
     with tracing(context), compile_context(CompileContext(compile_id)):
         yield
+
+
+def _fake_mode(gm: fx.GraphModule, examples: Sequence[Any]) -> FakeTensorMode | None:
+    """Returns the fake mode of the inputs, or that of the tensors which a graph without an input tensor makes."""
+    return detect_fake_mode(examples) or detect_fake_mode([node.meta.get("val") for node in gm.graph.nodes])
 
 
 def _graph_of(result: Any) -> fx.GraphModule | None:
@@ -159,11 +197,15 @@ def _with_eager_warnings(call: Call, gm: fx.GraphModule) -> Call:
     return warn_and_call
 
 
-def _tuple_output(function: Callable[..., Any], count: int) -> Call:
-    """Returns `function`, of `count` inputs, with its outputs as a tuple.
+def _tuple_output(function: Callable[..., Any], floats: Sequence[bool]) -> Call:
+    """Returns `function` with its outputs as a tuple; `floats` tells which inputs are floats that it takes as tensors.
 
     The parameters are written out: CPython calls such functions faster than one of ``*inputs``.
     """
-    names = ", ".join(f"a{i}" for i in range(count))
-    call: Call = eval(f"lambda {names}: tuple(function({names}))", {"function": function})
+    names = [f"a{i}" for i in range(len(floats))]
+    given = (
+        f"tensor({name}, dtype=float64)" if is_float else name for name, is_float in zip(names, floats, strict=True)
+    )
+    names_and_values = {"function": function, "tensor": torch.tensor, "float64": torch.float64}
+    call: Call = eval(f"lambda {', '.join(names)}: tuple(function({', '.join(given)}))", names_and_values)
     return call

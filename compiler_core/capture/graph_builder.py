@@ -29,7 +29,7 @@ from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import from_number
 from compiler_core.capture.values.cached_calls import CacheChanges, CallLog
 from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.capture.values.tensor_subclasses import Overrides, SubclassTensorValue
+from compiler_core.capture.values.tensor_subclasses import Overrides, SubclassTensorValue, is_subclass_of_program
 from compiler_core.errors import Unsupported
 from compiler_core.guards import GuardSpec, current_gpu_guard, first_failure, no_dispatch_mode_guard
 from compiler_core.guards.sources import Scope
@@ -281,6 +281,9 @@ class Capture(GraphInputs):
     def _tensor_result(self, fake: torch.Tensor, node: fx.Node) -> TensorValue:
         known = self._values_by_fake.get(id(fake))
         if known is None:
+            if is_subclass_of_program(type(fake)):
+                name = getattr(node.target, "__name__", node.target)
+                raise Unsupported("unsupported call", f"{name} makes a {type(fake).__name__}, a tensor subclass")
             # an in-place operation returns its argument, which has a value already
             # (a view made with gradients off has is_leaf set, too)
             if fake.requires_grad and fake.is_leaf and not (fake._is_view() or levels.is_wrapped(fake)):

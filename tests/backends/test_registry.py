@@ -12,6 +12,10 @@ import torch
 import torch.fx as fx
 import torch.nn.functional as F
 from torch import nn
+from torch._dynamo.backends.debugging import aot_eager
+from torch._dynamo.symbolic_convert import TensorifyState
+from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._functorch.aot_autograd import aot_module_simplified
 
 import compiler_core
 from compiler_core.autograd.autograd_function import match_layout, share_memory
@@ -594,3 +598,36 @@ def test_a_callable_backend_finds_what_torch_compile_sets() -> None:
         compiled_function(torch.ones(size))
     assert found == [(True, "0/0"), (True, "0/1")]
     assert torch._guards.TracingContext.try_get() is None
+
+
+def stocks_aot_eager(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Any:
+    return aot_eager(gm, list(examples))
+
+
+def aot_autograds(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Any:
+    def forward(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
+        return make_boxed_func(gm.forward)
+
+    return aot_module_simplified(gm, list(examples), fw_compiler=forward)
+
+
+@pytest.mark.parametrize("backend", [stocks_aot_eager, aot_autograds])
+@pytest.mark.parametrize(
+    ("program", "compiles"),
+    [
+        (lambda x, s: (x * s + s).sum(), 2),
+        (lambda x, s: (x * s * x.shape[0]).sum() + 2 * s, 2),
+        (lambda x, s: torch.full((3,), s), None),  # AOTAutograd makes a constant of it, with a guard
+    ],
+)
+def test_backends_written_for_stock_take_symbolic_floats(backend: Any, program: Any, compiles: int | None) -> None:
+    with compiler_core.record() as record:
+        call = compiler_core.compile(program, backend=backend, strict=True)
+        for number in (1.5, 2.5, 3.25, 0.5):
+            x = t(3)
+            ours, eager = call(x, number), program(x, number)
+            torch.testing.assert_close(ours, eager)
+            if eager.requires_grad:
+                torch.testing.assert_close(torch.autograd.grad(ours, x), torch.autograd.grad(eager, x))
+    assert compiles in (None, len(record.frames[0].compiles))
+    assert not TensorifyState.force_specializations  # stock's next compile would take floats for constants

@@ -134,6 +134,30 @@ def test_allowed_in_the_graph(x):
     return whole(x + 1) + 1
 
 
+class Boxed(torch.Tensor):
+    @staticmethod
+    def __new__(cls, inside):
+        return torch.Tensor._make_wrapper_subclass(cls, inside.shape, dtype=inside.dtype)
+
+    def __init__(self, inside):
+        self.inside = inside
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        opened = [a.inside if isinstance(a, Boxed) else a for a in args]
+        return Boxed(function(*opened, **(kwargs or {})))
+
+
+@torch.compiler.allow_in_graph
+def boxed(x):
+    return Boxed(x * 2)
+
+
+@same_as_eager(backend="aot_eager")
+def test_allowed_in_the_graph_and_returns_a_subclass(x):
+    return boxed(x + 1).sin().inside + 1
+
+
 @torch.compiler.assume_constant_result
 def measured():
     return sum(range(10))
