@@ -30,8 +30,6 @@ class EqualsMatch(GuardKind):
             manager.add_true_match_guard(code_parts, None)
         elif value is False:
             manager.add_false_match_guard(code_parts, None)
-        elif type(value) is float and value != value:
-            manager.add_float_is_nan_guard(code_parts, None)
         elif _needs_same_constant(value):
             manager.add_lambda_guard(guard_function(lambda obj: same_constant(obj, value)), code_parts, None)
         else:
@@ -39,9 +37,9 @@ class EqualsMatch(GuardKind):
 
 
 def _needs_same_constant(value: Any) -> bool:
-    """Whether ``==`` is not enough: it holds of 0.0 and -0.0, and of the decimals 1.0 and 1.00."""
+    """Whether ``==`` is not enough: it holds of 0.0 and -0.0, and of the decimals 1.0 and 1.00, but not of one NaN."""
     if type(value) is float:
-        return value == 0
+        return value == 0 or value != value
     return isinstance(value, (float, complex, *NUMPY_NUMBERS)) or type(value) in LIBRARY_CONSTANTS
 
 
