@@ -13,8 +13,7 @@ from typing import Any
 from torch._C._dynamo.guards import RootGuardManager
 from torch._dynamo.guards import DeletedGuardManagerWrapper
 
-OURS = "this entry is Cutaway's, so stock torch.compile does not use it"
-"""The reason that stock gives, in its logs, for not using an entry of ours."""
+from compiler_core.records.advice import ENTRY_OF_OURS
 
 
 def _is_alive() -> bool:
@@ -25,7 +24,7 @@ class EntryGuards(DeletedGuardManagerWrapper):
     """Has all attributes that C++, which reads them without checks, and Dynamo read."""
 
     def __init__(self, root: RootGuardManager | None = None) -> None:
-        super().__init__(OURS)
+        super().__init__(ENTRY_OF_OURS)
         if root is not None:
             self.root = root
         self.diff_guard_root = self.root

@@ -6,6 +6,9 @@ import re
 
 from compiler_core.records.capture import Recompile
 
+ENTRY_OF_OURS = "this entry is Cutaway's, so stock torch.compile does not use it"
+"""The reason that stock gives, in its logs, for not using an entry of ours."""
+
 _GENERATED = re.compile(r"\b__(stack|callee)\d*\b")
 _ROOT = re.compile(r"\b[LG]\[(['\"])(\w+)\1\]")
 _NUMBER = re.compile(r"-?(\d+(\.\d*)?(e[+-]?\d+)?|inf)|nan")

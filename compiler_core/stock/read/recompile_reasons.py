@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import Callable
 
-from compiler_core.guards.entry_guards import OURS
 from compiler_core.records import Recompile, limits
+from compiler_core.records.advice import ENTRY_OF_OURS
 
 _Facts = tuple[str, str, str, str]
 """The guard's kind, its source, what it expected, and what was found."""
@@ -30,7 +30,9 @@ def read_recompile_reason(payload: str) -> Recompile | None:
     except ValueError:
         reasons = payload
     lines = map(str, reasons) if isinstance(reasons, list) else [str(reasons)]
-    return next((_parse_reason(limits.truncate(line)) for line in lines if line.strip() and OURS not in line), None)
+    return next(
+        (_parse_reason(limits.truncate(line)) for line in lines if line.strip() and ENTRY_OF_OURS not in line), None
+    )
 
 
 def _parse_reason(line: str) -> Recompile:
