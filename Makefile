@@ -49,7 +49,7 @@ test: $(STAMPS)/test $(STAMPS)/chromium ## Run all tests
 
 # Its caches are in a new folder, which goes at the end: bytecode, kernels of Triton and stock, libraries that tests kept.
 test-cold: $(STAMPS)/test $(STAMPS)/chromium ## Run all tests as on a machine that has never seen the project, and print the time and the load
-	@cold="$$(mktemp -d)"; trap 'rm -rf "$$cold"' EXIT; mkdir "$$cold/tmp"; \
+	@cold="$$(mktemp -d)"; trap 'rm -rf "$$cold"' EXIT; chmod a+rx "$$cold"; mkdir -m 1777 "$$cold/tmp"; \
 	echo "Load before: $$(cut -d' ' -f1-3 /proc/loadavg), $$(nproc) cores.  Modules are compiled to bytecode first, which takes a minute."; \
 	began=$$SECONDS; ended=0; \
 	XDG_CACHE_HOME="$$cold" PYTHONPYCACHEPREFIX="$$cold/bytecode" TMPDIR="$$cold/tmp" TRITON_CACHE_DIR="$$cold/triton" \
