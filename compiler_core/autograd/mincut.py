@@ -86,8 +86,7 @@ class JointValues:
         self.unsaved_by_eager = joint.unsaved_by_eager
         of_gradients = [n for n in self.nodes if n.meta.get("of_gradients")]
         self.depends_on_tangents = descendants([*of_gradients, *(n for n in self.nodes if n.name in joint.tangents)])
-        effects = {n for n in self.nodes if is_random(n) or is_collective(n) or has_effects(n)}
-        effects -= self.depends_on_tangents
+        effects = {n for n in self.nodes if is_random(n) or has_effects(n)} - self.depends_on_tangents
         self.forward = _with_tuple_elements(ancestors(self.outputs | effects))
         self.backward = ancestors(self.gradients.union(of_gradients))
         self.backward_only = self.backward & self.depends_on_tangents

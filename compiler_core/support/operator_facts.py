@@ -140,11 +140,12 @@ def _is_custom(operator: torch._ops.OpOverload) -> bool:
 
 
 def has_effects(node: fx.Node) -> bool:
-    """Returns whether the node may do more than compute its results: a custom operator may print, count or wait.
+    """Returns whether the node may do more than compute its results: other ranks wait for a collective, and a custom
+    operator may print, count or wait.
 
     It runs once, in the order of the program, even if nothing uses its results.
     """
-    return custom_operator(node.target) is not None
+    return is_collective(node) or custom_operator(node.target) is not None
 
 
 def group_names(nodes: Iterable[fx.Node]) -> tuple[str, ...]:
@@ -165,10 +166,9 @@ def is_wait(node: fx.Node) -> bool:
 
 
 def must_run(node: fx.Node) -> bool:
-    """Returns whether the node runs even if nothing uses its result: it draws random numbers, other ranks wait for it,
-    it is a custom operator, or it may raise."""
-    needed = is_random(node) or is_collective(node) or has_effects(node)
-    return needed or opaque_ops.checks_values(node) or runs_to_raise(node)
+    """Returns whether the node runs even if nothing uses its result: it draws random numbers, has effects, or may
+    raise."""
+    return is_random(node) or has_effects(node) or opaque_ops.checks_values(node) or runs_to_raise(node)
 
 
 def runs_to_raise(node: fx.Node) -> bool:
@@ -226,7 +226,6 @@ def is_pure(node: fx.Node) -> bool:
         isinstance(target, torch._ops.OpOverload)
         and not target._schema.is_mutable
         and not is_random(node)
-        and not is_collective(node)
         and not has_effects(node)
     )
 

@@ -45,7 +45,7 @@ from compiler_core.support import opaque_ops, torch_state
 from compiler_core.support.fx_graphs import plain_name
 from compiler_core.support.fx_symbols import as_in_eager
 from compiler_core.support.interrupts import safe_point
-from compiler_core.support.operator_facts import communicates, has_effects, is_collective
+from compiler_core.support.operator_facts import communicates, has_effects
 from compiler_core.support.tensors import is_dense, storage_id, tensors_in
 from compiler_core.support.transform_levels import levels_left, unwrapped
 
@@ -147,7 +147,7 @@ class FunctionalRun(fx.Interpreter):
         tangents, found = self._gradients(edges)
         self.provenance.attribute_to(None)
         for node in itertools.islice(self.tracer.graph.nodes, before, None):
-            if is_collective(node) or has_effects(node):
+            if has_effects(node):
                 node.meta["of_gradients"] = True
         gradients = [found.get(i) for i in range(len(inputs))]
         self.memory = EagerMemory(
