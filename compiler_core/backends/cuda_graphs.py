@@ -21,7 +21,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -244,12 +243,11 @@ class ReplayedRunner:
             with torch.cuda.device(inputs[0].device):
                 if self._is_forward:
                     memory.saved = None
-                    self._recording = _Recording(self.run, inputs, moved, self.layout)
-                    memory.saved = self._recording.share_saved() if memory.is_shared else None
-                else:
-                    places = self._copies_for_caller(inputs)
-                    self._recording = _Recording(self.run, inputs, moved, self.layout, saved, places)
-                    self._recorded_for = saved
+                places = self._copies_for_caller(inputs)
+                self._recording = _Recording(self.run, inputs, moved, self.layout, saved, places)
+                if self._is_forward and memory.is_shared:
+                    memory.saved = self._recording.share_saved()
+                self._recorded_for = saved
         except RuntimeError as error:
             if raised_by_handler(error):
                 raise
@@ -274,8 +272,8 @@ class _Recording:
         inputs: list[Any],
         moved: set[int],
         layout: ReplayLayout,
-        saved: SavedTensors | None = None,
-        places: Mapping[int, torch.Tensor] = MappingProxyType({}),
+        saved: SavedTensors | None,
+        places: Mapping[int, torch.Tensor],
     ) -> None:
         self.input_copies = {i: places[i] if i in places else _clone_with_strides(inputs[i]) for i in moved}
         self._fixed = [(i, t.data_ptr()) for i, t in enumerate(inputs) if i not in moved]
