@@ -203,17 +203,18 @@ def _may_come_from_operation(error: BaseException) -> bool:
 
     False for Ctrl-C and what other signal handlers raise, for errors under the user's saved-tensor hooks (a checkpoint
     ends its second run with one), for warnings of the compiler that the user's filters turn into errors, and for what
-    another thread raises in this one (`_comes_from_nowhere`).
+    another thread raises in this one (`_is_from_another_thread`).
     """
-    if isinstance(error, CompileWarning) or raised_by_handler(error) or _comes_from_nowhere(error):
+    if isinstance(error, CompileWarning) or raised_by_handler(error) or _is_from_another_thread(error):
         return False
     return isinstance(error, Exception) and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
 
 
-def _comes_from_nowhere(error: BaseException) -> bool:
-    """Returns whether no code can have raised `error`: the code where it was raised knows no such class.
+def _is_from_another_thread(error: BaseException) -> bool:
+    """Returns whether another thread raised `error` here, by ``PyThreadState_SetAsyncExc``, as programs do to limit the
+    time of a call.
 
-    ``PyThreadState_SetAsyncExc``, by which programs limit the time of a call, raises an exception anywhere.
+    It may be raised anywhere, and is recognised where the code does not know its class.
     """
     entry = error.__traceback__
     while entry is not None and entry.tb_next is not None:
