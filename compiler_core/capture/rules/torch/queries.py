@@ -124,11 +124,8 @@ device does not change while the process runs."""
 
 @handles_each(*DEVICE_QUERIES)
 def _device_query(query: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
-    home, raw, named = (
-        DEVICE_QUERIES[query],
-        [a.constant(tx) for a in args],
-        {k: v.constant(tx) for k, v in kwargs.items()},
-    )
+    home = DEVICE_QUERIES[query]
+    raw, named = [a.constant(tx) for a in args], {k: v.constant(tx) for k, v in kwargs.items()}
     try:
         result = query(*raw, **named)
     except (RuntimeError, AssertionError, ValueError) as error:
