@@ -20,6 +20,7 @@ from compiler_core.capture.alias_guards import distinct_object_guards
 from compiler_core.capture.builder.graph_inputs import GraphInputs
 from compiler_core.capture.builder.guard_collector import Location
 from compiler_core.capture.rules.torch.arguments import split_arguments
+from compiler_core.capture.side_effects import Changes
 from compiler_core.capture.tensors.dynamic_policy import DynamicPolicy
 from compiler_core.capture.tensors.fake_tensors import FakeMode, errors_break_graph, muted_fake_log
 from compiler_core.capture.tensors.symbolic_shapes import Symbols
@@ -86,7 +87,7 @@ class Capture(GraphInputs):
         """Generators suspended in a try or with block, each with the root's instruction that made it."""
         self.pending_works: dict[Value, StopPoint] = {}
         """Collectives that the frame has not waited for, each with the root's instruction that started it."""
-        self.cached_calls = CallLog([], CacheChanges())
+        self.cached_calls = CallLog([], CacheChanges(), [])
         self._iterations = 0
         self._view_gained_history = False
 
@@ -111,10 +112,10 @@ class Capture(GraphInputs):
         guards = [guard for guard in self.guards.values() if guard.kind != "GLOBAL_STATE"]
         return first_failure(guards, self.scope) is None
 
-    def has_changes(self) -> bool:
-        """Whether the frame has changed anything outside of it so far, which a real call would not see."""
+    def changes(self) -> Changes:
+        """Returns what the frame has changed outside of it so far, which a real call would not see."""
         tensors = [v._fake for v in self.inputs if isinstance(v, TensorValue) and v._fake is not None]
-        return bool(self.effects) or any(fake._version for fake in tensors)
+        return self.effects.changes(self.scope, any(fake._version for fake in tensors))
 
     def check_unroll(self, iterations: int) -> None:
         """Raises Unsupported if unrolling this many iterations is too much."""

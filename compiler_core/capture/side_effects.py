@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import types
 from collections import OrderedDict, deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import UNBOUND, Value
@@ -23,10 +24,27 @@ from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.cells import CellValue
 from compiler_core.capture.values.user.object_attributes import InstanceValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import ConstantSource, FreeCellSource
+from compiler_core.guards.sources import ConstantSource, FreeCellSource, Scope
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Emitter
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a frame has changed outside of it so far."""
+
+    objects: frozenset[int]
+    """The ids of objects."""
+    globals: frozenset[tuple[int, str]]
+    """The ids of namespaces, and the names in them."""
+    context: bool
+    """Whether context variables were set."""
+    tensors: bool
+    """Whether the memory of tensors was written to."""
+
+    def __bool__(self) -> bool:
+        return bool(self.objects or self.globals or self.context or self.tensors)
 
 
 class SideEffects:
@@ -74,6 +92,17 @@ class SideEffects:
         """Returns the value that a global was set to, UNBOUND if it was deleted, None if it was not changed."""
         found = self._globals.get((id(module), name))
         return found[2] if found else None
+
+    def changes(self, scope: Scope, writes_tensors: bool) -> Changes:
+        """Returns what has changed so far, in the frame with these variables."""
+        sources = [v.source for v in (*self._changed.values(), *(obj for obj, _ in self._attributes.values()))]
+        namespaces = [(m.fetch(scope) if m else scope.f_globals, name) for m, name, _ in self._globals.values()]
+        return Changes(
+            frozenset(id(source.fetch(scope)) for source in sources if source is not None),
+            frozenset((id(namespace), name) for namespace, name in namespaces),
+            bool(self.tokens),
+            writes_tensors,
+        )
 
     def owners(self) -> list[Any]:
         """Returns the outside containers and objects that changed."""

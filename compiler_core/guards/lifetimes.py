@@ -80,15 +80,16 @@ def _may_be_freed(obj: Any) -> bool:
 
 
 def _is_made_in_a_call(obj: Any, module: str | None, name: str) -> bool:
-    """Whether a function of the program was defined inside another function.
+    """Whether a function of the program was defined inside another function.  (Ours are kept by what uses them.)
 
     Its attributes alone do not tell, since ``functools.wraps`` copies the module and the name of another function.
     """
     function = obj.__wrapped__ if isinstance(obj, functools._lru_cache_wrapper) else obj
     if isinstance(function, types.FunctionType):
         name += function.__code__.co_qualname
-        module = None if not is_library(str(function.__globals__.get("__name__"))) else module
-    return "<locals>" in name and not is_library(str(module))
+        home = str(function.__globals__.get("__name__"))
+        module = module if is_library(home) else home
+    return "<locals>" in name and not (is_library(str(module)) or str(module).startswith("compiler_core."))
 
 
 def _is_found_by_name(cls: type) -> bool:

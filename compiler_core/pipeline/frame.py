@@ -56,7 +56,7 @@ from compiler_core.guards import (
     tree_cost,
 )
 from compiler_core.guards.lifetimes import on_death
-from compiler_core.guards.sources import FreeCellSource, LocalSource, Scope
+from compiler_core.guards.sources import ConstantSource, FreeCellSource, LocalSource, Scope
 from compiler_core.hook import frame_hook
 from compiler_core.hook.failures import only_recorded
 from compiler_core.hook.frame_hook import FrameInfo
@@ -116,6 +116,7 @@ class FrameCompile:
         self._attempts: list[Capture] = []
         self._loop_break: CaptureBreak | None = None
         self._outcomes, cause = known_outcomes.take(info.code)
+        self._caches_without_result: list[ConstantSource] = []
         compile_.cause = cause or compile_.cause
 
     def run(self) -> Any:
@@ -224,6 +225,8 @@ class FrameCompile:
         try:
             _interpret(capture, tx)
         except StopCapture:
+            for has_result in self._caches_without_result:  # the graph need not break once the cache has the result
+                capture.guard("RETURNS", has_result, False)
             frames, capture.current_tx = break_points.active_frames(capture.current_tx), None
             return CapturedFrame(capture, tx, break_, StoppedCapture(frames, split.runs_instruction))
         except Unsupported as error:
@@ -251,7 +254,7 @@ class FrameCompile:
         if self.region.options.steps:
             recorder = StepRecorder(self.compile)
             interpreter, capture = RecordingInterpreter, RecordingCapture(self.scope, policy, recorder=recorder)
-        capture.cached_calls = CallLog(self._outcomes, self.state.cache_changes)
+        capture.cached_calls = CallLog(self._outcomes, self.state.cache_changes, self._caches_without_result)
         self._attempts.append(capture)
         info = self.info
         arguments = {n: v for n, v in info.f_locals.items() if n not in info.code.co_freevars}

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
+import logging
 import random
 from collections.abc import Callable
 from typing import Any
@@ -277,6 +279,156 @@ def test_what_a_cache_has_is_read_after_a_change():
     many.cache_clear()
     with pytest.raises(compiler_core.errors.FullGraphError, match="after a change that it may read"):
         compiled(ONE)
+
+
+class Stored:
+    """An object that the programs below change."""
+
+    counter = contextvars.ContextVar("counter", default=1)
+
+    def __init__(self) -> None:
+        self.n, self.items, self.tensor = 1, [], torch.zeros(2)
+
+
+STORED, OTHER, number = Stored(), Stored(), 1
+LOGGER, HANDLED = logging.Logger("plain"), logging.Logger("handled")  # without pytest's handlers, which reach anything
+MESSAGES: list[Any] = []
+
+
+class Handler(logging.Handler):
+    def emit(self, record):
+        MESSAGES.append((record.getMessage(), STORED.n))
+
+
+LOGGER.addHandler(logging.StreamHandler())
+HANDLED.addHandler(Handler())
+
+
+def scaled_by_stored(n):
+    return STORED.n * n
+
+
+def closure_of(obj):
+    return lambda n: obj.n * n
+
+
+CACHED_READERS = {
+    "attribute": lambda n: STORED.n * n,
+    "another object": lambda n: OTHER.n * n,
+    "in a function": lambda n: scaled_by_stored(n),
+    "in a closure": closure_of(STORED),
+    "another closure": closure_of(OTHER),
+    "a list": lambda n: len(STORED.items) * n,
+    "a global": lambda n: number * n,
+    "a context variable": lambda n: Stored.counter.get() * n,
+    "a tensor": lambda n: float(STORED.tensor.sum()) * n,
+    "an import": lambda n: __import__("sys").modules[__name__].STORED.n * n,
+}
+WRAPPED = {name: functools.cache(function) for name, function in CACHED_READERS.items()}
+WARN_ONCE = functools.cache(lambda logger, message: logger.warning(message))
+
+
+def reset_stored():
+    STORED.__init__()
+    OTHER.__init__()
+    globals().update(number=1)
+    Stored.counter.set(1)
+    MESSAGES.clear()
+    for function in (*WRAPPED.values(), WARN_ONCE):
+        function.cache_clear()
+
+
+def set_attribute():
+    STORED.n += 1
+
+
+def set_item():
+    STORED.items.append(1)
+
+
+def set_global():
+    global number
+    number += 1
+
+
+def set_context():
+    Stored.counter.set(Stored.counter.get() + 1)
+
+
+def set_tensor():
+    STORED.tensor.add_(1)
+
+
+READ_STORED = {"attribute", "in a function", "in a closure", "a list", "a tensor", "an import"}
+CHANGES = {
+    set_attribute: READ_STORED,
+    set_item: READ_STORED,
+    set_tensor: READ_STORED | {"another object", "another closure"},  # any tensor may share memory with it
+    set_global: {"a global", "an import"},
+    set_context: set(WRAPPED),
+}
+"""What changes something, with the functions that can reach what was changed, whether they read it or not."""
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_function_that_cannot_read_a_change_is_called(change):
+    """The graph breaks only where a function may read what has changed, and only while the cache lacks the result."""
+    for name, function in WRAPPED.items():
+
+        def program(x):
+            change()
+            return x + function(3)
+
+        def calls(called):
+            reset_stored()
+            found = [(called(ONE).tolist(), function.cache_info()) for _ in range(3)]
+            return found, STORED.n, STORED.items, number, Stored.counter.get(), STORED.tensor.tolist()
+
+        expected = calls(program)
+        compiled = compiler_core.compile(program, backend="eager", dynamic=False)
+        with compiler_core.record() as record:
+            assert calls(compiled) == expected, name
+        first, *others = record.frames[0].compiles
+        if name not in CHANGES[change]:
+            assert not first.breaks, name
+        else:
+            assert "after a change that it may read" in first.breaks[0].explanation, name
+        assert not any(compile_.breaks for compile_ in others), name
+
+
+@pytest.mark.parametrize("logger", [LOGGER, HANDLED])
+def test_a_message_that_is_logged_once(logger, capfd):
+    """As libraries do with ``warning_once``: one graph, unless a handler of the program may read what has changed."""
+
+    def program(x):
+        STORED.n += 1
+        WARN_ONCE(logger, "said once")
+        return x * 2
+
+    reset_stored()
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(program, backend="eager")
+        for _ in range(3):
+            compiled(ONE)
+    assert WARN_ONCE.cache_info()[:2] == (2, 1)
+    assert [len(each.breaks) for each in record.frames[0].compiles][:2] == [int(logger is HANDLED), 0]
+    assert MESSAGES == ([("said once", 2)] if logger is HANDLED else [])
+
+
+def test_a_look_into_a_cache_is_compiled_once():
+    """The guard on the cache is kept by the compile: nothing else refers to the function that looks."""
+
+    def program(x):
+        STORED.items.append(1)
+        return x + WRAPPED["a list"](3)
+
+    reset_stored()
+    WRAPPED["a list"](3)
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(program, backend="eager")
+        for _ in range(3):
+            compiled(ONE)
+    assert len(record.frames[0].compiles) == 1
 
 
 def test_one_graph_of_an_unchanged_cache():

@@ -1,19 +1,19 @@
 """Calls of functions wrapped by ``functools.lru_cache``, which capture makes; `values/cached_calls.py` says why.
 
 The function does not see changes that the captured frame has made so far, and generated code calls it before the frame
-makes them.  So after a change it is called only if it certainly does not read any, or if it does not run, because its
-cache has the result.
+makes them.  So after a change it is called only if it certainly does not read any (`reachable`), or if it does not run,
+because its cache has the result.
 """
 
 from __future__ import annotations
 
-import dis
 import gc
-import types
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from compiler_core.capture.rules.python.reachable import may_read
 from compiler_core.capture.rules.table import name_of
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import exception_from_error, is_atom
@@ -23,7 +23,6 @@ from compiler_core.capture.values.cached_calls import CachedCall, ExpectedOutcom
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.lifetimes import is_library
 from compiler_core.guards.sources import Box
 
 if TYPE_CHECKING:
@@ -37,11 +36,14 @@ def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
     raw, raw_named = [_real(a) for a in given], {k: _real(v) for k, v in named.items()}
     if obj.cache_parameters()["maxsize"] == 0:
         raise Unsupported("unsupported call", f"{name_of(obj)}, whose cache has no room for results")
-    if capture.has_changes() and not _reads_only_arguments(obj.__wrapped__, [*raw, *raw_named.values()]):
+    changes = capture.changes()
+    if changes and may_read(changes, obj.__wrapped__, [*raw, *raw_named.values()]):
         has_result = _finder(obj, tuple(raw), raw_named, calls_before=sum(c.function is obj for c in log.calls))
+        source = capture.held(has_result, f"{name_of(obj)}.cache_has_result")
         if not has_result():
+            log.without_result.append(source)
             raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, after a change that it may read")
-        capture.guard("RETURNS", capture.held(has_result, f"the cache of {name_of(obj)} has the result"), True)
+        capture.guard("RETURNS", source, True)
     if capture.overrides.modes:
         raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, under a mode of the frame")
     outcome = log.next_outcome(obj)
@@ -92,51 +94,43 @@ def _finder(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], calls_before
     cannot evict it.  To look is not counted as a call.
 
     The cache is a dict that only the garbage collector shows.  Its keys are those of ``functools._make_key`` but for
-    the class of tuples.  Arguments are constants: other ones would be kept alive.
+    the class of tuples.
     """
     referents: list[Any] = [r for r in gc.get_referents(fn) if r is not vars(fn)]
     caches: list[Any] = [r for r in referents if type(r) is dict]
     marks = [r for r in referents if type(r) is object]
-    if not _are_atoms([*args, *kwargs.values()]) or len(caches) != 1 or len(marks) != 1:
+    if len(caches) != 1 or len(marks) != 1:
         return lambda: False
-    key: Any = args
+    parts: list[Any] = [*args]
     if kwargs:
-        key += (*marks, *(part for item in kwargs.items() for part in item))
+        parts += (*marks, *(part for item in kwargs.items() for part in item))
     if fn.cache_parameters()["typed"]:
-        key += tuple(map(type, [*args, *kwargs.values()]))
-    elif len(key) == 1 and type(key[0]) in (str, int):
-        (key,) = key
+        parts += map(type, [*args, *kwargs.values()])
+    is_single = len(parts) == 1 and type(parts[0]) in (str, int)
+    references = [_reference(part) for part in parts]
     (results,) = caches
     size = fn.cache_parameters()["maxsize"]
-    return lambda: key in results and (size is None or len(results) + calls_before <= size)
+
+    def has_result() -> bool:
+        key: Any = tuple(refer() for refer in references if refer is not None)
+        if len(key) < len(references):
+            return False
+        is_there = (key[0] if is_single else key) in results
+        return is_there and (size is None or len(results) + calls_before <= size)
+
+    return has_result
 
 
-def _are_atoms(args: Sequence[Any]) -> bool:
-    return all(_are_atoms(arg) if type(arg) is tuple else is_atom(arg) for arg in args)
+def _reference(part: Any) -> Callable[[], Any] | None:
+    """Returns a function that returns a part of a key, which it does not keep alive if the program may drop it.
+
+    Returns None for a part whose comparison might run code of the program."""
+    if _is_constant(part) or type(part) is object:
+        return lambda: part
+    cls = type(part)
+    is_compared_by_identity = [cls.__hash__, cls.__eq__] == [object.__hash__, object.__eq__]
+    return weakref.ref(part) if is_compared_by_identity and cls.__weakrefoffset__ else None
 
 
-_INTROSPECTION_NAMES = frozenset({"__import__", "eval", "exec", "gc", "globals", "importlib", "sys"})
-"""Names of libraries through which a function can reach the program's objects."""
-
-
-def _reads_only_arguments(fn: Any, args: Sequence[Any]) -> bool:
-    """Whether `fn` reads only its arguments and the state of libraries."""
-    if not isinstance(fn, types.FunctionType):
-        return False
-    if not all(map(is_atom, [*args, *(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()])):
-        return False
-    return is_library(fn.__module__ or "") or (not fn.__closure__ and _uses_only_libraries(fn.__code__, fn.__globals__))
-
-
-def _uses_only_libraries(code: types.CodeType, f_globals: dict[str, Any]) -> bool:
-    """Whether the code can name no globals but library modules and builtins."""
-    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    found = [f_globals[name] for name in code.co_names if name in f_globals]
-    imports = any(i.opname == "IMPORT_NAME" for i in dis.get_instructions(code))
-    plain = all(isinstance(m, types.ModuleType) and is_library(m.__name__) for m in found)
-    return (
-        plain
-        and not imports
-        and _INTROSPECTION_NAMES.isdisjoint(code.co_names)
-        and all(_uses_only_libraries(c, f_globals) for c in inner)
-    )
+def _is_constant(part: Any) -> bool:
+    return all(map(_is_constant, part)) if type(part) is tuple else is_atom(part)
