@@ -20,7 +20,6 @@ from compiler_core.capture.alias_guards import distinct_object_guards
 from compiler_core.capture.builder.graph_inputs import GraphInputs
 from compiler_core.capture.builder.guard_collector import Location
 from compiler_core.capture.rules.torch.arguments import split_arguments
-from compiler_core.capture.side_effects import Changes
 from compiler_core.capture.tensors.dynamic_policy import DynamicPolicy
 from compiler_core.capture.tensors.fake_tensors import FakeMode, errors_break_graph, muted_fake_log
 from compiler_core.capture.tensors.symbolic_shapes import Symbols
@@ -28,7 +27,7 @@ from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, from_python, is_atom
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import from_number
-from compiler_core.capture.values.cached_calls import CacheChanges, CallLog
+from compiler_core.capture.values.cached_calls import CacheChanges, CallLog, Changes
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import Overrides, SubclassTensorValue, is_subclass_of_program
 from compiler_core.errors import Unsupported

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import types
 from collections import OrderedDict, deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import UNBOUND, Value
@@ -20,6 +19,7 @@ from compiler_core.capture.values.builtin.deques import DequeValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue
 from compiler_core.capture.values.builtin.sets import SetValue, replace_set
+from compiler_core.capture.values.cached_calls import Changes
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.cells import CellValue
 from compiler_core.capture.values.user.object_attributes import InstanceValue
@@ -28,23 +28,6 @@ from compiler_core.guards.sources import ConstantSource, FreeCellSource, Scope
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Emitter
-
-
-@dataclass(frozen=True)
-class Changes:
-    """What a frame has changed outside of it so far."""
-
-    objects: frozenset[int]
-    """The ids of objects."""
-    globals: frozenset[tuple[int, str]]
-    """The ids of namespaces, and the names in them."""
-    context: bool
-    """Whether context variables were set."""
-    tensors: bool
-    """Whether the memory of tensors was written to."""
-
-    def __bool__(self) -> bool:
-        return bool(self.objects or self.globals or self.context or self.tensors)
 
 
 class SideEffects:

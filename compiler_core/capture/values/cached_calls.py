@@ -150,6 +150,23 @@ class SourcedArgument:
     value: Any
 
 
+@dataclass(frozen=True)
+class Changes:
+    """What a frame has changed outside of it so far, which a real call would not see."""
+
+    objects: frozenset[int]
+    """The ids of objects."""
+    globals: frozenset[tuple[int, str]]
+    """The ids of namespaces, and the names in them."""
+    context: bool
+    """Whether context variables were set."""
+    tensors: bool
+    """Whether the memory of tensors was written to."""
+
+    def __bool__(self) -> bool:
+        return bool(self.objects or self.globals or self.context or self.tensors)
+
+
 class CacheChanges:
     """How often functions with a cache have had another result than a compile of a frame expects."""
 

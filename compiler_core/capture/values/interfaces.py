@@ -16,7 +16,6 @@ from compiler_core.guards.sources import emitter as sources_emitter
 
 if TYPE_CHECKING:
     from compiler_core.bytecode import Instruction
-    from compiler_core.capture.side_effects import Changes
     from compiler_core.capture.stop_points import StopPoint
     from compiler_core.capture.tensors.symbolic_shapes import Symbols
     from compiler_core.capture.values.base import ObservedException, Value
@@ -104,7 +103,7 @@ class Capture(Guards, Protocol):
     @property
     def state_changes(self) -> Sequence[StateChange]: ...
 
-    def changes(self) -> Changes: ...
+    def changes(self) -> Any: ...
 
     def guards_hold(self) -> bool: ...
 

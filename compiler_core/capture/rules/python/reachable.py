@@ -22,7 +22,7 @@ from compiler_core.capture.values.builtin.constant import is_atom
 from compiler_core.guards.lifetimes import is_library, module_of
 
 if TYPE_CHECKING:
-    from compiler_core.capture.side_effects import Changes
+    from compiler_core.capture.values.cached_calls import Changes
 
 _INTROSPECTION_NAMES = frozenset({"__import__", "eval", "exec", "gc", "globals", "importlib", "sys"})
 """Names of libraries through which a function can reach the program's objects."""
