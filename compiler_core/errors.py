@@ -5,6 +5,7 @@ CutawayError        the base class of our errors
                     graph break, or a FullGraphError
   UsageError        the user's request is wrong, such as an unknown backend or a wrong option
     FullGraphError  fullgraph=True, and there is a graph break
+    BackendError    a backend of the user raised
   CompilerBug       an error in the compiler; it becomes a failure in the record and a CompileWarning
     StrictError     a failure, raised because of strict=True
   Refused           the code is not compiled, since it could differ from eager PyTorch if it were
@@ -60,6 +61,17 @@ class FullGraphError(UsageError):
     def __init__(self, message: str, stack: Sequence[StackLine] = ()) -> None:
         super().__init__(message)
         self.stack = stack
+
+
+class BackendError(UsageError):
+    """A backend of the user raised an exception, which is the cause of this one."""
+
+    @classmethod
+    def of(cls, name: str, error: Exception) -> BackendError:
+        """Returns the error of the backend of this name."""
+        found = cls(f"backend={name!r} raised {type(error).__name__}: {error}")
+        found.__cause__ = error
+        return found
 
 
 class CompilerBug(CutawayError):

@@ -95,6 +95,8 @@ def compile(
     Raises:
         UsageError: an argument is wrong, or `fn` cannot be compiled, such as a class that is no nn.Module.
 
+    A call of the compiled function raises what a callable backend raises, as the cause of a `BackendError`.
+
     Example::
 
         @compiler_core.compile

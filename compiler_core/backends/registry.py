@@ -9,7 +9,8 @@
 If no backend is named, each device gets its kind of kernels, and the record names the kinds that a graph got
 (``cpp + triton``).  On devices for which a backend has no kernels, PyTorch's operators run.
 
-Any callable ``(GraphModule, example_inputs) -> callable`` is a backend, too.  `pipeline/graph.py` runs the stages of
+Any callable ``(GraphModule, example_inputs) -> callable`` is a backend, too.  What it raises, and what its result
+raises, is the user's error, as with `torch.compile`.  `pipeline/graph.py` runs the stages of
 `aot_eager`, `cpp`, `triton` and the default.
 """
 
@@ -29,7 +30,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from compiler_core.backends.graph_changes import differs, record_change
 from compiler_core.config import Options
-from compiler_core.errors import UsageError
+from compiler_core.errors import BackendError, UsageError
 from compiler_core.loops import ir
 from compiler_core.records import Compile
 from compiler_core.support.eager_warnings import warning_emitter
@@ -119,7 +120,8 @@ def _custom_backend(function: Callable[..., Any]) -> Backend:
         name, floats = backend_name(function, gm), [isinstance(e, torch.SymFloat) for e in examples]
         before, inputs = _floats_as_tensors(gm, examples) if any(floats) else (gm, examples)
         given = copy_graph(before)
-        with compile_.step("backend", name), _as_dynamo_calls(_fake_mode(gm, examples), compile_), immediate_signals():
+        as_dynamo = _as_dynamo_calls(_fake_mode(gm, examples), compile_)
+        with compile_.step("backend", name), _errors_of(name), as_dynamo, immediate_signals():
             try:
                 result = function(given, list(inputs))
             except TensorifyScalarRestartAnalysis:  # AOTAutograd has noted floats that it makes constants, with guards
@@ -127,12 +129,32 @@ def _custom_backend(function: Callable[..., Any]) -> Backend:
                 result = function(given, list(inputs))
             finally:
                 TensorifyState.clear()
+            if not callable(result):
+                raise TypeError(f"it returned {type(result).__name__}, not a function of the graph's inputs")
         after = _graph_of(result) or given
         if differs(after, before):
             record_change(compile_, gm, after, f"backend.{name if name.isidentifier() else 'function'}")
+        elif _runs_only(given, result):
+            return gm.forward
         return _tuple_output(result, floats)
 
     return run
+
+
+@contextmanager
+def _errors_of(backend: str) -> Iterator[None]:
+    """Raises what the backend of the user raises in the block as a BackendError."""
+    try:
+        yield
+    except Exception as error:
+        raise BackendError.of(backend, error) from error
+
+
+def _runs_only(graph: fx.GraphModule, result: Any) -> bool:
+    """Whether the result of a backend is the graph that it was given: what raises then is an operation of the
+    program."""
+    has_hooks = any(value for name, value in vars(graph).items() if name.endswith("_hooks"))
+    return (result is graph or result == graph.forward) and "forward" not in vars(graph) and not has_hooks
 
 
 def _floats_as_tensors(gm: fx.GraphModule, examples: Sequence[Any]) -> tuple[fx.GraphModule, list[Any]]:

@@ -1,10 +1,13 @@
 """Reports failures of the compiler that do not end the program: in the record, and once as a Python warning.
 
+What a backend of the user raises ends the program.  It is in the record, too, without a warning.
+
     kind      what it is                                                             warning
     bug       an exception inside the compiler, or a tool that refused our code      CompileWarning
     tool      a tool that builds kernels is missing, or its folder cannot be used    ToolWarning
     refusal   compiled, the code could differ from eager, so it is left as it is     RefusalWarning
     pass      a graph pass of the user raised or broke the graph, so it is left out  GraphPassWarning
+    backend   a backend of the user raised, as it compiled or as its result ran      none: it is raised
 
 The warning is issued at the user's line.  Python shows it once for each line and text, and applies its filters: with
 ``-W error`` the call raises the warning.  Graph breaks and skipped frames are not failures.
@@ -22,6 +25,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from compiler_core.errors import (
+    BackendError,
     CompileWarning,
     CutawayError,
     GraphPassError,
@@ -39,6 +43,7 @@ from compiler_core.records.line_facts import UNKNOWN_LINE, ComparedRun, LineRef
 from compiler_core.support.silenced_warnings import unsilence_warnings
 
 PLAIN = "This code runs as plain PyTorch: the results are right, but it is not compiled."
+RAISED = "The program gets this exception: it is the backend's own."
 NOT_KEPT = "The compiled graph runs, but is not kept on disk: the next process compiles it again."
 NOT_RECORDED = "The compiled code runs; the record lacks"
 """How `Failure.meaning` begins if what failed is only recorded."""
@@ -90,7 +95,8 @@ def report_failure(
         meaning: what the failure means for the program.
         strict: whether a bug is raised as StrictError instead of a warning.
 
-    Returns the failure as it is in the record.  Raises the warning if the user's filters make it an error.
+    Returns the failure as it is in the record.  Raises the warning if the user's filters make it an error.  There is
+    none of a `BackendError`, which the caller raises.
     """
     kind = _kind_of(error)
     message = str(error) if isinstance(error, CutawayError) and str(error) else f"{type(error).__name__}: {error}"
@@ -101,7 +107,8 @@ def report_failure(
     compile_.failures.append(failure)
     if strict and kind in ("bug", "pass"):
         raise StrictError(f"compile {compile_.id} failed in {stage}: {message}") from error
-    warn(failure)
+    if kind != "backend":
+        warn(failure)
     return failure
 
 
@@ -126,6 +133,8 @@ def _kind_of(error: BaseException) -> str:
         return "tool"
     if isinstance(error, GraphPassError):
         return "pass"
+    if isinstance(error, BackendError):
+        return "backend"
     return "refusal" if isinstance(error, Refused) else "bug"
 
 

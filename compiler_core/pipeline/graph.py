@@ -55,8 +55,8 @@ from compiler_core.codegen.wrapper import memory_plan
 from compiler_core.codegen.wrapper.executable import Runner, load
 from compiler_core.codegen.wrapper.writer import print_wrapper
 from compiler_core.config import Options
-from compiler_core.errors import CompileWarning
-from compiler_core.hook.failures import only_recorded, report_failure
+from compiler_core.errors import BackendError, CompileWarning
+from compiler_core.hook.failures import RAISED, only_recorded, report_failure
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.horizontal import fuse_horizontally
 from compiler_core.loops.fuse.mix_order_reduction import fuse_mix_order_reductions
@@ -84,7 +84,8 @@ def compile_graph(
     graph's inputs and returns the flat tuple of its outputs.
 
     If a stage fails, the failure is recorded, a warning is given, and the graph itself is returned, which runs eagerly.
-    With `options.strict` a bug is raised as StrictError instead.  Raises UsageError for an unknown backend name.
+    With `options.strict` a bug is raised as StrictError instead.  Raises UsageError for an unknown backend name, and
+    BackendError if a backend of the user raises.
     """
     registry.check_name(options.backend)
     compile_.backend = registry.backend_name(options.backend, gm)
@@ -93,6 +94,9 @@ def compile_graph(
         with silence_warnings(), warn_always(), torch.autograd.set_detect_anomaly(False):
             return _run_backend(gm, example_inputs, compile_, options)
     except CompileWarning:  # the user's warning filters raise it
+        raise
+    except BackendError as error:
+        report_failure(compile_, "backend", error, meaning=RAISED)
         raise
     except Exception as error:
         failed = [e.stage for e in compile_.events[event_count:] if e.outcome == "failed"]

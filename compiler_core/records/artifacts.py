@@ -115,14 +115,16 @@ class Event:
 
 @dataclass(slots=True)
 class Failure:
-    """A failure in the compiler; the program continued without the compiled code."""
+    """A failure in the compiler, after which the program continued without the compiled code, or in a backend of the
+    user, which ended the call."""
 
     stage: Stage
     message: str
     detail: str = ""
     """The traceback, for a bug report."""
-    kind: Literal["bug", "tool", "refusal", "pass"] = "bug"
-    """An exception in the compiler, a missing tool, a reason not to compile, or a graph pass that was left out."""
+    kind: Literal["bug", "tool", "refusal", "pass", "backend"] = "bug"
+    """An exception in the compiler, a missing tool, a reason not to compile, a graph pass that was left out, or an
+    exception of a backend of the user."""
     meaning: str = ""
     """The consequence for the program, as a sentence."""
     filename: str = ""

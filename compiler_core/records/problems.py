@@ -202,6 +202,8 @@ def _failure_title(failure: Failure) -> str:
         return "not done" if has_run else "not compiled"
     if failure.kind == "pass":
         return "graph pass not applied"
+    if failure.kind == "backend":
+        return "the backend's result raised" if has_run else "the backend raised"
     return "failed as it ran" if has_run else f"failed in {failure.stage}"
 
 

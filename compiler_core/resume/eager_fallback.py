@@ -4,7 +4,8 @@ Python would have reached the failing operation step by step, after the side eff
 ``with`` blocks around it.  So the frame runs again from its start, as plain Python, with unchanged inputs: what the
 graph wrote to is restored from copies that were made before, and custom operators that ran do not run again
 (`support/recorded_calls.py`).  A frame whose graph has run a collective does not run again, since the other
-ranks would not repeat it: the error propagates.  Generated code does this::
+ranks would not repeat it: the error propagates.  So does what the result of a backend of the user raises, unless that
+is the graph itself.  Generated code does this::
 
     out = graph(x, y)
     if out is None:
@@ -27,8 +28,8 @@ import torch
 
 from compiler_core.autograd.undo_writes import SavedInput, restore_inputs, versions_of, written_inputs
 from compiler_core.config import Options
-from compiler_core.errors import CompileWarning
-from compiler_core.hook.failures import report_failure
+from compiler_core.errors import BackendError, CompileWarning
+from compiler_core.hook.failures import RAISED, report_failure
 from compiler_core.hook.frame_hook import hook_off, never_compile
 from compiler_core.records import Compile
 from compiler_core.resume.collective_counts import count_collectives
@@ -98,8 +99,9 @@ def none_on_failure(
         compile_: the record of the compile.
         options: the options of the compile.
     """
-    # such a graph writes to inputs while it runs; the others at their end, when nothing can fail any more
-    writes_at_once = compiled == graph.forward or callable(options.backend)
+    is_of_user = callable(options.backend) and compiled != graph.forward
+    # the graph itself writes to inputs while it runs; what we compile at its end, when nothing can fail any more
+    writes_at_once = compiled == graph.forward
     if compiled == graph.forward:
         compiled = with_recorded_calls(graph).forward
     save_inputs, records_calls = _input_saver(graph, writes_at_once), has_recorded_calls(graph)
@@ -107,6 +109,9 @@ def none_on_failure(
     def can_run_again(error: BaseException, undo: Undo | None) -> bool:
         calls = open_record() if records_calls else None
         again = _may_come_from_operation(error)
+        if again and is_of_user and not _is_already_reported(compile_):
+            report_failure(compile_, "run", BackendError.of(compile_.backend, cast(Exception, error)), meaning=RAISED)
+        again = again and not is_of_user
         if undo:
             again = undo(again)
         if again:

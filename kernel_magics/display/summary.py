@@ -109,6 +109,7 @@ _WHAT_FAILED = {
     "tool": "a tool is missing for",
     "refusal": "not compiled, by",
     "pass": "graph pass not applied, in",
+    "backend": "raised in",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ import compiler_core
 from compiler_core.autograd.autograd_function import match_layout, share_memory
 from compiler_core.backends import registry as backends
 from compiler_core.config import Options
-from compiler_core.errors import CompilerBug, CompileWarning, ToolWarning, UsageError
+from compiler_core.errors import BackendError, CompilerBug, CompileWarning, ToolWarning, UsageError
 from compiler_core.pipeline.graph import compile_graph
 from tests.cases.captured import Captured, capture, compiled, same_as_eager
 
@@ -86,18 +87,126 @@ def test_any_callable_is_a_backend() -> None:
 # ---- failures ------------------------------------------------------------------------------
 
 
-def broken(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
+def broken(gm: fx.GraphModule, examples: Sequence[torch.Tensor], *_: Any) -> Callable[..., Any]:
     raise ZeroDivisionError("by design")
 
 
-def test_a_failure_is_recorded_and_the_graph_runs_eagerly() -> None:
-    with compiled(lambda x: x.cos(), broken) as result:
+@pytest.fixture
+def broken_name(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a backend of ours that fails."""
+    monkeypatch.setitem(backends._EXTERNAL, "broken", broken)
+    return "broken"
+
+
+def test_a_failure_is_recorded_and_the_graph_runs_eagerly(broken_name: str) -> None:
+    with compiled(lambda x: x.cos(), broken_name) as result:
         x = t(3)
         with pytest.warns(CompileWarning, match="in the stage backend: ZeroDivisionError: by design"):
             assert torch.equal(result(x), x.cos())
     (failure,) = result.compiles[0].failures
     assert (failure.stage, failure.message) == ("backend", "ZeroDivisionError: by design")
     assert "in broken" in failure.detail
+
+
+def without_a_function(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Any:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("backend", "cause", "message"),
+    [
+        (broken, ZeroDivisionError, "backend='broken' raised ZeroDivisionError: by design"),
+        (without_a_function, TypeError, "it returned NoneType, not a function of the graph's inputs"),
+    ],
+)
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("frames", ["one", "after a break"])
+def test_what_a_backend_of_the_user_raises_is_raised(
+    backend: Any, cause: type[Exception], message: str, strict: bool, frames: str
+) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        if frames != "one":
+            compiler_core.graph_break()
+        return x.cos()
+
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(program, backend=backend, strict=strict)
+        for _ in range(2):
+            with pytest.raises(BackendError, match=re.escape(message)) as raised:
+                fast(t(3))
+            assert type(raised.value.__cause__) is cause
+    assert {(f.kind, f.stage) for c in record.compiles for f in c.failures} == {("backend", "backend")}
+    (problem,) = [p for p in record.problems if p.kind == "failure"]
+    assert (problem.title, problem.grade, problem.count) == ("the backend raised", "blocking", 2)
+    assert problem.cause.startswith(f"backend='{backend.__name__}' raised {cause.__name__}: ")
+
+
+def test_what_the_result_of_a_backend_raises_is_raised_as_it_is() -> None:
+    """The frame does not run again: what it has printed and written is there once."""
+    error, runs, seen = ArithmeticError("made wrong"), [], []
+
+    def failing(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Any:
+        def run(*inputs: torch.Tensor) -> Any:
+            runs.append(gm(*inputs))
+            raise error
+
+        return run
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        seen.append(1)
+        try:
+            return x.mul_(2).cos()
+        except ArithmeticError:
+            return x
+
+    x = torch.ones(3)
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(program, backend=failing)
+        for _ in range(2):
+            with pytest.raises(ArithmeticError) as raised:
+                fast(x)
+            assert raised.value is error
+    assert (len(runs), len(seen), x.tolist()) == (2, 0, [4, 4, 4])
+    (failure,) = [f for c in record.compiles for f in c.failures]
+    assert (failure.kind, failure.stage) == ("backend", "run")
+    assert record.problems[0].title == "the backend's result raised"
+
+
+@pytest.mark.parametrize("result", [lambda gm: gm, lambda gm: gm.forward])
+def test_what_the_graph_raises_is_the_programs(result: Any) -> None:
+    """A backend that only looks at the graph returns it: its operations raise where the program does."""
+
+    def program(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        try:
+            return x.sin()[i]
+        except IndexError:
+            return x - 1
+
+    fast = compiler_core.compile(program, backend=lambda gm, examples: result(gm), strict=True)
+    for i in (1, 7):
+        assert torch.equal(fast(torch.ones(3), torch.tensor([i])), program(torch.ones(3), torch.tensor([i])))
+
+
+def test_hooks_on_the_graph_of_a_backend_run() -> None:
+    calls: list[str] = []
+
+    def hooked(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Any:
+        gm.register_forward_hook(lambda *_: calls.append("hook"))
+        return gm
+
+    def replaced(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Any:
+        forward = gm.forward
+
+        def counted(*args: torch.Tensor) -> Any:
+            calls.append("forward")
+            return forward(*args)
+
+        gm.forward = counted
+        return gm.forward
+
+    for backend in (hooked, replaced):
+        assert torch.equal(compiler_core.compile(torch.cos, backend=backend)(torch.ones(3)), torch.ones(3).cos())
+    assert calls == ["hook", "forward"]
 
 
 def test_a_failure_names_its_stage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,10 +219,10 @@ def test_a_failure_names_its_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.compiles[0].failures[0].stage == "partition"
 
 
-def test_strict_raises_the_failure() -> None:
+def test_strict_raises_the_failure(broken_name: str) -> None:
     captured = capture(lambda x: x.cos(), t(3))
     with pytest.raises(CompilerBug, match="failed in backend: ZeroDivisionError: by design"):
-        compile_captured(captured, backend=broken, strict=True)
+        compile_captured(captured, backend=broken_name, strict=True)
 
 
 def test_an_interrupt_is_raised() -> None:

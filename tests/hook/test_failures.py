@@ -400,14 +400,15 @@ def test_behind_stock_torch_compile(monkeypatch: pytest.MonkeyPatch, fresh_stock
 
 def test_from_the_command_line() -> None:
     text = (
-        "import torch, compiler_core\n"
-        "def backend(gm, examples): raise ValueError('by design')\n"
-        "compiler_core.compile(lambda x: x.sin(), backend=backend)(torch.ones(3))\n"
+        "import torch, compiler_core, compiler_core.backends.registry\n"
+        "def broken(*_): raise ValueError('by design')\n"
+        "compiler_core.backends.registry._EXTERNAL['broken'] = broken\n"
+        "compiler_core.compile(lambda x: x.sin(), backend='broken')(torch.ones(3))\n"
     )
     shown = warm_python.run(["-c", text])
     assert shown.returncode == 0, shown.stderr
     assert (
-        "<string>:3: CompileWarning: Cutaway failed to compile this, in the stage backend: ValueError" in shown.stderr
+        "<string>:4: CompileWarning: Cutaway failed to compile this, in the stage backend: ValueError" in shown.stderr
     )
     raised = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", text], capture_output=True, text=True)
     assert raised.returncode == 1

@@ -14,6 +14,7 @@ from compiler_core import CompileWarning, RefusalWarning
 from compiler_core.api import compile as api
 from compiler_core.api.accuracy import check_accuracy
 from compiler_core.api.measure import measure
+from compiler_core.backends import registry
 from compiler_core.records import Record, Tuning, TuningTrial
 from compiler_core.records.advice import readable
 from kernel_magics.display import static_html, summary
@@ -81,16 +82,18 @@ def test_a_refusal_is_no_failure() -> None:
     assert source == "    x.add_(1)"
 
 
-def test_what_failed_comes_first() -> None:
-    def broken(gm: torch.fx.GraphModule, examples: object) -> Any:
+def test_what_failed_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Any:
         raise ZeroDivisionError("by design")
+
+    monkeypatch.setitem(registry._EXTERNAL, "broken", broken)
 
     def program(x: torch.Tensor) -> torch.Tensor:
         print(end="")
         return x.sin()
 
     with api.record() as result:
-        compiled = api.compile(program, backend=broken, dynamic=False)
+        compiled = api.compile(program, backend="broken", dynamic=False)
         with pytest.warns(CompileWarning, match="by design"):
             compiled(torch.ones(3)), compiled(torch.ones(4))
     line = program.__code__.co_firstlineno + 1

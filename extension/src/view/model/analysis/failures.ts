@@ -29,6 +29,7 @@ export function isRefusal({ kind }: Failure): boolean {
 export function headline({ kind, stage }: Failure): string {
   if (kind === "tool") return "kernels cannot be built";
   if (kind === "pass") return "graph pass not applied";
+  if (kind === "backend") return stage === "run" ? "the backend's result raised" : "the backend raised";
   if (kind === "refusal") return stage === "run" ? "not done" : "not compiled";
   return stage === "run" ? "failed as it ran" : `failed in ${stage}`;
 }

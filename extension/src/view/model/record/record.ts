@@ -206,12 +206,12 @@ export interface Event {
   detail: string;
 }
 
-/** A failure in the compiler; the program continued without the compiled code. */
+/** A failure in the compiler, after which the program continued without the compiled code, or in a backend of the */
 export interface Failure {
   stage: "capture" | "guards" | "bytecode" | "joint" | "partition" | "lower" | "fuse" | "codegen" | "build" | "backend" | "run";
   message: string;
   detail: string;
-  kind: "bug" | "tool" | "refusal" | "pass";
+  kind: "bug" | "tool" | "refusal" | "pass" | "backend";
   meaning: string;
   filename: string;
   lineno: number;
@@ -751,7 +751,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     stage: { one: ["capture", "guards", "bytecode", "joint", "partition", "lower", "fuse", "codegen", "build", "backend", "run"] },
     message: "string",
     detail: "string",
-    kind: { one: ["bug", "tool", "refusal", "pass"] },
+    kind: { one: ["bug", "tool", "refusal", "pass", "backend"] },
     meaning: "string",
     filename: "string",
     lineno: "int",
