@@ -108,6 +108,7 @@ def bind_source(
         **_SOURCE_GLOBALS,
         **{name: targets[node] for name, node in source.operator_nodes.items()},
         **constants,
+        **_with_kept_zeros(backward),
         "double_backward": DoubleBackward(captured, source.rerun_rules, compile_),
         "forward_graph": forward,
         "backward_graph": backward,
@@ -121,6 +122,15 @@ def bind_source(
     call: CompiledCall = scope["call"]
     keep_source(call, filename, source.text)
     return call
+
+
+def _with_kept_zeros(backward: BoxedGraph | None) -> dict[str, Any]:
+    """Returns the globals of a backward that keeps the zeros which it gets for absent tangents, for its replays.
+
+    No gradient shares memory with them: a gradient that comes only from absent tangents is None.
+    """
+    zeros = getattr(backward, "zeros", None)
+    return {} if zeros is None else {"match_layout": functools.partial(match_layout, zeros=zeros)}
 
 
 def _run_eager_backward(graph: Callable[..., Any], inputs: Sequence[Any]) -> Any:
@@ -163,16 +173,26 @@ def as_plain(tangent: torch.Tensor | None) -> torch.Tensor | None:
     return without_class(tangent)
 
 
+def new_zeros(shape: Sequence[int], stride: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Tensor:
+    """Returns zeros with these strides."""
+    return torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
+
+
 def match_layout(
-    tangent: torch.Tensor | None, shape: Sequence[int], stride: tuple[int, ...], dtype: torch.dtype, device: str
+    tangent: torch.Tensor | None,
+    shape: Sequence[int],
+    stride: tuple[int, ...],
+    dtype: torch.dtype,
+    device: str,
+    zeros: Callable[..., torch.Tensor] = new_zeros,
 ) -> torch.Tensor:
-    """Returns the gradient of an output with the strides that the backward was compiled for; zeros if `tangent` is
-    None.
+    """Returns the gradient of an output with the strides that the backward was compiled for; `zeros` of these if
+    `tangent` is None.
 
     Raises RuntimeError for a sparse tensor, which has no strides.
     """
     if tangent is None:
-        return torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
+        return zeros(shape, stride, dtype, device)
     if tangent.layout is not torch.strided:
         raise RuntimeError("a sparse gradient")
     if not has_memory(tangent) or has_own_kernels(tangent):

@@ -7,13 +7,13 @@ writes its results to the recorded addresses:
     any other input, and the incoming gradients of a backward                            are copied to a fixed address
     an input that the launches write to                                                  must keep its address
     a result that is still in use at the next replay                                     prevents that replay
-    a result for the caller                                                              is copied
+    a result for the caller                                                              is copied, or lent
     a gradient                                                                           is returned without a copy
     a saved tensor                                                                       is the same object each time
     the new value of an input, as a running mean                                         is copied to that input
 
 If a condition does not hold, the kernels are launched one by one, which is always correct.  `replay_memory` has the
-further conditions of a forward and a backward that share memory.
+further conditions of a forward and a backward that share memory, and says when a result is lent.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from typing import Any
 import torch
 import torch.fx as fx
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import _disable_current_modes
 
-from compiler_core.backends.replay_memory import ReplayMemory, SavedTensors, UseCounts
+from compiler_core.autograd.autograd_function import new_zeros
+from compiler_core.backends.replay_memory import Lending, ReplayMemory, SavedTensors, UseCounts
 from compiler_core.codegen.wrapper.executable import Executable
 from compiler_core.errors import Refused
 from compiler_core.hook.failures import report_failure
@@ -45,6 +47,8 @@ MAX_MISSES = 4
 """After so many successive calls with other addresses of fixed inputs, the graph is recorded again.  After so many with
 gradients that are in use, forward and backward are recorded into separate memory."""
 NO_REPLAY = "The compiled kernels run, launched one by one: the results are right, but each call costs more."
+SMALL_RESULT = 4096
+"""Bytes up to which results are always copied: programs keep losses and counts."""
 WARM_UP_CALLS = 1
 """The calls before the first recording, in which libraries choose kernels."""
 
@@ -138,9 +142,10 @@ class ReplayedRunner:
         self._primals = {i for i, name in enumerate(layout.inputs) if name.startswith("primals")}
         self._copied = {i for i, name in enumerate(layout.inputs) if name.startswith("tangents")}
         """The numbers of the inputs that the next recording copies."""
+        self._zeros: dict[tuple[Any, ...], torch.Tensor] = {}
         self._recording: _Recording | None = None
-        self._recorded_for: SavedTensors | None = None
-        """The saved tensors of the forward when this backward was recorded."""
+        self._recorded_for = 0
+        """The number of the forward's recording when this backward was recorded."""
         self._before: list[int] = []
         """The addresses of the inputs in the call before."""
         self._calls = self._misses = self._uses_of_gradients = 0
@@ -159,6 +164,13 @@ class ReplayedRunner:
         finally:
             lock.release()
 
+    def zeros(self, *layout: Any) -> torch.Tensor:
+        """Returns zeros for absent tangents, the same each time; `layout` has the arguments of `new_zeros`."""
+        if layout not in self._zeros:
+            with torch.inference_mode(False), _disable_current_modes():
+                self._zeros[layout] = new_zeros(*layout)
+        return self._zeros[layout]
+
     def _launch(self, inputs: list[Any]) -> list[Any]:
         """Launches the kernels one by one."""
         given = {number: inputs[number] for number in self.layout.updated_inputs}
@@ -171,10 +183,11 @@ class ReplayedRunner:
         before, self._before = self._before, addresses
         if self._is_forward:
             self._memory.copies = {}
+            self._memory.lending.begin_call()
         self._calls += 1
         if self._calls <= WARM_UP_CALLS:
             return self._launch(inputs)
-        if self._recording is None or self._misses >= MAX_MISSES or self._must_separate() or self._is_outdated():
+        if self._recording is None or self._misses >= MAX_MISSES or self._has_other_memory():
             self._copied |= self._copies_for_caller(inputs).keys()
             self._record(inputs, {i for i, (now, was) in enumerate(zip(addresses, before, strict=True)) if now != was})
         recording = self._recording
@@ -189,10 +202,23 @@ class ReplayedRunner:
         if not recording.results_are_unused() or not self._may_overwrite(inputs):
             return self._launch(inputs)
         self._misses = 0
-        results = recording.replay(inputs)
+        results = recording.replay(inputs, self._memory.lending)
         if self._is_forward:
             self._memory.copies = recording.copies()
         return results
+
+    def _has_other_memory(self) -> bool:
+        """Whether the next recording has to use other memory than the last one."""
+        return self._must_separate() or self._is_outdated() or self._must_take_back()
+
+    def _must_take_back(self) -> bool:
+        """Whether the program has kept a lent result.  It stays where it is, and a recording elsewhere replaces this
+        one."""
+        recording, lending = self._recording, self._memory.lending
+        if recording is None or not self._is_forward or not lending.is_on:
+            return False
+        lending.has_ended = recording.lent_are_used()
+        return lending.has_ended
 
     def _copies_for_caller(self, inputs: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
         """Returns the inputs of a backward that the caller has got as results, too, with the forward's own tensors, to
@@ -224,7 +250,7 @@ class ReplayedRunner:
 
     def _is_outdated(self) -> bool:
         """Whether the forward has been recorded again since this backward was."""
-        return not self._is_forward and self._recorded_for is not self._memory.saved
+        return not self._is_forward and self._recorded_for != self._memory.forwards
 
     def _record(self, inputs: list[Any], moved: set[int]) -> None:
         """Records a graph, unless the saved tensors are not yet at the addresses of the forward's replays."""
@@ -238,7 +264,9 @@ class ReplayedRunner:
         if self._note.recorded == MAX_RECORDINGS:
             self._note.reason = f"its inputs moved again after {MAX_RECORDINGS} recordings"
             return
-        moved = (moved | self._copied).difference(self.layout.written)
+        kept = set(map(id, self._zeros.values()))
+        absent = {i for i, tensor in enumerate(inputs) if id(tensor) in kept}
+        moved = (moved | self._copied).difference(absent, self.layout.written)
         try:
             with torch.cuda.device(inputs[0].device):
                 if self._is_forward:
@@ -247,7 +275,8 @@ class ReplayedRunner:
                 self._recording = _Recording(self.run, inputs, moved, self.layout, saved, places)
                 if self._is_forward and memory.is_shared:
                     memory.saved = self._recording.share_saved()
-                self._recorded_for = saved
+                memory.forwards += self._is_forward
+                self._recorded_for = memory.forwards
         except RuntimeError as error:
             if raised_by_handler(error):
                 raise
@@ -276,6 +305,8 @@ class _Recording:
         places: Mapping[int, torch.Tensor],
     ) -> None:
         self.input_copies = {i: places[i] if i in places else _clone_with_strides(inputs[i]) for i in moved}
+        self._lent_places = places.keys() & moved
+        """The inputs that are copied to a result of the forward, unless they are that result."""
         self._fixed = [(i, t.data_ptr()) for i, t in enumerate(inputs) if i not in moved]
         self._addresses = tuple(address for _, address in self._fixed)
         # the two extra items make the result a tuple, whatever the number of fixed inputs
@@ -325,15 +356,23 @@ class _Recording:
         """Whether no result of the last replay is in use any more."""
         return self._results.are_unused()
 
+    def lent_are_used(self) -> bool:
+        """Whether the program still uses a result that it got without a copy."""
+        return not self._results.lent.are_unused()
+
     def copies(self) -> dict[int, torch.Tensor]:
         """Returns the results of the last replay that were copied for the caller, by the addresses of the copies."""
         return self._results.copies
 
-    def replay(self, inputs: Sequence[Any]) -> list[Any]:
-        if self.input_copies:
-            torch._foreach_copy_(list(self.input_copies.values()), [inputs[i] for i in self.input_copies])
+    def replay(self, inputs: Sequence[Any], lending: Lending) -> list[Any]:
+        copies = self.input_copies
+        for i in self._lent_places:
+            if inputs[i].data_ptr() == copies[i].data_ptr():
+                copies = {k: place for k, place in copies.items() if k != i}
+        if copies:
+            torch._foreach_copy_(list(copies.values()), [inputs[i] for i in copies])
         self._graph.replay()
-        results = self._results.after_replay(inputs)
+        results = self._results.after_replay(inputs, lending)
         if self._late_updates:
             update_inputs(inputs, results, self._late_updates)
         return results
@@ -369,8 +408,12 @@ class _ReplayedResults:
     """
 
     def __init__(self, results: Sequence[Any], inputs: _InputMemory, roles: Sequence[str]) -> None:
-        saved, kept, copied, constants = [], [], [], []
+        saved, kept, constants = [], [], []
+        small: list[int] = []
+        large: list[int] = []
         views: dict[int, _InputView] = {}
+        first: dict[int, int] = {}
+        """For each tensor that the caller gets, where it is first in the results; a saved one may be there twice."""
         for at, (result, role) in enumerate(zip(results, roles, strict=True)):
             if not isinstance(result, torch.Tensor):
                 constants.append(at)
@@ -381,15 +424,18 @@ class _ReplayedResults:
             # a result with gaps in memory is not copied either, because a clone would have other strides
             elif role != "output" or not is_dense(result):
                 kept.append(at)
-            else:
-                copied.append(at)
-        self._saved, self._kept, self._copied = ([results[at] for at in part] for part in (saved, kept, copied))
+            elif first.setdefault(id(result), at) == at:
+                (small if result.nbytes <= SMALL_RESULT else large).append(at)
+        parts = saved, kept, small, large
+        self._saved, self._kept, self._small, self._large = ([results[at] for at in part] for part in parts)
         self._views = [*views.values()]
         self._constants = [*(results[at] for at in constants), None]
-        made = [*saved, *kept, *copied, *views, *constants]
+        made = {at: number for number, at in enumerate([*saved, *kept, *small, *large, *views, *constants])}
+        sources = [at if at in made else first[id(result)] for at, result in enumerate(results)]
         # the two extra items make the result a tuple, whatever the number of results
-        self._in_order = operator.itemgetter(*sorted(range(len(made)), key=made.__getitem__), -1, -1)
-        self.uses = [UseCounts([*self._kept, *self._copied]), UseCounts(self._saved, are_given_out=True)]
+        self._in_order = operator.itemgetter(*(made[at] for at in sources), -1, -1)
+        self.lent = UseCounts(self._large)
+        self.uses = [UseCounts([*self._kept, *self._small]), self.lent, UseCounts(self._saved, are_given_out=True)]
         self.copies: dict[int, torch.Tensor] = {}
         """The results that were copied for the caller, by the addresses of the copies."""
 
@@ -399,21 +445,29 @@ class _ReplayedResults:
             return None
         shared = SavedTensors(graph, stream, self._saved)
         self._saved = shared.tensors
-        self.uses[1] = shared.uses
+        self.uses[-1] = shared.uses
         return shared
 
     def are_unused(self) -> bool:
         """Whether no result of the last replay is in use any more."""
         return all(uses.are_unused() for uses in self.uses)
 
-    def after_replay(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
+    def after_replay(self, inputs: Sequence[torch.Tensor], lending: Lending) -> list[Any]:
         """Returns the results, given the inputs of the call."""
         for uses in self.uses:
             uses.set_unused()
-        kept, copied = map(torch.Tensor.detach, self._kept), [*map(torch.clone, self._copied)]
-        self.copies = dict(zip(map(torch.Tensor.data_ptr, copied), self._copied, strict=True))
+        kept, copied = map(torch.Tensor.detach, self._kept), [*map(torch.clone, self._small)]
+        if lending.is_on:
+            lent, originals = [*map(torch.Tensor.detach, self._large)], self._small
+        else:
+            lent, originals = [], [*self._small, *self._large]
+            large = [*map(torch.clone, self._large)]
+            copied += large
+            if large:
+                lending.watch(large)
+        self.copies = dict(zip(map(torch.Tensor.data_ptr, copied), originals, strict=True))
         views = [view.in_input(inputs[view.number]) for view in self._views]
-        return [*self._in_order([*self._saved, *kept, *copied, *views, *self._constants])[:-2]]
+        return [*self._in_order([*self._saved, *kept, *copied, *lent, *views, *self._constants])[:-2]]
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,22 @@ forward gets two pools.
 
 from __future__ import annotations
 
+import itertools
+import operator
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from compiler_core.support.tensors import storage_id
 
 _use_count: Callable[[torch.Tensor], int] = vars(torch._C.TensorBase)["_use_count"]
 """Returns how many references C++ has to a tensor."""
+_Counts = tuple[list[int], list[int]]
+"""References that C++ has to storages and tensors, those that Python has to storages, and those to tensors."""
 
 
 class UseCounts:
@@ -33,9 +37,11 @@ class UseCounts:
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor], are_given_out: bool = False) -> None:
-        self._storages = list({storage_id(t) for t in tensors})
+        storages = {storage_id(t): t.untyped_storage() for t in tensors}
+        self._storages, self._storage_objects = [*storages], [*storages.values()]
         self._objects = tensors if are_given_out else ()
-        self._unused: tuple[list[int], list[int]] | None = None
+        self._unused: _Counts | None = None
+        self._places: _Places | None = None
 
     def set_unused(self) -> None:
         """Notes that nothing else uses the tensors now.  Only the first call counts."""
@@ -49,13 +55,36 @@ class UseCounts:
         """Returns whether only the list `values` uses the tensors, apart from the list that keeps them."""
         if self._unused is None:
             return False
-        entries = Counter(map(id, values))
-        in_cpp, in_python = self._unused
-        return self._count() == (in_cpp, [n + entries[id(t)] for n, t in zip(in_python, self._objects, strict=True)])
+        if self._places is None or not self._places.are_in(self._objects, values):
+            self._places = _Places(self._objects, values)
+        elsewhere, objects = self._unused
+        return self._count() == (elsewhere, [*map(operator.add, objects, self._places.entries)])
 
-    def _count(self) -> tuple[list[int], list[int]]:
-        in_cpp = [*map(torch._C._storage_Use_Count, self._storages), *map(_use_count, self._objects)]
-        return in_cpp, list(map(sys.getrefcount, self._objects))
+    def _count(self) -> _Counts:
+        in_cpp = *map(torch._C._storage_Use_Count, self._storages), *map(_use_count, self._objects)
+        return [*in_cpp, *map(sys.getrefcount, self._storage_objects)], [*map(sys.getrefcount, self._objects)]
+
+
+class _Places:
+    """Where objects are in a list.  It is the same at each call of a graph, and comparing is faster than searching.
+
+    It keeps no object, since references are counted.
+    """
+
+    def __init__(self, objects: Sequence[Any], values: Sequence[Any]) -> None:
+        numbers = {id(o): number for number, o in enumerate(objects)}
+        found = [(at, numbers[id(value)]) for at, value in enumerate(values) if id(value) in numbers]
+        # the two extra items make the result a tuple, whatever the number of places
+        self._in_values = operator.itemgetter(*(at for at, _ in found), 0, 0)
+        self._in_objects = operator.itemgetter(*(number for _, number in found), 0, 0)
+        self._count = len(found)
+        self.entries = [sum(number == n for _, n in found) for number in range(len(objects))]
+        """How often each object is in the list."""
+
+    def are_in(self, objects: Sequence[Any], values: Sequence[Any]) -> bool:
+        """Returns whether all objects are in `values` where they were before."""
+        pairs = zip(self._in_objects(objects), self._in_values(values), strict=True)
+        return all(a is b for a, b in itertools.islice(pairs, self._count))
 
 
 class Results(Protocol):
@@ -106,6 +135,36 @@ class SavedTensors:
         return owned
 
 
+class Lending:
+    """Whether large results are returned without a copy, in the memory that the next replay writes to.
+
+    They are as soon as the program has freed the copies of `TRIALS` replays before the next call, until it keeps one.
+    """
+
+    TRIALS = 2
+
+    def __init__(self) -> None:
+        self._copies: list[StorageWeakRef] = []
+        self._freed = 0
+        self.has_ended = False
+
+    @property
+    def is_on(self) -> bool:
+        return self._freed >= self.TRIALS and not self.has_ended
+
+    def begin_call(self) -> None:
+        """Finds out whether the program has freed the copies of the call before."""
+        if self._copies:
+            self._freed += 1
+            self.has_ended = self.has_ended or not all(map(StorageWeakRef.expired, self._copies))
+            self._copies = []
+
+    def watch(self, copies: Sequence[torch.Tensor]) -> None:
+        """Notes the copies of a call."""
+        if not self.has_ended:
+            self._copies = [StorageWeakRef(t.untyped_storage()) for t in copies]  # type: ignore[no-untyped-call]
+
+
 class ReplayMemory:
     """What the replays of a forward and of its backward know of each other."""
 
@@ -115,8 +174,11 @@ class ReplayMemory:
         """Whether both use one pool of memory."""
         self.saved: SavedTensors | None = None
         """What the forward's recording saves; None if it owns what it saves."""
+        self.forwards = 0
+        """How often the forward has been recorded."""
         self.copies: dict[int, torch.Tensor] = {}
         """The results of the forward's last replay that were copied for the caller, by the addresses of the copies."""
+        self.lending = Lending()
 
 
 def without_ownership(tensor: torch.Tensor, storages: dict[int, Any]) -> torch.Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import random
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -382,3 +383,99 @@ def test_a_result_that_the_backward_reads_may_move(monkeypatch: pytest.MonkeyPat
             del gradient  # with it, forward and backward would not share memory
     assert [(g.recorded, g.reason) for g in graphs(record)] == [(1, ""), (1, "")]
     assert len(replays) == 2 * 11
+
+
+def large(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A loss, which is copied for the program, and a result of 8 KB, which is lent.  The backward reads both."""
+    result = torch.tanh(x @ weight)
+    return result.square().mean(), result
+
+
+KEEP: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "nothing": lambda loss, result: None,
+    "the loss": lambda loss, result: loss.detach(),
+    "the result": lambda loss, result: result,
+    "a part of the result": lambda loss, result: result.detach()[1:, 2],
+    "its memory": lambda loss, result: result.untyped_storage(),
+    "the graph": lambda loss, result: (loss, loss.grad_fn),
+}
+
+
+def values_of(kept: Any) -> Any:
+    return [t.clone() for t in tensors_in(kept)] or (bytes(kept) if isinstance(kept, torch.UntypedStorage) else None)
+
+
+@pytest.mark.parametrize("what", KEEP)
+def test_a_large_result_is_lent_until_the_program_keeps_one(what: str) -> None:
+    weight = torch.randn(32, 64, requires_grad=True)
+    all_kept: list[tuple[Any, Any]] = []
+    addresses = []
+    with compiler_core.record() as record:
+        run = replayed(large)
+        for call in range(20):
+            x = torch.randn(32, 32)
+            loss, result = run(x, weight)
+            torch.testing.assert_close((loss, result), large(x, weight))
+            (gradient,) = torch.autograd.grad(loss, weight, retain_graph=what == "the graph")
+            torch.testing.assert_close(gradient, torch.autograd.grad(large(x, weight)[0], weight)[0])
+            addresses.append(result.data_ptr())
+            if call in (8, 12, 13):
+                kept = KEEP[what](loss, result)
+                all_kept.append((kept, values_of(kept)))
+            del loss, result, gradient
+            for kept, values in all_kept:
+                torch.testing.assert_close(values_of(kept), values)
+    assert len(set(addresses[3:9])) == 1
+    is_lent = what in ("nothing", "the loss")
+    assert [g.recorded for g in graphs(record)] == [1, 1] if is_lent else [2, 2]
+    assert (len(set(addresses[3:])) == 1) == is_lent
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_a_program_does_with_results(seed: int) -> None:
+    """It keeps some for a while, writes to them, runs the backward late, twice or never, and through either result."""
+    rng, weight = random.Random(seed), torch.randn(32, 64, requires_grad=True)
+    run = replayed(large)
+    late: list[Any] = []
+    for call in range(60):
+        x = torch.randn(32, 32)
+        ours, eagers = run(x, weight), large(x, weight)
+        torch.testing.assert_close(ours, eagers)
+        actions = rng.sample(("keep", "write", "backward", "through both", "forget"), rng.randint(1, 3))
+        for action in actions if call > 5 else ["backward"]:  # results are lent by then
+            if action in ("keep", "forget"):
+                late = [*late[-2:], (ours, eagers)] if action == "keep" else []
+            elif action == "write":
+                for loss, result in (ours, eagers):
+                    loss.detach().add_(1)
+                    result.data.mul_(2)
+            elif ours[0].grad_fn is not None:
+                several = action == "through both"
+                ours_got: list[torch.Tensor] = []
+                eagers_got: list[torch.Tensor] = []
+                for (loss, result), gradients in ((ours, ours_got), (eagers, eagers_got)):
+                    total = loss + result.sum() if several else loss
+                    try:
+                        gradients += torch.autograd.grad(total, weight, retain_graph=several)
+                    except RuntimeError as error:
+                        gradients.append(torch.tensor([*str(error)[:60].encode()]))
+                torch.testing.assert_close(ours_got, eagers_got)
+        torch.testing.assert_close(ours, eagers)
+        del ours, eagers
+        for kept, wanted in late:
+            torch.testing.assert_close(kept, wanted)
+
+
+def test_absent_tangents_are_not_copied() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.sin(), x.exp()
+
+    x = torch.randn(7, requires_grad=True)
+    with compiler_core.record() as record:
+        run = replayed(program)
+        for call in range(12):
+            ours, eagers = run(x), program(x)
+            used = slice(2 if call == 9 else 1)
+            got, wanted = (torch.autograd.grad(torch.stack(both[used]).sum(), x)[0] for both in (ours, eagers))
+            torch.testing.assert_close(got, wanted)
+    assert [(g.graph, g.recorded, g.copied) for g in graphs(record)] == [("forward", 1, 0), ("backward", 1, 1)]
