@@ -279,3 +279,25 @@ def test_llvm_follows_inlined_calls_to_the_kernel() -> None:
         ("  ret void", ()),
         ("}", ()),
     ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (
+            "2 293 36 // standard.py:293:36 @[ kernel.py:17:24 ]",
+            "2 263 15 // standard.py:263:15 @[ standard.py:293:36 @[ kernel.py:17:24 ] ]",
+        ),
+        (
+            "2 293 36, function_name $L__info_string0, inlined_at 1 17 24 // standard.py:293:36",
+            "2 263 15, function_name $L__info_string1, inlined_at 2 293 36 // standard.py:263:15",
+        ),
+    ],
+    ids=["Triton 3.7", "Triton 3.8"],
+)
+def test_ptx_follows_inlined_calls_to_the_kernel(first: str, second: str) -> None:
+    text = f"\t.loc 1 17 24 // kernel.py:17:24\n\t.loc {first}\n\tbar.sync \t0;\n\t.loc {second}\n\tadd.f32 %r1;\n"
+    assert line_map.ptx(text, "kernel.py") == [("\tbar.sync \t0;", (17,)), ("\tadd.f32 %r1;", (17,))]
+    assert line_map.inlined_callers(text, "kernel.py") == dict.fromkeys(
+        (("standard.py", 293), ("standard.py", 263)), (17,)
+    )

@@ -8,7 +8,7 @@ import pytest
 
 from compiler_core.codegen.machine_code import compiled_forms
 from compiler_core.codegen.triton import module as triton_module
-from compiler_core.codegen.triton.ptx import reads_of_undefined_bits
+from compiler_core.codegen.triton.ptx import reads_of_undefined_bits, without_assembly_locations
 
 # of Triton 3.6: %r82 is an offset whose upper half nothing sets
 OFFSET = """
@@ -96,3 +96,12 @@ def test_no_compiled_kernel_reads_undefined_bits(tmp_path: Path, monkeypatch: py
     compiled = triton_module.compile_kernel(kernel, compiled_forms.triton_target("sm_90"))
     assert "ld.global" in compiled.asm["ptx"]
     assert not reads_of_undefined_bits(compiled.asm["ptx"])
+
+
+def test_lines_of_inline_assembly_are_not_lines_of_the_kernel() -> None:
+    """As Triton 3.8 writes a load in line 25."""
+    begin, end = "\t.loc\t1 25 28\n\t// begin inline asm\n", "\n\t// end inline asm\n\tadd.f32 %r3, %r1, %r1;\n"
+    load = "\tmov.u32 %r1, 0x0;\n{}\tld.global.b32 { %r1 }, [ %rd1 + 0 ];\n"
+    after = "\t.loc\t1 26 5 // kernel.py:26:5\n\tret;\n"
+    text = begin + "\t.loc\t1 25 28\n" + load.replace("{}", "\t.loc\t1 26 28\n") + end + after
+    assert without_assembly_locations(text) == begin + load.replace("{}", "") + end + after

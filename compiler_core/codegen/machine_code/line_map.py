@@ -13,7 +13,7 @@ kernel's file.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
 Lines = tuple[int, ...]
@@ -72,14 +72,14 @@ def llvm(text: str, file: str) -> MappedLines:
 
 
 def ptx(text: str, file: str) -> MappedLines:
-    """PTX: ``.loc`` lines, which LLVM explains in a comment; the debug sections come last."""
+    """PTX: ``.loc`` lines; the debug sections come last."""
     mapped: MappedLines = []
     now: Lines = ()
-    for line in text.splitlines():
+    for line, places in _ptx_lines(text):
         if re.match(r"\s*\.(file|section)\b", line):
             break
-        if re.match(r"\s*\.loc\b", line):
-            now = _inlined_chain(line, file)
+        if places:
+            now = _outermost(places, file)
         elif not re.match(r"\$L__(tmp|func_)|\s*// (begin|end) inline asm|\s*// -- End", line):
             mapped.append((line, now if re.match(r"\s+[^.\s]", line) else ()))
     return _without_trailing_blanks(mapped)
@@ -87,7 +87,7 @@ def ptx(text: str, file: str) -> MappedLines:
 
 def amdgcn(text: str, file: str) -> MappedLines:
     """AMD assembly as LLVM prints it."""
-    return _assembly(text, lambda location, _: _inlined_chain(location, file), ";")
+    return _assembly(text, lambda location, _: _outermost(_LOCATION.findall(location), file), ";")
 
 
 def gnu_assembly(text: str, file: str) -> MappedLines:
@@ -128,21 +128,41 @@ def sass(text: str, file: str, inlined: dict[tuple[str, int], Lines]) -> MappedL
 def inlined_callers(ptx_text: str, file: str) -> dict[tuple[str, int], Lines]:
     """Returns, for each ``(file, line)`` of an inlined function in the PTX, the kernel's lines that call it."""
     calls: dict[tuple[str, int], Lines] = {}
-    for places in (_LOCATION.findall(line) for line in ptx_text.splitlines() if "@[" in line):
-        outer_path, outer_line = places[-1]
-        caller = _line_in_file(outer_path, outer_line, file)
-        for path, line in places[:-1]:
-            key = (path, int(line))
-            calls[key] = tuple(dict.fromkeys(calls.get(key, ()) + caller))
+    for _, places in _ptx_lines(ptx_text):
+        if len(places) > 1:
+            outer_path, outer_line = places[-1]
+            caller = _line_in_file(outer_path, outer_line, file)
+            for path, line in places[:-1]:
+                key = (path, int(line))
+                calls[key] = tuple(dict.fromkeys(calls.get(key, ()) + caller))
     return calls
 
+
+Places = list[tuple[str, str]]
+"""The files and lines of a location: of an inlined function first, then of its callers."""
 
 _LOCATION = re.compile(r"([\w.<>-]+):(\d+):\d+")
 
 
-def _inlined_chain(location: str, file: str) -> Lines:
-    """Returns the outermost location of ``// standard.py:263:15 @[ kernel.py:18:18 ]`` that is in `file`."""
-    own = [found for path, line in _LOCATION.findall(location) if (found := _line_in_file(path, line, file))]
+def _ptx_lines(text: str) -> Iterator[tuple[str, Places]]:
+    """Yields the lines of PTX, a ``.loc`` with its places.
+
+    LLVM explains it in a comment, ``// standard.py:263:15 @[ kernel.py:18:18 ]``; from Triton 3.8 on, the comment has
+    the first of the places, and ``inlined_at 1 18 18`` the location of a ``.loc`` before it, whose places follow.
+    """
+    of_location: dict[str, Places] = {}
+    for line in text.splitlines():
+        places: Places = []
+        if own := re.match(r"\s*\.loc\s+(\d+ \d+ \d+)", line):
+            caller = re.search(r"\binlined_at (\d+ \d+ \d+)", line)
+            places = _LOCATION.findall(line) + (of_location.get(caller[1], []) if caller else [])
+            of_location[own[1]] = places
+        yield line, places
+
+
+def _outermost(places: Places, file: str) -> Lines:
+    """Returns the line of the outermost place that is in `file`."""
+    own = [found for path, line in places if (found := _line_in_file(path, line, file))]
     return own[-1] if own else ()
 
 

@@ -15,13 +15,14 @@ import subprocess
 import sys
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from compiler_core import config
 from compiler_core.codegen.build import disk_cache, external
+from compiler_core.codegen.triton.ptx import without_assembly_locations
 from compiler_core.errors import MissingTool
 from compiler_core.support.fork_locks import replace_after_fork
 from compiler_core.support.interrupts import safe_point
@@ -101,17 +102,46 @@ def _with_programs(programs: Programs) -> Iterator[None]:
 
 @contextmanager
 def with_sealed_cache() -> Iterator[Programs]:
-    """Makes Triton use the kernel cache for kernels compiled inside the block, on any thread.
+    """Makes Triton use the kernel cache for kernels compiled inside the block, on any thread, and right lines in PTX.
 
     Yields the `Programs` that run its tools.
     """
     from triton import knobs
 
     programs = Programs(config.compile_timeout())
-    with _lock, disk_cache.any_build_folder("triton") as inside, knobs.cache.scope(), _with_programs(programs):
+    with (
+        _lock,
+        disk_cache.any_build_folder("triton") as inside,
+        knobs.cache.scope(),
+        knobs.runtime.scope(),
+        _with_programs(programs),
+    ):
         knobs.cache.dir = str(inside)
         knobs.cache.manager_class = _cache_manager()
+        knobs.runtime.add_stages_inspection_hook = _StagesHook(knobs.runtime.add_stages_inspection_hook)
         yield programs
+
+
+class _StagesHook:
+    """Triton's hook on the stages of a compile: the assembler gets PTX whose lines are right.
+
+    Without arguments it returns what the stages add to the cache's key, and that text's hash.
+    """
+
+    _KEY = "no locations in inline assembly"
+
+    def __init__(self, of_user: Callable[..., Any] | None) -> None:
+        self._of_user = of_user
+
+    def __call__(self, *arguments: Any) -> tuple[str, str] | None:
+        of_user = self._of_user(*arguments) if self._of_user else ("", "")
+        if not arguments:
+            key = self._KEY + of_user[0]
+            return key, hashlib.sha256(key.encode()).hexdigest()
+        stages = arguments[1]
+        if make := stages.get("ptx"):
+            stages["ptx"] = lambda source, metadata: without_assembly_locations(make(source, metadata))
+        return None
 
 
 @functools.cache

@@ -1,7 +1,10 @@
-"""Finds instructions of PTX that compute with bits which nothing sets.
+"""Works around two faults of Triton's PTX: instructions that compute with bits which nothing sets, and wrong lines.
 
 Triton 3.6's LLVM computes small quotients of an index in 16 bits and in pairs; of three quotients, one is in a pair
 with an undefined half.  Where it then takes the pair for a 32-bit offset, the kernel loads from wild addresses.
+
+Triton 3.8's LLVM counts the lines of inline assembly, which most loads and stores are, as lines of the kernel: a
+load in line 14 whose text has five lines is in line 18, and so is what follows it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ _PAIR = re.compile(r"mov\.b32\s+%r\d+,\s*\{")
 _STATEMENT = re.compile(r"(?:@!?%p\d+\s+)?([a-z][\w.]*)\s+(\{[^}]*\}|[^,]+)(?:,(.*))?")
 _REGISTER = re.compile(r"%r[sd]?\d+")
 _OPERAND = re.compile(r"%?\w+")
+_INLINE_ASSEMBLY = re.compile(r"^\s*// begin inline asm$.*?^\s*// end inline asm$", re.MULTILINE | re.DOTALL)
+_LOCATION = re.compile(r"^\s*\.loc\b.*\n", re.MULTILINE)
 _WIDTHS = {"%rs": 16, "%r": 32, "%rd": 64}
 
 
@@ -47,6 +52,11 @@ def reads_of_undefined_bits(ptx: str) -> list[str]:
             else:
                 undefined |= bits
     return found
+
+
+def without_assembly_locations(ptx: str) -> str:
+    """Returns the PTX without locations inside of inline assembly; the one before it holds for all of its text."""
+    return _INLINE_ASSEMBLY.sub(lambda found: _LOCATION.sub("", found[0]), ptx)
 
 
 def _instructions(ptx: str) -> Iterator[_Instruction]:
