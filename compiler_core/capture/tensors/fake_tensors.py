@@ -162,6 +162,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             result: Any = super().dispatch(func, types, args, kwargs or {})
         finally:
             self._in_operator = inside
+        if isinstance(result, torch.Tensor) and result.layout is torch._mkldnn:  # type: ignore[attr-defined]
+            # the fake results of operators on it have another layout
+            raise Unsupported("unsupported operation", f"{func} makes a tensor of layout mkldnn")
         if written := written_tensors(func, args, kwargs or {}):
             torch.autograd.graph.increment_version(written)
         if any(not resizable and tensor.shape != before for tensor, before, resizable in outs):
