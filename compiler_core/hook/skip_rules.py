@@ -14,12 +14,12 @@ import weakref
 import torch
 
 from compiler_core.guards.lifetimes import weak_cache
+from compiler_core.records.seen.packages import package_of
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MAGICS = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "kernel_magics") + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
-_SITE = tuple(sysconfig.get_path(k) + os.sep for k in ("purelib", "platlib"))
 # parts of PyTorch that are ordinary Python code over tensors, and are captured
 _CAPTURED_TORCH_PARTS = (
     *("nn/modules/", "nn/functional.py", "nn/utils/", "nn/init.py", "distributions/", "backends/"),
@@ -99,9 +99,8 @@ def _file_skip_reason(filename: str) -> str:
     if filename.startswith(_TORCH):
         is_open = filename.startswith(_CAPTURED_TORCH_FILES) and filename != _MODULE_FILE
         return "" if is_open else "part of PyTorch's runtime"
-    if filename.startswith(_SITE):
-        package = filename.removeprefix(next(s for s in _SITE if filename.startswith(s))).split(os.sep)[0]
-        return f"part of {package}" if package.removesuffix(".py") in _SKIPPED_PACKAGES else ""
+    if package := package_of(filename):  # the folder of packages may lie within that of the standard library
+        return f"part of {package}" if package in _SKIPPED_PACKAGES else ""
     if filename.startswith((_STDLIB, "<frozen")):
         return "part of the standard library"
     return ""

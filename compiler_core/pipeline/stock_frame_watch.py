@@ -36,7 +36,7 @@ GENERATOR = "a generator or coroutine"
 _PLAIN_REASONS = ("no tensor-related", "an error was suppressed", "Dynamo decided to skip", "compilation failed")
 """How Dynamo's reasons begin for code that it compiles in other calls."""
 _FILES = re.compile(r"(?:file|function) .*\(([^()]*)\)$")
-_PACKAGES = re.compile(r".*[\\/](?:site-packages|python3\.\d+)[\\/]")
+_PACKAGES = re.compile(r".*[\\/](?:(?:site|dist)-packages|python3\.\d+)[\\/]")
 
 
 class StockFrameWatch(FrameWatch):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from compiler_core.records.advice import base, may_be_symbolic, readable, recompile_advice, what_changed, what_failed
 from compiler_core.records.artifacts import Failure, ItemId
 from compiler_core.records.capture import GraphBreak, Recompile
+from compiler_core.records.seen.packages import package_of
 
 if TYPE_CHECKING:
     from compiler_core.records.record import Compile, Frame, Record
@@ -36,7 +37,6 @@ _OPTIMIZER = re.compile(r"the function `(Optimizer|GradScaler)\.\w+` should not 
 """What stock says of the functions of an optimizer and a gradient scaler."""
 _MAKES_PARAMETER = "(torch.nn.parameter.Parameter())"
 """What our engine says of a module that is made in compiled code."""
-_PACKAGE = re.compile(r"[\\/]site-packages[\\/](\w+)")
 _READS_ONLY = re.compile(
     r"tensor value read|print|Unsupported Tensor\.(item|tolist)\(\).*|Failed to trace builtin operator: .*`print`.*"
 )
@@ -124,8 +124,8 @@ def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
                 first.cause, first.advice = again.cause, again.advice or first.advice
                 first.grade = again.grade
         first.cost = _cost(first)
-        if first.grade != "expected" and (package := _PACKAGE.search(first.filename)):
-            first.advice = f"This is code of {package[1]}, not yours.  {first.advice}".strip()
+        if first.grade != "expected" and (package := package_of(first.filename)):
+            first.advice = f"This is code of {package}, not yours.  {first.advice}".strip()
         yield first
 
 
@@ -241,7 +241,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     )
     grade: Grade = "expected" if is_symbolic else "costly"
     advice = recompile_advice(cause, is_symbolic)
-    if _PACKAGE.search(frame.filename) and not _has_operations(compile_):
+    if package_of(frame.filename) and not _has_operations(compile_):
         grade, advice = "expected", "Nothing to change: this function of a library computes nothing with tensors."
     if frame.limit_reached:
         grade = "blocking"

@@ -16,7 +16,7 @@ from contextlib import suppress
 from compiler_core.errors import MissingTool, TimedOut
 
 TESTED_PYTHON = ("3.11", "3.12", "3.13")
-TESTED_TORCH = ("2.11", "2.12", "2.13")
+TESTED_TORCH = ("2.11", "2.12", "2.13", "2.14")
 TIMEOUT_S = 120
 
 PROGRAM = """

@@ -13,6 +13,7 @@ from typing import Any
 import compiler_core
 from compiler_core.errors import CompilerBug, FullGraphError
 from compiler_core.records import StackLine
+from compiler_core.records.seen.packages import package_of
 from kernel_magics.tracebacks.synthetic_frames import code_at, synthetic_frame
 
 RESUMED = ".<resumed>"
@@ -23,8 +24,7 @@ DYNAMO_FRAME = "/torch/_dynamo/eval_frame.py"
 RERUN_FILE = "/compiler_core/resume/eager_fallback.py"
 OWN_FILES = (f"{Path(compiler_core.__file__).parent}/", f"{Path(__file__).parents[1]}/", "<cutaway")
 STOCK_FOLDERS = ("/torch/_dynamo/", "/torch/_functorch/", "/torch/_inductor/")
-INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-"""The folders of the standard library and of installed packages."""
+STANDARD_LIBRARY = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
 
 
 def show_as_plain_cell(shell: Any, error: BaseException, filename: str | None) -> None:
@@ -90,7 +90,7 @@ def _is_users(filename: str) -> bool:
     """Returns whether code is the user's, and not of an installed package or generated."""
     if filename.startswith("<"):
         return filename.startswith("<ipython-input")
-    return not filename.startswith((*OWN_FILES, *INSTALLED))
+    return not (filename.startswith((*OWN_FILES, *STANDARD_LIBRARY)) or package_of(filename))
 
 
 def _joined(entries: Sequence[types.TracebackType]) -> types.TracebackType | None:

@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 import compiler_core
 from compiler_core.records import Record, limits
 from compiler_core.records.ranks.collectives import Collective
+from compiler_core.records.seen.packages import package_of
 
 _KEY = "BackendSelect"
 _NO_COLLECTIVES = ("send", "recv_", "recv_any_source_", "check_for_nan")
@@ -154,7 +155,7 @@ def _is_library(file: str) -> bool:
     """Whether a file is PyTorch's, ours, of the standard library, or code that a compiler wrote."""
     if file.startswith((*_LIBRARIES, "<")) or "torchinductor" in file:
         return True
-    return file.startswith(_STANDARD_LIBRARY) and "site-packages" not in file
+    return file.startswith(_STANDARD_LIBRARY) and not package_of(file)
 
 
 def _note(record: Record, error: Exception) -> None:

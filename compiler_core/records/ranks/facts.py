@@ -14,6 +14,7 @@ from typing import Literal
 
 from compiler_core.records import Compile, Graph, Record
 from compiler_core.records.line_facts import ComparedRun, LineRef, from_cache, operation, stage_ns
+from compiler_core.records.seen.packages import package_of
 
 Kind = Literal["frame", "recompile", "guard", "graph break", "graph", "collective", "collective call"]
 _FOLLOWING_GUARDS = frozenset({"LIBRARY", "GLOBAL_STATE"})
@@ -25,7 +26,6 @@ _ADDRESS = re.compile(r"\b(0x[0-9a-f]{6,}|\d{12,})\b")
 """The address of an object, which has a meaning in its own process only."""
 _KERNEL_FILE = re.compile(r"ipykernel_\d+")
 """In the path of a cell: the number of its kernel's process."""
-_LIBRARY = "site-packages/torch/"
 _COLLECTIVE = re.compile(r"c10d|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast_tensor")
 
 
@@ -95,7 +95,7 @@ def _compile_facts(side: ComparedRun, record: Record, compile_: Compile, rank: i
     def fact(kind: Kind, at: LineRef, text: str) -> Fact:
         text = _ADDRESS.sub("...", _without_rank(text, rank))
         # In place of a line of PyTorch's, or a line that the trace lacks, that of the user's function is shown.
-        is_library = _LIBRARY in at[0] and _LIBRARY not in first[0]
+        is_library = package_of(at[0]) == "torch" != package_of(first[0])
         shown = first if is_library or not at[1] else at
         file = record.labels.get(shown[0], shown[0])  # a cell's file has another name in each process
         return Fact(kind, compile_.id, file, shown[1], text, side.text(at).strip())

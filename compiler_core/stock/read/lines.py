@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 
 from compiler_core.records import ItemId, Record, StackLine
+from compiler_core.records.seen.packages import package_of
 from compiler_core.stock.read.graph_text import SourceLocation
 
 WHOLE_FILE_LINES = 400
@@ -79,7 +80,7 @@ class SourceLines:
     def _add_file(self, filename: str) -> None:
         self._artifact_ids[filename] = self._record.source_lines(filename, {}).id
         self._by_base_name.setdefault(filename.rpartition("/")[2], []).append(filename)
-        lines = linecache.getlines(filename) if self._read_files and "site-packages" not in filename else []
+        lines = linecache.getlines(filename) if self._read_files and not package_of(filename) else []
         if len(lines) > WHOLE_FILE_LINES:
             lines = []
         self._unwritten[filename] = {number: line.rstrip("\n") for number, line in enumerate(lines, 1)}
