@@ -596,6 +596,57 @@ def test_an_exception_that_another_thread_raises_is_raised_once() -> None:
     assert run.stdout.split() == ["20", "20", "20"], run.stderr
 
 
+WITHOUT_A_TRACE = """
+import signal, sys, warnings
+import torch, compiler_core
+
+class TooLong(Exception):
+    pass
+
+def without_its_frame(number, frame):
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    del frame
+    raise TooLong
+
+def without_arguments(number, frame):
+    signal.signal(number, signal.SIG_IGN)
+    del number, frame
+    raise_it()
+
+def raise_it():
+    raise TooLong
+
+def step(x):
+    for _ in range(30):
+        x = torch.mm(x, x).tanh() + x.sin()
+    return x
+
+warnings.simplefilter("error")
+x = torch.randn(150, 150) * 0.05
+for backend in ("eager", "aot_eager", None):
+    compiled, raised = compiler_core.compile(step, backend=backend), 0
+    compiled(x)
+    for i in range(20):
+        handler = without_its_frame if i % 2 else without_arguments
+        signal.signal(signal.SIGALRM, handler)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.0004 * (i % 10))
+            while signal.getsignal(signal.SIGALRM) is handler:
+                compiled(x)
+        except TooLong:
+            raised += 1
+    print(raised)
+"""
+
+
+def test_what_a_handler_raises_that_leaves_no_trace_is_raised_once(tmp_path: Path) -> None:
+    """It has replaced itself and dropped what it was called with, so that it looks like any function of the program."""
+    script = tmp_path / "script.py"  # of text that Python runs, code is taken for generated code
+    script.write_text(WITHOUT_A_TRACE)
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert run.stdout.split() == ["20", "20", "20"], run.stderr
+
+
 def test_what_a_handler_raises_while_stock_compiles_is_raised_as_it_is() -> None:
     """Unobserved, stock raises BackendCompilerFailed in its place."""
 
