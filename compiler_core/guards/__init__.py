@@ -11,7 +11,7 @@ constants, `lifetimes` has the weak references to what may be freed, and `cost` 
 """
 
 from compiler_core.guards import relation_guards, tensor_guards, value_guards  # noqa: F401  (they register their kinds)
-from compiler_core.guards.cost import guard_costs, tree_cost
+from compiler_core.guards.cost import guard_costs, measured_checks
 from compiler_core.guards.kinds import KINDS, GuardSpec, guarded_value
 from compiler_core.guards.library import LibraryLookups
 from compiler_core.guards.listing import apply_guard_filter, first_failure, guards_text
@@ -20,6 +20,6 @@ from compiler_core.guards.tree import GuardTree, HeldTensors
 
 __all__ = [
     "KINDS", "GuardSpec", "GuardTree", "HeldTensors", "LibraryLookups", "apply_guard_filter", "current_gpu_guard",
-    "first_failure", "guard_costs", "guarded_value", "guards_text", "no_dispatch_mode_guard", "state_guard",
-    "tree_cost",
+    "first_failure", "guard_costs", "guarded_value", "guards_text", "measured_checks", "no_dispatch_mode_guard",
+    "state_guard",
 ]  # fmt: skip

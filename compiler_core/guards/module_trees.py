@@ -38,6 +38,7 @@ GROUP_SIZE = 128
 _TABLE = "_modules"
 _TENSOR_TABLES = ("_parameters", "_buffers")
 _MISSING = object()
+_NO_HOOKS = "no hooks"
 
 DictCheck = Callable[[dict[str, Any]], bool]
 
@@ -81,6 +82,7 @@ class ModuleTree:
         self.tensors: list[list[torch.Tensor | None]] = []
         """The parameters and buffers, in lists of a few."""
         self.tensor_guards: list[GuardSpec] = []
+        self._covered: dict[str, list[str]] = {}
 
     def add_module(self, source: Source) -> None:
         module = self.tree.value(source)
@@ -104,20 +106,23 @@ class ModuleTree:
 
         Returns False if the version of the dict does not show a change of what the guard checks.
         """
-        checks = self.modules[owner]
+        checks, text = self.modules[owner], _attributes_text(owner)
         if name is None:
             if guard.kind not in ("DICT_CONTAINS", "DICT_HAS"):
                 return False
             checks.dict_checks.append(_python_check(guard))
         elif name == _TABLE and guard.kind == "DICT_KEYS" and checks.first_child is not None:
             checks.table_checks.append(_python_check(guard))
+            text = _submodules_text(owner)
         elif guard.kind in ("EQUALS_MATCH", "ID_MATCH"):
             check = _python_check(guard)
             checks.dict_checks.append(lambda attributes: name in attributes and check(attributes[name]))
         elif guard.kind == "DICT_LENGTH" and guard.value == 0:
             self._add_empty_dict(checks, name)
+            text = _NO_HOOKS
         else:
             return False
+        self._covered.setdefault(text, []).append(guard.text)
         return True
 
     def add_tensor(self, guard: GuardSpec, owner: Source, name: str, table: str) -> None:
@@ -150,25 +155,26 @@ class ModuleTree:
     def install(self) -> None:
         """Installs the checks of all modules in the C++ tree."""
         tree, empty_dicts = self.tree, self.empty_dicts
+        tree.covered |= self._covered
         root = tree.manager(self.root)
         root.add_id_match_guard(id(tree.value(self.root)), [f"{self.root.text} is the same object"], None)
         for checks in self.modules.values():
             self._install_version_checks(checks)
         self._install_tensor_guards()
         if empty_dicts:
-            root.add_lambda_guard(guard_function(lambda _: not any(empty_dicts)), ["no hooks"], None)
+            root.add_lambda_guard(guard_function(lambda _: not any(empty_dicts)), [_NO_HOOKS], None)
 
     def _install_version_checks(self, checks: ModuleChecks) -> None:
         module, manager_type = self.tree.value(checks.source), self.tree.manager_type
         attributes = self.tree.manager(InstanceDictSource(checks.source))
         text = checks.source.text
         item = attributes.dict_getitem_manager("training", f"version check of {text}", IMMUTABLE_EXAMPLE, manager_type)
-        item.add_lambda_guard(guard_function(checks.dict_holds), [f"the attributes of {text}"], None)
+        item.add_lambda_guard(guard_function(checks.dict_holds), [_attributes_text(checks.source)], None)
         if checks.first_child is not None:
             children = vars(module)[_TABLE]
             table = attributes.dict_getitem_manager(_TABLE, f"submodules of {text}", children, manager_type)
             item = table.dict_getitem_manager(checks.first_child, "version check", IMMUTABLE_EXAMPLE, manager_type)
-            item.add_lambda_guard(guard_function(checks.table_holds), [f"the submodules of {text}"], None)
+            item.add_lambda_guard(guard_function(checks.table_holds), [_submodules_text(checks.source)], None)
         for name in checks.tensor_checks:
             entries = vars(module)[name]
             table = attributes.dict_getitem_manager(name, f"{name} of {text}", entries, manager_type)
@@ -196,6 +202,14 @@ class ModuleTree:
             and all(checks.tensors_hold(name, None) for name in checks.tensor_checks)
             for checks in self.modules.values()
         )
+
+
+def _attributes_text(module: Source) -> str:
+    return f"the attributes of {module.text}"
+
+
+def _submodules_text(module: Source) -> str:
+    return f"the submodules of {module.text}"
 
 
 def _python_check(guard: GuardSpec) -> Callable[[Any], bool]:

@@ -55,6 +55,8 @@ class GuardTree:
         self._held_manager: Any = None
         self.item_groups: dict[Source, ItemGroup] = {}
         self.held_tensors: HeldTensors = {}
+        self.covered: dict[str, list[str]] = {}
+        """The texts of the guards that a check stands for, by the check's text, where it is not the guard's own."""
         self._globals: Any = None
 
     def value(self, source: Source) -> Any:

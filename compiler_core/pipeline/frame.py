@@ -53,7 +53,7 @@ from compiler_core.guards import (
     apply_guard_filter,
     guard_costs,
     guards_text,
-    tree_cost,
+    measured_checks,
 )
 from compiler_core.guards.lifetimes import on_death
 from compiler_core.guards.sources import ConstantSource, FreeCellSource, LocalSource, Scope
@@ -322,8 +322,8 @@ class FrameCompile:
                 failing = [] if holds else manager.root.check_verbose(self.info.f_locals).verbose_code_parts
             if not holds:
                 raise CompilerBug(f"a guard does not hold for the frame it was made from: {failing}")
-            with self._only_recorded("guards", "the costs of guards"):
-                self._record_costs(guards, manager)
+            with self._only_recorded("guards", "the costs of guards"), torch._C._EnableTorchFunction():
+                self._record_costs(guards, tree)
         refers_to = on_death(capture.mortals(), self.region.make_dropper(self.state, self.compile.id))
         self.state.entries.append(
             InstalledCode(self.compile.id, self.info.code, code, bool(self.compile.breaks), guards, manager, refers_to)
@@ -386,10 +386,14 @@ class FrameCompile:
                 self.compile.link(artifact.item(symbol.key), lines, "symbol")
         return list(itertools.compress(guards, kept))
 
-    def _record_costs(self, guards: list[GuardSpec], manager: Any) -> None:
-        self.compile.guards_ns = tree_cost(manager.root, self.scope)
+    def _record_costs(self, guards: list[GuardSpec], tree: GuardTree) -> None:
+        checks = measured_checks(tree.root, self.info.f_locals)
+        if checks is None:
+            return
+        costs = guard_costs(guards, checks, tree.covered)
+        self.compile.guards_ns = sum(costs) or sum(check.ns for check in checks)
         kept = [guard for guard in self.compile.guards if not guard.dropped]
-        for guard, cost in zip(kept, guard_costs(guards, self.scope, self.info.code), strict=True):
+        for guard, cost in zip(kept, costs, strict=True):
             guard.cost_ns = cost
 
     def _record_generated(self, code: types.CodeType) -> None:

@@ -21,8 +21,8 @@ class Guard:
     line: ItemId | None = None
     """The user's line for which the value was read."""
     cost_ns: float | None = None
-    """Nanoseconds of checking this guard alone, measured when the code was installed.  Checking all guards costs less
-    than the sum, since they share access steps.  For stock: an estimate that adds up to the measured total."""
+    """Nanoseconds that this guard adds to a call; those of a compile's guards add up to `Compile.guards_ns`.  Guards
+    divide the cost of what they share: a path to a value, or one check that stands for several."""
     dropped: bool = False
     """Whether a `guard_filter` removed it, so that it is not checked."""
     sizes: list[int | None] | None = None

@@ -72,7 +72,8 @@ class Compile:
     symbols: list[Symbol] = field(default_factory=list)
     """Its symbolic sizes and numbers, and those that were specialised."""
     guards_ns: float | None = None
-    """Nanoseconds of checking all guards in a call."""
+    """Nanoseconds of checking all guards in a call, measured in the tree that is checked and with the values of the
+    call that was compiled.  In a record of logs: what PyTorch logged, which it measures once, with empty caches."""
     breaks: list[GraphBreak] = field(default_factory=list)
     expansions: list[Expansion] = field(default_factory=list)
     partition: Partition | None = None

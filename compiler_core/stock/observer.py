@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from compiler_core.guards.cost import measured_checks
 from compiler_core.hook.skip_rules import is_library_file
 from compiler_core.records import Record
 from compiler_core.stock.build.record_builder import RecordBuilder
@@ -46,6 +47,7 @@ def observing(record: Record, steps: bool = False, logs: bool = False) -> Iterat
             starts = [
                 _pass_handler_errors,
                 _observe_trace, _observe_bytecode, _observe_kernels, _observe_passes, _observe_backend, _observe_guards,
+                _observe_guard_costs,
                 _after("torch._inductor.scheduler", _observe_refusals),
                 _after("torch._inductor.select_algorithm", _observe_autotuning),
                 _after("torch._inductor.output_code", _observe_cudagraphs),
@@ -272,6 +274,22 @@ def _observe_guards(observer: _Observer, stack: ExitStack) -> None:
         observer.note_missing("the lines of guards")
         return
     _call_after(stack, cls, "add", lambda *_, **__: None, observer.guard(_GuardObserver(observer).after_guard))
+
+
+def _observe_guard_costs(observer: _Observer, stack: ExitStack) -> None:
+    """Measures the guards of each compile as ours are.  PyTorch measures the whole tree once, with empty caches."""
+    module = torch_internals.guards_module()
+    if module is None:
+        observer.note_missing("the costs of guards")
+        return
+
+    def on_guards(root: Any, f_locals: dict[str, Any], *_: Any) -> None:
+        checks = measured_checks(root, f_locals)
+        if checks is not None:
+            lines = [line for check in checks for line in check.printed_ns()]
+            observer.emit("cutaway.guard_costs", lines)
+
+    _call_before(stack, module, "profile_guard_manager", observer.guard(on_guards))
 
 
 def _backend_name(graph: Any) -> str:

@@ -79,14 +79,13 @@ def guards_text(record: Record, compile_: Compile) -> str:
         record: the record that has the compile, and the texts of its lines.
         compile_: the compile.
     """
-    total, measured = compile_.guards_ns or 0.0, sum(each.cost_ns or 0.0 for each in compile_.guards)
-    cost = f"{total / 1000:.1f} us together" if measured else "their cost was not measured"
+    measured = compile_.guards_ns is not None
+    cost = f"{(compile_.guards_ns or 0.0) / 1000:.1f} us together" if measured else "their cost was not measured"
     lines = [f"def guards(L, G):  # {len(compile_.guards)} guards, {cost}", "    return ("]
     first = True
     for guard in compile_.guards:
-        share = (guard.cost_ns or 0.0) * total / measured if measured else 0.0
         shown = [
-            f"{share:.0f} ns" if measured else "",
+            f"{guard.cost_ns:.0f} ns" if guard.cost_ns is not None else "",
             record.line_text(guard.line),
             "not checked" if guard.dropped else "",
         ]

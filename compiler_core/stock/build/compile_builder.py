@@ -31,6 +31,8 @@ class CompileBuilder:
         """Kinds and stacks of the recorded graph breaks."""
         self.guard_lines: dict[str, tuple[str, int]] = {}
         """The user's line for which a source was guarded, if it was observed."""
+        self.guard_costs: list[float] = []
+        """The measured cost of each guard, in the order of PyTorch's text, if it was observed."""
         self._names = ArtifactNames()
         self._lines = lines
         self.graphs = GraphBuilder(compile_, lines, budget, self._names)

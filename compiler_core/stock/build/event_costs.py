@@ -20,6 +20,7 @@ _COSTS: dict[str, Cost] = {
     "create_symbol": Cost("symbols", reserve=0.2),
     **dict.fromkeys(("cutaway.bytecode", "cutaway.steps"), Cost("bytecode and steps", reserve=0.2)),
     "cutaway.guard_lines": Cost("lines of guards", reserve=0.2),
+    "cutaway.guard_costs": Cost("costs of guards", reserve=0.2),
     **dict.fromkeys(("cutaway.kernel", "cutaway.refusal", "cutaway.autotuning"), Cost("kernels", reserve=0.2)),
 }
 """The events that are not counted as other texts."""

@@ -12,7 +12,7 @@ from compiler_core.records.plain import MAX_SAFE_INT, RecordError, short_repr
 from compiler_core.stock.build.bytecode import record_bytecode
 from compiler_core.stock.build.compile_builder import CompileBuilder
 from compiler_core.stock.build.graphs import GRAPHS
-from compiler_core.stock.build.guard_costs import estimate_guard_costs
+from compiler_core.stock.build.guard_costs import set_guard_costs
 from compiler_core.stock.build.guard_lines import GuardLines
 from compiler_core.stock.build.memory_budget import Cost
 from compiler_core.stock.build.partial_record import PartialRecord
@@ -168,9 +168,13 @@ def _write_guards(record: PartialRecord, event: TraceEvent) -> None:
         guard.line = lines.of(guard, parsed.locations.get(guard.key))
         if guard.line is not None:
             compile_.link(artifact.item(guard.key), [guard.line], "guard")
-    compile_.guards, compile_.guards_ns = parsed.guards, parsed.cost_ns
-    compile_.outcome = "compiled"
-    estimate_guard_costs(parsed.guards, parsed.cost_ns)
+    compile_.guards, compile_.outcome = parsed.guards, "compiled"
+    compile_.guards_ns = set_guard_costs(parsed.guards, builder.guard_costs, parsed.cost_ns)
+
+
+@_handles("cutaway.guard_costs")
+def _keep_guard_costs(record: PartialRecord, event: TraceEvent) -> None:
+    record.compile_of(event).guard_costs = event.data
 
 
 @_handles("cutaway.guard_lines")

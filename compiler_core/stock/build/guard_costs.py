@@ -1,44 +1,53 @@
-"""Estimates what each guard of stock `torch.compile` costs per call.
+"""The costs of the guards of stock `torch.compile`: measured where it runs, estimated in logs.
 
-PyTorch measures its guard tree as a whole, and no guard of it can be checked alone.  So each guard counts as much as
-its kind and the access steps to its value usually cost, and all are scaled to the cost that PyTorch measured.  A step
-counts for the first guard that needs it, since the tree takes each step once.
+Where it runs, `guards.cost` measures its tree as it does ours.  Logs have the time that PyTorch measured for the whole
+tree, once and with empty caches.  There, each guard counts as much as its kind and the access steps to its value
+usually cost, and all are scaled to that time.  A step counts in equal parts for the guards that need it.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 
+from compiler_core.guards.cost import KIND_NS, STEP_NS
 from compiler_core.records import Guard
 
-STEP_NS = 5.0
-"""An access step on the way to a value."""
-KIND_NS = {
-    "ID_MATCH": 2.0, "TYPE_MATCH": 1.0, "EQUALS_MATCH": 2.0, "LENGTH_CHECK": 3.0, "DICT_CONTAINS": 8.0,
-    "DIMENSION_DYNAMIC_MARKING_GUARD": 13.0, "LAMBDA_GUARD": 33.0, "TENSOR_MATCH": 70.0,
-}  # fmt: skip
-"""What a guard of each kind costs; only the ratios count.  ``make bench ARGS='-k kind_of_guard'`` measures them again.
-They are not measured for each record: on a busy machine one measurement is off by a factor of ten."""
 _MAX_STEPS = 100
 """Access steps counted for one source."""
 _ACCESS_STEP = re.compile(r"\.\w+|\[[^\]]*\]")
 
 
-def estimate_guard_costs(guards: Sequence[Guard], total_ns: float | None) -> None:
-    """Sets `cost_ns` of each guard so that they add up to `total_ns`; does nothing if that was not measured."""
-    if not total_ns:
-        return
-    reached: set[str] = set()
-    costs = [_unscaled_cost(guard, reached) for guard in guards]
-    scale = total_ns / max(sum(costs), 1.0)
+def set_guard_costs(guards: Sequence[Guard], measured: Sequence[float], logged_ns: float | None) -> float | None:
+    """Sets the costs of guards; returns what they add up to, or None if nothing was measured.
+
+    Args:
+        guards: the guards in the order of PyTorch's text.
+        measured: the cost of each, if they were measured.
+        logged_ns: the time of all that PyTorch logged.
+    """
+    if len(measured) == len(guards):
+        costs = list(measured)
+    elif logged_ns:
+        costs = _estimated(guards, logged_ns)
+    else:
+        return None
     for guard, cost in zip(guards, costs, strict=True):
-        guard.cost_ns = round(cost * scale, 1)
+        guard.cost_ns = round(cost, 1)
+    return sum(guard.cost_ns or 0.0 for guard in guards) or None
 
 
-def _unscaled_cost(guard: Guard, reached: set[str]) -> float:
-    """Returns the cost of a guard with the steps not yet in `reached`, to which they are added."""
-    new = {guard.source[: found.end()] for found in islice(_ACCESS_STEP.finditer(guard.source), _MAX_STEPS)} - reached
-    reached |= new
-    return KIND_NS.get(guard.kind, KIND_NS["ID_MATCH"]) + STEP_NS * len(new)
+def _estimated(guards: Sequence[Guard], total_ns: float) -> list[float]:
+    steps = [
+        {guard.source[: found.end()] for found in islice(_ACCESS_STEP.finditer(guard.source), _MAX_STEPS)}
+        for guard in guards
+    ]
+    users = Counter(step for each in steps for step in each)
+    costs = [
+        KIND_NS.get(guard.kind, KIND_NS["ID_MATCH"]) + sum(STEP_NS / users[step] for step in each)
+        for guard, each in zip(guards, steps, strict=True)
+    ]
+    scale = total_ns / max(sum(costs), 1.0)
+    return [cost * scale for cost in costs]

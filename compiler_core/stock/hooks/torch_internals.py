@@ -114,6 +114,13 @@ def guard_tree() -> Any:
     return lookup("torch._dynamo.guards", "GuardManagerWrapper")
 
 
+def guards_module() -> Any:
+    """Returns the module that calls its `profile_guard_manager` with the guard tree of a compile and the values of the
+    call, once the guards hold; None if it does not."""
+    found = lookup("torch._dynamo.guards")
+    return found if hasattr(found, "profile_guard_manager") else None
+
+
 def interned_strings() -> dict[int, str]:
     """Returns the file names that stacks in structured events refer to, by number."""
     table = lookup("torch._logging.structured", "INTERN_TABLE") or {}
