@@ -20,6 +20,7 @@ from compiler_core.api.measure import measure
 from compiler_core.api.standalone_script import standalone_script
 from compiler_core.backends import registry
 from compiler_core.records import Record
+from tests.cases.failing_backend import fails
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
 
@@ -498,23 +499,16 @@ for a, b in zip(compiler_core.compile(f, strict=True)(x), f(x)):
 
 
 def test_a_graph_that_fails_leaves_the_random_numbers_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(graph: Any, *_: Any) -> Any:
-        def run(*args: torch.Tensor) -> Any:
-            graph(*args)
-            raise RuntimeError("after it has drawn")
-
-        return run
-
     def program(x: torch.Tensor) -> torch.Tensor:
         return F.dropout(x, 0.3)
 
-    monkeypatch.setitem(registry._EXTERNAL, "failing", failing)
+    monkeypatch.setitem(registry._EXTERNAL, "fails", fails)
     x = torch.randn(1000, device="cuda")
     torch.manual_seed(5)
     want = program(x), torch.rand(3, device="cuda"), torch.rand(3)
     torch.manual_seed(5)
-    with pytest.warns(compiler_core.CompileWarning, match="after it has drawn"):
-        result = compiler_core.compile(program, backend="failing")(x)
+    with pytest.warns(compiler_core.CompileWarning, match="made wrong"):
+        result = compiler_core.compile(program, backend="fails")(x)
     got = result, torch.rand(3, device="cuda"), torch.rand(3)
     assert all(map(torch.equal, got, want))
 

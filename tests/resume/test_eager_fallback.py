@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-import torch.fx as fx
 
 import compiler_core
 from compiler_core.backends import registry
 from compiler_core.errors import StrictError
 from compiler_core.records import Failure, Record
+from tests.cases.failing_backend import fails
 
 
 def failures(record: Record) -> list[Failure]:
@@ -23,14 +23,6 @@ def failures(record: Record) -> list[Failure]:
 def _fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Adds a backend of ours whose result fails."""
     monkeypatch.setitem(registry._EXTERNAL, "fails", fails)
-
-
-def fails(gm: fx.GraphModule, *_: Any) -> Callable[..., Any]:
-    def run(*inputs: torch.Tensor) -> Any:
-        gm(*inputs)
-        raise ArithmeticError("made wrong")
-
-    return run
 
 
 def test_our_failure_is_noted_once() -> None:
