@@ -23,7 +23,7 @@ from compiler_core.capture.values.cached_calls import CachedCall, ExpectedOutcom
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import Box
+from compiler_core.guards.sources import Box, LocalSource, root_source
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
@@ -41,7 +41,8 @@ def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
         has_result = _finder(obj, tuple(raw), raw_named, calls_before=sum(c.function is obj for c in log.calls))
         source = capture.held(has_result, f"{name_of(obj)}.cache_has_result")
         if not has_result():
-            log.without_result.append(source)
+            if not any(map(_is_of_caller, [*given, *named.values()])):
+                log.without_result.append(source)
             raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, after a change that it may read")
         capture.guard("RETURNS", source, True)
     if capture.overrides.modes:
@@ -81,6 +82,11 @@ def _argument(tx: Interpreter, value: Value) -> Any:
 
 def _made_here(value: Value) -> Unsupported:
     return Unsupported("unsupported call", f"a function with a cache, on a {value.python_type().__name__} made here")
+
+
+def _is_of_caller(arg: Any) -> bool:
+    """Whether an argument is an object that the caller passed, which may be another one in each call."""
+    return isinstance(arg, SourcedArgument) and isinstance(root_source(arg.value.source), LocalSource)
 
 
 def _real(arg: Any) -> Any:
