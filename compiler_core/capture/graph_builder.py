@@ -32,7 +32,7 @@ from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import Overrides, SubclassTensorValue, is_subclass_of_program
 from compiler_core.errors import Unsupported
 from compiler_core.guards import GuardSpec, current_gpu_guard, first_failure, no_dispatch_mode_guard
-from compiler_core.guards.sources import Scope
+from compiler_core.guards.sources import ConstantSource, Scope
 from compiler_core.support import fx_symbols
 from compiler_core.support import transform_levels as levels
 from compiler_core.support.eager_warnings import CallSite, OperationWarnings, WarningCollector
@@ -86,7 +86,9 @@ class Capture(GraphInputs):
         """Generators suspended in a try or with block, each with the root's instruction that made it."""
         self.pending_works: dict[Value, StopPoint] = {}
         """Collectives that the frame has not waited for, each with the root's instruction that started it."""
-        self.cached_calls = CallLog([], CacheChanges(), [])
+        self.cached_calls = CallLog([], CacheChanges())
+        self.awaited: list[ConstantSource] = []
+        """Functions that tell whether what the graph broke for is there: once it is, the frame is captured anew."""
         self._iterations = 0
         self._view_gained_history = False
 

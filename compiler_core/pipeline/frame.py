@@ -116,7 +116,7 @@ class FrameCompile:
         self._attempts: list[Capture] = []
         self._loop_break: CaptureBreak | None = None
         self._outcomes, cause = known_outcomes.take(info.code)
-        self._caches_without_result: list[ConstantSource] = []
+        self._awaited: list[ConstantSource] = []
         compile_.cause = cause or compile_.cause
 
     def run(self) -> Any:
@@ -225,8 +225,8 @@ class FrameCompile:
         try:
             _interpret(capture, tx)
         except StopCapture:
-            for has_result in self._caches_without_result:  # the graph need not break once the cache has the result
-                capture.guard("RETURNS", has_result, False)
+            for is_there in self._awaited:
+                capture.guard("RETURNS", is_there, False)
             frames, capture.current_tx = break_points.active_frames(capture.current_tx), None
             return CapturedFrame(capture, tx, break_, StoppedCapture(frames, split.runs_instruction))
         except Unsupported as error:
@@ -254,7 +254,8 @@ class FrameCompile:
         if self.region.options.steps:
             recorder = StepRecorder(self.compile)
             interpreter, capture = RecordingInterpreter, RecordingCapture(self.scope, policy, recorder=recorder)
-        capture.cached_calls = CallLog(self._outcomes, self.state.cache_changes, self._caches_without_result)
+        capture.cached_calls = CallLog(self._outcomes, self.state.cache_changes)
+        capture.awaited = self._awaited
         self._attempts.append(capture)
         info = self.info
         arguments = {n: v for n, v in info.f_locals.items() if n not in info.code.co_freevars}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from compiler_core.bytecode import Instruction
@@ -17,6 +18,11 @@ from compiler_core.guards.sources import GlobalSource
 
 if TYPE_CHECKING:
     pass
+
+
+def _is_loaded(module: str, name: str = "__name__") -> bool:
+    return module in sys.modules and name in vars(sys.modules[module])
+
 
 BEFORE_3_13 = sys.version_info < (3, 13)
 
@@ -101,11 +107,14 @@ class NameOpcodes(InterpreterState):
         if level:
             name = importlib.util.resolve_name("." * level + name, self.f_globals.get("__package__"))
         if name not in sys.modules:
+            self.capture.awaited.append(self.capture.held(partial(_is_loaded, name), f"{name}.is_loaded"))
             raise Unsupported("unsupported instruction", f"import of {name!r}, which is not loaded yet")
         wanted = names.constant(self._tx) or ()
         module = sys.modules[name if level or wanted else name.partition(".")[0]]
         lacks = [n for n in wanted if n not in vars(module)] if hasattr(module, "__path__") else []
         if lacks:
+            has_name = partial(_is_loaded, name, lacks[0])
+            self.capture.awaited.append(self.capture.held(has_name, f"{name}.{lacks[0]}.is_loaded"))
             raise Unsupported("unsupported instruction", f"import of {lacks[0]!r} from {name!r}, which lacks it so far")
         self.push(self.capture.wrap_static(module))
 

@@ -33,7 +33,6 @@ from compiler_core.support.torch_state import StateChange
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Emitter
-    from compiler_core.guards.sources import ConstantSource
 
 
 @dataclass(frozen=True)
@@ -189,12 +188,11 @@ class CallLog:
     Args:
         outcomes: what such calls have done in this run of the frame, also in earlier attempts.
         changes: which functions have had other results than compiles of the frame expected.
-        without_result: functions that say whether a cache has the result whose lack broke the graph in any attempt.
     """
 
-    def __init__(self, outcomes: list[Outcome], changes: CacheChanges, without_result: list[ConstantSource]) -> None:
+    def __init__(self, outcomes: list[Outcome], changes: CacheChanges) -> None:
         self.calls: list[CachedCall] = []
-        self.outcomes, self.changes, self.without_result = outcomes, changes, without_result
+        self.outcomes, self.changes = outcomes, changes
 
     def next_outcome(self, fn: Any) -> Outcome | None:
         """Returns what the next call, of `fn`, did if it was made already."""

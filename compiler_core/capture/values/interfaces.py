@@ -99,6 +99,7 @@ class Capture(Guards, Protocol):
 
     overrides: Any
     cached_calls: Any
+    awaited: list[ConstantSource]
 
     @property
     def state_changes(self) -> Sequence[StateChange]: ...

@@ -42,7 +42,7 @@ def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
         source = capture.held(has_result, f"{name_of(obj)}.cache_has_result")
         if not has_result():
             if not any(map(_is_of_caller, [*given, *named.values()])):
-                log.without_result.append(source)
+                capture.awaited.append(source)
             raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, after a change that it may read")
         capture.guard("RETURNS", source, True)
     if capture.overrides.modes:
