@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+
+import torch
 
 from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
@@ -126,30 +129,37 @@ def _inner_candidates(loops: ir.Loops, usual: Blocks) -> list[tuple[int, int]]:
 def choose_blocks(loops: ir.Loops) -> Blocks:
     """Chooses block sizes with wide loads and busy threads, and with a whole row in registers if it fits."""
     rules = size_rules.current_rules()
+    is_narrow = _is_narrow(loops)
+    block, warp_elements = rules.block, rules.warp_elements
+    if is_narrow:
+        block, warp_elements = rules.narrow_block, rules.narrow_warp_elements
     outer = _next_power_of_2(_planned_size(loops.outer_numel))
     if not loops.inner:
         if _are_few(loops.outer_numel):
             i = min(outer, rules.small_block)
             return Blocks(i, 0, max(1, i // 32))
-        i = min(outer, rules.block)
-        return Blocks(i, 0, max(1, i // rules.warp_elements))
+        i = min(outer, block)
+        return Blocks(i, 0, max(1, i // warp_elements))
     inner = _next_power_of_2(_planned_size(loops.inner_numel))
     if loops.column_stores:  # each program accumulates whole rows
-        i = max(1, min(_next_power_of_2(hint(loops.row_numel)), rules.block // inner))
-        return Blocks(i, inner, max(1, min(16, i * inner // 512)))
+        are_short = inner <= rules.block
+        i = max(1, min(_next_power_of_2(hint(loops.row_numel)), (2 if are_short else 1) * rules.block // inner))
+        return Blocks(i, inner, _row_warps(i * inner, are_short))
     if not any(isinstance(s, (ir.Reduce, ir.Scan)) for s in loops.body):
         across = _is_contiguous_across(loops)
         if loops.may_fail:
             j = min(inner, rules.gather_block)
-            i = max(1, min(outer, rules.block // j))
+            i = max(1, min(outer, rules.gather_rows * rules.gather_block // j))
+            warp_elements = rules.narrow_warp_elements
         else:
-            j = min(inner, rules.tile) if across else min(rules.block, _power_of_2_divisor(loops.inner[-1]))
-            i = min(outer, rules.tile if across else max(1, rules.block // j))
+            j = min(inner, rules.tile) if across else min(block, _power_of_2_divisor(loops.inner[-1]))
+            i = min(outer, rules.tile if across else max(1, block // j))
         if _are_few(loops.outer_numel * loops.inner_numel):
             i = min(i, max(1, rules.small_block // j))
             return Blocks(i, j, max(1, i * j // 32), tiled=True)
-        return Blocks(i, j, max(1, i * j // (512 if across else rules.warp_elements)), tiled=True)
-    if has_strided_rows(loops):
+        return Blocks(i, j, max(1, i * j // (512 if across else warp_elements)), tiled=True)
+    is_strided = has_strided_rows(loops)
+    if is_strided:
         i = min(outer, rules.strided_row_bytes // smallest_element_bytes(loops))
         if -(-outer // i) < rules.few_programs and sum(bool(sweep.inner) for sweep in ir.sweeps(loops)) > 1:
             # narrower accesses, but more programs, which keep what they read
@@ -158,7 +168,44 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
     else:
         j = inner if inner <= rules.max_whole_row else rules.row_part
         i = max(1, min(outer, rules.block // j))
-    return Blocks(i, j, max(1, min(16, i * j // 512)))
+    if j < inner:
+        return Blocks(i, j, _row_warps(i * j), stages=_stages(loops, i * j))
+    return Blocks(i, j, _row_warps(i * j, is_strided or (is_narrow and i * j <= rules.block)))
+
+
+def _row_warps(elements: int, are_light: bool = False) -> int:
+    """Returns the number of warps of a program that processes so many elements of rows at a time."""
+    rules = size_rules.current_rules()
+    return max(1, min(16, elements // (rules.light_row_warp_elements if are_light else rules.row_warp_elements)))
+
+
+def _stages(loops: ir.Loops, elements: int) -> int:
+    """Returns how many parts of rows, of so many elements, are loaded ahead: one if they do not fit or have single
+    bytes, which a GPU does not copy to shared memory by itself."""
+    rules = size_rules.current_rules()
+    sizes = [s.dtype.itemsize for s in loops.body if isinstance(s, ir.Load) and loops.is_inner(s)]
+    fits = sum(sizes) * elements * rules.stages <= rules.max_bytes_ahead
+    return rules.stages if fits and min(sizes, default=1) > 1 else 1
+
+
+def _is_narrow(loops: ir.Loops) -> bool:
+    """Whether elements of two bytes are accessed, and a thread can access eight that lie side by side."""
+    dtypes = {s.name: s.dtype for s in loops.body if not isinstance(s, ir.Store)}
+    accesses = [s for s in loops.body if isinstance(s, ir.Load | ir.Store) and any(s.address.strides[-1:])]
+    sizes = [(s.dtype if isinstance(s, ir.Load) else _dtype(s.value, dtypes)).itemsize for s in accesses]
+    few = len(accesses) <= size_rules.current_rules().max_narrow_accesses
+    return few and 2 in sizes and all(map(_is_aligned, accesses))
+
+
+def _dtype(value: ir.Argument, dtypes: Mapping[str, torch.dtype]) -> torch.dtype:
+    return value.dtype if isinstance(value, ir.Literal) else dtypes[value]
+
+
+def _is_aligned(access: ir.Load | ir.Store) -> bool:
+    """Whether eight elements lie side by side, from a multiple of eight on."""
+    *outer, last = access.address.strides
+    numbers = [*outer, access.address.offset, *(factor for _, factor in access.address.values)]
+    return last == 1 and all(isinstance(n, int) and n % 8 == 0 for n in numbers)
 
 
 def parts_that_fit(loops: ir.Loops) -> int:

@@ -67,6 +67,17 @@ class SizeRules:
     """The elements that a program processes at a time, if nothing is reduced or rows are short."""
     warp_elements: int = 128
     """The elements that a warp processes at a time, if nothing is reduced: four for each thread."""
+    narrow_block: int = 2048
+    """`block` if elements have two bytes."""
+    narrow_warp_elements: int = 256
+    """`warp_elements` if elements have two bytes: a thread accesses 16 bytes at a time."""
+    max_narrow_accesses: int = 6
+    """With more accesses to a position, a thread has no registers for eight elements."""
+    row_warp_elements: int = 512
+    """The elements that a warp processes at a time, if rows are reduced."""
+    light_row_warp_elements: int = 1024
+    """The same if rows are strided and fit in registers, or are short: if elements have two bytes, or columns are
+    reduced, too."""
     few_elements: int = 4096
     """A kernel of so few elements takes as long as one element takes: each thread processes one."""
     small_block: int = 128
@@ -77,6 +88,12 @@ class SizeRules:
     """The adjacent bytes that a program reads at a time if rows are strided: twice the least that a GPU reads."""
     gather_block: int = 512
     """The elements of a row that a program processes at a time, if positions are read for each row."""
+    gather_rows: int = 4
+    """The rows that it processes at a time."""
+    stages: int = 3
+    """The parts of a row that are loaded ahead, if a row has several."""
+    max_bytes_ahead: int = 48 << 10
+    """The most bytes of them: less shared memory than any GPU has."""
     few_programs: int = 128
     """Fewer programs than a large GPU has multiprocessors."""
     max_kept_elements: int = 8192
