@@ -186,7 +186,7 @@ class ReplayedRunner:
             self._memory.lending.begin_call()
         self._calls += 1
         if self._calls <= WARM_UP_CALLS:
-            return self._launch(inputs)
+            return self._warm_up(inputs)
         if self._recording is None or self._misses >= MAX_MISSES or self._has_other_memory():
             self._copied |= self._copies_for_caller(inputs).keys()
             self._record(inputs, {i for i, (now, was) in enumerate(zip(addresses, before, strict=True)) if now != was})
@@ -217,8 +217,17 @@ class ReplayedRunner:
         recording, lending = self._recording, self._memory.lending
         if recording is None or not self._is_forward or not lending.is_on:
             return False
-        lending.has_ended = recording.lent_are_used()
-        return lending.has_ended
+        lending.is_on = not recording.lent_are_used()
+        return not lending.is_on
+
+    def _warm_up(self, inputs: list[Any]) -> list[Any]:
+        given = set(map(storage_id, inputs))
+        results = self._launch(inputs)
+        if self._is_forward:
+            pairs = zip(results, self.layout.roles, strict=True)
+            large = [r for r, role in pairs if role == "output" and _is_large(r)]
+            self._memory.lending.watch([r for r in large if storage_id(r) not in given])
+        return results
 
     def _copies_for_caller(self, inputs: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
         """Returns the inputs of a backward that the caller has got as results, too, with the forward's own tensors, to
@@ -425,7 +434,7 @@ class _ReplayedResults:
             elif role != "output" or not is_dense(result):
                 kept.append(at)
             elif first.setdefault(id(result), at) == at:
-                (small if result.nbytes <= SMALL_RESULT else large).append(at)
+                (large if _is_large(result) else small).append(at)
         parts = saved, kept, small, large
         self._saved, self._kept, self._small, self._large = ([results[at] for at in part] for part in parts)
         self._views = [*views.values()]
@@ -461,10 +470,7 @@ class _ReplayedResults:
             lent, originals = [*map(torch.Tensor.detach, self._large)], self._small
         else:
             lent, originals = [], [*self._small, *self._large]
-            large = [*map(torch.clone, self._large)]
-            copied += large
-            if large:
-                lending.watch(large)
+            copied += map(torch.clone, self._large)
         self.copies = dict(zip(map(torch.Tensor.data_ptr, copied), originals, strict=True))
         views = [view.in_input(inputs[view.number]) for view in self._views]
         return [*self._in_order([*self._saved, *kept, *copied, *lent, *views, *self._constants])[:-2]]
@@ -488,6 +494,10 @@ class _InputView:
         if self.is_input:
             return base
         return base.as_strided(self.size, self.stride, base.storage_offset() + self.offset)
+
+
+def _is_large(result: Any) -> bool:
+    return isinstance(result, torch.Tensor) and result.nbytes > SMALL_RESULT
 
 
 def _are_alike(a: torch.Tensor, b: torch.Tensor) -> bool:

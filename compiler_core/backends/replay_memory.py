@@ -138,31 +138,22 @@ class SavedTensors:
 class Lending:
     """Whether large results are returned without a copy, in the memory that the next replay writes to.
 
-    They are as soon as the program has freed the copies of `TRIALS` replays before the next call, until it keeps one.
+    They are if the program has freed the results of the warm-up call before the next call, until it keeps one.
     """
 
-    TRIALS = 2
-
     def __init__(self) -> None:
-        self._copies: list[StorageWeakRef] = []
-        self._freed = 0
-        self.has_ended = False
-
-    @property
-    def is_on(self) -> bool:
-        return self._freed >= self.TRIALS and not self.has_ended
+        self._watched: list[StorageWeakRef] = []
+        self.is_on = False
 
     def begin_call(self) -> None:
-        """Finds out whether the program has freed the copies of the call before."""
-        if self._copies:
-            self._freed += 1
-            self.has_ended = self.has_ended or not all(map(StorageWeakRef.expired, self._copies))
-            self._copies = []
+        """Finds out whether the program has freed the results that it got in the call before."""
+        if self._watched:
+            self.is_on = all(map(StorageWeakRef.expired, self._watched))
+            self._watched = []
 
-    def watch(self, copies: Sequence[torch.Tensor]) -> None:
-        """Notes the copies of a call."""
-        if not self.has_ended:
-            self._copies = [StorageWeakRef(t.untyped_storage()) for t in copies]  # type: ignore[no-untyped-call]
+    def watch(self, results: Sequence[torch.Tensor]) -> None:
+        """Notes the large results of the warm-up call."""
+        self._watched = [StorageWeakRef(t.untyped_storage()) for t in results]  # type: ignore[no-untyped-call]
 
 
 class ReplayMemory:
