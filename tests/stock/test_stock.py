@@ -570,6 +570,34 @@ def test_steps_change_nothing_and_are_all_there() -> None:
     assert Record.from_json(created[1].to_json()) == created[1]
 
 
+class Doubling:
+    def __init__(self) -> None:
+        super().__init__()
+
+    def product(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+        if y is None:
+            y = x
+        return x[1:] * y[1:]
+
+
+class Doubled(Doubling):
+    def product(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+        a, b, c = super().product(x, y), x, 2
+        return a - b[1:] / c
+
+
+def test_a_step_has_its_own_instruction_where_dynamo_replaces_some() -> None:
+    """It replaces ``is None`` and ``super()``, and from 3.12 on slices and pairs of loads."""
+    torch._dynamo.reset()
+    with compiler_core.record(engine="torch", steps=True) as record:
+        torch.compile(Doubled().product, backend="eager")(torch.ones(3))
+    replay = first(record).replay()
+    states = [replay.state(number) for number in range(len(replay))]
+    made = [(note.text, state.calls[-1].instruction) for state in states for note in state.added if note.kind == "node"]
+    operations = [("mul = mul", "BINARY_OP *"), ("truediv = truediv", "BINARY_OP /"), ("sub = sub", "BINARY_OP -")]
+    assert [each for each in made if each in operations] == operations
+
+
 def masked(x: torch.Tensor) -> torch.Tensor:
     y = x.sin()
     return y[y > 0].mean()

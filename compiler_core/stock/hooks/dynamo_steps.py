@@ -7,12 +7,11 @@ realize it, and Dynamo would then capture something else.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from typing import Any
 
-from compiler_core.bytecode.instructions import raw_units
 from compiler_core.bytecode.listing import bytecode_text
 from compiler_core.records.steps import StepCall, StepCode, StepNote, StepResult, Steps, StepStore
 from compiler_core.stock.hooks import torch_internals
@@ -99,8 +98,8 @@ class _Attempt:
         self.steps = Steps()
         self._calls: dict[int, tuple[Any, int, list[Any]]] = {}
         """By the interpreter's id: the interpreter, its number, and its stack after its last step."""
-        self._codes: dict[types.CodeType, tuple[int, dict[int, int]]] = {}
-        """Each code's number, and the indices of its instructions by offset."""
+        self._codes: dict[types.CodeType, tuple[int, list[int]]] = {}
+        """Each code's number, and the row of each of Dynamo's instructions in its listing."""
         self._values: dict[int, tuple[Any, int]] = {}
         self._texts: dict[str, int] = {}
         self._node_count = 0
@@ -119,7 +118,7 @@ class _Attempt:
             reach += inst.arg or 0
         number = len(self.steps.call)
         self.steps.call.append(call)
-        self.steps.at.append(self._codes[tx.f_code][1].get(inst.offset, 0))
+        self.steps.at.append(self._codes[tx.f_code][1][at])
         self.steps.pops.append(0)
         self.steps.pushes.append([])
         return number, call, max(0, len(stack) - reach)
@@ -165,18 +164,18 @@ class _Attempt:
         if known is None:
             parent = tx.__dict__.get("parent")
             caller = self._calls[id(parent)][1] if id(parent) in self._calls else None
-            self.steps.calls.append(StepCall(self._code(tx.f_code), caller))
+            self.steps.calls.append(StepCall(self._code(tx), caller))
             # holding the interpreter keeps its id from being reused
             known = self._calls[id(tx)] = (tx, len(self.steps.calls) - 1, [])
         return known[1], known[2]
 
-    def _code(self, code: types.CodeType) -> int:
+    def _code(self, tx: Any) -> int:
+        code: types.CodeType = tx.f_code
         if code not in self._codes:
             rows = bytecode_text(code)[0].split("\n")
             texts = [" ".join(row[7:].split()[1:]) for row in rows]
             self.steps.codes.append(StepCode(code.co_name, code.co_filename, texts, listed_lines(rows)))
-            indices = {unit.offset: i for i, unit in enumerate(raw_units(code.co_code))}
-            self._codes[code] = len(self.steps.codes) - 1, indices
+            self._codes[code] = len(self.steps.codes) - 1, rows_of(tx.__dict__["instructions"])
         return self._codes[code][0]
 
     def _value(self, value: Any) -> int:
@@ -190,6 +189,21 @@ class _Attempt:
                 self._texts[text] = number
             known = self._values[id(value)] = (value, number)
         return known[1]
+
+
+def rows_of(instructions: Sequence[Any]) -> list[int]:
+    """Returns, for each of Dynamo's instructions, which instruction of the code it is, or is a part of.
+
+    Dynamo replaces some by several, such as LOAD_FAST_LOAD_FAST, and numbers the offsets anew; the parts have one
+    object for their positions in the source, or, as the arguments of ``super()``, none.
+    """
+    starts = list[Any]()
+    rows = []
+    for each in instructions:
+        if each.positions is not None and not (starts and each.positions is starts[-1]):
+            starts.append(each.positions)
+        rows.append(len(starts) - 1)
+    return rows
 
 
 def describe(value: Any) -> str:
