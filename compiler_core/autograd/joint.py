@@ -33,7 +33,7 @@ from compiler_core.autograd.trace.hidden_writes import VisibleWrites
 from compiler_core.autograd.trace.outputs import InputMutation, JointRefused, ReturnedValue, TensorLayout, ViewReplay
 from compiler_core.records import Compile, Expansion
 from compiler_core.support import fx_symbols
-from compiler_core.support.fx_graphs import record_graph, target_name
+from compiler_core.support.fx_graphs import free_source_with, record_graph, target_name
 from compiler_core.support.operator_facts import view_base
 
 __all__ = ["InputMutation", "JointGraph", "JointRefused", "ReturnedValue", "ViewReplay", "trace_joint"]
@@ -187,7 +187,9 @@ def _trace(gm: fx.GraphModule, examples: Sequence[Any]) -> tuple[FunctionalRun, 
     symbolic = any(map(fx_symbols.has_symbols, examples))
     with plain_grad_state(), preserve_node_meta(), fake_mode, fx_symbols.python_decompositions(symbolic):
         fresh = [e.detach() if isinstance(e, torch.Tensor) else e for e in examples]
-        return run, make_fx(joint, decomposition_table=rules, tracing_mode="fake")(*fresh)
+        traced = make_fx(joint, decomposition_table=rules, tracing_mode="fake")(*fresh)
+    free_source_with(traced)
+    return run, traced
 
 
 def _assemble(

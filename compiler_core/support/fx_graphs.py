@@ -39,14 +39,25 @@ _RANDOM_NAME_PATTERN = re.compile(
 )
 
 
+class _GraphModule(fx.GraphModule):
+    """Frees its generated sources when it dies; each time that it is compiled, it has another."""
+
+    def recompile(self) -> Any:
+        code = super().recompile()
+        free_source_with(self)
+        return code
+
+
 def graph_module(root: Any, graph: fx.Graph, name: str = "GraphModule") -> fx.GraphModule:
-    """Returns `graph` as a module whose generated source is freed with it.  FX itself keeps the source of every graph,
-    for tracebacks."""
+    """Returns `graph` as a module whose generated sources are freed with it."""
     safe_point()
-    module = fx.GraphModule(root, graph, name)
+    return _GraphModule(root, graph, name)
+
+
+def free_source_with(module: fx.GraphModule) -> None:
+    """Frees a module's generated source when the module dies.  FX keeps the source of every graph, for tracebacks."""
     filename = type(module).forward.__code__.co_filename
     weakref.finalize(module, _forget_source, filename).atexit = False
-    return module
 
 
 def copy_graph(gm: fx.GraphModule) -> fx.GraphModule:

@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.fx.graph_module import _loader
 
 import compiler_core
 from tests import warm_python
@@ -62,7 +63,9 @@ def compile_and_drop(make: Callable[[], Any], backend: str) -> None:
 def live_objects() -> Counter[str]:
     while gc.collect():  # objects that one collection frees may have kept other cycles
         pass
-    return Counter(type(o).__name__ for o in gc.get_objects() if type(o).__name__ in HEAVY)
+    live = Counter(type(o).__name__ for o in gc.get_objects() if type(o).__name__ in HEAVY)
+    live["source of a graph"] = len(_loader.eval_cache)
+    return live
 
 
 def growth(make: Callable[[], Any], backend: str) -> dict[str, int]:
