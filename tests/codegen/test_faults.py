@@ -303,9 +303,16 @@ def test_an_interrupt_ends_the_compiler(tmp_path: Path) -> None:
 
 ENDED = """
 import os, signal, sys, threading
-from compiler_core.codegen.build import external
+from compiler_core.codegen.build import external, watcher
 
 os.setsid()
+report = watcher._report
+
+def report_and_tell(change, session):  # the program waits for this: before, the watcher does not know of it
+    report(change, session)
+    open(f"{os.environ['FOLDER']}/{change}_{session}", "w").close()
+
+watcher._report = report_and_tell
 
 def run():
     external.run(["sh", "-c", "echo ended"], timeout=60)
@@ -323,8 +330,13 @@ signal.pause()
 
 @pytest.mark.parametrize("way", ["SIGTERM", "SIGKILL", "fork"])
 def test_a_program_ends_with_the_process_that_started_it(tmp_path: Path, way: str) -> None:
-    tree = f"sleep 600 & echo $! $$ $PPID > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/started; wait"
-    environment = os.environ | {"TREE": script(tmp_path / "tree", tree), "PYTHONPATH": str(ROOT)}
+    known = f"while [ ! -e {tmp_path}/start_$$ ]; do sleep 0.01; done"
+    tree = f"{known}; sleep 600 & echo $! $$ $PPID > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/started; wait"
+    environment = os.environ | {
+        "TREE": script(tmp_path / "tree", tree),
+        "FOLDER": str(tmp_path),
+        "PYTHONPATH": str(ROOT),
+    }
     with ThreadPoolExecutor() as executor:
         running = executor.submit(warm_python.run, ["-c", ENDED, way], env=environment)
         while not (tmp_path / "started").exists():

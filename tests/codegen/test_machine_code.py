@@ -8,7 +8,9 @@ import signal
 import textwrap
 import threading
 import time
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,6 +123,26 @@ def test_ptx_and_resources() -> None:
     sass = forms["sass"].text
     assert re.search(r"^// softmax: \d+ registers a thread, \d+ bytes of shared memory, 0 bytes spilled$", sass, re.M)
     assert "// double: " in sass
+
+
+def test_a_hook_of_the_user_on_tritons_stages_is_called_and_may_warn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warnings are errors here."""
+    from triton import knobs
+
+    seen = list[str]()
+
+    def hook(*arguments: Any) -> Any:
+        warnings.warn("given by Triton", DeprecationWarning, stacklevel=2)
+        if not arguments:
+            return "a key", "its hash"
+        seen.extend(arguments[1])
+        return None
+
+    monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", hook)
+    kernel = triton_module.load(not_cached(1.375))["double"]
+    assert "cubin" in triton_module.compile_kernel(kernel, triton_module.Target("cuda", 90, 32)).asm
+    assert seen[-2:] == ["ptx", "cubin"]
+    assert knobs.runtime.add_stages_inspection_hook is hook
 
 
 def test_cpp_assembly() -> None:

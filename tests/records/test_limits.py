@@ -16,6 +16,7 @@ import torch
 
 from compiler_core.guards import GuardSpec, GuardTree
 from compiler_core.guards.sources import (
+    VERSIONS_ARE_STALE,
     AttrSource,
     Box,
     ConstantSource,
@@ -264,7 +265,8 @@ def test_no_guards_on_submodules_are_wide(version_checks: bool) -> None:
     vars(model[444])["number"] = -1.0
     assert not root.check(scope.f_locals)
     model[444] = Leaf(NUMBERS[444])
-    assert root.check(scope.f_locals) != version_checks, "version checks hold for the same modules only"
+    same_only = version_checks and not VERSIONS_ARE_STALE
+    assert root.check(scope.f_locals) != same_only, "version checks hold for the same modules only"
 
 
 @pytest.mark.parametrize(

@@ -303,7 +303,8 @@ def of_another_shape(xs: list[torch.Tensor]) -> torch.Tensor:
 
 def test_the_compile_of_a_break_is_that_of_its_own_function() -> None:
     record = recorded(lambda xs: [deepest(each) for each in xs], [lambda c: c((x, x))])
-    (problem,) = record.problems
+    # from Python 3.12 on, a comprehension is a loop of its function, which then runs as plain Python: another problem
+    (problem,) = (each for each in record.problems if each.kind == "graph break")
     frame = next(frame for frame in record.frames if frame.name == "deepest")
     assert problem.compiles == [frame.compiles[0].id, "0/0"]
 

@@ -34,6 +34,7 @@ from compiler_core.codegen.triton.ptx import reads_of_undefined_bits
 from compiler_core.errors import BuildError, MissingTool, TimedOut
 from compiler_core.loops.schedule.block_sizes import MAX_WARPS
 from compiler_core.support.interrupts import safe_point
+from compiler_core.support.silenced_warnings import silence_warnings
 
 _POLL_S = 0.1
 """How often signals are looked for while threads compile."""
@@ -115,7 +116,8 @@ def _compiled_by_triton(kernel: TritonKernel, target: Target, aligned: bool, war
     options |= {"debug": True, "sanitize_overflow": False} if kernel.asserts else {}
     source = ASTSource(kernel.function, signature, constexprs=constants, attrs=attributes)
     try:
-        return triton.compile(source, target=GPUTarget(*target), options=options)
+        with silence_warnings():  # on Python 3.13 Triton makes syntax trees in a way that is deprecated
+            return triton.compile(source, target=GPUTarget(*target), options=options)
     except TimedOut as error:
         message = f"Triton cannot compile {kernel.name} for {target.arch}: {error}"
         raise TimedOut(f"{message}; CUTAWAY_COMPILE_TIMEOUT sets the limit, in seconds", kernel.name) from None
