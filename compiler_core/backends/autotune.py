@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Literal
@@ -32,6 +33,7 @@ from compiler_core.loops.schedule.block_sizes import (
     shape_for_triton,
 )
 from compiler_core.records import Compile, RecordError, Tuning, TuningTrial, from_plain
+from compiler_core.records.timings.faster import MIN_DIFFERENCE
 from compiler_core.support.size_expr import hint
 
 
@@ -138,7 +140,7 @@ def _load_trials(key: str, count: int) -> list[TuningTrial] | None:
 
 
 def _time_candidates(alone: ir.Program, loops: ir.Loops, texts: list[str], tried: list[TuningTrial]) -> None:
-    """Builds every candidate, times those that run, and marks the fastest as chosen."""
+    """Builds every candidate, times those that run, and marks the fastest as chosen: the default, if none is faster."""
     given = [_example_tensor(alone, name) for name in loops.arguments]
     kernels = [triton_module.load(text)[loops.name] for text in texts]
     ready: list[tuple[TuningTrial, Callable[..., object]]] = []
@@ -163,7 +165,9 @@ def _time_candidates(alone: ir.Program, loops: ir.Loops, texts: list[str], tried
     for number, (each, _) in enumerate(ready):
         each.time_ns = times[number]
     if ready:
-        min((each for each, _ in ready), key=lambda each: each.time_ns or 0).chosen = True
+        best, default = min((each for each, _ in ready), key=lambda each: each.time_ns or 0), tried[0]
+        within_noise = (default.time_ns or math.inf) * (1 - MIN_DIFFERENCE) <= (best.time_ns or 0)
+        (default if within_noise else best).chosen = True
 
 
 def _example_tensor(alone: ir.Program, name: str) -> torch.Tensor:

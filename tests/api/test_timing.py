@@ -57,29 +57,6 @@ def test_a_difference_within_the_noise_is_called_so() -> None:
     assert "pays off" not in found
 
 
-@pytest.mark.parametrize(
-    ("times", "is_different"),
-    [
-        ([1.0] * 15, True),
-        ([1.0] * 13 + [3.0] * 2, True),
-        ([1.0] * 12 + [3.0] * 3, False),  # likely by chance
-        ([1.97] * 15, False),  # too small
-        ([1.0] * 160 + [3.0] * 40, True),
-        ([1.0] * 120 + [3.0] * 80, False),  # neither is faster in most rounds
-        ([1.0] * 5, True),
-        ([1.0] * 4 + [3.0], False),  # few rounds: the ranges overlap
-    ],
-)
-def test_what_counts_as_a_difference(times: list[float], is_different: bool) -> None:
-    assert rounds.differs(times, [2.0] * len(times)) is is_different
-
-
-def test_a_form_that_waits_for_a_busy_machine_is_not_called_slower() -> None:
-    undisturbed, waiting = [1.0, 1.1] * 2, [60.0, 80.0] * 8
-    assert not rounds.differs([*undisturbed, *waiting], [1.0, 1.1] * 10)
-    assert rounds.differs([2.0, 2.2] * 2 + waiting, [1.0, 1.1] * 10)
-
-
 def test_compiles_while_it_is_timed_are_reported() -> None:
     """Its time contains compiles, so that nobody knows when it pays off."""
     row = timing("core", [1.0] * 20, compile_seconds=1)

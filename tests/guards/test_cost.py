@@ -47,7 +47,8 @@ def several(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
 
 
 def of_dict(x: torch.Tensor, values: dict[str, Any]) -> torch.Tensor:
-    return x + values["a"]
+    found: torch.Tensor = x + values["a"]
+    return found
 
 
 def broken_in_two(x: torch.Tensor) -> torch.Tensor:

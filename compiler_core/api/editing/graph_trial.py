@@ -67,7 +67,7 @@ def try_graph(artifact: Artifact, text: str, compiler: Compiler) -> Trial:
                 trial.wrong.append(name)
     if trial.is_right:
         with preserved_state(), torch.no_grad():
-            trial.seconds = _times(graph_function(artifact.text), edited, inputs, compiler)
+            trial.set_times(_times(graph_function(artifact.text), edited, inputs, compiler))
     return trial
 
 
@@ -114,8 +114,8 @@ def _results(function: Callable[..., Any], inputs: list[Any]) -> list[Any]:
 
 def _times(
     original: types.FunctionType, edited: types.FunctionType, inputs: list[Any], compiler: Compiler
-) -> tuple[float, float]:
-    """Returns the median seconds of both graphs, compiled."""
+) -> list[list[float]]:
+    """Returns the seconds of both graphs, compiled, in each round."""
     calls: list[Callable[[], Any]] = []
     with record():
         for function in (original, edited):
@@ -123,8 +123,7 @@ def _times(
             compiled(*inputs)
             calls.append(functools.partial(compiled, *inputs))
         on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in inputs)
-        before, after = guarded_run.median_seconds(calls, torch.cuda.synchronize if on_gpu else lambda: None)
-    return before, after
+        return guarded_run.seconds_in_rounds(calls, torch.cuda.synchronize if on_gpu else lambda: None)
 
 
 def _returned(text: str) -> list[str]:

@@ -16,15 +16,18 @@ import mmap
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 ZONE = 1 << 16
 PATTERN = b"\xff"
 ALIGNMENT = 64
-ROUNDS = 9
+ROUNDS = 21
 ROUND_SECONDS = 0.01
+SLOW_SECONDS = 0.25
+"""From this time of a call on, there are few rounds."""
+FEW_ROUNDS = 5
 PROT_NONE, PROT_READ_WRITE = 0, 3
 MAP_PRIVATE_ANONYMOUS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
@@ -84,7 +87,7 @@ class DeviceBuffer:
 
 
 def main(folder: Path) -> None:
-    """Runs both texts of the job in `folder`, and prints a line of JSON for each, then the median times in seconds."""
+    """Runs both texts of the job in `folder`; prints a line of JSON for each, then the times of both in each round."""
     job = json.loads((folder / "job.json").read_text())
     contents = [(folder / f"{n}.in").read_bytes() for n in range(job["buffers"])]
     on_cpu = job["language"] == "cpp"
@@ -101,7 +104,7 @@ def main(folder: Path) -> None:
         _print({"fault": bool(fault), "overruns": overruns})
         if any(overruns):
             return
-    _print({"seconds": median_seconds(calls, _synchronizer(job))})
+    _print({"seconds": seconds_in_rounds(calls, _synchronizer(job))})
 
 
 def _print(line: dict[str, Any]) -> None:
@@ -167,22 +170,27 @@ def _synchronizer(job: dict[str, Any]) -> Callable[[], None]:
     return torch.cuda.synchronize
 
 
-def median_seconds(calls: list[Callable[[], Any]], synchronize: Callable[[], None]) -> list[float]:
-    """Returns the median seconds of each call; both are timed in turn, in rounds."""
-    found: list[list[float]] = [[], []]
-    start = time.perf_counter()
-    calls[0]()
-    synchronize()
-    once = max(time.perf_counter() - start, 1e-7)
+def seconds_in_rounds(calls: Sequence[Callable[[], Any]], synchronize: Callable[[], None]) -> list[list[float]]:
+    """Returns the seconds of each call in each round.  All are timed in turn; each round begins with another one."""
+    found: list[list[float]] = [[] for _ in calls]
+    once = 0.0
+    for call in calls:  # the first calls may build something
+        call()
+        synchronize()
+        start = time.perf_counter()
+        call()
+        synchronize()
+        once = max(once, time.perf_counter() - start, 1e-7)
     times = max(1, min(10_000, int(ROUND_SECONDS / once)))
-    for _ in range(ROUNDS if once < 1 else 1):
-        for call, seconds in zip(calls, found, strict=True):
+    for round_ in range(ROUNDS if once < SLOW_SECONDS else FEW_ROUNDS if once < 1 else 1):
+        for at in range(len(calls)):
+            which = (round_ + at) % len(calls)
             start = time.perf_counter()
             for _ in range(times):
-                call()
+                calls[which]()
             synchronize()
-            seconds.append((time.perf_counter() - start) / times)
-    return [sorted(seconds)[len(seconds) // 2] for seconds in found]
+            found[which].append((time.perf_counter() - start) / times)
+    return found
 
 
 if __name__ == "__main__":

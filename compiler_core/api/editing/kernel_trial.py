@@ -12,6 +12,7 @@ import json
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,7 @@ from compiler_core.config import CodeEdit
 from compiler_core.errors import UsageError
 from compiler_core.loops import ir
 from compiler_core.records import Compile, Kernel
+from compiler_core.records.timings.faster import Comparison, compare
 
 SECONDS = 30
 """How long both kernels may run in all, from an alarm that the process sets after its imports."""
@@ -57,6 +59,8 @@ class Trial:
     """The results whose error is more than rounding."""
     seconds: tuple[float, float] | None = None
     """The median time of the original, and of the edited one."""
+    compared: Comparison | None = None
+    """How the edited one's times compare with the original's."""
     change: str = ""
     """The difference of both texts."""
 
@@ -66,11 +70,17 @@ class Trial:
 
     @property
     def times(self) -> str:
-        """Both times and their ratio; empty if nothing was timed."""
-        if not self.seconds:
+        """Both times and how they compare; empty if nothing was timed."""
+        if not self.seconds or not self.compared:
             return ""
         before, after = self.seconds
-        return f"{before * 1e6:.1f} us -> {after * 1e6:.1f} us ({before / after:.2f}x)"
+        return f"{before * 1e6:.1f} us -> {after * 1e6:.1f} us ({self.compared.text})"
+
+    def set_times(self, rounds: Sequence[Sequence[float]]) -> None:
+        """Sets the times from those of the original, and of the edited one, in each round."""
+        before, after = rounds
+        self.seconds = statistics.median(before), statistics.median(after)
+        self.compared = compare(after, before)
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {'the same values' if self.is_right else 'WRONG'}"]
@@ -161,7 +171,8 @@ def _try_sources(kernel: Kernel, source: str, edited: str, head: str, launched: 
             arguments.compare(folder, trial)
             if lines[0]["fault"] != lines[1]["fault"]:
                 trial.fault = "it reports an index out of range where the original does not, or the other way round"
-        trial.seconds = next((tuple(line["seconds"]) for line in lines if "seconds" in line), None)
+        if rounds := next((line["seconds"] for line in lines if "seconds" in line), None):
+            trial.set_times(rounds)
     return trial
 
 

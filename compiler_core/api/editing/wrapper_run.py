@@ -18,7 +18,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from compiler_core.api.accuracy import relative_error
-from compiler_core.api.editing.guarded_run import PATTERN, ZONE, median_seconds
+from compiler_core.api.editing.guarded_run import PATTERN, ZONE, seconds_in_rounds
 from compiler_core.api.replay import inductor_inputs
 from compiler_core.codegen.wrapper.example_inputs import random_tensor
 from compiler_core.codegen.wrapper.executable import NAMES, launchers
@@ -80,7 +80,7 @@ def main(folder: Path) -> None:
     _print(_compared(runs[0], runs[1], job["names"]))
     calls = [_timed_call(_loaded(job, which, None)[0], inputs) for which in (0, 1)]
     on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in inputs)
-    _print({"seconds": median_seconds(calls, torch.cuda.synchronize if on_gpu else lambda: None)})
+    _print({"seconds": seconds_in_rounds(calls, torch.cuda.synchronize if on_gpu else lambda: None)})
 
 
 def _print(line: dict[str, Any]) -> None:

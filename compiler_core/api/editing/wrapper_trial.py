@@ -59,7 +59,7 @@ def try_wrapper(compile_: Compile, wrapper: Artifact, original: str, text: str) 
 
 def _note(trial: Trial, line: dict[str, Any]) -> None:
     if "seconds" in line:
-        trial.seconds = (line["seconds"][0], line["seconds"][1])
+        trial.set_times(line["seconds"])
     if "fault" in line:
         trial.fault = line["fault"] if line.get("which", 1) else f"the original cannot be run alone: {line['fault']}"
     for name, error in line.get("errors", {}).items():

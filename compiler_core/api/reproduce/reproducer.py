@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import io
 import logging
@@ -23,17 +24,19 @@ from typing import Any, Literal
 import torch
 import torch.fx as fx
 from torch._functorch.fx_minifier import minifier
-from torch.utils.benchmark import Timer
 
 from compiler_core.api.accuracy import relative_error
 from compiler_core.api.compile import compile as compile_
 from compiler_core.api.editing.graph_trial import graph_function
+from compiler_core.api.editing.guarded_run import seconds_in_rounds
 from compiler_core.api.editing.kernel_trial import tolerance
 from compiler_core.api.recording import record
 from compiler_core.api.reproduce.break_reproducer import Engine, break_reproducer
 from compiler_core.api.reproduce.values import number_text, smaller_values, tensor_text
+from compiler_core.api.timing.forms import synchronize
 from compiler_core.codegen.wrapper.example_inputs import random_tensor
 from compiler_core.errors import UsageError
+from compiler_core.records.timings.faster import compare, fastest
 from compiler_core.records.timings.timings import plural
 from compiler_core.support.fx_graphs import graph_text
 
@@ -67,12 +70,21 @@ for number, (one, other) in enumerate(zip(right, found)):
         print(f"result {number}: greatest difference {(one.double() - other.double()).abs().max().item():.3g}")
 """
 _TIMES = """
-from torch.utils.benchmark import Timer
+import time
 
-given = inputs()
-compiled(*given)
-for name, call in (("plain PyTorch", graph), ("compiled", compiled)):
-    print(name, Timer("call(*given)", globals={"call": call, "given": given}).blocked_autorange().median, "s")
+given, calls = inputs(), {"plain PyTorch": graph, "compiled": compiled}
+seconds = {name: [] for name in calls}
+for number in range(22):  # in turn, so that what slows the machine down slows both
+    for name, call in calls.items():
+        start = time.perf_counter()
+        call(*given)
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        if number:  # the first call compiles
+            seconds[name].append(time.perf_counter() - start)
+for name, found in seconds.items():
+    low, *_, high = sorted(found)
+    print(f"{name}: {sorted(found)[len(found) // 2]:.6f} s, from {low:.6f} to {high:.6f} s")
 """
 SLOWER = 1.2
 """A compiled graph is slow if it takes this many times as long as plain PyTorch."""
@@ -156,12 +168,10 @@ def _is_wrong(engine: Engine, backend: str | None) -> Fails:
 
 def _is_slow(engine: Engine, backend: str | None) -> Fails:
     def is_slow(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
-        times = []
-        for call in (gm.forward, _compiled(gm, engine, backend)):
-            call(*inputs)
-            timer = Timer("call(*inputs)", globals={"call": call, "inputs": inputs})
-            times.append(min(timer.blocked_autorange(min_run_time=0.05).times))
-        return times[1] > SLOWER * times[0] + CALL_SECONDS
+        calls = [functools.partial(call, *inputs) for call in (gm.forward, _compiled(gm, engine, backend))]
+        eager, compiled = seconds_in_rounds(calls, synchronize)
+        is_slower = compare(compiled, eager).outcome == "slower"
+        return is_slower and fastest(compiled) > SLOWER * fastest(eager) + CALL_SECONDS
 
     return is_slow
 

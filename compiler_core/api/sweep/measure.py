@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from compiler_core.api.compile import compile, record
 from compiler_core.api.sweep.cases import make_case
 from compiler_core.api.timing.call import time
-from compiler_core.records import Record, to_plain
+from compiler_core.records import Record, Timing, to_plain
 from compiler_core.records.counts.counts import count
 
 SEED = 0
@@ -131,5 +131,12 @@ def _times(fn: Any, compiled: Any, args: Any, kwargs: Any, seconds: float) -> di
     names = {each.name for each in timed.rows}
     if {"eager", "compiled"} <= names:
         row["eager_seconds"], row["compiled_seconds"] = timed["eager"].median, timed["compiled"].median
-        row["speed"] = timed["compiled"].speed
+        row["speed"] = _speed(timed["compiled"])
     return row
+
+
+def _speed(row: Timing) -> float | None:
+    """Returns how many times as fast a form is: 1 if no difference was measured, None if nobody can say."""
+    if row.unclear:
+        return None
+    return row.speed if row.differs else 1.0

@@ -147,8 +147,11 @@ def _flags(row: Row, limits: Thresholds) -> Iterator[str]:
 
 
 _MORE_IS_WORSE = ("graphs", "graph_breaks", "recompiles", "failures")
-_RATIOS = {"compile_seconds": True, "compiled_seconds": True, "speed": False, "peak_bytes": True}
-"""Whether more is worse, of values that vary from run to run."""
+_RATIOS = {"compile_seconds": True, "speed": False, "peak_bytes": True}
+"""Whether more is worse, of values that vary from run to run.  The time of a call is not among them: two sweeps have
+it from different moments, and `speed` is from one."""
+_ONCE = 2.0
+"""Times of compiling, which are measured once and at different moments, are the same within this factor at least."""
 
 
 def compare_sweeps(before: Sweep, after: Sweep, tolerance: float = 1.25) -> list[Change]:
@@ -156,7 +159,8 @@ def compare_sweeps(before: Sweep, after: Sweep, tolerance: float = 1.25) -> list
 
     Args:
         before, after: the sweeps.
-        tolerance: times and memory that differ by no more than this factor are the same.
+        tolerance: speed and memory that differ by no more than this factor are the same; times of compiling also if
+            they differ by no more than a factor of two.
     """
     old, new = ({row["name"]: row for row in each.rows} for each in (before, after))
     changes = [Change(name, "case", "there", "missing", True) for name in old if name not in new]
@@ -173,7 +177,8 @@ def _row_changes(name: str, old: Row, new: Row, tolerance: float) -> Iterator[Ch
         if old[what] is not None and new[what] is not None and old[what] != new[what]:
             yield Change(name, what, old[what], new[what], new[what] > old[what])
     for what, more_is_worse in _RATIOS.items():
-        if old[what] and new[what] and max(old[what], new[what]) > tolerance * min(old[what], new[what]):
+        factor = max(tolerance, _ONCE) if what == "compile_seconds" else tolerance
+        if old[what] and new[what] and max(old[what], new[what]) > factor * min(old[what], new[what]):
             yield Change(name, what, old[what], new[what], (new[what] > old[what]) == more_is_worse)
     places = [{(each["kind"], each["file"], each["line"]) for each in row["breaks"]} for row in (old, new)]
     for kind, file, line in sorted(places[1] - places[0]):

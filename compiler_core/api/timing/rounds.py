@@ -1,12 +1,12 @@
 """Times all forms of a call in turn, in rounds, so that what slows the machine down for a while slows all of them.
 
-A form is called faster or slower than the first one, the reference, only if it was so in nearly all rounds.
+`records.timings.faster` decides whether a form is faster or slower than the first one, the reference.  Where the times
+vary too much to say, they are measured once more.
 """
 
 from __future__ import annotations
 
 import gc
-import math
 import os
 import statistics
 import time
@@ -19,20 +19,14 @@ from compiler_core.api.timing.forms import Form, Run, common_repeats
 from compiler_core.api.timing.saved_state import SavedState
 from compiler_core.errors import CutawayError
 from compiler_core.records import Record, needing_action
+from compiler_core.records.timings.faster import MIN_ROUNDS, compare, fastest, slowest
 from compiler_core.records.timings.timings import Timing, Timings
 
-MIN_ROUNDS, MAX_ROUNDS = 15, 2000
+MAX_ROUNDS = 2000
 FEW_ROUNDS = 5
 """The least number of rounds for calls that are too slow for `MIN_ROUNDS`."""
 MAX_SECONDS = 60.0
 """`MIN_ROUNDS` are run if they take no longer than this."""
-AGREEMENT = 0.7
-"""The share of rounds in which one form must be faster than the other to be called so."""
-SIGNIFICANCE = 0.01
-"""How probable such an agreement may be between forms that are equally fast (a sign test)."""
-MIN_DIFFERENCE = 0.02
-"""Differences below this share count as none: the addresses of code and data alone cause as much."""
-
 Progress = Callable[[str, float], None]
 """Called with what is done, and the share of all rounds that is."""
 
@@ -75,6 +69,8 @@ def time_forms(
             else:
                 runs.append(run)
         samples = _sample(runs, state, seconds, progress)
+        if any(compare(times, samples[0]).outcome == "unclear" for times in samples):
+            samples = _sample(runs, state, seconds, progress)
         peaks = []
         for run in runs:
             peaks.append(run.peak_bytes())
@@ -92,16 +88,18 @@ def _error_text(error: Exception) -> str:
 
 def timing(run: Run, times: list[float], reference: list[float], peak: int) -> Timing:
     """Returns the timing of a form: a summary of its times beside those of the reference."""
+    compared = compare(times, reference)
     return Timing(
         name=run.form.name,
         median=statistics.median(times),
-        low=_fastest(times),
-        high=min(statistics.quantiles(times, n=10)[-1], max(times)),
+        low=fastest(times),
+        high=slowest(times),
         rounds=len(times),
         compile_seconds=_compile_seconds(run.first_seconds, times),
         peak_bytes=peak,
-        speed=speed(times, reference),
-        differs=differs(times, reference),
+        speed=compared.speed,
+        differs=compared.outcome in ("faster", "slower"),
+        unclear=compared.outcome == "unclear",
         compiled_again=run.compiled_again,
         problems=_problems(run.compiles),
     )
@@ -110,36 +108,6 @@ def timing(run: Run, times: list[float], reference: list[float], peak: int) -> T
 def _compile_seconds(first: float, times: list[float]) -> float:
     """Returns how much longer the first call took; 0 if it took no longer than one of the others may."""
     return first - statistics.median(times) if first > 2 * max(times) else 0.0
-
-
-def speed(times: Sequence[float], reference: Sequence[float]) -> float:
-    """Returns how many times as fast as the reference a form is: the median of the rounds' ratios."""
-    return statistics.median(b / a for a, b in zip(times, reference, strict=True))
-
-
-def differs(times: Sequence[float], reference: Sequence[float]) -> bool:
-    """Returns whether a form was faster than the reference, or slower, in nearly all rounds.
-
-    The fastest tenth of the rounds must show it too: on a busy machine, one of the two may wait for a processor more
-    often.  With few rounds, all times of one must be below all times of the other.
-    """
-    ratio = math.log(speed(times, reference))
-    if abs(ratio) < MIN_DIFFERENCE:
-        return False
-    if len(times) < MIN_ROUNDS:
-        return max(times) < min(reference) or max(reference) < min(times)
-    undisturbed = math.log(_fastest(reference) / _fastest(times))
-    if math.copysign(undisturbed, ratio) != undisturbed or abs(undisturbed) < MIN_DIFFERENCE:
-        return False
-    faster = sum(a < b for a, b in zip(times, reference, strict=True))
-    agreeing, rounds = max(faster, len(times) - faster), len(times)
-    by_chance = 2 * sum(math.comb(rounds, k) for k in range(agreeing, rounds + 1)) / 2**rounds
-    return agreeing >= AGREEMENT * rounds and by_chance < SIGNIFICANCE
-
-
-def _fastest(times: Sequence[float]) -> float:
-    """Returns the time that separates the fastest tenth of the rounds from the others."""
-    return max(statistics.quantiles(times, n=10)[0], min(times))
 
 
 def _problems(found: Record) -> int | None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from compiler_core.records.timings.faster import Comparison, Outcome
+
 MAX_VARIATION = 3
 """The greatest ratio of the last decile to the first without a warning."""
 MAX_LOAD = 1.2
@@ -38,22 +40,24 @@ class Timing:
     speed: float = 1.0
     """How many times as fast as the reference it is: the median of the ratios of all rounds."""
     differs: bool = False
-    """Whether it was faster than the reference, or slower, in nearly all rounds."""
+    """Whether it is faster than the reference, or slower, by the rule of `timings.faster`."""
     compiled_again: int = 0
     """How many compiles there were while it was timed; a call that always compiles is not a fair comparison."""
     pays_off: int | None = None
     """After how many calls the time of compiling is saved; None if never, or if it is not known."""
     problems: int | None = None
     """The number of costly and blocking problems in the record of its compiles; None if there is no record."""
+    unclear: bool = False
+    """Whether the times vary too much to say how it compares with the reference."""
 
     @property
     def ratio_text(self) -> str:
         """How it compares with the reference: ``1.63x``."""
-        if not self.differs:
-            return "no difference measured"
-        digits = 2 if self.speed < 10 else 1 if self.speed < 100 else 0
-        text = f"{self.speed:,.{digits}f}x" if self.speed >= 0.1 else f"{self.speed:.2g}x"
-        return f"{text}, compiling again at each call" if 2 * self.compiled_again >= self.rounds else text
+        outcome: Outcome = "unclear" if self.unclear else "faster" if self.differs else "same"
+        text = Comparison(self.speed, outcome).text
+        return (
+            f"{text}, compiling again at each call" if self.differs and 2 * self.compiled_again >= self.rounds else text
+        )
 
 
 @dataclass(slots=True)
@@ -82,13 +86,15 @@ class Timings:
         """Returns both times, and how they compare."""
         first = self.rows[0]
         names = f"{first.name[:1].upper()}{first.name[1:]} {time_text(first.median)} → {row.name}"
-        return f"{names} {time_text(row.median)} ({row.ratio_text})"
+        doubt = ", doubtful" if row.differs and not row.compiled_again and self.warnings() else ""
+        return f"{names} {time_text(row.median)} ({row.ratio_text}{doubt})"
 
     def find_pays_off(self) -> None:
         """Fills `Timing.pays_off`."""
+        is_doubtful = bool(self.warnings())
         for row in self.rows[1:]:
             gain = self.rows[0].median - row.median
-            is_known = gain > 0 and row.differs and not row.compiled_again
+            is_known = gain > 0 and row.differs and not row.compiled_again and not is_doubtful
             row.pays_off = math.ceil(row.compile_seconds / gain) if is_known else None
 
     def memory_text(self, row: Timing) -> str:

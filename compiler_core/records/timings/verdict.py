@@ -18,7 +18,7 @@ class Verdict:
     speed: str = ""
     """Both times, and how they compare; empty if the call was not timed."""
     change: Literal["", "faster", "slower", "same"] = ""
-    """How the compiled call compares with plain PyTorch; empty if it was not timed."""
+    """How the compiled call compares with plain PyTorch; empty if it was not timed, or if the times are doubtful."""
     compile: str = ""
     """The time of compiling, and after how many calls it is saved."""
     memory: str = ""
@@ -47,14 +47,16 @@ def verdict(timings: Timings | None, compile_ns: int, problems: int) -> Verdict:
     row = next((row for row in timings.rows if row.name == COMPILED), None)
     if row is None:
         return found
-    found.speed, found.change = timings.speed_text(row), _change(row)
+    found.speed, found.change = timings.speed_text(row), _change(row, timings)
     if found.compile:
         found.compile += pays_off_text(row)
     found.memory = timings.memory_text(row)
     return found
 
 
-def _change(row: Timing) -> Literal["faster", "slower", "same"]:
+def _change(row: Timing, timings: Timings) -> Literal["", "faster", "slower", "same"]:
+    if row.unclear or timings.warnings():
+        return ""
     if not row.differs:
         return "same"
     return "faster" if row.speed > 1 else "slower"

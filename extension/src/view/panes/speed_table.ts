@@ -28,8 +28,10 @@ export class SpeedTable extends LinkedContent {
     const isReference = row === reference;
     const times = h("div", {}, seconds(row.median), h("small", {}, ` ${seconds(row.low)} to ${seconds(row.high)}`));
     const time = h("td", { class: "wide" }, times, range(row, slowest));
-    const compare = row.differs ? `${ratio(row.speed)}x` : "no difference measured";
-    const tone = row.differs ? (row.speed > 1 ? "faster" : "slower") : "";
+    const none = row.unclear ? "not comparable: the times vary too much" : "no difference measured";
+    const isDoubtful = Boolean(this.state.record.verdict?.warnings.length);
+    const compare = row.differs ? `${ratio(row.speed)}x${isDoubtful ? ", doubtful" : ""}` : none;
+    const tone = row.differs && !isDoubtful ? (row.speed > 1 ? "faster" : "slower") : "";
     const facts = [isReference ? "" : compileText(row), `${bytes(row.peak_bytes)} at the peak`].filter((text) => text);
     const beside = h(
       "td",

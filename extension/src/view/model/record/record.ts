@@ -460,6 +460,7 @@ export interface Timing {
   compiled_again: number;
   pays_off: number | null;
   problems: number | null;
+  unclear: boolean;
 }
 
 /** The times of all forms of a call, the first of which is the reference; `str` prints them. */
@@ -954,6 +955,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     compiled_again: "int",
     pays_off: { maybe: "int" },
     problems: { maybe: "int" },
+    unclear: "boolean",
   },
   Timings: {
     rows: { list: { is: "Timing" } },
@@ -1092,7 +1094,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Tuning: { target: "", reason: "", tried: [] },
   CudaGraph: { reason: "", recorded: 0, copied: 0 },
   Problem: { count: 1, ns: 0, filename: "", lineno: 0, line: null, compiles: [] },
-  Timing: { speed: 1.0, differs: false, compiled_again: 0, pays_off: null, problems: null },
+  Timing: { speed: 1.0, differs: false, compiled_again: 0, pays_off: null, problems: null, unclear: false },
   Timings: { load: 0.0, rows: [], failed: {} },
   Verdict: { speed: "", change: "", compile: "", memory: "", problems: "", warnings: [] },
   SeenFrame: { compile: null, reason: "", caller: null },

@@ -1,0 +1,140 @@
+"""Tests of the rule by which a call is called faster than another, on planted times."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from compiler_core.api.editing.kernel_trial import Trial
+from compiler_core.api.sweep.results import Thresholds, _flags, _row_changes
+from compiler_core.records.timings.faster import compare
+from compiler_core.records.timings.timings import Timing, Timings
+from compiler_core.records.timings.verdict import verdict
+
+Noise = Callable[[random.Random], float]
+
+
+def steady(draw: random.Random) -> float:
+    return 1e-4 * (1 + abs(draw.gauss(0, 0.02)))
+
+
+def waiting(draw: random.Random) -> float:
+    """The time of a call that often waits for a processor."""
+    return steady(draw) + (draw.uniform(1e-3, 2e-2) if draw.random() < 0.4 else 0.0)
+
+
+def wide(draw: random.Random) -> float:
+    return float(1e-4 * 2 ** draw.gauss(0, 1))
+
+
+@pytest.mark.parametrize("noise", [steady, waiting, wide])
+@pytest.mark.parametrize("rounds", [5, 15, 60])
+def test_equal_calls_are_never_called_faster(noise: Noise, rounds: int) -> None:
+    draw, outcomes = random.Random(0), Counter[str]()
+    for _ in range(200):
+        busier = [1 + number / rounds for number in range(rounds)]  # the machine gets busier for both
+        one, other = ([noise(draw) * each for each in busier] for _ in range(2))
+        outcomes[compare(one, other).outcome] += 1
+    assert set(outcomes) <= {"same", "unclear"}
+
+
+@pytest.mark.parametrize("noise", [steady, waiting])
+def test_a_call_that_takes_twice_as_long_is_found(noise: Noise) -> None:
+    draw = random.Random(0)
+    one = [noise(draw) for _ in range(60)]
+    assert compare(one, [2 * each for each in one]).outcome == "faster"
+    assert compare([2 * each for each in one], one).outcome == "slower"
+
+
+@pytest.mark.parametrize(
+    ("times", "outcome"),
+    [
+        ([1.0] * 15, "faster"),
+        ([1.0] * 14 + [3.0], "faster"),
+        ([1.0] * 13 + [3.0] * 2, "same"),  # likely by chance
+        ([1.96] * 15, "same"),  # too small
+        ([1.0] * 160 + [3.0] * 40, "faster"),
+        ([1.0] * 120 + [3.0] * 80, "same"),  # neither is faster in most rounds
+        ([1.0] * 5, "faster"),
+        ([1.0] * 4 + [3.0], "same"),  # few rounds: the ranges overlap
+        ([1.0, 1.1, 1.9, 1.1, 1.2], "same"),  # few rounds: they vary more than they differ
+        ([1.0], "same"),  # a single round
+        ([0.0] * 15, "faster"),  # below the clock's resolution
+    ],
+)
+def test_what_counts_as_a_difference(times: list[float], outcome: str) -> None:
+    assert compare(times, [2.0] * len(times)).outcome == outcome
+
+
+def test_a_reference_that_was_disturbed_in_most_rounds_is_not_comparable() -> None:
+    """Eager from 43 us to 22.9 ms beside 58.1 us: the median says 220 times, the fastest rounds say hardly at all."""
+    eager = [43e-6, 43e-6, 60e-6, *[14.2e-3] * 16, 22.9e-3, 22.9e-3]
+    compiled = [38e-6, 39e-6, 40e-6, *[58.1e-6] * 18]
+    compared = compare(compiled, eager)
+    assert compared.speed > 200
+    assert compared.outcome == "unclear"
+    assert compared.text == "not comparable: the times vary too much"
+
+
+def row(name: str, times: Sequence[float], reference: Sequence[float]) -> Timing:
+    compared, ordered = compare(times, reference), sorted(times)
+    differs = compared.outcome in ("faster", "slower")
+    return Timing(
+        name, ordered[len(times) // 2], ordered[0], ordered[-1], len(times), 0, 0, compared.speed, differs,
+        unclear=compared.outcome == "unclear",
+    )  # fmt: skip
+
+
+def test_the_smaller_factor_counts_where_the_ranges_do_not_overlap() -> None:
+    eager, compiled = [4.0, 4.0, 4.0, *[40.0] * 16, 44.0, 44.0], [1.0] * 21
+    assert compare(compiled, eager).text == "4.00x"
+    assert compare(eager, compiled).text == "0.25x"
+
+
+def test_nothing_is_called_faster_beside_a_doubt() -> None:
+    reference, times = [2.0] * 15, [1.0] * 15
+    rows = [row("eager", reference, reference), row("compiled", times, reference)]
+    certain, busy = (verdict(Timings(rows, load=load), 0, 0) for load in (0.5, 3.0))
+    assert (certain.change, certain.speed) == ("faster", "Eager 2 s → compiled 1 s (2.00x)")
+    assert (busy.change, busy.speed) == ("", "Eager 2 s → compiled 1 s (2.00x, doubtful)")
+    assert busy.warnings
+    disturbed = [0.9, 0.9, *[14.0] * 13]
+    varying = [row("eager", disturbed, disturbed), row("compiled", times, disturbed)]
+    found = verdict(Timings(varying), 0, 0)
+    assert (found.change, found.speed) == (
+        "",
+        "Eager 14 s → compiled 1 s (not comparable: the times vary too much)",
+    )
+
+
+def test_a_trial_within_the_noise_is_not_called_faster() -> None:
+    trial, draw = Trial("kernel"), random.Random(1)
+    trial.set_times([[wide(draw) for _ in range(21)] for _ in range(2)])
+    assert trial.seconds is not None
+    assert trial.seconds[0] != trial.seconds[1]
+    assert "x)" not in trial.times
+    trial.set_times([[2.0] * 21, [1.0] * 21])
+    assert trial.times.endswith("(2.00x)")
+
+
+def test_sweeps_compare_what_was_timed_in_turn() -> None:
+    cells = {
+        "state": "ok",
+        "graphs": 1,
+        "graph_breaks": 0,
+        "recompiles": 0,
+        "failures": 0,
+        "peak_bytes": 1,
+        "breaks": [],
+    }
+    cells |= {"error": None, "eager_error": None}
+    old = cells | {"compile_seconds": 2.0, "compiled_seconds": 1.0, "speed": 1.5}
+    new = cells | {"compile_seconds": 3.0, "compiled_seconds": 2.0, "speed": 1.4}  # the machine was busier
+    assert not list(_row_changes("a", old, new, 1.25))
+    slow = new | {"speed": 0.7}
+    assert [each.what for each in _row_changes("a", old, slow, 1.25)] == ["speed"]
+    assert list(_flags(slow, Thresholds())) == ["0.70 times as fast as plain PyTorch"]
+    assert not list(_flags(new | {"speed": 1.0}, Thresholds()))
