@@ -88,7 +88,7 @@ class Capture(GraphInputs):
         """Collectives that the frame has not waited for, each with the root's instruction that started it."""
         self.cached_calls = CallLog([], CacheChanges())
         self.awaited: list[ConstantSource] = []
-        """Functions that tell whether what the graph broke for is there: once it is, the frame is captured anew."""
+        """Functions that tell whether what the graph broke for is there: once it is, the frame is captured again."""
         self._iterations = 0
         self._view_gained_history = False
 

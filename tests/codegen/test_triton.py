@@ -192,9 +192,9 @@ def test_accesses_are_wide_though_the_size_is_odd(size: Int, tmp_path: Path, mon
     code = triton.generate(ir.Program("forward", buffers, (), (Loops("copy", (size,), (), body),), ()))
     (kernel,) = triton_module.load(code.text).values()
     ptx = triton_module.compile_kernel(kernel, compiled_forms.triton_target("sm_90")).asm["ptx"]
-    # each thread has four elements
-    assert "ld.global.v2.b32" in ptx
-    assert "st.global.v2.b32" in ptx
+    # each thread has eight elements
+    assert "ld.global.v4.b32" in ptx
+    assert "st.global.v4.b32" in ptx
 
 
 def test_every_line_of_a_kernel_is_claimed_by_it() -> None:
