@@ -194,7 +194,7 @@ class _Attempt:
 def rows_of(instructions: Sequence[Any]) -> list[int]:
     """Returns, for each of Dynamo's instructions, which instruction of the code it is, or is a part of.
 
-    Dynamo replaces some by several, such as LOAD_FAST_LOAD_FAST, and numbers the offsets anew; the parts have one
+    Dynamo replaces some by several, such as LOAD_FAST_LOAD_FAST, and numbers the offsets again; the parts have one
     object for their positions in the source, or, as the arguments of ``super()``, none.
     """
     starts = list[Any]()
