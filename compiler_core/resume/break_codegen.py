@@ -85,6 +85,8 @@ class BreakCode:
         self.emit.drop_except(self._values_needed_after(below))
         with self.emit.on_one_branch():
             with self.emit.protected(caught if protects else None, depth=len(end_handling)):
+                if protects:  # CPython 3.13 takes what an `__init__` raises for an error of the instruction before
+                    self.emit.add(make.nop())
                 self.emit.add(*body)
             results = [self.emit.store_temp() for _ in range(breaking.pushes)]
             if inline or breaking.pushes == 1:  # otherwise UNPACK_SEQUENCE has left the first one on top

@@ -40,8 +40,8 @@ def printed(size: str, warm_kernels: None, tmp_path_factory: pytest.TempPathFact
 
 
 def _text(cell: Any) -> str:
-    texts = (o.get("text") or o.get("data", {}).get("text/plain", "") for o in cell["outputs"])
-    return "".join(texts)
+    outputs = (o for o in cell["outputs"] if o.get("name") != "stderr")  # there PyTorch warns of what the machine lacks
+    return "".join(o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs)
 
 
 def test_the_committed_notebook_has_no_outputs() -> None:

@@ -1389,6 +1389,26 @@ def test_errors_of_operands_and_modes(x, number, mode):
     return x, messages
 
 
+class Refusing:
+    def __init__(self, number):
+        print(end="")
+        raise ValueError(number)
+
+
+def test_an_init_that_raises_is_caught_at_each_call():
+    """From the second call on, CPython 3.13 enters an `__init__` without a call in C."""
+
+    def program(x):
+        try:
+            Refusing(2)
+        except ValueError as error:
+            x = x + error.args[0]
+        return x * 2
+
+    compiled = compiler_core.compile(program, backend="eager")
+    assert [compiled(torch.ones(2)).tolist() for _ in range(12)] == [[6.0, 6.0]] * 12
+
+
 @pytest.mark.parametrize("shape", [(2, 4), (4, 4), (3, 5), (3,), (3, 4)], ids=str)
 def test_mask_of_another_shape(shape):
     def program(x, mask):

@@ -14,6 +14,7 @@ import torch.nn.utils.parametrize as parametrize
 import compiler_core as cc
 from compiler_core.api.compile import record_of
 from compiler_core.api.testing import difference
+from compiler_core.guards.sources import VERSIONS_ARE_STALE
 from tests.sampling import always, pairs
 
 
@@ -381,7 +382,7 @@ def test_one_call_into_python_checks_a_whole_model():
         compiled(torch.ones(3))
     finally:
         sys.setprofile(None)
-    assert calls.count("<lambda>") == 1, calls
+    assert VERSIONS_ARE_STALE or calls.count("<lambda>") == 1, calls
 
 
 def agrees(call, compiled, net):
