@@ -1,7 +1,8 @@
 """Captures a function by each of PyTorch's methods, and checks what each result does.
 
 `torch.jit.trace` and `torch.fx.symbolic_trace` record the operations of one run, so that what depends on the data of
-that run is lost.  Such a result is silently wrong for other inputs, which a second call with other arguments shows.
+that run is lost.  Such a result is silently wrong for other inputs.  So each result is also called with arguments made
+from the given ones (`_variants`): other values, other numbers and other sizes.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from compiler_core.api.compile import compile
 from compiler_core.api.explain import graph_collector
@@ -45,7 +47,7 @@ class CaptureResult:
     method: str
     verdict: Verdict
     message: str
-    """The error, or the first difference of each call from plain PyTorch; empty if the result is right."""
+    """The error, or the first difference of each call from plain PyTorch; of a right result, what was checked."""
     graphs: tuple[str, ...]
     """The code of each captured graph."""
     operations: int
@@ -88,6 +90,10 @@ def capture_methods(
     is an *error* if the method refuses the function, or its result refuses arguments that the function takes, and else
     *silently wrong*.
 
+    Then it is called with arguments made from `args`, of those that plain PyTorch takes: tensors of other values, other
+    numbers, and other sizes.  What differs there is silently wrong, too.  Of a result that is right, `message` says
+    what was checked; it may refuse other numbers and sizes, as `torch.export` does, which is said as well.
+
     Args:
         fn: a function or module.  It runs several times.
         args: the arguments to capture with.
@@ -121,9 +127,111 @@ def _compared(
         wanted = [_observed(fn, fn, call, seed, state) for seed, call in enumerate(calls)]
         if wanted[0].raised:
             raise UsageError(f"the call itself raises {wanted[0].raised}")
+        given = enumerate(zip(calls, wanted, strict=True))
+        tries = [_Try(f"the {_ORDINALS[at]} arguments", call, at, want) for at, (call, want) in given]
+        for seed, (what, call) in enumerate(_variants(calls[0]), len(calls)):
+            want = _observed(fn, fn, call, seed, state)
+            if not want.raised:
+                tries.append(_Try(what, call, seed, want, is_given=False))
         methods = _methods(fn, lambda: _copied(calls[0]), concrete_args)
-        rows = (_result(name, method, fn, calls, wanted, state) for name, method in methods.items())
+        rows = (_result(name, method, fn, tries, state) for name, method in methods.items())
         return CaptureComparison(tuple(rows))
+
+
+@dataclass(frozen=True)
+class _Try:
+    """A call with which captured functions are compared, and what plain PyTorch does."""
+
+    what: str
+    args: tuple[Any, ...]
+    seed: int
+    wanted: ObservedRun
+    is_given: bool = True
+
+
+# ---- other arguments ---------------------------------------------------------------------------
+
+
+def _variants(args: tuple[Any, ...]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yields arguments made from `args`, each with what they are: branches on values and sizes take another way."""
+    leaves = tree_leaves(args)
+    tensors = [each for each in leaves if _can_vary(each)]
+    generator = torch.Generator().manual_seed(0)
+    if tensors:
+        for what, change in _OTHER_VALUES.items():
+            yield what, _with_tensors(args, partial(change, generator=generator))
+    if any(type(each) in _OTHER_NUMBERS for each in leaves):
+        for what, step in (("greater numbers", 1), ("negative numbers", -1)):
+            yield what, tree_map(partial(_other_number, step=step), args)
+    sizes = sorted({size for tensor in tensors for size in tensor.shape if size > 1}, reverse=True)
+    for size in sizes[:_SIZES]:
+        for other in (size + 1, size - 1):
+            what = f"size {other} for {size}"
+            yield what, _with_tensors(args, partial(_resized, size=size, other=other, generator=generator))
+
+
+_SIZES = 2
+"""The most sizes that are replaced by others."""
+
+
+def _can_vary(leaf: object) -> bool:
+    return type(leaf) in (torch.Tensor, torch.nn.Parameter) and leaf.layout is torch.strided  # type: ignore[attr-defined]
+
+
+def _with_tensors(args: tuple[Any, ...], change: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Any, ...]:
+    def changed(leaf: Any) -> Any:
+        return change(leaf.detach()).requires_grad_(leaf.requires_grad) if _can_vary(leaf) else leaf
+
+    result: tuple[Any, ...] = tree_map(changed, args)
+    return result
+
+
+def _negated(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return tensor.logical_not() if tensor.dtype == torch.bool else -tensor
+
+
+def _drawn(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return _random_like(tensor, tensor.shape, generator)
+
+
+def _large(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return tensor if tensor.dtype == torch.bool else tensor.abs() * 100 + 1
+
+
+_OTHER_VALUES: dict[str, Callable[..., torch.Tensor]] = {
+    "negated values": _negated,
+    "zeros": lambda tensor, generator: torch.zeros_like(tensor),
+    "random values": _drawn,
+    "other random values": _drawn,
+    "large values": _large,
+}
+
+
+def _random_like(tensor: torch.Tensor, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    """Returns random values as those of `tensor`: of whole numbers, within their range."""
+    if tensor.is_floating_point() or tensor.is_complex():
+        drawn = torch.randn(tuple(shape), generator=generator, dtype=torch.float64)
+    else:
+        low, high = (int(tensor.min()), int(tensor.max())) if tensor.numel() else (0, 0)
+        drawn = torch.randint(low, high + 1, tuple(shape), generator=generator)
+    return drawn.to(tensor.device, tensor.dtype)
+
+
+def _resized(tensor: torch.Tensor, size: int, other: int, generator: torch.Generator) -> torch.Tensor:
+    shape = [other if each == size else each for each in tensor.shape]
+    return _random_like(tensor, shape, generator)
+
+
+_OTHER_NUMBERS: dict[type, Callable[[Any, int], Any]] = {
+    bool: lambda value, _: not value,
+    int: lambda value, step: value + 1 if step > 0 else -value - 1,
+    float: lambda value, step: value + 0.5 if step > 0 else -value - 0.5,
+}
+
+
+def _other_number(leaf: Any, step: int) -> Any:
+    change = _OTHER_NUMBERS.get(type(leaf))
+    return leaf if change is None else change(leaf, step)
 
 
 def _observed(
@@ -232,8 +340,7 @@ def _result(
     name: str,
     method: Callable[[], _Captured],
     fn: Callable[..., Any],
-    calls: Sequence[tuple[Any, ...]],
-    wanted: Sequence[ObservedRun],
+    tries: Sequence[_Try],
     state: SavedState,
 ) -> CaptureResult:
     state.restore()
@@ -249,9 +356,12 @@ def _result(
     except Exception as error:
         message = f"not captured: {type(error).__name__}: {_reason(error)}"
         return CaptureResult(name, "error", message, (), 0, ())
-    verdict, message = _checked(captured, fn, calls, wanted, state)
-    graphs, operations = _contents(captured)
-    return CaptureResult(name, verdict, message, graphs, operations, tuple(captured.modules))
+    given = [each for each in tries if each.is_given]
+    verdict, message = _checked(captured, fn, given, state)
+    (graphs, operations), modules = _contents(captured), tuple(captured.modules)  # other sizes may add some
+    if verdict == "right":
+        verdict, message = _checked_with_others(captured, fn, tries, state)
+    return CaptureResult(name, verdict, message, graphs, operations, modules)
 
 
 def _reason(error: Exception) -> str:
@@ -260,22 +370,38 @@ def _reason(error: Exception) -> str:
 
 
 def _checked(
-    captured: _Captured,
-    fn: Callable[..., Any],
-    calls: Sequence[tuple[Any, ...]],
-    wanted: Sequence[ObservedRun],
-    state: SavedState,
+    captured: _Captured, fn: Callable[..., Any], tries: Sequence[_Try], state: SavedState
 ) -> tuple[Verdict, str]:
     verdict: Verdict = "right"
     messages = []
-    for seed, (call, want) in enumerate(zip(calls, wanted, strict=True)):
-        got = _observed(captured.call, fn, call, seed, state)
-        difference = _difference(want, got)
+    for each in tries:
+        got = _observed(captured.call, fn, each.args, each.seed, state)
+        difference = _difference(each.wanted, got)
         if difference:
-            messages.append(f"with the {_ORDINALS[seed]} arguments: {difference}")
-            is_refused = got.raised and not want.raised and verdict != "silently wrong"
+            messages.append(f"with {each.what}: {difference}")
+            is_refused = got.raised and not each.wanted.raised and verdict != "silently wrong"
             verdict = "error" if is_refused else "silently wrong"
     return verdict, "; ".join(messages)
+
+
+def _checked_with_others(
+    captured: _Captured, fn: Callable[..., Any], tries: Sequence[_Try], state: SavedState
+) -> tuple[Verdict, str]:
+    """Checks a result, which is right for the given arguments, with others; the message says what was checked."""
+    same, refused = [], []
+    for each in tries:
+        if each.is_given:
+            same.append(each.what)
+            continue
+        got = _observed(captured.call, fn, each.args, each.seed, state)
+        if got.raised and not each.wanted.raised:
+            refused.append(each.what)
+        elif difference := _difference(each.wanted, got):
+            return "silently wrong", f"with {each.what}: {difference}"
+        else:
+            same.append(each.what)
+    checked = f"checked with {', '.join(same)}"
+    return "right", f"{checked}; it refuses {', '.join(refused)}" if refused else checked
 
 
 def _difference(want: ObservedRun, got: ObservedRun) -> str:

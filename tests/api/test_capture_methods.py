@@ -129,3 +129,57 @@ def test_more_comparisons_than_stock_recompiles() -> None:
 def test_a_call_that_raises_is_refused() -> None:
     with pytest.raises(UsageError, match="the call itself raises TypeError: branch"):
         compiler_core.capture_methods(branch, (ONES,))
+
+
+# ---------------------------------------------------------------- other arguments than the given ones
+
+
+def one_or_other(x: torch.Tensor) -> torch.Tensor:
+    return x.relu() if x.sum() > 0 else x.neg()
+
+
+def by_size(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() if x.shape[0] > 3 else x.cos()
+
+
+def by_flag(x: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
+    return x.sin() if options["flag"] else x.cos()
+
+
+def by_index(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    return x[at] * 2
+
+
+def test_a_constant_graph_that_agrees_by_chance_is_found() -> None:
+    """Both branches return ones for the given arguments, and so does a graph without operations."""
+    found = compiler_core.capture_methods(one_or_other, (ONES,), (-ONES,))
+    row = found[CONCRETE]
+    assert row.operations == 0
+    assert row.verdict == WRONG
+    assert row.message.startswith("with zeros: result"), row.message
+    assert found["torch.jit.trace"].verdict == WRONG
+    assert found[OURS].verdict == found[STOCK].verdict == RIGHT
+    alone = compiler_core.capture_methods(one_or_other, (ONES,))
+    assert alone["torch.jit.trace"].verdict == alone[CONCRETE].verdict == WRONG, alone
+
+
+@pytest.mark.parametrize(("fn", "args"), [(by_size, (ONES,)), (by_flag, (ONES, {"flag": True}))])
+def test_branches_on_sizes_and_flags_take_the_other_way(fn: Any, args: tuple[Any, ...]) -> None:
+    found = compiler_core.capture_methods(fn, args)
+    assert found["torch.fx.symbolic_trace"].verdict != RIGHT, found
+    assert found["torch.jit.trace"].verdict != RIGHT, found
+    assert found[OURS].verdict == found[STOCK].verdict == RIGHT, found
+
+
+def test_what_was_checked_is_said() -> None:
+    found = compiler_core.capture_methods(by_index, (torch.randn(4, 3), torch.tensor([0, 2, 3])))
+    ours = found[OURS]
+    assert ours.verdict == RIGHT
+    assert ours.message.startswith("checked with the first arguments, ")
+    assert "random values" in ours.message
+    assert "size 5 for 4" in ours.message
+    exported = found["torch.export"]
+    assert exported.verdict == RIGHT
+    assert "it refuses size 5 for 4" in exported.message
+    assert "large values" not in str(found)  # plain PyTorch refuses such indices
+    assert len(ours.graphs) == 1  # those of other sizes are not counted
