@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import torch
 import torch.fx as fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core.autograd.passes import biases, simplify, slice_writes
 from compiler_core.autograd.passes.channels_last import to_channels_last
@@ -30,6 +31,7 @@ from compiler_core.autograd.trace.functionalize import (
     random_between,
 )
 from compiler_core.autograd.trace.hidden_writes import VisibleWrites
+from compiler_core.autograd.trace.memory_order import differs_in_short_strides
 from compiler_core.autograd.trace.outputs import InputMutation, JointRefused, ReturnedValue, TensorLayout, ViewReplay
 from compiler_core.records import Compile, Expansion
 from compiler_core.support import fx_symbols
@@ -218,6 +220,7 @@ def _assemble(
         gm = change(gm)
     views = _simplify(gm, run, count, returned, compile_)
     _set_node_roles(gm.graph, count, returned)
+    _set_strides_of_captured(gm.graph, run.plan.captured_outputs[:returned])
     _mark_new_values(gm.graph, run, count)
     gm.graph.lint()
     gm.recompile()
@@ -242,6 +245,21 @@ def _assemble(
         mutations=tuple(run.plan.mutations),
         autocast=torch._C._is_any_autocast_enabled(),
     )
+
+
+def _set_strides_of_captured(graph: fx.Graph, captured: Sequence[fx.Node]) -> None:
+    """Gives each returned value the strides that it had at capture where they differ for dimensions of size 1, since
+    the operators that an operator was decomposed to choose others."""
+    for node, producer in zip(output_nodes(graph), captured, strict=False):
+        wanted, value = producer.meta.get("val"), node.meta.get("val")
+        if (
+            isinstance(wanted, torch.Tensor)
+            and isinstance(value, FakeTensor)
+            and differs_in_short_strides(value, wanted)
+        ):
+            with value.fake_mode:
+                like = torch.empty_strided(value.shape, wanted.stride(), dtype=value.dtype, device=value.device)
+            node.meta["val"] = like
 
 
 def _mark_new_values(graph: fx.Graph, run: FunctionalRun, count: int) -> None:

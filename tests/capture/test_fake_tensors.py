@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+import compiler_core
+from compiler_core.capture.tensors.fake_tensors import FakeMode
 from tests.sweeps import layouts
 
 aten = torch.ops.aten
@@ -51,3 +56,75 @@ OPERATORS: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("name", OPERATORS)
 def test_results_of_inputs_of_all_layouts(name: str) -> None:
     assert layouts.differences(*OPERATORS[name]) == {}
+
+
+SHAPES_WITH_ONE = [(1,), (1, 3), (3, 1), (1, 3, 4), (2, 1, 3, 1)]
+
+
+def with_strides(shape: Sequence[int]) -> Iterator[torch.Tensor]:
+    """Tensors of a shape: row-major, in the reversed order, with other strides where it is 1, with gaps, expanded."""
+    x = torch.randn(tuple(shape))
+    yield x
+    yield torch.randn(tuple(shape[::-1])).permute(*reversed(range(len(shape))))
+    yield x.as_strided(shape, [7 if size == 1 else stride for size, stride in zip(shape, x.stride(), strict=True)])
+    yield torch.randn([size + 2 for size in shape])[tuple(slice(size) for size in shape)]
+    yield torch.randn([1, *shape[1:]]).expand(shape)
+
+
+def of_one_tensor(x: torch.Tensor) -> list[Any]:
+    return [
+        *(aten.sin(x), aten.relu(x), aten.logical_not(x), x * 2, x + torch.tensor(2.0), aten.rsub(x, 1), x > 0.5),
+        *(aten.clamp(x, 0, 1), aten.pow(x, 2), aten.gelu(x), x.to(torch.float64), x.clone(), aten.zeros_like(x)),
+        *(aten.rand_like(x), x.flip(0), aten.masked_fill(x, x > 0, 1.0), aten.remainder(x, 2), aten.lerp(x, x, 0.5)),
+        *(
+            x.softmax(0),
+            x.cumsum(0),
+            x.sum(0, keepdim=True),
+            torch.cat([x, x]),
+            *aten.sort(x),
+            torch.where(x > 0, x, 0),
+        ),
+        *(aten.native_layer_norm(x, [x.shape[-1]], None, None, 1e-5)[0], x.amax(-1), torch.stack([x, x]), x.roll(1, 0)),
+        *([aten.triu(x)] if x.dim() > 1 else []),
+    ]
+
+
+def of_two_tensors(x: torch.Tensor, y: torch.Tensor) -> list[Any]:
+    return [
+        *(x + y, aten.logical_and(x, y), aten.maximum(x, y), x == y, aten.addcmul(x, x, y), torch.where(x > 0, x, y)),
+        *([aten.threshold_backward(x, y, 0)] if x.shape == y.shape else []),
+    ]
+
+
+@pytest.mark.parametrize("shape", SHAPES_WITH_ONE)
+def test_strides_of_dimensions_of_size_one(shape: tuple[int, ...]) -> None:
+    """PyTorch's own fake tensors have other strides there in some two of a hundred cases."""
+
+    def strides(mode: FakeMode | None, function: Any, *tensors: torch.Tensor) -> list[tuple[int, ...]]:
+        made = [mode.from_tensor(tensor) if mode else tensor for tensor in tensors]
+        with mode or contextlib.nullcontext():
+            return [result.stride() for result in function(*made)]
+
+    def check(function: Any, *tensors: torch.Tensor) -> None:
+        laid = [tensor.stride() for tensor in tensors]
+        assert strides(FakeMode(), function, *tensors) == strides(None, function, *tensors), laid
+
+    wider = [5 if size == 1 else size for size in shape]
+    for x in with_strides(shape):
+        check(of_one_tensor, x)
+        for y in (*with_strides(shape), torch.randn(wider), torch.randn(shape[-1:])):
+            check(of_two_tensors, x, y)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (2, 1, 3, 1)])
+def test_strides_of_compiled_results(shape: tuple[int, ...]) -> None:
+    """Also of results whose operators are decomposed, and of what follows them."""
+
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        y = x.sin().transpose(0, -1)
+        results = [y * 2, y.relu(), y.softmax(0), y.softmax(0) * 2, y.clone() + y, y.to(torch.float64), y > 0]
+        return [*results, y.sum(0, keepdim=True).transpose(0, -1) * 2, F.gelu(y), y.unsqueeze(0).transpose(0, 1) + 1]
+
+    for x in with_strides(shape):
+        compiled = compiler_core.compile(program, backend="cpp", dynamic=False)
+        assert [r.stride() for r in compiled(x)] == [r.stride() for r in program(x)], x.stride()

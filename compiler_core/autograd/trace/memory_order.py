@@ -40,6 +40,12 @@ def long_strides(tensor: torch.Tensor) -> list[int]:
     return [hint(stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if hint(size) > 1]
 
 
+def differs_in_short_strides(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether only the strides of dimensions of size 1 differ."""
+    shapes = [list(map(hint, each.shape)) for each in (tensor, other)]
+    return shapes[0] == shapes[1] and long_strides(tensor) == long_strides(other) and tensor.stride() != other.stride()
+
+
 def memory_order(tensor: torch.Tensor) -> list[int] | None:
     """Returns the dimensions by decreasing stride; None if the tensor has gaps or overlaps."""
     long = [d for d, n in enumerate(tensor.shape) if hint(n) > 1]

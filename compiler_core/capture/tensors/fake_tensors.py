@@ -20,6 +20,7 @@ from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
 from compiler_core.capture.tensors import argument_checks, overlaps
 from compiler_core.capture.tensors.eager_trial import runs_eagerly
+from compiler_core.capture.tensors.element_order import is_ambiguous, operands_of, result_strides, strides_like
 from compiler_core.capture.tensors.refused_types import check_types
 from compiler_core.errors import Unsupported
 from compiler_core.support.eager_warnings import WarningCollector
@@ -75,11 +76,12 @@ ROW_MAJOR_ON: dict[str, frozenset[torch._ops.OpOverload]] = {
 """Operators whose kernels for a device give row-major results, whatever the strides of the arguments are."""
 ROW_MAJOR = frozenset(
     {
-        *(aten.pow.Scalar, aten.grid_sampler_2d.default),
+        *(aten.pow.Scalar, aten.grid_sampler_2d.default, aten.masked_fill.Scalar, aten.masked_fill.Tensor),
         *(aten.normal.Tensor_Tensor, aten.normal.float_Tensor, aten.normal.Tensor_float),
         *(aten.poisson.default, aten._standard_gamma.default, aten.glu_backward.default),
         *(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten._log_softmax_backward_data.default),
-        *(aten.rrelu_with_noise.default, aten.native_layer_norm_backward.default),
+        *(aten.rrelu_with_noise.default, aten.native_layer_norm_backward.default, aten.native_layer_norm.default),
+        *(aten.triu.default, aten.tril.default),
         *(aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default),
     }
 )
@@ -88,6 +90,16 @@ STRIDES_OF_ARGUMENT = {aten.binary_cross_entropy.default: 0, aten.binary_cross_e
 """Operators whose results have the strides of one argument, with its index, unless they are reduced."""
 SCATTERS = frozenset({aten.diagonal_scatter.default, aten.select_scatter.default, aten.slice_scatter.default})
 """Operators whose results have the strides of the first argument; fake ones of PyTorch 2.11 also if it is expanded."""
+LIKE_ARGUMENT = frozenset(
+    {
+        *(aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default, aten.full_like.default),
+        *(aten.rand_like.default, aten.randn_like.default, aten.randint_like.default, aten.flip.default),
+        *(aten.clone.default, aten._to_copy.default, aten.sort.default, aten.sort.stable),
+    }
+)
+"""Operators whose results have the strides of ``torch.empty_like`` of the first argument, if no format is asked for."""
+OTHER_ORDER = ROW_MAJOR | {aten.clone.default, aten.positive.default}
+"""Pointwise operators that do not choose strides as the others do."""
 INDEXING = frozenset({aten.index.Tensor, aten._unsafe_index.Tensor})
 DYNAMIC_SHAPES = frozenset({aten._unique.default, aten._unique2.default})
 """Operators whose results have data-dependent shapes; PyTorch 2.11 gives their fake results an arbitrary shape."""
@@ -169,7 +181,11 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             torch.autograd.graph.increment_version(written)
         if any(not resizable and tensor.shape != before for tensor, before, resizable in outs):
             raise Unsupported("unsupported operation", f"{func} resizes an out= tensor that has elements or is a view")
-        return self._as_in_eager(result, func, types, args, kwargs or {}) if func in CORRECTED else result
+        if func in CORRECTED:
+            result = self._as_in_eager(result, func, types, args, kwargs or {})
+        if isinstance(result, tuple) and func in LIKE_ARGUMENT:
+            return tuple(self._in_eagers_order(each, func, args, kwargs or {}) for each in result)
+        return self._in_eagers_order(result, func, args, kwargs or {})
 
     def _interpolation_gradient(self, gradient: torch.Tensor, sizes: Any, input_sizes: Any) -> torch.Tensor:
         with self:
@@ -209,6 +225,22 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
                 return result.to(args[TYPED_AS_ARGUMENT[func]].dtype)
         return result
 
+    def _in_eagers_order(self, result: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        """Returns a result with eager's strides also for dimensions of size 1, of which PyTorch's fake tensors choose
+        others."""
+        if not is_ambiguous(result):
+            return result
+        if func in LIKE_ARGUMENT and kwargs.get("memory_format") in (None, torch.preserve_format):
+            strides = strides_like(args[0])
+        elif torch.Tag.pointwise in func.tags and func not in OTHER_ORDER and not func._schema.is_mutable:
+            operands = operands_of(func, args)
+            if any(each.layout is not torch.strided for each in operands):
+                return result
+            strides = result_strides(operands, result.shape)
+        else:
+            return result
+        return self._with_strides(result, strides)
+
     def _in_memory_format(self, result: Any, order: torch.memory_format) -> Any:
         """Returns a result in that memory format; of several, those with the shape of the first."""
         if isinstance(result, torch.Tensor):
@@ -219,10 +251,13 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
 
     def _with_strides_of(self, result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """Returns `result` with the strides of `like`, which has the same shape."""
-        if result.stride() == like.stride():
+        return self._with_strides(result, like.stride())
+
+    def _with_strides(self, result: torch.Tensor, strides: Sequence[Any]) -> torch.Tensor:
+        if list(result.stride()) == list(strides):
             return result
         with self:
-            return torch.empty_strided(result.shape, like.stride(), dtype=result.dtype, device=result.device)
+            return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
 
 
 def _device_of(result: Any) -> str:
