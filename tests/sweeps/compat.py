@@ -3,26 +3,29 @@
     python -m tests.sweeps.compat [VERSION ...] [-- pytest arguments]
 
 The installed PyTorch is always tested.  Each version named ("2.14.1", "2.15.0": gigabytes each) gets a virtual
-environment such as .venv-torch-2.14.1; versions that have one already are tested as well.  A version that cannot be
-installed is reported and skipped.
+environment such as .venv-torch-2.14.1 with all that the suite needs, so that ``-- tests`` runs the whole suite there;
+versions that have one already are tested as well.  A version that cannot be installed is reported and skipped.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
-from tests.sweeps.versions import NEEDS, ROOT, TESTS, run_tests
+from tests.sweeps.versions import ROOT, TESTS, run_tests
 
 INSTALLED = version("torch")
 STOCK = [
     *(f"tests/stock/test_{name}.py" for name in ("stock", "stock_logs", "stock_cells", "stock_ranks")),
     "tests/records/test_compare.py",
 ]
-NOTEBOOK_PACKAGES = ["anywidget", "ipython", "traitlets"]
-"""Packages of the notebook half that the tests of stock in cells need."""
+BUILD_TOOLS = ["hatchling", "editables", "hatch-jupyter-builder", "jupyter-builder"]
+OF_PYTORCH = ("torch", "triton", "setuptools")
+"""The packages whose versions a PyTorch decides."""
 
 
 def python(torch: str) -> str | None:
@@ -32,13 +35,21 @@ def python(torch: str) -> str | None:
     if not folder.exists():
         print(f"Making {folder.name} ...", flush=True)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    wanted = [f"torch=={torch}", *(need for need in (*NEEDS, *NOTEBOOK_PACKAGES) if need != "torch")]
-    install = [str(own), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
-    done = subprocess.run(install, check=False, capture_output=True, text=True)
-    if done.returncode:
-        shutil.rmtree(folder)
-        print(f"torch {torch}: cannot be installed: {(done.stderr.strip().splitlines() or ['?'])[-1]}", flush=True)
-        return None
+    pinned = (ROOT / "constraints.txt").read_text().splitlines(keepends=True)
+    constraints = folder / "constraints.txt"
+    constraints.write_text("".join(line for line in pinned if line.partition("==")[0] not in OF_PYTORCH))
+    list_needs = [sys.executable, str(ROOT / ".ci/packages.py"), "test"]
+    needs = subprocess.run(list_needs, check=True, capture_output=True, text=True).stdout.splitlines()
+    install: list[str | Path] = [own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    packages: list[str | Path] = ["-c", constraints, f"torch=={torch}", *needs, *BUILD_TOOLS]
+    cutaway: list[str | Path] = ["--no-build-isolation", "--no-deps", "-e", ROOT]
+    for wanted in (packages, cutaway):
+        environment = os.environ | {"HATCH_JUPYTER_BUILDER_SKIP_NPM": "1"}
+        done = subprocess.run([*install, *wanted], check=False, capture_output=True, text=True, env=environment)
+        if done.returncode:
+            shutil.rmtree(folder)
+            print(f"torch {torch}: cannot be installed: {(done.stderr.strip().splitlines() or ['?'])[-1]}", flush=True)
+            return None
     return str(own)
 
 

@@ -7,6 +7,7 @@ Each version gets its own virtual environment, .venv-3.12 and so on, with PyTorc
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -67,7 +68,8 @@ def interpreter(minor: int) -> str | None:
 def run_tests(name: str, executable: str, arguments: list[str]) -> bool:
     """Runs the tests, prints failures and returns whether there were any."""
     command = [executable, "-m", "pytest", "-q", *arguments]
-    ran = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    environment = os.environ | {"PATH": f"{Path(executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+    ran = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, env=environment)
     shown = ran.stdout.splitlines()
     if ran.returncode:
         print("\n".join(line for line in shown if re.match(r"FAILED|ERROR", line)) or ran.stdout + ran.stderr)
