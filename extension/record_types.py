@@ -33,6 +33,7 @@ def record_ts() -> str:
     from compiler_core.records import artifacts, capture, differences, kernels, partition, problems, steps
     from compiler_core.records import record as tree
     from compiler_core.records.ranks import collectives
+    from compiler_core.records.recompiles import facts
     from compiler_core.records.timings import part_times, timings, verdict
 
     parts_of_it = (
@@ -40,6 +41,7 @@ def record_ts() -> str:
         differences,
         artifacts,
         capture,
+        facts,
         collectives,
         partition,
         kernels,

@@ -31,7 +31,7 @@ from compiler_core.capture.values.cached_calls import CacheChanges, CallLog, Cha
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import Overrides, SubclassTensorValue, is_subclass_of_program
 from compiler_core.errors import Unsupported
-from compiler_core.guards import GuardSpec, current_gpu_guard, first_failure, no_dispatch_mode_guard
+from compiler_core.guards import GuardSpec, all_hold, current_gpu_guard, no_dispatch_mode_guard
 from compiler_core.guards.sources import ConstantSource, Scope
 from compiler_core.support import fx_symbols
 from compiler_core.support import transform_levels as levels
@@ -111,7 +111,7 @@ class Capture(GraphInputs):
     def guards_hold(self) -> bool:
         """Whether everything that capture has looked at is as it was, except for what the frame changed."""
         guards = [guard for guard in self.guards.values() if guard.kind != "GLOBAL_STATE"]
-        return first_failure(guards, self.scope) is None
+        return all_hold(guards, self.scope)
 
     def changes(self) -> Changes:
         """Returns what the frame has changed outside of it so far, which a real call would not see."""

@@ -37,7 +37,13 @@ class Condition:
     """The expression that is evaluated; it uses the names in `sources`."""
     text: str
     """The expression for the reader, with the text of each source in place of its name."""
+    shown: str
+    """The expression as the user would write it."""
     sources: dict[str, Source]
+    expected: str = ""
+    """For a condition on one size, stride or number: the value that it must have, or its least value."""
+    is_specialised: bool = False
+    """Whether it is a number that the program needs itself."""
 
     def holds(self, scope: Scope) -> bool:
         return bool(eval(self.code, dict(EXPRESSION_NAMES), self._values(scope)))
@@ -58,7 +64,8 @@ class Condition:
     def current_values(self, scope: Scope) -> str:
         """Returns the values of the sources as text, for messages."""
         values = self._values(scope)
-        return ", ".join(f"{source.text} is {safe_repr(values[name])}" for name, source in self.sources.items())
+        shown = sorted(self.sources.items(), key=lambda each: self.shown.find(each[1].shown))
+        return ", ".join(f"{source.shown} is {safe_repr(values[name])}" for name, source in shown)
 
 
 def compile_conditions(conditions: Sequence[Condition], scope: Scope) -> Callable[[dict[str, Any]], bool]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from compiler_core.guards.sources import Scope, Source
-from compiler_core.records import ItemId
+from compiler_core.guards.sources import AttrSource, GlobalSource, InstanceDictSource, Scope, Source, path
+from compiler_core.records import FailedGuard, GuardAspect, ItemId
+from compiler_core.records.recompiles.facts import Mismatch
 from compiler_core.support.interrupts import GUARD_FAILURES, guard_function
 from compiler_core.support.safe_repr import safe_repr
 
@@ -16,16 +17,12 @@ if TYPE_CHECKING:
 
 MISSING: Any = object()
 """Stands for the value of a source that no longer leads to anything."""
+NOTHING = "nothing there"
+ABSENT, PRESENT = "absent", "present"
+"""A key, attribute or global."""
 IMMUTABLE_EXAMPLE = 0
 """An example value for managers of items: C++ skips an item with an immutable example while the version of its dict is
 unchanged."""
-
-
-class Mismatch(NamedTuple):
-    """Why a guard does not hold."""
-
-    expected: str
-    got: str
 
 
 @dataclass(frozen=True)
@@ -51,21 +48,46 @@ class GuardSpec:
         """What the condition expects, for messages."""
         return KINDS[self.kind].expected(self.value)
 
-    def check(self, scope: Scope) -> Mismatch | None:
-        """Checks the guard in Python; returns None if it holds."""
+    def holds(self, scope: Scope) -> bool:
+        """Checks the guard in Python."""
+        return KINDS[self.kind].check(self, self._fetch(scope), scope) is None
+
+    def failures(self, scope: Scope) -> list[FailedGuard]:
+        """Checks the guard in Python; returns each fact for which it does not hold."""
+        obj = self._fetch(scope)
+        return [self._failed(obj, found) for found in KINDS[self.kind].differences(self, obj, scope)]
+
+    def _fetch(self, scope: Scope) -> Any:
         try:
-            obj = self.source.fetch(scope)
+            return self.source.fetch(scope)
         except GUARD_FAILURES:
-            obj = MISSING
-        got = KINDS[self.kind].check(self, obj, scope)
-        return Mismatch(self.expected, got) if isinstance(got, str) else got
+            return MISSING
+
+    def _failed(self, obj: Any, found: Mismatch) -> FailedGuard:
+        source = found.of or self.source
+        return FailedGuard(
+            self.kind, self.text.partition("  # ")[0], source.text, source.shown, found.aspect, found.expected,
+            found.got, self.line, list(found.dims), found.item, found.is_specialised,
+            found.is_broadcast, _place(source), "" if obj is MISSING else type(obj).__qualname__,
+        )  # fmt: skip
+
+
+def _place(source: Source) -> Literal["argument", "global", "attribute"]:
+    steps = list(path(source))
+    if any(isinstance(step, (AttrSource, InstanceDictSource)) for step in steps):
+        return "attribute"
+    return "global" if isinstance(steps[-1], GlobalSource) else "argument"
 
 
 class GuardKind:
     """A kind of guard.
 
-    A kind that depends on one object only needs `difference` and `add`; others override `check` and `install`.
+    A kind that depends on one object only needs `aspect`, `difference` and `add`; others override `check` and
+    `install`.
     """
+
+    aspect: GuardAspect = "other"
+    """What of the object it compares."""
 
     def guarded_value(self, value: Any) -> Any:
         """Returns what a guard keeps of `value`, which `Capture.guard` was called with."""
@@ -88,7 +110,14 @@ class GuardKind:
 
         `obj` is the value at the guard's source, or MISSING.  Returns the same as `difference`.
         """
-        return "nothing there" if obj is MISSING else self.difference(obj, guard.value)
+        return NOTHING if obj is MISSING else self.difference(obj, guard.value)
+
+    def differences(self, guard: GuardSpec, obj: Any, scope: Scope) -> list[Mismatch]:
+        """Returns each fact for which `guard` does not hold; the arguments are those of `check`."""
+        found = self.check(guard, obj, scope)
+        if isinstance(found, str):
+            return [Mismatch(self.aspect, guard.expected, found)]
+        return [] if found is None else [found]
 
     def add(self, manager: Any, value: Any, code_parts: list[str]) -> None:
         """Adds the check to `manager`, the C++ guard manager of the guard's source."""

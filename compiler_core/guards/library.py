@@ -18,6 +18,7 @@ import torch
 from compiler_core.guards.kinds import IMMUTABLE_EXAMPLE, MISSING, GuardKind, GuardSpec, guard_kind
 from compiler_core.guards.lifetimes import is_library, is_python_class, module_of, weak_cache
 from compiler_core.guards.sources import Box, ConstantSource
+from compiler_core.records.recompiles.facts import Mismatch
 from compiler_core.support.interrupts import guard_function
 
 if TYPE_CHECKING:
@@ -144,10 +145,10 @@ class LibraryUnchanged(GuardKind):
     def expected(self, value: dict[str, Any]) -> str:
         return f"{', '.join(value)} as they were"
 
-    def difference(self, obj: dict[str, Any], value: dict[str, Any]) -> str | None:
+    def difference(self, obj: dict[str, Any], value: dict[str, Any]) -> Mismatch | None:
         for name, found in value.items():
             if obj.get(name, MISSING) is not found:
-                return f"{name} was replaced" if name in obj else f"{name} is gone"
+                return Mismatch("function", "as it was", "replaced" if name in obj else "gone", item=name)
         return None
 
     def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:

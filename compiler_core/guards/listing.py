@@ -1,23 +1,38 @@
-"""Guards as text and as plain data for the record; guard filters; the first guard that does not hold."""
+"""Guards as text and as plain data for the record; guard filters; which guards hold."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from compiler_core.errors import UsageError
-from compiler_core.guards.kinds import GuardSpec, Mismatch
-from compiler_core.guards.sources import Scope
+from compiler_core.guards.kinds import NOTHING, GuardSpec
+from compiler_core.guards.sources import Scope, Source, path
 from compiler_core.guards.tensor_guards import TensorFacts
-from compiler_core.records import Guard, Span, Symbol
+from compiler_core.records import FailedGuard, Guard, Span, Symbol
 
 
-def first_failure(guards: Sequence[GuardSpec], scope: Scope) -> tuple[GuardSpec, Mismatch] | None:
-    """Returns the first guard that does not hold, and why; None if all hold."""
+def all_hold(guards: Sequence[GuardSpec], scope: Scope) -> bool:
+    """Whether all guards hold."""
+    return all(guard.holds(scope) for guard in guards)
+
+
+def failures(guards: Sequence[GuardSpec], scope: Scope) -> list[FailedGuard]:
+    """Returns each fact for which a guard does not hold.
+
+    What differs as a consequence is left out: what is read from an object that is another one, or of another class,
+    and the list of keys of a dict that has another key.
+    """
+    found: list[FailedGuard] = []
+    replaced: set[Source] = set()
     for guard in guards:
-        mismatch = guard.check(scope)
-        if mismatch is not None:
-            return guard, mismatch
-    return None
+        if any(source in replaced for source in path(guard.source)):
+            continue
+        failed = guard.failures(scope)
+        found += failed
+        if any(each.aspect in ("class", "identity") or each.got == NOTHING for each in failed):
+            replaced.add(guard.source)
+    with_keys = {each.source for each in found if each.aspect == "key"}
+    return [each for each in found if each.aspect not in ("keys", "length") or each.source not in with_keys]
 
 
 def guards_text(
@@ -50,6 +65,8 @@ def symbol_text(symbol: Symbol) -> str:
     """Returns what a symbol stands for, its range or the number it became, and why, as one line."""
     if symbol.became is not None:
         return f"{symbol.key} is {symbol.source}, specialised to {symbol.became}: {symbol.condition}"
+    if symbol.equals is not None:
+        return f"{symbol.key} is {symbol.source}, which must equal {symbol.equals}: {symbol.condition}"
     low, high = (None if bound is None else f"{bound:g}" for bound in (symbol.low, symbol.high))
     span = ""
     if high is not None:
@@ -66,7 +83,7 @@ def guard_records(guards: Sequence[GuardSpec]) -> list[Guard]:
 
 def _guard_record(key: str, guard: GuardSpec) -> Guard:
     code, _, _ = guard.text.partition("  # ")
-    record = Guard(key, guard.kind, guard.source.text, code, guard.expected, guard.line)
+    record = Guard(key, guard.kind, guard.source.text, code, guard.expected, guard.line, name=guard.source.shown)
     if isinstance(guard.value, TensorFacts):
         record.sizes = list(guard.value.sizes)
     return record

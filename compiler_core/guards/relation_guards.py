@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from torch._C._dynamo import guards as cpp
 
 from compiler_core.guards.conditions import Condition, compile_conditions
-from compiler_core.guards.kinds import GuardKind, GuardSpec, guard_kind, unless
-from compiler_core.guards.sources import Scope, Source
+from compiler_core.guards.kinds import NOTHING, GuardKind, GuardSpec, guard_kind
+from compiler_core.guards.sources import Scope, Source, TensorPropertySource
+from compiler_core.records.recompiles.facts import Mismatch
 from compiler_core.support.interrupts import GUARD_FAILURES, guard_function
+from compiler_core.support.safe_repr import safe_repr
 
 if TYPE_CHECKING:
     from compiler_core.guards.tree import GuardTree
@@ -26,8 +28,10 @@ class SameObject(GuardKind):
     def expected(self, value: Source) -> str:
         return f"the object at {value.text}"
 
-    def check(self, guard: GuardSpec, obj: Any, scope: Scope) -> str | None:
-        return unless(_leads_to(scope, guard.value, obj), "another object")
+    def check(self, guard: GuardSpec, obj: Any, scope: Scope) -> Mismatch | None:
+        if _leads_to(scope, guard.value, obj):
+            return None
+        return Mismatch("aliasing", "one object", "two objects", item=guard.value.shown)
 
     def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
         cpp.install_object_aliasing_guard(tree.manager(guard.source), tree.manager(guard.value), code_parts, None)
@@ -43,12 +47,14 @@ class NotSameObject(GuardKind):
     def expected(self, value: Source) -> str:
         return f"not the object at {value.text}"
 
-    def check(self, guard: GuardSpec, obj: Any, scope: Scope) -> str | None:
-        return unless(not _leads_to(scope, guard.value, obj), "the same object")
+    def check(self, guard: GuardSpec, obj: Any, scope: Scope) -> Mismatch | None:
+        if not _leads_to(scope, guard.value, obj):
+            return None
+        return Mismatch("aliasing", "two objects", "one object", item=guard.value.shown)
 
     def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
         def holds(f_locals: dict[str, Any]) -> bool:
-            return guard.check(tree.scope_of(f_locals)) is None
+            return guard.holds(tree.scope_of(f_locals))
 
         root: Any = tree.root
         root.add_epilogue_lambda_guard(guard_function(holds), code_parts, None)
@@ -64,9 +70,14 @@ class AllDifferent(GuardKind):
     def expected(self, value: Sequence[Source]) -> str:
         return "objects that are not one and the same"
 
-    def check(self, guard: GuardSpec, obj: Any, scope: Scope) -> str | None:
-        found = [id(obj), *(id(source.fetch(scope)) for source in guard.value)]
-        return unless(len(set(found)) == len(found), "the same object twice")
+    def check(self, guard: GuardSpec, obj: Any, scope: Scope) -> Mismatch | None:
+        sources = [guard.source, *guard.value]
+        first: dict[int, Source] = {}
+        for source in sources:
+            seen = first.setdefault(id(source.fetch(scope)), source)
+            if seen is not source:
+                return Mismatch("aliasing", "two objects", "one object", item=source.shown, of=seen)
+        return None
 
     def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
         sources = [guard.source, *guard.value]
@@ -86,17 +97,31 @@ def _leads_to(scope: Scope, source: Source, obj: Any) -> bool:
 class ConditionHolds(GuardKind):
     """A `Condition` on sizes and numbers."""
 
+    aspect = "relation"
+
     def code(self, source: str, value: Condition) -> str:
         return value.text
 
     def expected(self, value: Condition) -> str:
         return str(value.text)
 
-    def check(self, guard: GuardSpec, obj: Any, scope: Scope) -> str | None:
+    def check(self, guard: GuardSpec, obj: Any, scope: Scope) -> str | Mismatch | None:
+        condition: Condition = guard.value
         try:
-            return None if guard.value.holds(scope) else guard.value.current_values(scope)
+            if condition.holds(scope):
+                return None
+            if not condition.expected:
+                return Mismatch("relation", condition.shown, condition.current_values(scope), item=condition.shown)
         except GUARD_FAILURES:
-            return "nothing there"
+            return NOTHING
+        source = guard.source
+        if not isinstance(source, TensorPropertySource):
+            return Mismatch("value", condition.expected, safe_repr(obj), is_specialised=condition.is_specialised)
+        return Mismatch(
+            "size" if source.method == "size" else "stride", condition.expected, str(obj), (source.index,),
+            is_specialised=condition.is_specialised, is_broadcast=source.method == "size" and obj in (0, 1),
+            of=source.base,
+        )  # fmt: skip
 
     def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
         install_conditions(tree, [guard])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._C._dynamo import guards as cpp
 
-from compiler_core.guards.kinds import MISSING, GuardKind, GuardSpec, Mismatch, guard_kind, unless
+from compiler_core.guards.kinds import MISSING, GuardKind, GuardSpec, guard_kind
 from compiler_core.guards.sources import Scope, Source
+from compiler_core.records.recompiles.facts import Mismatch
 from compiler_core.support.interrupts import guard_function
 from compiler_core.support.torch_state import default_devices, function_modes, is_dispatched_or_traced
 
@@ -29,7 +31,24 @@ class GlobalStateSource(Source):
         return None
 
 
-_ON = {True: "on", False: "off"}
+def _settings() -> dict[str, str]:
+    """Returns the settings that guards on the global state compare and that can be read, by name."""
+    return {
+        "grad mode": _on(torch.is_grad_enabled()),
+        "inference mode": _on(torch.is_inference_mode_enabled()),
+        "default dtype": str(torch.get_default_dtype()),
+        **{f"autocast on {device}": _autocast(device) for device in ("cpu", "cuda")},
+        "number of threads": str(torch.get_num_threads()),
+        "use of deterministic algorithms": _on(torch.are_deterministic_algorithms_enabled()),
+    }
+
+
+def _autocast(device: str) -> str:
+    return str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else "off"
+
+
+def _on(value: bool) -> str:
+    return "on" if value else "off"
 
 
 @dataclass(frozen=True)
@@ -39,25 +58,33 @@ class GlobalState:
     flags: Any
     modes: list[Any]
     devices: tuple[torch.device | None, ...]
+    settings: dict[str, str]
 
     @classmethod
     def now(cls) -> GlobalState:
         with torch._C._EnableTorchFunction():  # as where the frame was entered; it is off during capture
-            return cls(cpp.GlobalStateGuard(), function_modes(), default_devices())
+            return cls(cpp.GlobalStateGuard(), function_modes(), default_devices(), _settings())
 
     def difference(self) -> Mismatch | None:
         """Compares with the present state; returns the first setting that differs, or None."""
+        return next(self.differences(), None)
+
+    def differences(self) -> Iterator[Mismatch]:
+        """Yields each setting that differs."""
         if default_devices() != self.devices:
-            return Mismatch("the default device at capture", "another default device or torch function mode")
+            expected, got = (str(devices[-1]) if devices else "none" for devices in (self.devices, default_devices()))
+            yield Mismatch("setting", expected, got, item="default device")
         with torch._C._EnableTorchFunction():
             if self.flags.check():
-                return None
-        name = str(self.flags.reason()).partition(" ")[0]
-        if name == "grad_mode":
-            now = torch.is_grad_enabled()
-            return Mismatch(f"grad mode {_ON[not now]}", f"grad mode {_ON[now]}")
-        setting = name.replace("_", " ")
-        return Mismatch(f"{setting} as at capture", f"another {setting}")
+                return
+            now = _settings()
+            name = str(self.flags.reason()).partition(" ")[0].replace("_", " ")
+        found = [key for key, value in now.items() if value != self.settings[key]]
+        if "inference mode" in found and "grad mode" in found:
+            found.remove("grad mode")  # which is off in it
+        yield from (Mismatch("setting", self.settings[key], now[key], item=key) for key in found)
+        if not found:
+            yield Mismatch("setting", "as at capture", "another", item=name)
 
 
 @guard_kind("GLOBAL_STATE")
@@ -72,6 +99,9 @@ class GlobalStateMatch(GuardKind):
 
     def difference(self, obj: Any, value: GlobalState) -> Mismatch | None:
         return value.difference()
+
+    def differences(self, guard: GuardSpec, obj: Any, scope: Scope) -> list[Mismatch]:
+        return list(guard.value.differences())
 
     def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
         state = guard.value
@@ -92,8 +122,10 @@ class NoDispatchMode(GuardKind):
     def expected(self, value: None) -> str:
         return "no torch dispatch mode"
 
-    def difference(self, obj: Any, value: None) -> str | None:
-        return "a torch dispatch mode or torch.jit.trace" if is_dispatched_or_traced() else None
+    def difference(self, obj: Any, value: None) -> Mismatch | None:
+        if not is_dispatched_or_traced():
+            return None
+        return Mismatch("setting", "none", "a torch dispatch mode or torch.jit.trace", item="torch dispatch mode")
 
     def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
         tree.root.add_lambda_guard(guard_function(lambda _: not is_dispatched_or_traced()), code_parts, None)
@@ -109,9 +141,9 @@ class CurrentGpu(GuardKind):
     def expected(self, value: int) -> str:
         return f"GPU {value}"
 
-    def difference(self, obj: Any, value: int) -> str | None:
+    def difference(self, obj: Any, value: int) -> Mismatch | None:
         current = torch.cuda.current_device()
-        return unless(current == value, f"GPU {current}")
+        return None if current == value else Mismatch("setting", str(value), str(current), item="current GPU")
 
     def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
         number, current = guard.value, getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
@@ -128,8 +160,8 @@ class GlobalAbsent(GuardKind):
     def expected(self, value: str) -> str:
         return f"no global {value!r}"
 
-    def check(self, guard: GuardSpec, obj: Any, scope: Scope) -> str | None:
-        return unless(obj is MISSING, "it is there")
+    def check(self, guard: GuardSpec, obj: Any, scope: Scope) -> Mismatch | None:
+        return None if obj is MISSING else Mismatch("value", f"the builtin {guard.value}", f"a global {guard.value}")
 
     def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
         tree.globals_manager().add_dict_contains_guard(False, guard.value, code_parts, None)

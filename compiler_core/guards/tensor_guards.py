@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.guards.kinds import GuardKind, GuardSpec, Mismatch, guard_kind
+from compiler_core.guards.kinds import MISSING, NOTHING, GuardKind, GuardSpec, guard_kind
+from compiler_core.guards.sources import Scope
+from compiler_core.records.recompiles.facts import Mismatch
+from compiler_core.records.recompiles.layouts import layout_differences
 
 if TYPE_CHECKING:
     from compiler_core.guards.tree import GuardTree
+    from compiler_core.records import GuardAspect
 
 TENSOR_FIELDS: tuple[tuple[str, Callable[[torch.Tensor], Any]], ...] = (
     ("type", lambda t: type(t).__name__),
@@ -53,13 +57,6 @@ def _static_extents(extents: Sequence[Any]) -> tuple[int | None, ...]:
     return tuple(extent if isinstance(extent, int) else None for extent in extents)
 
 
-def _same_field(got: Any, expected: Any) -> bool:
-    """Whether a field is as expected.  None in an expected shape or stride matches any number."""
-    if not isinstance(expected, tuple) or None not in expected:
-        return bool(got == expected)
-    return len(got) == len(expected) and all(b in (None, a) for a, b in zip(got, expected, strict=True))
-
-
 @guard_kind("TENSOR_MATCH")
 class TensorMatch(GuardKind):
     """A tensor with the same `TensorFacts`."""
@@ -74,19 +71,40 @@ class TensorMatch(GuardKind):
     def expected(self, value: TensorFacts) -> str:
         return repr(value)
 
-    def difference(self, obj: Any, value: TensorFacts) -> str | Mismatch | None:
-        if not isinstance(obj, torch.Tensor):
-            return f"a {type(obj).__name__}"
-        for (name, read), expected in zip(TENSOR_FIELDS, value.fields, strict=True):
-            if name == "stride" and obj.numel() <= 1:
-                continue
-            got = read(obj)
-            if not _same_field(got, expected):
-                return Mismatch(f"{name} {expected!r}", f"{name} {got!r}")
-        return None
+    def difference(self, obj: Any, value: TensorFacts) -> Mismatch | None:
+        return next(_differences(obj, value), None)
+
+    def differences(self, guard: GuardSpec, obj: Any, scope: Scope) -> list[Mismatch]:
+        if obj is MISSING:
+            return [Mismatch("class", "Tensor", NOTHING)]
+        return list(_differences(obj, guard.value))
 
     def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
         tensor = tree.value(guard.source)
         manager, keys = tree.manager(guard.source), torch._C._dispatch_keys(tensor)
         sizes, strides = (list(guard.value.fields[_FIELD[name]]) for name in ("shape", "stride"))
         manager.add_tensor_match_guard(tensor, sizes, strides, guard.source.text, code_parts, None, type(tensor), keys)
+
+
+def _differences(obj: Any, value: TensorFacts) -> Iterator[Mismatch]:
+    """Yields what differs.  Strides that follow from the sizes, and dispatch keys that follow from what else differs,
+    do not count."""
+    expected = dict(zip(_FIELD, value.fields, strict=True))
+    if not isinstance(obj, torch.Tensor):
+        yield Mismatch("class", expected["type"], type(obj).__qualname__)
+        return
+    if type(obj).__name__ != expected["type"]:
+        yield Mismatch("class", expected["type"], type(obj).__name__)
+        return
+    is_different = False
+    compared: tuple[GuardAspect, ...] = ("dtype", "device", "requires_grad")
+    for name in compared:
+        got = dict(TENSOR_FIELDS)[name](obj)
+        if got != expected[name]:
+            is_different = True
+            yield Mismatch(name, str(expected[name]), str(got))
+    found = list(layout_differences(expected["shape"], expected["stride"], tuple(obj.shape), obj.stride()))
+    yield from found
+    keys = str(torch._C._dispatch_keys(obj))
+    if keys != expected["dispatch keys"] and not is_different and not found:
+        yield Mismatch("dispatch keys", expected["dispatch keys"], keys)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 from compiler_core.guards.constants import LIBRARY_CONSTANTS, NUMPY_NUMBERS, dict_keys, same_constant, same_keys
-from compiler_core.guards.kinds import GuardKind, Mismatch, PythonGuardKind, guard_kind, unless
+from compiler_core.guards.kinds import ABSENT, PRESENT, GuardKind, PythonGuardKind, guard_kind, unless
 from compiler_core.guards.lifetimes import WeakBox, make_box
 from compiler_core.guards.sources import Box
+from compiler_core.records.recompiles.facts import Mismatch
 from compiler_core.support.interrupts import guard_function
 from compiler_core.support.safe_repr import safe_repr
 
@@ -16,12 +18,19 @@ from compiler_core.support.safe_repr import safe_repr
 class EqualsMatch(GuardKind):
     """The object is a constant of the same type and value (`same_constant`)."""
 
+    aspect = "value"
+
     def code(self, source: str, value: Any) -> str:
         by_identity = value is None or isinstance(value, bool)
         return f"{source} {'is' if by_identity else '=='} {safe_repr(value)}"
 
-    def difference(self, obj: Any, value: Any) -> str | None:
-        return unless(same_constant(obj, value), safe_repr(obj))
+    def difference(self, obj: Any, value: Any) -> str | Mismatch | None:
+        if same_constant(obj, value):
+            return None
+        if type(obj) is type(value) or obj is None:
+            return safe_repr(obj)
+        found = type(obj).__qualname__
+        return f"a {found}" if value is None else Mismatch("class", type(value).__qualname__, found)
 
     def add(self, manager: Any, value: Any, code_parts: list[str]) -> None:
         if value is None:
@@ -47,6 +56,8 @@ def _needs_same_constant(value: Any) -> bool:
 class IdMatch(GuardKind):
     """The object is this one."""
 
+    aspect = "identity"
+
     def guarded_value(self, value: Any) -> Box:
         return make_box(value)
 
@@ -57,7 +68,10 @@ class IdMatch(GuardKind):
         return _name_in_box(value)
 
     def difference(self, obj: Any, value: Box) -> str | None:
-        return unless(obj is value.value, f"another object, {_name_of(obj)}")
+        if obj is value.value:
+            return None
+        found = _name_of(obj)
+        return f"another {found}" if found == _name_in_box(value) else found
 
     def add(self, manager: Any, value: Box, code_parts: list[str]) -> None:
         manager.add_id_match_guard(value.address, code_parts, None)
@@ -69,6 +83,8 @@ def _name_in_box(box: Box) -> str:
 
 def _name_of(obj: Any) -> str:
     """Returns the name of an object, or that of its type, without calling a ``__getattr__`` of the user's."""
+    if isinstance(obj, types.CodeType):
+        return obj.co_name if "<" in obj.co_name else f"<{obj.co_name}>"
     name = None
     if isinstance(obj, type) or not hasattr(type(obj), "__getattr__"):
         name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
@@ -78,6 +94,8 @@ def _name_of(obj: Any) -> str:
 @guard_kind("TYPE_MATCH")
 class TypeMatch(GuardKind):
     """``type(obj)`` is this class."""
+
+    aspect = "class"
 
     def guarded_value(self, value: Any) -> Box:
         return make_box(type(value))
@@ -89,7 +107,7 @@ class TypeMatch(GuardKind):
         return str(value.name)
 
     def difference(self, obj: Any, value: Box) -> str | None:
-        return unless(type(obj) is value.value, f"a {type(obj).__qualname__}")
+        return unless(type(obj) is value.value, type(obj).__qualname__)
 
     def add(self, manager: Any, value: Box, code_parts: list[str]) -> None:
         manager.add_type_match_guard(value.address, code_parts, None)
@@ -98,6 +116,8 @@ class TypeMatch(GuardKind):
 @guard_kind("LENGTH")
 class Length(GuardKind):
     """``len(obj)`` of a sequence."""
+
+    aspect = "length"
 
     def code(self, source: str, value: int) -> str:
         return f"len({source}) == {value}"
@@ -121,6 +141,8 @@ class DictLength(Length):
 class DictKeys(PythonGuardKind):
     """The keys of a dict, in their order."""
 
+    aspect = "keys"
+
     def code(self, source: str, value: Any) -> str:
         return f"list({source}) == {safe_repr(value)}"
 
@@ -141,8 +163,8 @@ class DictLacksKey(GuardKind):
     def expected(self, value: Any) -> str:
         return f"no {safe_repr(value)}"
 
-    def difference(self, obj: Any, value: Any) -> str | None:
-        return unless(value not in obj, "it is there")
+    def difference(self, obj: Any, value: Any) -> Mismatch | None:
+        return Mismatch("key", ABSENT, PRESENT, item=safe_repr(value)) if value in obj else None
 
     def add(self, manager: Any, value: Any, code_parts: list[str]) -> None:
         manager.add_dict_contains_guard(False, value, code_parts, None)
@@ -155,8 +177,8 @@ class DictHasKey(GuardKind):
     def code(self, source: str, value: Any) -> str:
         return f"{safe_repr(value)} in {source}"
 
-    def difference(self, obj: Any, value: Any) -> str | None:
-        return unless(value in obj, "it is not there")
+    def difference(self, obj: Any, value: Any) -> Mismatch | None:
+        return None if value in obj else Mismatch("key", PRESENT, ABSENT, item=safe_repr(value))
 
     def add(self, manager: Any, value: Any, code_parts: list[str]) -> None:
         manager.add_dict_contains_guard(True, value, code_parts, None)
@@ -165,6 +187,8 @@ class DictHasKey(GuardKind):
 @guard_kind("SET_EQUALS")
 class SetEquals(PythonGuardKind):
     """A set of the same type and contents."""
+
+    aspect = "items"
 
     def guarded_value(self, value: Any) -> Any:
         return value.copy()
@@ -180,6 +204,8 @@ class SetEquals(PythonGuardKind):
 class SetOrder(PythonGuardKind):
     """The order in which a set is iterated over."""
 
+    aspect = "order"
+
     def guarded_value(self, value: Any) -> list[Any]:
         return list(value)
 
@@ -189,7 +215,7 @@ class SetOrder(PythonGuardKind):
     def holds(self, obj: Any, value: list[Any]) -> bool:
         return same_keys(obj, value)
 
-    def difference(self, obj: Any, value: list[Any]) -> str | Mismatch | None:
+    def difference(self, obj: Any, value: list[Any]) -> str | None:
         return unless(self.holds(obj, value), list(obj))
 
 
@@ -203,8 +229,8 @@ class NoAttribute(GuardKind):
     def expected(self, value: str) -> str:
         return f"no attribute {value!r}"
 
-    def difference(self, obj: Any, value: str) -> str | None:
-        return unless(not hasattr(obj, value), "it is there")
+    def difference(self, obj: Any, value: Any) -> Mismatch | None:
+        return Mismatch("attribute", ABSENT, PRESENT, item=value) if hasattr(obj, value) else None
 
     def add(self, manager: Any, value: str, code_parts: list[str]) -> None:
         manager.add_no_hasattr_guard(value, code_parts, None)
@@ -213,6 +239,8 @@ class NoAttribute(GuardKind):
 @guard_kind("RETURNS")
 class Returns(PythonGuardKind):
     """A call of the object without arguments returns this."""
+
+    aspect = "result"
 
     def code(self, source: str, value: Any) -> str:
         return f"{source}() == {safe_repr(value)}"

@@ -21,7 +21,7 @@ from compiler_core.capture.tensors.dynamic_policy import DynamicPolicy
 from compiler_core.capture.values.cached_calls import known_outcomes
 from compiler_core.config import Options
 from compiler_core.errors import CompileWarning, StrictError, Unsupported, UsageError
-from compiler_core.guards import GuardTree, first_failure
+from compiler_core.guards import GuardTree, all_hold, failures
 from compiler_core.guards.sources import Scope
 from compiler_core.hook import cache_entries, frame_hook
 from compiler_core.hook.failures import report_failure
@@ -39,7 +39,8 @@ from compiler_core.pipeline import frame_watch
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
 from compiler_core.pipeline.frame import FrameCompile
 from compiler_core.pipeline.plain_frames import plain_entry
-from compiler_core.records import Compile, Recompile, Record, Stage
+from compiler_core.records import Compile, MissedEntry, Recompile, Record, Stage
+from compiler_core.records.advice import recompile
 from compiler_core.support import interrupts, torch_state
 from compiler_core.support.fork_locks import replace_after_fork
 from compiler_core.support.silenced_warnings import silence_warnings
@@ -226,7 +227,7 @@ class Region:
         """
         for entry in {e.id: e for e in state.entries}.values():
             times = sum(e.id == entry.id for e in state.entries)
-            if times < MAX_INSTALLS and first_failure(entry.guards, scope) is None:
+            if times < MAX_INSTALLS and all_hold(entry.guards, scope):
                 manager = GuardTree(scope, entry.code).build(entry.guards, version_checks=False)
                 state.entries.append(replace(entry, manager=manager))
                 return frame_hook.run_code(entry.replacement, manager, entry.id)
@@ -389,10 +390,12 @@ def _first_line(code: types.CodeType) -> int:
 
 
 def _recompile_cause(installed: list[InstalledCode], scope: Scope) -> Recompile | None:
-    """Returns the guard of the latest compile that does not hold for this call."""
-    for entry in reversed([each for each in installed if not each.is_plain]):
-        failure = first_failure(entry.guards, scope)
-        if failure is not None:
-            guard, (expected, got) = failure
-            return Recompile(entry.id, guard.text, guard.source.text, expected, got, guard.line, guard.kind)
-    return None
+    """Returns why none of these compiles serves a call: every guard of each that does not hold.
+
+    The nearest compile comes first, and of those that are equally near the latest.  All guards of it were checked
+    here, so if a single one fails, the call would have used the compile otherwise.
+    """
+    entries = {entry.id: entry for entry in installed if not entry.is_plain}
+    missed = [MissedEntry(id_, failures(entry.guards, scope)) for id_, entry in reversed(entries.items())]
+    missed = sorted(filter(lambda each: each.failed, missed), key=lambda each: len(each.failed))
+    return recompile(missed, is_confirmed=len(missed[0].failed) == 1) if missed else None

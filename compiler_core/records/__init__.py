@@ -3,7 +3,7 @@
     Record
       sources                 the user's files and cells, one artifact each
       frames                  one for each code object that the frame hook compiled or refused
-        compiles              "0/0"; "0/1" is a recompile and names the guard that failed
+        compiles              "0/0"; "0/1" is a recompile and names the guards that failed
           events              the stages in order, with time and outcome
           artifacts           texts (bytecode, graphs, kernels ...), with the span of each item
           guards, breaks, expansions, partition, fusions, refusals, kernels
@@ -17,8 +17,8 @@ A record holds no tensor, module or other live object, and this package imports 
 read from JSON is checked against its types (`plain`) and rules (`rules`), so an untrusted file is safe to open.  Its
 size is limited (`limits`), and its notes count what was left out.
 
-`record.py` has the tree; `artifacts.py`, `capture.py`, `partition.py`, `kernels.py`, `steps.py`, `differences.py` and
-`timings` (with the verdict) have its parts; `problems.py` (with `advice.py`), `queries.py` and
+`record.py` has the tree; `artifacts.py`, `capture.py`, `recompiles/`, `partition.py`, `kernels.py`, `steps.py`,
+`differences.py` and `timings` (with the verdict) have its parts; `problems.py` (with `advice.py`), `queries.py` and
 `compare.py` (with `line_facts.py`) read finished records, and so does `counts/`.  `seen/` has the Python
 frames that ran, `ranks/` the ranks of a job, and `stored/` the parts of a record that are kept in a file.
 """
@@ -40,7 +40,7 @@ from compiler_core.records.artifacts import (
     Span,
     Stage,
 )
-from compiler_core.records.capture import GraphBreak, Guard, Recompile, StackLine, Symbol
+from compiler_core.records.capture import GraphBreak, Guard, StackLine, Symbol
 from compiler_core.records.differences import Aspect, Comparison, Difference, State, Total
 from compiler_core.records.kernels import (
     Accuracy,
@@ -58,6 +58,7 @@ from compiler_core.records.kernels import (
 from compiler_core.records.partition import BudgetPoint, Expansion, Partition, ValueDecision
 from compiler_core.records.plain import RecordError, from_plain, public_fields, to_plain, without_gc
 from compiler_core.records.problems import Problem, expected_count, needing_action, problem_count
+from compiler_core.records.recompiles.facts import FailedGuard, GuardAspect, MissedEntry, Recompile
 from compiler_core.records.record import MAX_JSON_BYTES, SCHEMA_VERSION, Compile, Frame, Listener, Record, View
 from compiler_core.records.steps import Replay, Steps
 from compiler_core.records.timings.part_times import EagerTime, GraphTime, LineClock, LineTime
@@ -80,6 +81,7 @@ __all__ = [
     "Edge",
     "Event",
     "Expansion",
+    "FailedGuard",
     "Failure",
     "Frame",
     "Fusion",
@@ -88,6 +90,7 @@ __all__ = [
     "GraphBreak",
     "GraphTime",
     "Guard",
+    "GuardAspect",
     "ItemId",
     "Kernel",
     "KernelResources",
@@ -95,6 +98,7 @@ __all__ = [
     "LineClock",
     "LineTime",
     "Listener",
+    "MissedEntry",
     "Node",
     "Outcome",
     "Pane",

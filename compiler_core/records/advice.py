@@ -1,166 +1,257 @@
-"""Advice on recompiles: what to change in the program so that the guard that failed does not fail again."""
+"""Explanations of recompiles, and advice: what to change in the program so that the guard does not fail again.
+
+Both follow from the facts of the guards that failed.  `REMEDIES` has each advice once; `tests/faults` proves each on
+programs that it is offered for.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from typing import NamedTuple
 
-from compiler_core.records.capture import Recompile
+from compiler_core.records.recompiles.facts import FailedGuard, MissedEntry, Recompile
 
 ENTRY_OF_OURS = "this entry is Cutaway's, so stock torch.compile does not use it"
 """The reason that stock gives, in its logs, for not using an entry of ours."""
-
+INTERMEDIATE = "an intermediate value"
 _GENERATED = re.compile(r"\b__(stack|callee)\d*\b")
 _ROOT = re.compile(r"\b[LG]\[(['\"])(\w+)\1\]")
-_NUMBER = re.compile(r"-?(\d+(\.\d*)?(e[+-]?\d+)?|inf)|nan")
-_SIZE = re.compile(r"\.(size|stride|storage_offset)\(\)(\[\d+\])?$")
-_EXTENT = re.compile(r"\d+|None")
-_PATH = re.compile(r"\w+([.\[]|\()")
-
-_BY_KIND = {
-    "TYPE_MATCH": "{name} has another type than before, and each type is compiled once.  Convert it to one type before "
-    "the call.",
-    "LENGTH": "{name} has another length, and a loop over it is unrolled for each length.  Pass the same number of "
-    "items, or stack tensors into one.",
-    "DICT_LENGTH": "{name} has other keys.  Give the dict all of its keys before the first call.",
-    "DICT_KEYS": "{name} has other keys, or in another order.  Give the dict all of its keys, in one order, before the "
-    "first call.",
-    "DICT_CONTAINS": "A key was added to {name}.  Give the dict all of its keys before the first call.",
-    "DICT_HAS": "A key was removed from {name}.  Keep the keys of the dict the same between calls.",
-    "SET_EQUALS": "The set {name} has other items.  Pass a set that does not change, or tensors.",
-    "SET_ORDER": "The set {name} is iterated over in another order.  Pass a list, or sorted(...).",
-    "ID_MATCH": "{name} is another object at each call, such as a new function or module.  Make it once, outside the "
-    "compiled function, and pass the same one.",
-    "SAME_OBJECT": "Two arguments were one object and are not any more.  Pass them in the same way at each call.",
-    "NOT_SAME_OBJECT": "Two arguments are one object now.  Pass a copy (`clone()`), or pass them in the same way at "
-    "each call.",
-    "ALL_DIFFERENT": "Two arguments are one object now.  Pass a copy (`clone()`), or pass them in the same way at each "
-    "call.",
-    "GLOBAL_STATE": "PyTorch's settings differ between the calls (grad mode, autocast, default dtype, number of "
-    "threads), and each setting is compiled once.  Call the function under the same settings.",
-    "NO_DISPATCH_MODE": "A torch dispatch mode is active for this call only.  Call the function inside or outside the "
-    "mode, not both.",
-    "CURRENT_GPU": "The current GPU is another one.  Call `torch.cuda.set_device` once, before the first call.",
-    "GLOBAL_ABSENT": "A global of the same name as a builtin was added.  Define it before the first call.",
-    "LIBRARY": "A function of the library was replaced between the calls.  Replace it before the first call.",
-    "NO_ATTRIBUTE": "An attribute was added to {name}.  Set it in `__init__`, before the first call.",
-    "RETURNS": "Calling {name} returned another value.  Call it outside the compiled function and pass the result.",
-}
+_MAX_LISTED = 4
 
 
 def readable(source: str) -> str:
     """Returns a source as the user would write it: ``self.calls`` for ``L['self'].calls``.  A parameter that a resume
     function has for a value of the stack has no name in the user's code."""
-    return _GENERATED.sub("an intermediate value", _ROOT.sub(r"\2", source))
+    return _GENERATED.sub(INTERMEDIATE, _ROOT.sub(r"\2", source))
 
 
-def base(source: str) -> str:
-    """Returns the tensor of a size or stride; any other source as it is."""
-    return _SIZE.sub("", source)
+# ---- what happened -----------------------------------------------------------------------------
 
 
-_CHANGED = {
-    "TYPE_MATCH": "the type of {}",
-    "LENGTH": "the length of {}",
-    "DICT_LENGTH": "the length of {}",
-    "DICT_KEYS": "the keys of {}",
-    "DICT_CONTAINS": "the keys of {}",
-    "DICT_HAS": "the keys of {}",
-    "ID_MATCH": "the object {}",
-}
+def recompile(entries: Sequence[MissedEntry], is_confirmed: bool) -> Recompile:
+    """Returns the cause of a recompile.  `entries`: the compiles that did not fit, the nearest first."""
+    nearest, *others = entries
+    failed, *besides = nearest.failed
+    facts = {each.name: getattr(failed, each.name) for each in fields(failed)}
+    cause = Recompile(**facts, of=nearest.compile, besides=besides, others=others, is_confirmed=is_confirmed)
+    cause.text = _what_failed(cause)
+    return cause
+
+
+def _what_failed(cause: Recompile) -> str:
+    """Returns why the nearest compile did not fit, and what is known of the others, as sentences."""
+    of = f"compile {cause.of}" if cause.of else "an earlier compile"
+    sentences = [f"{_difference(cause, of)}."]
+    if cause.besides:
+        listed = "; ".join(_short(each) for each in cause.besides[:_MAX_LISTED])
+        left = len(cause.besides) - _MAX_LISTED
+        sentences.append(f"Also different: {listed}{f'; and {left} more' if left > 0 else ''}.")
+    others = [each for each in cause.others if [f.subject for f in each.failed] != [cause.subject]]
+    if others:
+        listed = "; ".join(f"{each.compile} ({', '.join(map(_short, each.failed[:2]))})" for each in
+                           others[:_MAX_LISTED])  # fmt: skip
+        left = len(others) - _MAX_LISTED
+        sentences.append(f"Further from this call: {listed}{f'; and {left} more' if left > 0 else ''}.")
+    return "  ".join(sentences)
+
+
+def _difference(failed: FailedGuard, of: str) -> str:
+    name, item, got, expected = failed.name, failed.item, failed.got, failed.expected
+    if failed.aspect in ("key", "attribute"):
+        noun = f"{failed.aspect} {item}"
+        is_there = got == "present"
+        return f"{name} has {'the' if is_there else 'no'} {noun}; {of} was made with{'out' if is_there else ''} it"
+    if failed.aspect == "aliasing":
+        return f"{name} and {item} are {got}; {of} was made for {expected}"
+    if failed.aspect == "relation":
+        return f"{item} does not hold, as {of} needs: {got}" if got else f"{item} does not hold, as {of} needs"
+    if failed.aspect == "function":
+        return f"{name}.{item} was replaced after {of} was made"
+    at = f" in dimension {failed.dims[0]}" if failed.aspect == "size" and len(failed.dims) == 1 else ""
+    subject = failed.subject.replace("the size of", "the shape of") if len(failed.dims) > 1 else failed.subject
+    subject = _capitalized(subject) + at
+    if not got:
+        return f"{subject} {_is(failed)} not {expected}, for which {of} was made"
+    return f"{subject} {_is(failed)} {got}; {of} was made for {expected}"
+
+
+def _short(failed: FailedGuard) -> str:
+    """Returns a difference in few words: ``the dtype of x is torch.float64, not torch.float32``."""
+    if failed.aspect == "relation":
+        return f"not {failed.item}"
+    if failed.aspect in ("key", "attribute", "function"):
+        return f"{failed.subject} is {failed.got}"
+    if not failed.got:
+        return f"{failed.subject} is not {failed.expected}"
+    return f"{failed.subject} {_is(failed)} {failed.got}, not {failed.expected}"
+
+
+def _is(failed: FailedGuard) -> str:
+    return "are" if failed.aspect in ("keys", "items", "dispatch keys") else "is"
+
+
+def _capitalized(text: str) -> str:
+    """Returns a text with its first letter in upper case if it begins with an article, not with the user's name."""
+    return f"T{text[1:]}" if text.startswith("the ") else text
 
 
 def what_changed(cause: Recompile) -> str:
-    """Returns the value whose change failed the guard of a recompile: ``self.calls``, ``the dtype of x``."""
-    name = readable(base(cause.source))
-    if cause.kind == "TENSOR_MATCH":
-        field = re.match(r"(type|dtype|device|requires_grad|shape|stride|rank|size)\b(?!=)", cause.expected)
-        return f"the {field[1]} of {name}" if field else name
-    if cause.kind == "CONDITION" and name != readable(cause.source):
-        return f"the size of {name}"
-    return _CHANGED.get(cause.kind, "{}").format(name)
+    """Returns what happened in few words: ``the dtype of x changed``."""
+    return f"{cause.item} does not hold" if cause.aspect == "relation" else f"{cause.subject} changed"
 
 
-def what_failed(cause: Recompile) -> str:
-    """Returns the guard that failed in words: ``x was expected to be shape (3,) and is shape (4,)``."""
-    if cause.kind == "CONDITION":
-        return f"the condition {readable(cause.expected)} failed: {readable(cause.got)}"
-    return f"{readable(cause.source)} was expected to be {cause.expected} and is {cause.got}"
+def values_over_time(causes: Iterable[Recompile]) -> list[str]:
+    """Returns the values that the recompiles of one frame, in order, name for one subject, each once."""
+    found: dict[str, None] = {}
+    for cause in causes:
+        found |= dict.fromkeys(value for value in (cause.expected, cause.got) if value)
+    return list(found)
 
 
-def may_be_symbolic(cause: Recompile) -> bool:
-    """Whether what changed is a size, a stride or a number, for which a compile can have a symbol; not a dtype."""
-    return cause.kind != "TENSOR_MATCH" or cause.expected.partition(" ")[0] in ("shape", "size", "stride")
+# ---- what to do --------------------------------------------------------------------------------
 
 
-def recompile_advice(cause: Recompile, is_symbolic: bool = False) -> str:
-    """Returns what to do about a recompile.
+class Situation(NamedTuple):
+    """What the record says about one difference besides its facts."""
 
-    `is_symbolic`: whether the size or number that changed is symbolic in the new compile.
-    """
-    name = readable(base(cause.source))
-    if not name.startswith("an intermediate value"):
-        name = f"`{name}`"
-    nothing = (
-        "Nothing: this compile has a symbol for it, so further values need no other compile.  To avoid this one, too: "
-    )
-    start = nothing if is_symbolic else ""
-    if cause.kind == "TENSOR_MATCH":
-        return start + _tensor_advice(cause, name)
-    if cause.kind == "CONDITION":
-        return _condition_advice(cause, name)
-    if cause.kind == "EQUALS_MATCH":
-        return start + _value_advice(cause, name)
-    advice = _BY_KIND.get(cause.kind, "").format(name=name)
-    return advice[:1].upper() + advice[1:]
+    is_symbolic: bool = False
+    """Whether the new compile has a symbol for each number that differs."""
+    is_needed: bool = False
+    """Whether the new compile had a symbol that became a number, since the program needs the number itself."""
+    times: int = 1
+    """How many compiles of the frame have this difference."""
+    is_last: bool = True
+    """Whether no later compile of the frame has it."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether further values need no other compile: there is a symbol, and later calls do not contradict."""
+        return self.is_symbolic and self.is_last
 
 
-def _tensor_advice(cause: Recompile, name: str) -> str:
-    field = cause.expected.partition(" ")[0]
-    if field == "rank" or (
-        field == "shape" and len(_EXTENT.findall(cause.expected)) != len(_EXTENT.findall(cause.got))
-    ):
-        return f"{name} has another number of dimensions, and each number is compiled once.  Pass one number of them."
-    if field in ("shape", "size"):
-        return (
-            f"With dynamic=True (%%compile --dynamic), or torch._dynamo.mark_dynamic on {name}, sizes are symbols from "
-            "the first compile on."
-        )
-    return {
-        "dtype": f"{name} has another dtype, and each dtype is compiled once.  Convert it before the call.",
-        "device": f"{name} is on another device.  Move it before the call.",
-        "requires_grad": f"{name} requires a gradient in some calls only, and both cases are compiled.  Set "
-        "requires_grad the same way, or detach it before the call.",
-        "stride": f"{name} has another memory layout.  Call `.contiguous()` on it before the call.",
-        "type": f"{name} is of another tensor class.  Pass one class.",
-    }.get(field, f"{name} is another kind of tensor.  Pass the same kind at each call.")
+class Remedy(NamedTuple):
+    """What to do about a difference; the key is that in `REMEDIES`."""
+
+    key: str
+    text: str
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing needs to change."""
+        return self.key in NOTHING_TO_CHANGE
 
 
-def _condition_advice(cause: Recompile, name: str) -> str:
-    if re.search(r" is (0 or 1|[01])$", cause.got) and re.search(r">= 2$|!= [01]$", cause.expected):
-        return "Sizes 0 and 1 are compiled separately, since they broadcast; there is one more compile for each."
-    return (
-        f"The program, or an operation, treats sizes with and without `{readable(cause.expected)}` differently, and "
-        f"each case is compiled once; a loop of {name} rounds is unrolled.  Avoid the comparison or the loop, or pad "
-        "to one size."
-    )
+NOTHING_TO_CHANGE = frozenset({"dynamic sizes", "dynamic numbers", "symbolic number", "two values"})
+"""The remedies of differences that need no further compile."""
+
+_SETTLED = "Nothing: compile {compile} has a symbol for it, and no later call needed another.  To avoid this one, too: "
+
+REMEDIES: dict[str, str] = {
+    "dynamic sizes": _SETTLED + "dynamic=True (%%compile --dynamic), or torch._dynamo.mark_dynamic on the sizes of "
+    "{names} that change, before the first call.",
+    "sizes 0 and 1": "Sizes 0 and 1 are always compiled separately, since they broadcast; dynamic=True does not change "
+    "that.  Each takes one more compile.  To avoid it, pad {names} to 2 or more.",
+    "few sizes": "This compile holds for one size of {names} only, since the program needs the number itself, and "
+    "dynamic=True does not change that.  Pad to a few sizes.",
+    "one case": "The compile holds only where {item}, because of a comparison in the program or in an operation, or "
+    "of the range of a mark, and each case is compiled once.  Pass only one of the cases, such as by padding, or "
+    "remove what limits it.",
+    "dynamic numbers": _SETTLED + "dynamic=True (%%compile --dynamic) before the first call, or a tensor in place of "
+    "the number.",
+    "symbolic number": "Nothing: compile {compile} has a symbol for it, and no later call needed another.",
+    "few values": "Each value of {names} is compiled once, since the program needs the value itself; dynamic=True does "
+    "not change that.  Pass few different values.",
+    "two values": "Nothing: {names} has two values, and each is compiled once.",
+    "a tensor": "Each value of {names} is compiled once; dynamic=True has no effect on attributes.  Make it a tensor "
+    "(`register_buffer` in a module), or pass it as an argument.",
+    "one dtype": "Each dtype of {names} is compiled once.  Convert it to one dtype before the call.",
+    "one device": "Each device of {names} is compiled once.  Move it to one device before the call.",
+    "one requires_grad": "{names} requires a gradient in some calls only, and both cases are compiled once.  Set "
+    "requires_grad the same way, or pass `{name}.detach()` where no gradient is needed.",
+    "one layout": "Each memory layout of {names} is compiled once.  Pass `{name}.contiguous()`.",
+    "one rank": "Each number of dimensions of {names} is compiled once.  Pass one number of them, such as by unsqueeze "
+    "or reshape before the call.",
+    "one type": "Each type of {names} is compiled once.  Convert it to one type before the call.",
+    "not None": "{names} is None in some calls only, and both cases are compiled once.  Pass it always, or never.",
+    "one length": "A loop over {names} is unrolled for each length.  Pass the same number of items, or stack tensors "
+    "into one.",
+    "all keys": "Each set of keys of {names} is compiled once.  Give the dict all of its keys, in one order, before "
+    "the first call.",
+    "no growing dict": "{names} gets other keys again and again, and the code is compiled for the keys that it has.  "
+    "Use the dict outside of the compiled function, and pass in what the function needs of it.",
+    "same items": "Each content of {names} is compiled once.  Pass a set that does not change.",
+    "sorted": "Each order of {names} is compiled once.  Pass a list, or sorted(...).",
+    "same object": "{names} is another object in each such call, such as a function or module that is made there.  "
+    "Make it once, outside of the compiled function, and pass the same one.",
+    "clone": "{names} and `{item}` are one tensor in some calls only, and both cases are compiled once.  Pass "
+    "`{name}.clone()` where they are one.",
+    "copy": "{names} and `{item}` are one object in some calls only, and both cases are compiled once.  Pass "
+    "`copy.copy({name})` where they are one.",
+    "one setting": "Each {item} is compiled once.  Call the function under the same setting.",
+    "set before": "{names} has the attribute `{item}` in some calls only.  Set it before the first call, such as in "
+    "`__init__`.",
+    "replace before": "`{name}.{item}` was replaced after the first call.  Replace it before.",
+    "define before": "A global hides a builtin since then.  Define it before the first call, or give it another name.",
+    "call before": "Call {names} before the compiled function, and pass the result.",
+}
+"""What to do, by kind.  ``{names}``: the objects that differ; ``{name}``: the first of them; ``{item}``: the key,
+setting, condition or other object; ``{compile}``: the new compile."""
 
 
-def _value_advice(cause: Recompile, name: str) -> str:
-    if not _NUMBER.fullmatch(cause.expected):
-        return f"Each value of {name} is compiled once.  Pass few different values, or a tensor."
-    if cause.source.startswith("G[") and not _is_inside(cause.source):
-        return f"The global {name} changes between calls.  Pass it as an argument, or make it a tensor."
-    if _is_inside(cause.source):
-        return (
-            f"{name} changes between calls.  Count outside the compiled function, or make it a tensor "
-            "(`register_buffer` in a module).  dynamic=True has no effect on attributes and items."
-        )
-    return (
-        f"The number {name} changes between calls.  With dynamic=True (%%compile --dynamic) numbers among the "
-        "arguments are symbols from the first compile on; or pass a tensor."
-    )
+def remedies(cause: Recompile, situation: Callable[[FailedGuard], Situation], compile_id: str) -> list[Remedy]:
+    """Returns what to do about a recompile: one remedy for each kind of difference from the nearest compile."""
+    found: dict[str, list[FailedGuard]] = {}
+    for failed in [cause, *cause.besides]:
+        found.setdefault(_remedy_key(failed, situation(failed)), []).append(failed)
+    return [_remedy(key, group, compile_id) for key, group in found.items() if key]
 
 
-def _is_inside(source: str) -> bool:
-    """Whether a source is an attribute or item of an object."""
-    return _PATH.match(readable(source)) is not None
+def _remedy(key: str, group: list[FailedGuard], compile_id: str) -> Remedy:
+    found = list(dict.fromkeys(each.name for each in group))
+    names = " and ".join(name if name == INTERMEDIATE else f"`{name}`" for name in found)
+    text = REMEDIES[key].format(names=names, name=found[0], item=group[0].item, compile=compile_id)
+    return Remedy(key, text[:1].upper() + text[1:])
+
+
+_BY_ASPECT = {
+    "class": "one type", "dtype": "one dtype", "device": "one device", "requires_grad": "one requires_grad",
+    "rank": "one rank", "dispatch keys": "one type", "length": "one length", "keys": "all keys",
+    "items": "same items", "order": "sorted", "identity": "same object", "attribute": "set before",
+    "relation": "one case", "setting": "one setting", "function": "replace before", "result": "call before",
+}  # fmt: skip
+_NUMBERS = ("int", "float")
+
+
+def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
+    """Returns the key in `REMEDIES`; an empty string if nothing is known to help."""
+    aspect = failed.aspect
+    if aspect == "size":
+        if failed.is_broadcast:
+            return "sizes 0 and 1"
+        return "dynamic sizes" if situation.is_settled else "few sizes"
+    if aspect == "stride":
+        return "one layout"
+    if aspect == "key" or (aspect in ("length", "keys") and failed.type == "dict"):
+        return "no growing dict" if situation.times > 1 else "all keys"
+    if aspect == "aliasing":
+        return "clone" if failed.type in ("Tensor", "Parameter") else "copy"
+    if aspect == "value":
+        return _value_remedy(failed, situation)
+    return _BY_ASPECT.get(aspect, "")
+
+
+def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
+    if failed.kind == "GLOBAL_ABSENT":
+        return "define before"
+    if failed.type == "bool":
+        return "two values"
+    if "None" in (failed.expected, failed.got):
+        return "not None"
+    if failed.type not in _NUMBERS:
+        return "few values"
+    if situation.is_settled:
+        return "dynamic numbers" if failed.place == "argument" else "symbolic number"
+    is_needed = failed.is_specialised or situation.is_needed
+    return "few values" if is_needed or failed.place == "argument" else "a tensor"

@@ -1,4 +1,4 @@
-"""Results of capturing a frame: guards, symbolic sizes, graph breaks, and the cause of a recompile."""
+"""Results of capturing a frame: guards, symbolic sizes and graph breaks."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ class Guard:
     """Whether a `guard_filter` removed it, so that it is not checked."""
     sizes: list[int | None] | None = None
     """For a tensor's guard: the required size of each dimension, None where other sizes are allowed."""
+    name: str = ""
+    """The value in the user's words, e.g. ``x.shape``."""
     meaning: str = ""
     """The check in plain words, where its expression does not say it to a reader."""
 
@@ -48,7 +50,9 @@ class Symbol:
     line: ItemId | None = None
     """The first line of the user's that used it."""
     became: str | None = None
-    """What it was specialised to: a number, or an expression of other symbols that it must equal."""
+    """The number that it was specialised to: the compiled code is valid for this value only."""
+    equals: str | None = None
+    """The expression of other symbols that it must equal, so that it may change only with them."""
     condition: str | None = None
     """The condition that specialised it, or that first narrowed its range."""
     condition_line: ItemId | None = None
@@ -84,17 +88,3 @@ class GraphBreak:
         known = [line for line in self.stack if line.line is not None]
         lines = known or self.stack
         return lines[-1] if lines else None
-
-
-@dataclass(slots=True)
-class Recompile:
-    """The cause of a recompile: the guard of the compile `of` that failed, what it expected, and the value it got."""
-
-    of: str
-    guard: str
-    source: str
-    expected: str
-    got: str
-    line: ItemId | None = None
-    kind: str = ""
-    """The guard's kind; empty if it is not known."""

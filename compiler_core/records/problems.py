@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from compiler_core.records.advice import base, may_be_symbolic, readable, recompile_advice, what_changed, what_failed
+from compiler_core.records.advice import Situation, readable, remedies, values_over_time, what_changed
 from compiler_core.records.artifacts import Failure, ItemId
-from compiler_core.records.capture import GraphBreak, Recompile
+from compiler_core.records.capture import GraphBreak
+from compiler_core.records.recompiles.facts import FailedGuard, Recompile
 from compiler_core.records.seen.packages import package_of
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class Problem:
     """The user's line; 0 if it belongs to no line."""
     line: ItemId | None = None
     """The item of that line, if it is among the sources."""
+    remedies: list[str] = field(default_factory=list)
+    """Of a recompile: the kinds of its advice, which are the keys of `advice.REMEDIES`."""
 
 
 def find_problems(record: Record) -> list[Problem]:
@@ -113,7 +116,7 @@ def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
     groups: dict[tuple[str, ...], list[Problem]] = {}
     for problem in found:
         cause = problem.cause if problem.kind == "failure" else ""
-        key = (problem.kind, problem.title, problem.filename, str(problem.lineno), cause)
+        key = (problem.kind, problem.title, problem.filename, str(problem.lineno), cause, *problem.remedies)
         groups.setdefault(key, []).append(problem)
     for first, *rest in groups.values():
         for again in rest:
@@ -122,6 +125,7 @@ def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
             first.ns += again.ns
             if GRADES.index(again.grade) <= GRADES.index(first.grade):
                 first.cause, first.advice = again.cause, again.advice or first.advice
+                first.remedies = again.remedies or first.remedies
                 first.grade = again.grade
         first.cost = _cost(first)
         if first.grade != "expected" and (package := package_of(first.filename)):
@@ -235,30 +239,53 @@ def _graph_break(
 
 
 def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile, divided: _DividedGraphs) -> Problem:
-    source = base(cause.source)
-    is_symbolic = may_be_symbolic(cause) and any(
-        base(s.source) == source and s.became is None for s in compile_.symbols
-    )
-    grade: Grade = "expected" if is_symbolic else "costly"
-    advice = recompile_advice(cause, is_symbolic)
+    found = remedies(cause, lambda failed: _situation(frame, compile_, failed), compile_.id)
+    grade: Grade = "expected" if found and all(each.is_nothing for each in found) else "costly"
+    advice, keys = "  ".join(each.text for each in found), [each.key for each in found]
     if package_of(frame.filename) and not _has_operations(compile_):
         grade, advice = "expected", "Nothing to change: this function of a library computes nothing with tensors."
+        keys = []
     if frame.limit_reached:
         grade = "blocking"
     if frame.kind == "resume" and not divided.computes_from(frame):
-        grade, advice = "expected", "Nothing to change: no tensor is computed from here on."
+        grade, advice, keys = "expected", "Nothing to change: no tensor is computed from here on.", []
     place = _frame_place(record, frame)
     if cause.line:
         filename, _, key = cause.line.rpartition("#")
         known = next((a.name for a in record.sources if a.id == filename), "")
         place = {"filename": known, "lineno": int(key) if key.isdigit() else 0, "line": cause.line}
-    text = f"{what_failed(cause)}."
-    text = text[0].upper() + text[1:] if cause.kind == "CONDITION" else text
+    text = cause.text
+    same = [c.cause for c in frame.compiles if c.cause is not None and _subject(c.cause) == _subject(cause)]
+    if len(same) > 1 and len(values := values_over_time(same)) > 2:
+        text += f"  So far: {', '.join(values)}."
     if frame.limit_reached:
         text += f"  The limit of {len(frame.compiles)} compiles is reached: calls that none covers run as plain Python."
-    return Problem("recompile", grade, f"recompiled: {what_changed(cause)} changed", text,
-                   advice, "", ns=compile_.duration_ns, compiles=[compile_.id],
+    return Problem("recompile", grade, f"recompiled: {what_changed(cause)}", text,
+                   advice, "", ns=compile_.duration_ns, compiles=[compile_.id], remedies=keys,
                    **place)  # fmt: skip
+
+
+def _situation(frame: Frame, compile_: Compile, failed: FailedGuard) -> Situation:
+    """Returns what the record says about a difference, for which `compile_` was made."""
+    subject = _subject(failed)
+    having = [c for c in frame.compiles if c.cause and subject in map(_subject, [c.cause, *c.cause.besides])]
+    is_last = not having or frame.compiles.index(having[-1]) <= frame.compiles.index(compile_)
+    of_it = [symbol for symbol in compile_.symbols if symbol.source in _sources(failed)]
+    is_needed = any(symbol.became is not None for symbol in of_it)
+    is_symbolic = {symbol.source for symbol in of_it} == set(_sources(failed)) and not is_needed
+    return Situation(is_symbolic, is_needed, len(having), is_last)
+
+
+def _sources(failed: FailedGuard) -> list[str]:
+    """Returns the sources of the sizes or of the number that differ, as symbols have them."""
+    if failed.aspect == "size":
+        return [f"{failed.source}.size()[{dim}]" for dim in failed.dims]
+    return [failed.source]
+
+
+def _subject(failed: FailedGuard) -> tuple[str, str, bool]:
+    """Returns what differs; sizes 0 and 1 are another matter than other sizes."""
+    return failed.name, failed.aspect, failed.is_broadcast
 
 
 def _frame_place(record: Record, frame: Frame) -> dict[str, Any]:

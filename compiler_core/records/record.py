@@ -27,7 +27,7 @@ from compiler_core.records.artifacts import (
     Span,
     Stage,
 )
-from compiler_core.records.capture import GraphBreak, Guard, Recompile, Symbol
+from compiler_core.records.capture import GraphBreak, Guard, Symbol
 from compiler_core.records.differences import Comparison
 from compiler_core.records.kernels import (
     Accuracy,
@@ -44,6 +44,7 @@ from compiler_core.records.partition import Expansion, Partition
 from compiler_core.records.plain import RecordError, from_plain, json_text, short_repr, to_plain, without_gc
 from compiler_core.records.problems import Problem, find_problems, needing_action
 from compiler_core.records.ranks.collectives import Collective
+from compiler_core.records.recompiles.facts import Recompile
 from compiler_core.records.seen.seen_frames import SeenFrame
 from compiler_core.records.steps import Replay, Steps
 from compiler_core.records.stored.large_fields import LARGE_FIELDS, FreedFields, read_field

@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 from compiler_core.capture.values.cached_calls import CacheChanges, ExpectedOutcome, Outcome, known_outcomes
 from compiler_core.hook.frame_hook import FrameHook, never_compile
-from compiler_core.records import Recompile
+from compiler_core.records import FailedGuard, MissedEntry, Recompile
+from compiler_core.records.advice import recompile
 
 
 class CachedCalls:
@@ -85,7 +86,8 @@ class CachedCalls:
     def _cause(self, expected: ExpectedOutcome, outcome: Outcome) -> Recompile:
         name = expected.name
         guard = f"{name}(...) is {expected}"
-        return Recompile(self._compile_id, guard, name, str(expected), str(outcome), kind="CACHED_CALL")
+        failed = FailedGuard("CACHED_CALL", guard, name, name, "result", str(expected), str(outcome))
+        return recompile([MissedEntry(self._compile_id, [failed])], is_confirmed=True)
 
 
 never_compile(CachedCalls.repeat.__code__)

@@ -20,7 +20,7 @@ from compiler_core.records import (
     limits,
     problem_count,
 )
-from compiler_core.records.advice import readable, what_failed
+from compiler_core.records.advice import readable
 from compiler_core.records.steps import Steps
 from compiler_core.records.timings.timings import bytes_text
 from compiler_core.records.timings.verdict import COMPILED
@@ -183,7 +183,7 @@ def _recompile_lines(compile_: Compile) -> list[OutlineLine]:
     cause = compile_.cause
     if cause is None:
         return []
-    why = f"recompile of {cause.of}: {what_failed(cause)}"
+    why = f"recompile: {cause.text}"
     return [OutlineLine(1, why), OutlineLine(2, f"guard that failed: {cause.guard}")]
 
 

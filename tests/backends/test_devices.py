@@ -26,6 +26,7 @@ from compiler_core.codegen.wrapper import memory_plan
 from compiler_core.config import Options
 from compiler_core.errors import BuildError, CompilerBug
 from compiler_core.guards import current_gpu_guard
+from compiler_core.guards.sources import Scope
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.rewriter import FusionRequests
 from compiler_core.loops.lower import lower
@@ -233,4 +234,6 @@ def test_the_current_gpu_is_guarded_if_tensors_are_created_on_it(monkeypatch: py
     spec = current_gpu_guard(1)
     current = iter((1, 0))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: next(current))
-    assert [spec.check(None), spec.check(None)] == [None, ("GPU 1", "GPU 0")]  # type: ignore[arg-type]
+    assert spec.failures(Scope({}, {}, {})) == []
+    (failed,) = spec.failures(Scope({}, {}, {}))
+    assert (failed.item, failed.expected, failed.got) == ("current GPU", "1", "0")

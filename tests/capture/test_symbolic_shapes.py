@@ -123,7 +123,7 @@ def test_the_cause_of_a_recompile_is_a_condition() -> None:
     record = run(first_of_five, [3, 4, 5])
     cause = record.compiles[2].cause
     assert cause is not None
-    assert (cause.guard, cause.got) == ("L['x'].size()[0] != 5", "L['x'].size()[0] is 5")
+    assert (cause.guard, cause.got) == ("L['x'].size()[0] != 5", "x.size(0) is 5")
     assert cause.line is not None
 
 

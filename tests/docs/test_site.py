@@ -20,7 +20,7 @@ def test_the_code_of_the_how_to_page_runs(fresh_stock: None, capsys: pytest.Capt
     for number, block in enumerate(blocks):
         exec(compile(block, f"how_to block {number}", "exec"), names)
     printed = capsys.readouterr().out
-    assert "0/1: L['x'] was shape (4,), not shape (3,)" in printed
+    assert "0/1: the size of x was 4, not 3" in printed
     assert "graph breaks: 1" in printed
     assert "shows a fault" in printed
 

@@ -12,7 +12,7 @@ import torch
 import compiler_core as cc
 from compiler_core.api.compile import record_of
 from compiler_core.api.testing import difference
-from compiler_core.guards import KINDS, GuardTree, first_failure
+from compiler_core.guards import KINDS, GuardTree, all_hold
 
 SCALE = 2
 
@@ -73,7 +73,7 @@ def test_shape_dtype_and_stride():
     watch = Watch(lambda x: x.sin() + 1)
     watch(torch.ones(3), new=1)(torch.randn(3), new=0)(torch.ones(4), new=1)
     assert "L['x']" in watch.cause
-    assert "(4,)" in watch.cause
+    assert watch.cause.endswith(" | 3 | 4")
     watch(torch.ones(4, dtype=torch.float64), new=1)
     assert "float64" in watch.cause
     watch(torch.ones(2, 3), new=1)(torch.ones(3, 2).t(), new=1)
@@ -145,7 +145,7 @@ def test_lists_that_alias_only_later():
     assert torch.equal(plain[0], got[0])
     assert plain[1] == got[1]
     assert same == one == [1, 2]
-    assert "same object" in watch.cause
+    assert "one object" in watch.cause
 
 
 def test_objects_that_alias_only_later():
@@ -290,8 +290,8 @@ def test_python_and_c_agree(change, monkeypatch):
         "none": {}, "shape": {"x": torch.ones(3)}, "constant": {"n": True}, "key": {"d": {"b": 2}},
         "length": {"items": []}, "type": {"d": 3}, "alias": {"items": one, "other": one},
     }[change]  # fmt: skip
-    failure = first_failure(guards, type(scope)(f_locals, scope.f_globals, scope.closure))
-    assert manager.root.check(f_locals) == (failure is None) == (change == "none")
+    holds = all_hold(guards, type(scope)(f_locals, scope.f_globals, scope.closure))
+    assert manager.root.check(f_locals) == holds == (change == "none")
 
 
 def test_every_guard_prints_as_python():
@@ -326,25 +326,25 @@ def test_a_metaclass_runs_no_code_at_capture():
 KIND_PROGRAMS = {
     "TENSOR_MATCH": (lambda x, y: x + y, [(torch.ones(2), torch.ones(2)), (torch.ones(2), torch.ones(1))], "(1,)"),
     "EQUALS_MATCH": (lambda x, n: x + n, [(torch.ones(2), 1), (torch.ones(2), 2)], "1 | 1 | 2"),
-    "ID_MATCH": (lambda x, f: f(x), [(torch.ones(2), torch.sin), (torch.ones(2), torch.cos)], "another object"),
-    "TYPE_MATCH": (lambda x, m: m.go(x), [(torch.ones(2), Model()), (torch.ones(2), torch.ones(2))], "Model | a "),
+    "ID_MATCH": (lambda x, f: f(x), [(torch.ones(2), torch.sin), (torch.ones(2), torch.cos)], "cos>"),
+    "TYPE_MATCH": (lambda x, m: m.go(x), [(torch.ones(2), Model()), (torch.ones(2), torch.ones(2))], "Model | Tensor"),
     "LENGTH": (lambda x, v: x + len(v), [(torch.ones(2), [1]), (torch.ones(2), [1, 2])], "1 | 2"),
     "DICT_KEYS": (lambda x, d: x + len([*d]), [(torch.ones(2), {"a": 1}), (torch.ones(2), {"b": 1})], "['b']"),
     "DICT_CONTAINS": (
         lambda x, d: x + d.get("k", 0),
         [(torch.ones(2), {}), (torch.ones(2), {"k": 1})],
-        "no 'k' | it is there",
+        "absent | present",
     ),
     "SET_EQUALS": (lambda x, s: x + (1 in s), [(torch.ones(2), {1}), (torch.ones(2), {2})], "{1} | {2}"),
     "SAME_OBJECT": (
         lambda x, a, b: x + (a is b),
         [(torch.ones(2), *[[1]] * 2), (torch.ones(2), [1], [1])],
-        "another object",
+        "one object | two objects",
     ),
     "NOT_SAME_OBJECT": (
         lambda x, a, b: x + (a is b),
         [(torch.ones(2), [1], [1]), (torch.ones(2), *[[1]] * 2)],
-        "the same object",
+        "two objects | one object",
     ),
 }
 
@@ -372,12 +372,12 @@ def test_global_and_state_reasons(monkeypatch):
     watch(torch.ones(2), new=1)
     monkeypatch.setitem(globals(), "round", lambda x: 7)
     watch(torch.ones(2), new=1)
-    assert "no global 'round'" in watch.cause
+    assert "the builtin round | a global round" in watch.cause
     watch = Watch(lambda x: x + 1)
     watch(torch.ones(2), new=1)
     with torch.no_grad():
         watch(torch.ones(2), new=1)
-    assert watch.cause.endswith("| grad mode on | grad mode off")
+    assert watch.cause.endswith("| on | off")
 
 
 def test_compiled_code_is_still_used_after_the_recompile_limit():

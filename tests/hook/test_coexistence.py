@@ -71,7 +71,7 @@ def test_entries_of_this_compiler_are_not_taken_for_stocks():
         stock(torch.ones(4)), stock(torch.ones(5))
     first, second = record.compiles
     assert not first.cause
-    assert (second.cause.of, second.cause.got) == (first.id, "size 5")
+    assert (second.cause.of, second.cause.got) == (first.id, "5")
     assert len(cc.already_compiled(callee).compiles) == 2
 
 

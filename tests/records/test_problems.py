@@ -85,16 +85,16 @@ def of_text(x: torch.Tensor, how: str) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("fn", "calls", "grade", "advice"),
     [
-        (Counter(), [lambda c: c(x)] * 3, "expected", "or make it a tensor (`register_buffer` in a module)"),
-        (of_global, [lambda c: c(x), call_with_next_global], "expected", "The global `number` changes"),
-        (scaled, [lambda c: c(x, 3), lambda c: c(x, 4)], "expected", "With dynamic=True"),
-        (scaled, [lambda c: c(x, 3), lambda c: c(torch.ones(5, 3), 3)], "expected", "With dynamic=True"),
-        (scaled, [lambda c: c(x, 3), lambda c: c(torch.ones(5), 3)], "costly", "another number of dimensions"),
-        (scaled, [lambda c: c(x, 3), lambda c: c(x.double(), 3)], "costly", "Convert it before the call"),
-        (scaled, [lambda c: c(x, 3), without_grad], "costly", "Call the function under the same settings"),
+        (Counter(), [lambda c: c(x)] * 3, "expected", "Nothing: compile 0/1 has a symbol for it"),
+        (of_global, [lambda c: c(x), call_with_next_global], "expected", "Nothing: compile 0/1 has a symbol for it"),
+        (scaled, [lambda c: c(x, 3), lambda c: c(x, 4)], "expected", "dynamic=True (%%compile"),
+        (scaled, [lambda c: c(x, 3), lambda c: c(torch.ones(5, 3), 3)], "expected", "dynamic=True (%%compile"),
+        (scaled, [lambda c: c(x, 3), lambda c: c(torch.ones(5), 3)], "costly", "Each number of dimensions of `x`"),
+        (scaled, [lambda c: c(x, 3), lambda c: c(x.double(), 3)], "costly", "Convert it to one dtype"),
+        (scaled, [lambda c: c(x, 3), without_grad], "costly", "Call the function under the same setting"),
         (of_dict, [lambda c: c(x, {"a": 1}), lambda c: c(x, {"a": 1, "b": 2})], "costly", "all of its keys"),
         (of_list, [lambda c: c(x, [x]), lambda c: c(x, [x, x])], "costly", "unrolled for each length"),
-        (of_function, [lambda c: c(x, len), lambda c: c(x, print)], "costly", "is another object at each call"),
+        (of_function, [lambda c: c(x, len), lambda c: c(x, print)], "costly", "is another object in each such call"),
         (of_text, [lambda c: c(x, "up"), lambda c: c(x, "down")], "costly", "Each value of `how` is compiled once"),
     ],
 )
@@ -102,20 +102,19 @@ def test_the_advice_fits_the_guard(fn: Any, calls: Sequence[Any], grade: str, ad
     (problem,) = recorded(fn, calls).problems
     assert (problem.kind, problem.grade, problem.count) == ("recompile", grade, 1)
     assert advice in problem.advice
-    assert ("With dynamic=True" in problem.advice) == (advice == "With dynamic=True")
+    assert ("dynamic=True (%%compile" in problem.advice) == (advice == "dynamic=True (%%compile")
     assert problem.cost.startswith("Compiled again once, in ")
 
 
 def test_a_symbol_for_the_size_is_none_for_the_dtype() -> None:
     calls = [lambda c, t=t: c(t, 3) for t in (x, torch.ones(5, 3), torch.ones(1, 3), torch.ones(5, 3).double())]
-    by_title = {problem.title: problem for problem in recorded(scaled, calls).problems}
-    assert by_title["recompiled: the shape of x changed"].grade == "expected"
-    dtype = by_title["recompiled: the dtype of x changed"]
-    assert dtype.grade == "costly"
-    assert "this compile has a symbol" not in dtype.advice
-    size = by_title["recompiled: the size of x changed"]
-    assert size.cause == "The condition x.size()[0] >= 2 failed: x.size()[0] is 1."
-    assert size.advice.startswith("Sizes 0 and 1 are compiled separately")
+    one, dtype, size = recorded(scaled, calls).problems  # the costly ones first
+    titles = ["the size of x changed", "the dtype of x changed", "the size of x changed"]
+    assert [problem.title for problem in (one, dtype, size)] == [f"recompiled: {title}" for title in titles]
+    assert (size.grade, size.remedies) == ("expected", ["dynamic sizes"])
+    assert (dtype.grade, dtype.remedies) == ("costly", ["one dtype"])
+    assert (one.grade, one.remedies) == ("costly", ["sizes 0 and 1"])
+    assert one.cause.startswith("The size of x in dimension 0 is 1; compile 0/1 was made for at least 2.")
 
 
 def test_the_advice_on_a_counter_helps() -> None:
@@ -159,7 +158,7 @@ def test_an_interrupt_does_not_make_an_expected_break_blocking() -> None:
 
 def test_grad_mode_is_named() -> None:
     (problem,) = recorded(scaled, [lambda c: c(x, 3), without_grad]).problems
-    assert "expected to be grad mode on and is grad mode off." in problem.cause
+    assert "The grad mode is off; compile 0/0 was made for on." in problem.cause
 
 
 def printing(x: torch.Tensor) -> torch.Tensor:
@@ -284,7 +283,7 @@ def test_a_value_of_the_stack_has_no_name() -> None:
 
     record = recorded(program, [lambda c: c(x), lambda c: c(torch.ones(7, 3))])
     problem = next(p for p in record.problems if "intermediate" in p.title)
-    assert problem.title == "recompiled: the shape of an intermediate value changed"
+    assert problem.title == "recompiled: the size of an intermediate value changed"
     assert not any("__stack" in text for p in record.problems for text in (p.title, p.cause, p.advice))
 
 

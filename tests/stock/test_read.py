@@ -9,7 +9,7 @@ import compiler_core
 from compiler_core.records import Graph
 from compiler_core.stock.read.graph_text import read_graph
 from compiler_core.stock.read.guard_meaning import guard_meaning
-from compiler_core.stock.read.recompile_reasons import read_recompile_reason
+from compiler_core.stock.read.recompile_reasons import read_recompile_reasons
 
 JOINT = """\
 class inner_f(torch.nn.Module):
@@ -62,40 +62,50 @@ def test_edges_of_the_joint_graph_are_those_of_the_graph_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "kind", "source", "expected", "got"),
+    ("reason", "kind", "name", "aspect", "expected", "got"),
     [
-        ("n == 2  # f(x, n)  # a.py:3 in f", "EQUALS_MATCH", "n", "2", "another value"),
-        ("self.calls == 0", "EQUALS_MATCH", "self.calls", "0", "another value"),
-        ("G['N'] == 3", "EQUALS_MATCH", "G['N']", "3", "another value"),
-        ("___check_type_id(mod, 93), type=<class 'a.b.Linear'>", "TYPE_MATCH", "mod", "a Linear", "of another type"),
-        ("Cache line invalidated because L['f'] got deallocated", "ID_MATCH", "L['f']", "the object at capture",
+        ("n == 2  # f(x, n)  # a.py:3 in f", "EQUALS_MATCH", "n", "value", "2", ""),
+        ("self.calls == 0", "EQUALS_MATCH", "self.calls", "value", "0", ""),
+        ("G['N'] == 3", "EQUALS_MATCH", "N", "value", "3", ""),
+        ("dict(type(c).__mro__[1].__dict__)['scale'] == 3", "EQUALS_MATCH", "type(c).scale", "value", "3", ""),
+        ("___check_type_id(mod, 93), type=<class 'a.b.Linear'>", "TYPE_MATCH", "mod", "class", "Linear", ""),
+        ("Cache line invalidated because L['f'] got deallocated", "ID_MATCH", "f", "identity", "the object at capture",
          "another object: that one was freed"),
-        ("___check_obj_id(f.__code__, 9), type=<class 'code'>", "ID_MATCH", "f.__code__", "the object at capture",
+        ("___check_obj_id(f.__code__, 9), type=<class 'code'>", "ID_MATCH", "f", "identity", "the object at capture",
          "another object"),
-        ("len(k) == 1", "LENGTH", "k", "of length 1", "of another length"),
-        ("not ___dict_contains('b', k)", "DICT_CONTAINS", "k", "without 'b'", "with it"),
-        ("list(dict.keys(k))[0] == 'a'", "DICT_KEYS", "k", "with 'a' as key number 0", "with other keys"),
-        ("GLOBAL_STATE changed: grad_mode ", "GLOBAL_STATE", "torch's global state", "grad mode as at capture",
-         "another grad mode"),
-        ("tensor 'x' rank mismatch. expected 1, actual 2", "TENSOR_MATCH", "x", "rank 1", "rank 2"),
-        ("tensor 'x' size mismatch at index 0. expected 4, actual 5", "TENSOR_MATCH", "x", "size 4 in dimension 0",
-         "size 5"),
-        ("tensor 'x' dtype mismatch. expected Float, actual Double", "TENSOR_MATCH", "x", "dtype torch.float32",
-         "dtype torch.float64"),
-        ("tensor 'x' requires_grad mismatch. expected requires_grad=0", "TENSOR_MATCH", "x", "requires_grad False",
-         "requires_grad True"),
-        ("2 <= x.size()[0]", "CONDITION", "x.size()[0]", "x.size()[0] >= 2", "x.size()[0] is 0 or 1"),
-        ("x.size()[0] <= 8", "CONDITION", "x.size()[0]", "x.size()[0] <= 8", "another size"),
-        ("KeyError on kw['s']", "DICT_HAS", "kw", "with 's'", "without it"),
-        ('Duplicate tensors found: ["a", "b"]', "ALL_DIFFERENT", "the pair a, b", "different tensors", "one tensor"),
-        ("flag == True", "EQUALS_MATCH", "flag", "True", "False"),
-        ("some thing that is new", "", "a condition", "some thing that is new", "false"),
+        ("len(k) == 1", "LENGTH", "k", "length", "1", ""),
+        ("not ___dict_contains('b', k)", "DICT_CONTAINS", "k", "key", "absent", "present"),
+        ("not ___dict_contains('b', L['o'].__dict__)", "DICT_CONTAINS", "o", "attribute", "absent", "present"),
+        ("list(dict.keys(k))[0] == 'a'", "DICT_KEYS", "k", "keys", "'a' as key number 0", "other keys"),
+        ("set.__contains__(k, 'a')", "SET_CONTAINS", "k", "items", "some with 'a'", "others, without 'a'"),
+        ("not hasattr(G['o'], 'scale')", "NO_ATTRIBUTE", "o", "attribute", "absent", "present"),
+        ("hasattr(L['o'], 'scale') == True", "NO_ATTRIBUTE", "o", "attribute", "present", "absent"),
+        ("GLOBAL_STATE changed: grad_mode ", "GLOBAL_STATE", "torch's global state", "setting", "", ""),
+        ("tensor 'x' rank mismatch. expected 1, actual 2", "TENSOR_MATCH", "x", "rank", "1", "2"),
+        ("tensor 'x' size mismatch at index 0. expected 4, actual 5", "TENSOR_MATCH", "x", "size", "4", "5"),
+        ("tensor 'x' dtype mismatch. expected Float, actual Double", "TENSOR_MATCH", "x", "dtype", "torch.float32",
+         "torch.float64"),
+        ("tensor 'x' dispatch key set mismatch. expected DispatchKeySet(CPU, AutogradCPU), actual DispatchKeySet(Meta)",
+         "TENSOR_MATCH", "x", "device", "cpu", "meta"),
+        ("tensor 'x' requires_grad mismatch. expected requires_grad=0", "TENSOR_MATCH", "x", "requires_grad", "False",
+         "True"),
+        ("2 <= x.size()[0]", "CONDITION", "x", "size", "at least 2", "0 or 1"),
+        ("x.size()[0] == 4", "CONDITION", "x", "size", "4", ""),
+        ("x.size()[0] <= 8", "CONDITION", "size 0 of x", "relation", "x.size(0) <= 8", ""),
+        ("7 <= L['x'].size()[0]", "CONDITION", "size 0 of x", "relation", "x.size(0) >= 7", ""),
+        ("KeyError on kw['s']", "DICT_HAS", "kw", "key", "present", "absent"),
+        ('Duplicate tensors found: ["a", "b"]', "ALL_DIFFERENT", "a", "aliasing", "two objects", "one object"),
+        ("flag == True", "EQUALS_MATCH", "flag", "value", "True", "False"),
+        ("some thing that is new", "", "", "relation", "some thing that is new", ""),
     ],
 )  # fmt: skip
-def test_reasons_for_recompiles_are_plain_words(reason: str, kind: str, source: str, expected: str, got: str) -> None:
-    cause = read_recompile_reason(f"0/0: {reason}\nUser stack trace:\n  File 1")
-    assert cause is not None
-    assert (cause.of, cause.kind, cause.source, cause.expected, cause.got) == ("0/0", kind, source, expected, got)
+def test_reasons_for_recompiles_are_facts(
+    reason: str, kind: str, name: str, aspect: str, expected: str, got: str
+) -> None:
+    (entry,) = read_recompile_reasons(f"0/0: {reason}\nUser stack trace:\n  File 1")
+    (failed,) = entry.failed
+    facts = (failed.kind, failed.name, failed.aspect, failed.expected, failed.got)
+    assert (entry.compile, *facts) == ("0/0", kind, name, aspect, expected, got)
 
 
 @pytest.mark.parametrize(

@@ -143,8 +143,8 @@ def test_recompile_names_its_guard(observed: tuple[Record, Handler]) -> None:
     assert causes[0].of == first(record).id
     assert (causes[0].source, causes[0].expected, causes[0].got) == (
         "L['inputs']['x']",
-        "size 8 in dimension 0",
-        "size 16",
+        "8",
+        "16",
     )
     assert causes[0].guard == next(g.code for g in first(record).guards if g.kind == "TENSOR_MATCH")
 
@@ -487,7 +487,7 @@ def test_guards_inside_modules_of_pytorch_have_the_line_of_their_call_and_plain_
     (line,) = {record.text(g.line).strip() for g in guards if "['1'].eps" in g.code and g.line}
     assert line == "y: torch.Tensor = self.body(x)"
     meanings = {guard.meaning for guard in guards}
-    assert "self.body.1.eps is 1e-05" in meanings
+    assert "self.body[1].eps is 1e-05" in meanings
     assert "RATE is not NaN" in meanings
     unreadable = [g.code for g in guards if not g.meaning and re.search(r"_{3}|_dot_|\d{9}|isnan|e\+308", g.code)]
     assert not unreadable

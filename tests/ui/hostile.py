@@ -5,22 +5,24 @@ from __future__ import annotations
 from compiler_core.records import (
     Artifact,
     Expansion,
+    FailedGuard,
     FusionRefusal,
     Graph,
     GraphBreak,
     Guard,
     Kernel,
     Language,
+    MissedEntry,
     Node,
     Pane,
     Partition,
-    Recompile,
     Record,
     Span,
     StackLine,
     Symbol,
     ValueDecision,
 )
+from compiler_core.records.advice import recompile
 from compiler_core.records.differences import Comparison, Difference, Total
 
 EVIL = "window.evil=1"
@@ -178,7 +180,8 @@ def _add(record: Record, number: int, text: str) -> None:
     compile_.link(forward, [captured], text)
     compile_.link(kernel, [forward], text)
     compile_.guards.append(Guard("g0", text, text, text, text, line, 1.0, sizes=[3]))
-    compile_.cause = Recompile(compile_.id, text, text, text, text, line)
+    failed = FailedGuard(text, text, text, text, "relation", text, text, line, [0], text)
+    compile_.cause = recompile([MissedEntry(compile_.id, [failed, failed])] * 2, is_confirmed=False)
     compile_.symbols.append(Symbol("s0", text, 3, text, 2, None, line, text, text, line))
     compile_.breaks.append(GraphBreak("b0", text, text, text, [StackLine(name, 1, text, text, line)]))
     compile_.expansions.append(Expansion(captured, text, [forward], [], [text], [text]))

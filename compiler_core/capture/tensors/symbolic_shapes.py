@@ -10,6 +10,7 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -197,16 +198,17 @@ class Symbols:
 
     def conditions(self) -> Iterator[tuple[Source, Condition, ItemId | None]]:
         """Yields every condition on sizes and numbers, with the first source in it and the user's line."""
-        texts = self._texts
         for symbol, source in self.sources.items():
             for bound in self._bounds(symbol, source):
-                yield source, self._condition(bound, texts), self._first_lines[symbol]
+                yield source, self._condition(bound), self._first_lines[symbol]
         for i, (source, expr, line) in enumerate(self._derived):
-            condition = self._condition(expr, texts)
-            code, text = f"p{i} == {condition.code}", f"{source.text} == {condition.text}"
-            yield source, Condition(code, text, {f"p{i}": source, **condition.sources}), line
+            value = self._condition(expr)
+            code, text, shown = (f"{a} == {b}" for a, b in (
+                (f"p{i}", value.code), (source.text, value.text), (source.shown, value.shown)
+            ))  # fmt: skip
+            yield source, Condition(code, text, shown, {f"p{i}": source, **value.sources}, value.shown), line
         for guard, line in zip(self.env.guards, self.env.lines, strict=True):
-            condition = self._condition(guard.expr, texts)
+            condition = self._condition(guard.expr)
             yield next(iter(condition.sources.values())), condition, line
 
     def _bounds(self, symbol: sympy.Symbol, source: Source) -> Iterator[Any]:
@@ -221,9 +223,19 @@ class Symbols:
         else:  # symbolic arithmetic does not model inf and nan
             yield sympy.Abs(symbol) <= sys.float_info.max
 
-    def _condition(self, expr: Any, texts: dict[sympy.Symbol, str]) -> Condition:
+    def _condition(self, expr: Any) -> Condition:
         symbols = sorted(expr.free_symbols, key=str)
-        return Condition(python_text(expr), python_text(expr, texts), {str(s): self.sources[s] for s in symbols})
+        shown = {symbol: source.shown for symbol, source in self.sources.items()}
+        condition = Condition(
+            python_text(expr), python_text(expr, self._texts), python_text(expr, shown),
+            {str(s): self.sources[s] for s in symbols},
+        )  # fmt: skip
+        numbers = [arg for arg in expr.args if arg.is_number] if len(symbols) == 1 else []
+        if isinstance(expr, sympy.Eq) and numbers and symbols[0] in expr.args:
+            return replace(condition, expected=python_text(numbers[0]), is_specialised=True)
+        if isinstance(expr, sympy.Ge) and expr.args[0] == symbols[0] and numbers:
+            return replace(condition, expected=f"at least {python_text(numbers[0])}")
+        return condition
 
     @property
     def _texts(self) -> dict[sympy.Symbol, str]:
@@ -246,8 +258,10 @@ class Symbols:
             wanted = DynamicDim(self._reasons.get(source, "a stride that sizes do not explain"))
         record = Symbol(str(symbol), source.text, float(self.env.backed_var_to_val[symbol]), wanted.why)
         record.line = self._first_lines[symbol]
-        if now != symbol:
+        if now.is_number:
             record.became = python_text(now, texts)
+        elif now != symbol:
+            record.equals = python_text(now, texts)
         elif span is not None:
             record.low, record.high = _finite_bound(span.lower), _finite_bound(span.upper)
         guard, record.condition_line = guards.get((symbol, now != symbol), (None, None))

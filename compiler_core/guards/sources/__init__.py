@@ -1,7 +1,9 @@
 """Sources: where a value comes from, as a path from the frame: a local or global name, then attributes and items.
 
-A source has four members: `text` (for readers), `fetch` (its value in a frame), `load` (emits bytecode that pushes the
-value, by the interface in `emitter`) and `manager` (its node in the C++ guard tree).  The kinds are in `variables`,
+A
+source has five members: `text` (for readers), `shown` (as the user would write it), `fetch` (its value in a
+frame), `load` (emits bytecode that pushes the value, by the interface in `emitter`) and `manager` (its node in the C++
+guard tree).  The kinds are in `variables`,
 `attributes`, `items` and `tensors`, and derive from `base`.  The names are those of ``torch/_dynamo/source.py``.
 """
 
@@ -17,7 +19,7 @@ from compiler_core.guards.sources.attributes import (
     call_weakref,
     class_entry,
 )
-from compiler_core.guards.sources.base import VERSIONS_ARE_STALE, Scope, Source, root_source
+from compiler_core.guards.sources.base import VERSIONS_ARE_STALE, Scope, Source, path, root_source
 from compiler_core.guards.sources.items import BuiltinItemSource, GetItemSource
 from compiler_core.guards.sources.tensors import (
     ComputedSource,
@@ -61,6 +63,7 @@ __all__ = [
     "WeakRefCallSource",
     "call_weakref",
     "class_entry",
+    "path",
     "read_context_var",
     "root_source",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.guards.sources.base import VERSIONS_ARE_STALE, Scope, Source
@@ -28,6 +28,13 @@ class AttrSource(Source):
     @property
     def text(self) -> str:
         return f"{self.base.text}.{self.name}"
+
+    @property
+    def shown(self) -> str:
+        if self.name == "__code__":  # which function it is
+            return self.base.shown
+        is_item = self.table == "_modules" and self.name.isdecimal()  # of a Sequential or ModuleList
+        return f"{self.base.shown}[{self.name}]" if is_item else f"{self.base.shown}.{self.name}"
 
     def fetch(self, scope: Scope) -> Any:
         owner = self.base.fetch(scope)
@@ -81,6 +88,10 @@ class InstanceDictSource(Source):
     def text(self) -> str:
         return f"{self.base.text}.__dict__"
 
+    @property
+    def shown(self) -> str:
+        return f"{self.base.shown}.__dict__"
+
     def fetch(self, scope: Scope) -> Any:
         return self.base.fetch(scope).__dict__
 
@@ -107,6 +118,10 @@ class WeakRefCallSource(Source):
     def text(self) -> str:
         return f"{self.base.text}()"
 
+    @property
+    def shown(self) -> str:
+        return f"{self.base.shown}()"
+
     def fetch(self, scope: Scope) -> Any:
         return call_weakref(self.base.fetch(scope))
 
@@ -119,14 +134,19 @@ class WeakRefCallSource(Source):
 
 @dataclass(frozen=True)
 class ClosureCellSource(Source):
-    """Cell `index` of a function's closure."""
+    """Cell `index` of a function's closure.  `variable`: the name that the function has for it."""
 
     base: Source
     index: int
+    variable: str = field(default="", compare=False)
 
     @property
     def text(self) -> str:
         return f"{self.base.text}.__closure__[{self.index}]"
+
+    @property
+    def shown(self) -> str:
+        return f"{self.variable} of {self.base.shown}" if self.variable else self.text
 
     def fetch(self, scope: Scope) -> Any:
         return self.base.fetch(scope).__closure__[self.index]
@@ -154,6 +174,10 @@ class CellContentsSource(Source):
     def text(self) -> str:
         return f"{self.base.text}.cell_contents"
 
+    @property
+    def shown(self) -> str:
+        return self.base.shown
+
     def fetch(self, scope: Scope) -> Any:
         return self.base.fetch(scope).cell_contents
 
@@ -175,6 +199,10 @@ class ClassEntrySource(Source):
     @property
     def text(self) -> str:
         return f"class_entry({self.base.text}, {self.name!r})"
+
+    @property
+    def shown(self) -> str:
+        return f"{self.base.shown}.{self.name}"
 
     def fetch(self, scope: Scope) -> Any:
         return class_entry(self.base.fetch(scope), self.name)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from compiler_core.records.advice import INTERMEDIATE
 
 if TYPE_CHECKING:
     from compiler_core.guards import GuardTree
@@ -49,6 +52,11 @@ class Source:
         """The path as a Python expression."""
         raise NotImplementedError
 
+    @property
+    def shown(self) -> str:
+        """The path as the user would write it."""
+        return self.text
+
     def fetch(self, scope: Scope) -> Any:
         """Returns the value at the source in a frame; raises what Python raises if there is none."""
         raise NotImplementedError
@@ -62,7 +70,20 @@ class Source:
         raise NotImplementedError
 
 
+def shown_name(name: str) -> str:
+    """Returns the name of a local as the user would write it.  A parameter that a resume function has for a value of
+    the stack has no name in the user's code."""
+    return INTERMEDIATE if name.startswith(("__stack", "__callee")) else name
+
+
+def path(source: Source | None) -> Iterator[Source]:
+    """Yields a source, what it is read from, and so on to a local, a global or a constant."""
+    while source is not None:
+        yield source
+        source = getattr(source, "base", None)
+
+
 def root_source(source: Source) -> Source:
     """Returns the source at which the path starts: a local, a global or a constant."""
-    base = getattr(source, "base", None)
-    return source if base is None else root_source(base)
+    *_, root = path(source)
+    return root

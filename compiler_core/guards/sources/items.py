@@ -24,6 +24,13 @@ class GetItemSource(Source):
     def text(self) -> str:
         return f"{self.base.text}[{safe_repr(self.key)}]"
 
+    @property
+    def shown(self) -> str:
+        owner = self.base.shown
+        if isinstance(self.key, str) and owner.endswith(".__dict__"):
+            return f"{owner.removesuffix('.__dict__')}.{self.key}"
+        return f"{owner}[{safe_repr(self.key)}]"
+
     def fetch(self, scope: Scope) -> Any:
         return self.base.fetch(scope)[self.key]
 
@@ -57,6 +64,10 @@ class BuiltinItemSource(Source):
     @property
     def text(self) -> str:
         return f"{self.builtin.__name__}.__getitem__({self.base.text}, {safe_repr(self.key)})"
+
+    @property
+    def shown(self) -> str:
+        return f"{self.base.shown}[{safe_repr(self.key)}]"
 
     def fetch(self, scope: Scope) -> Any:
         return self.builtin.__getitem__(self.base.fetch(scope), self.key)

@@ -29,6 +29,10 @@ class NumpyTensorSource(Source):
     def text(self) -> str:
         return f"torch.from_numpy({self.base.text})"
 
+    @property
+    def shown(self) -> str:
+        return self.base.shown
+
     def fetch(self, scope: Scope) -> Any:
         return torch.from_numpy(self.base.fetch(scope))
 
@@ -49,6 +53,10 @@ class PlainTensorSource(Source):
     @property
     def text(self) -> str:
         return self.base.text
+
+    @property
+    def shown(self) -> str:
+        return self.base.shown
 
     def fetch(self, scope: Scope) -> Any:
         return without_class(self.base.fetch(scope))
@@ -72,6 +80,10 @@ class TensorPropertySource(Source):
     @property
     def text(self) -> str:
         return f"{self.base.text}.{self.method}()[{self.index}]"
+
+    @property
+    def shown(self) -> str:
+        return f"{self.base.shown}.{self.method}({self.index})"
 
     def fetch(self, scope: Scope) -> Any:
         return getattr(self.base.fetch(scope), self.method)()[self.index]
@@ -100,6 +112,11 @@ class ComputedSource(Source):
     @property
     def text(self) -> str:
         shown_args = [arg.text if isinstance(arg, Source) else safe_repr(arg) for arg in self.args]
+        return f"{self.name}({', '.join(shown_args)})"
+
+    @property
+    def shown(self) -> str:
+        shown_args = [arg.shown if isinstance(arg, Source) else safe_repr(arg) for arg in self.args]
         return f"{self.name}({', '.join(shown_args)})"
 
     def fetch(self, scope: Scope) -> Any:

@@ -6,7 +6,7 @@ import contextvars
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.guards.sources.base import Scope, Source
+from compiler_core.guards.sources.base import Scope, Source, shown_name
 
 if TYPE_CHECKING:
     from compiler_core.guards import GuardTree
@@ -22,6 +22,10 @@ class LocalSource(Source):
     @property
     def text(self) -> str:
         return f"L[{self.name!r}]"
+
+    @property
+    def shown(self) -> str:
+        return shown_name(self.name)
 
     def fetch(self, scope: Scope) -> Any:
         return scope.f_locals[self.name]
@@ -42,6 +46,10 @@ class FreeCellSource(Source):
     @property
     def text(self) -> str:
         return f"cell({self.name!r})"
+
+    @property
+    def shown(self) -> str:
+        return self.name
 
     def fetch(self, scope: Scope) -> Any:
         return scope.closure[self.name]
@@ -101,6 +109,10 @@ class GlobalSource(Source):
     def text(self) -> str:
         return f"G[{self.name!r}]" if self.module is None else f"{self.module.text}.{self.name}"
 
+    @property
+    def shown(self) -> str:
+        return self.name if self.module is None else f"{self.module.shown}.{self.name}"
+
     def fetch(self, scope: Scope) -> Any:
         return (scope.f_globals if self.module is None else self.module.fetch(scope))[self.name]
 
@@ -137,6 +149,10 @@ class ContextVarSource(Source):
     @property
     def text(self) -> str:
         return f"{self.base.text}.get()"
+
+    @property
+    def shown(self) -> str:
+        return f"{self.base.shown}.get()"
 
     def fetch(self, scope: Scope) -> Any:
         return read_context_var(self.base.fetch(scope))

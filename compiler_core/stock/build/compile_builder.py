@@ -6,19 +6,17 @@ import math
 import re
 from typing import Any
 
-from compiler_core.records import Compile, Event, Guard, Symbol, limits
+from compiler_core.records import Compile, Event, MissedEntry, Symbol, limits
 from compiler_core.records.plain import MAX_SAFE_INT
 from compiler_core.stock.build.graphs import ArtifactNames, GraphBuilder
 from compiler_core.stock.build.kernels import KernelBuilder, aot_id
 from compiler_core.stock.build.memory_budget import MemoryBudget
+from compiler_core.stock.build.missed_entries import GuardIndex
 from compiler_core.stock.build.partition import read_partition
 from compiler_core.stock.read.lines import SourceLines
 from compiler_core.stock.read.stages import stage_of
 
-_LOCAL = re.compile(r"\bL\['(\w+)'\]")
-"""A local variable, which reasons for recompiles name without ``L``."""
 _RANGE = re.compile(r"\w*\[(-?[\w.]+), (-?[\w.]+)\]$")
-_TENSOR = re.compile(r"tensor '(.+?)'(?: |$)")
 
 
 class CompileBuilder:
@@ -40,7 +38,11 @@ class CompileBuilder:
         self._joined_texts: dict[str, list[str]] = {}
         """Texts that PyTorch logs in pieces, by name."""
         self._running_phases: dict[str, list[Event]] = {}
-        self._guards: _GuardIndex | None = None
+        self.reasons: list[MissedEntry] = []
+        """Why older compiles did not fit."""
+        self._guard_index = GuardIndex(self.compile.guards)
+        self.specialised: dict[str, str] = {}
+        """What symbols became, by their names."""
 
     def add_symbol(self, data: Any) -> None:
         """Adds the data of a ``create_symbol`` event."""
@@ -84,11 +86,12 @@ class CompileBuilder:
         """Appends a line or paragraph to the text called `name`."""
         self._joined_texts.setdefault(name, []).append(piece)
 
-    def guard_for_reason(self, reason: str) -> Guard | None:
-        """Returns the first guard that a reason for a recompile mentions."""
-        if self._guards is None or self._guards.guards is not self.compile.guards:
-            self._guards = _GuardIndex(self.compile.guards)
-        return self._guards.find(reason)
+    @property
+    def guard_index(self) -> GuardIndex:
+        """The guards, as reasons for recompiles name them."""
+        if self._guard_index.guards is not self.compile.guards:
+            self._guard_index = GuardIndex(self.compile.guards)
+        return self._guard_index
 
     def close(self, strings: dict[int, str]) -> None:
         """Records what depends on the whole compile.  `strings`: file names by their numbers in the trace."""
@@ -109,7 +112,13 @@ class CompileBuilder:
         filename, lineno = strings.get(stack[-1].get("filename")), stack[-1].get("line")
         line = self._lines.item(filename, int(lineno)) if filename and lineno else None
         key, source = limits.truncate(str(data.get("symbol"))), limits.truncate(str(data.get("source")))
-        return Symbol(key, source, _number(str(data.get("val"))) or 0, "PyTorch made it symbolic", low, high, line)
+        symbol = Symbol(key, source, _number(str(data.get("val"))) or 0, "PyTorch made it symbolic", low, high, line)
+        became = self.specialised.get(key)
+        if became is not None and _number(became) is not None:
+            symbol.became = became
+        else:
+            symbol.equals = became
+        return symbol
 
 
 def _number(text: str) -> float | None:
@@ -121,24 +130,6 @@ def _number(text: str) -> float | None:
     if not math.isfinite(value) or abs(value) > MAX_SAFE_INT:
         return None
     return int(value) if value.is_integer() else value
-
-
-class _GuardIndex:
-    """Finds the guards of a compile by their code or tensor, which reasons for recompiles mention."""
-
-    def __init__(self, guards: list[Guard]) -> None:
-        self.guards = guards
-        self._order = {id(guard): i for i, guard in enumerate(guards)}
-        self._by_code: dict[str, Guard] = {}
-        self._by_tensor: dict[str, Guard] = {}
-        for guard in guards:
-            self._by_code.setdefault(_LOCAL.sub(r"\1", guard.code), guard)
-            self._by_tensor.setdefault(_LOCAL.sub(r"\1", guard.source), guard)
-
-    def find(self, reason: str) -> Guard | None:
-        candidates = [self._by_code.get(_LOCAL.sub(r"\1", reason))]
-        candidates += [self._by_tensor.get(name) for name in _TENSOR.findall(reason)]
-        return min((guard for guard in candidates if guard), key=lambda guard: self._order[id(guard)], default=None)
 
 
 def _symbol_text(data: Any, strings: dict[int, str]) -> str:

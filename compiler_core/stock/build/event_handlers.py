@@ -18,7 +18,7 @@ from compiler_core.stock.build.memory_budget import Cost
 from compiler_core.stock.build.partial_record import PartialRecord
 from compiler_core.stock.read.guard_tree import read_guards
 from compiler_core.stock.read.messages import ParsedBreak, read_break
-from compiler_core.stock.read.recompile_reasons import read_recompile_reason
+from compiler_core.stock.read.recompile_reasons import read_recompile_reasons
 from compiler_core.stock.read.trace_event import TraceEvent
 
 Handler = Callable[[PartialRecord, TraceEvent], None]
@@ -182,22 +182,21 @@ def _write_guard_lines(record: PartialRecord, event: TraceEvent) -> None:
     record.compile_of(event).guard_lines |= event.data
 
 
-_OWN_SOURCE = ("DICT_KEYS", "DICT_HAS", "ALL_DIFFERENT")
-"""Kinds of reasons whose guard has another source: a key of the dict, or one of two tensors."""
-
-
 @_handles("recompile_reasons")
 def _write_recompile_reasons(record: PartialRecord, event: TraceEvent) -> None:
-    compile_ = record.compile_of(event).compile
-    cause = None if compile_.cause else read_recompile_reason(event.payload)
-    if cause is not None:
-        previous = record.compiles.get(cause.of)
-        guard = previous.guard_for_reason(cause.guard) if previous else None
-        if guard is not None:
-            cause.guard, cause.line = guard.code, guard.line
-            if cause.kind not in _OWN_SOURCE:
-                cause.source = guard.source or cause.source
-        compile_.cause = cause
+    builder = record.compile_of(event)
+    builder.reasons = builder.reasons or read_recompile_reasons(event.payload)
+    if builder.reasons:  # completed at the end, from the guards of this compile
+        builder.compile.cause = record.recompile_of(builder)
+    _write_text(record, event)
+
+
+@_handles("symbolic_shape_specialization")
+def _write_specialization(record: PartialRecord, event: TraceEvent) -> None:
+    """A symbol that became a number, or an expression of others."""
+    if isinstance(event.data, dict):
+        builder = record.compile_of(event)
+        builder.specialised[str(event.data.get("symbol"))] = limits.truncate(str(event.data.get("value")))
     _write_text(record, event)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import traceback
 
-from compiler_core.records import Compile, Frame, GraphBreak, Record, limits
+from compiler_core.records import Compile, Frame, GraphBreak, Recompile, Record, limits
 from compiler_core.stock.build.compile_builder import CompileBuilder
 from compiler_core.stock.build.event_costs import cost_of
 from compiler_core.stock.build.memory_budget import MemoryBudget
+from compiler_core.stock.build.missed_entries import recompile_of
 from compiler_core.stock.read.lines import SourceLines
 from compiler_core.stock.read.trace_event import TraceEvent
 
@@ -73,8 +75,18 @@ class PartialRecord:
                 builder.close(self.strings)
             except Exception as error:
                 builder.compile.fail("backend", f"{type(error).__name__}: {error}", traceback.format_exc())
+        for builder in self.compiles.values():
+            if builder.reasons:
+                builder.compile.cause = self.recompile_of(builder)
         self._link_resume_functions()
         self.lines.flush()
+
+    def recompile_of(self, builder: CompileBuilder) -> Recompile:
+        """Returns the cause of a compile, from its reasons and from the guards that are known by now."""
+        compiles = {each.compile: self.compiles.get(each.compile) for each in builder.reasons}
+        guards = {id_: found.guard_index for id_, found in compiles.items() if found is not None}
+        reasons = copy.deepcopy(builder.reasons)
+        return recompile_of(reasons, guards, builder.compile.guards, builder.compile.symbols)
 
     def _link_resume_functions(self) -> None:
         """Links each resume function to the latest break before it at its line; a line may break several times."""

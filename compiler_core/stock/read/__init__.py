@@ -4,6 +4,7 @@
 ``graph_text``     a printed FX graph: nodes, edges and the user's lines
 ``guard_tree``     Dynamo's printed guard tree
 ``guard_meaning``  what a guard requires, in plain words
+``source_names``   sources of values, as the user would write them
 ``messages``       graph breaks
 ``recompile_reasons``  reasons for recompiles
 ``output_code``    Inductor's generated Python file: kernels, launches and memory plan

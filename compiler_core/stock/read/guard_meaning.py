@@ -5,14 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from compiler_core.records.advice import readable
+from compiler_core.stock.read.source_names import shown_source
 
-_MODULE = re.compile(r"\b__import_(\w+)")
-_IMPORTED = re.compile(r"\._(?:modules|parameters|buffers)\['(\w+)'\]")
-_FIRST_KEYS = re.compile(r"list\(dict\.keys\((.+)\)\)\[(\d+)\]$")
-_BUILTINS = re.compile(r"__builtins_dict__\w*\['(\w+)'\]")
-_SIZE = re.compile(r"(.+)\.(size|stride)\(\)\[(\d+)\]$")
-_OFFSET = re.compile(r"(.+)\.storage_offset\(\)$")
 _MARKS = {
     "_dynamo_dynamic_indices": "mark_dynamic",
     "_dynamo_weak_dynamic_indices": "maybe_mark_dynamic",
@@ -39,29 +33,17 @@ def guard_meaning(kind: str, code: str) -> str:
     return ""
 
 
-def _name(source: str) -> str:
-    """Returns a source as the user would write it."""
-    if size := _SIZE.match(source):
-        return f"{size[2]} {size[3]} of {_name(size[1])}"
-    if offset := _OFFSET.match(source):
-        return f"the storage offset of {_name(offset[1])}"
-    if keys := _FIRST_KEYS.match(source):
-        return f"key number {int(keys[2])} of {_name(keys[1])}"
-    text = _BUILTINS.sub(r"\1", readable(source))
-    return _IMPORTED.sub(r".\1", _MODULE.sub(lambda found: found[1].replace("_dot_", "."), text))
-
-
 def _type(text: str) -> str:
     return text.removeprefix("<class '").removesuffix("'>").removeprefix("builtins.")
 
 
 def _same_object(found: re.Match[str]) -> str:
     kind = f" ({_type(found[2])})" if found[2] else ""
-    return f"{_name(found[1])} is the same object as at capture{kind}"
+    return f"{shown_source(found[1])} is the same object as at capture{kind}"
 
 
 def _tensor(found: re.Match[str]) -> str:
-    name, dtype, rest = _name(found[1]), found[2], found[3]
+    name, dtype, rest = shown_source(found[1]), found[2], found[3]
     size = re.search(r"size=\[(.*?)\]", rest)
     gradient = " that requires a gradient" if "requires_grad=True" in rest else ""
     device = re.search(r"device=(\d+)", rest)
@@ -80,28 +62,34 @@ _SENTENCES: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     for pattern, sentence in (
         (r"check_tensor\((.+?), \w+, .*?torch\.(\w+), (.*)", _tensor),
         (r"_*check_obj_id\((.+), \d+\)(?:, type=(.+))?$", _same_object),
-        (r"_*check_type_id\((.+), \d+\), type=(.+)$", lambda f: f"{_name(f[1])} is {_article(_type(f[2]))}"),
-        (r"not _*dict_contains\('(\w+)', (.+)\.__dict__\)$", lambda f: f"{_name(f[2])} has no own attribute {f[1]}"),
-        (r"_*dict_contains\('(\w+)', (.+)\.__dict__\)$", lambda f: f"{_name(f[2])} has an own attribute {f[1]}"),
-        (r"not _*dict_contains\((.+?), (.+)\)$", lambda f: f"{_name(f[2])} has no key {f[1]}"),
-        (r"_*dict_contains\((.+?), (.+)\)$", lambda f: f"{_name(f[2])} has the key {f[1]}"),
+        (r"_*check_type_id\((.+), \d+\), type=(.+)$", lambda f: f"{shown_source(f[1])} is {_article(_type(f[2]))}"),
+        (
+            r"not _*dict_contains\('(\w+)', (.+)\.__dict__\)$",
+            lambda f: f"{shown_source(f[2])} has no own attribute {f[1]}",
+        ),
+        (r"_*dict_contains\('(\w+)', (.+)\.__dict__\)$", lambda f: f"{shown_source(f[2])} has an own attribute {f[1]}"),
+        (r"not _*dict_contains\((.+?), (.+)\)$", lambda f: f"{shown_source(f[2])} has no key {f[1]}"),
+        (r"_*dict_contains\((.+?), (.+)\)$", lambda f: f"{shown_source(f[2])} has the key {f[1]}"),
         (
             r"hasattr\((.+), '(_dynamo_\w+)'\) == False$",
-            lambda f: f"no size of {_name(f[1])} was marked by {_MARKS.get(f[2], f[2])}",
+            lambda f: f"no size of {shown_source(f[1])} was marked by {_MARKS.get(f[2], f[2])}",
         ),
         (
             r"(?:abs\((.+)\)|-?1\.79\w*\.?\d*e\+308 <= (.+)) <= 1\.79\d*e\+308$",
-            lambda f: f"{_name(f[1] or f[2])} is finite",
+            lambda f: f"{shown_source(f[1] or f[2])} is finite",
         ),
-        (r"not (?:math|torch)\.isnan\((.+)\)$", lambda f: f"{_name(f[1])} is not NaN"),
-        (r"not math\.isinf\((.+)\)$", lambda f: f"{_name(f[1])} is finite"),
+        (r"not (?:math|torch)\.isnan\((.+)\)$", lambda f: f"{shown_source(f[1])} is not NaN"),
+        (r"not math\.isinf\((.+)\)$", lambda f: f"{shown_source(f[1])} is finite"),
         (r".*top_saved_tensors_hooks ids == None$", lambda f: "no hooks on saved tensors are active"),
-        (r"(-?\d+) <= (\S+) <= (-?\d+)$", lambda f: f"{_name(f[2])} is from {f[1]} to {f[3]}"),
-        (r"(-?\d+) <= (\S+)$", lambda f: f"{_name(f[2])} is at least {f[1]}"),
-        (r"(\S+) <= (-?\d+)$", lambda f: f"{_name(f[1])} is at most {f[2]}"),
-        (r"(\S+) == (.+)$", lambda f: _comparison(f[0], f"{_name(f[1])} is {_name(f[2])}")),
-        (r"(\S+) is (\S+)$", lambda f: _comparison(f[0], f"{_name(f[1])} and {_name(f[2])} are one object")),
-        (r"not (\S+)$", lambda f: f"{_name(f[1])} is empty"),
+        (r"(-?\d+) <= (\S+) <= (-?\d+)$", lambda f: f"{shown_source(f[2])} is from {f[1]} to {f[3]}"),
+        (r"(-?\d+) <= (\S+)$", lambda f: f"{shown_source(f[2])} is at least {f[1]}"),
+        (r"(\S+) <= (-?\d+)$", lambda f: f"{shown_source(f[1])} is at most {f[2]}"),
+        (r"(\S+) == (.+)$", lambda f: _comparison(f[0], f"{shown_source(f[1])} is {shown_source(f[2])}")),
+        (
+            r"(\S+) is (\S+)$",
+            lambda f: _comparison(f[0], f"{shown_source(f[1])} and {shown_source(f[2])} are one object"),
+        ),
+        (r"not (\S+)$", lambda f: f"{shown_source(f[1])} is empty"),
     )
 ]
 """The forms of checks, the most special first."""

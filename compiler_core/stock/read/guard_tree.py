@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from compiler_core.records import Guard, Span, limits
 from compiler_core.stock.read.guard_meaning import guard_meaning
+from compiler_core.stock.read.source_names import shown_source
 
 _LEAF = re.compile(r"([| ]*)\+- ([A-Z][A-Z_0-9]+)(?:: (.*))?$")
 _BRANCH = re.compile(
@@ -58,7 +59,8 @@ def _add_guard(parsed: ParsedGuards, number: int, kind: str, source: str, text: 
         value = _SIZE.search(code) or _VALUE.search(code)  # the tree has conditions on values under no source
         source = value[0] if value else "torch's global state"
     meaning = limits.truncate(guard_meaning(kind, code))
-    parsed.guards.append(Guard(key, kind, source, code or kind, expected_value(code) or kind, meaning=meaning))
+    expected, name = expected_value(code) or kind, shown_source(source)
+    parsed.guards.append(Guard(key, kind, source, code or kind, expected, name=name, meaning=meaning))
     parsed.spans.append(Span(key, number, number))
     if location := _LOCATION.search("# " + comment):
         code_of_line = comment[: max(location.start() - len("# "), 0)].rstrip()

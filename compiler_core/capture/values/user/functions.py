@@ -68,7 +68,8 @@ class FunctionValue(Value):
             k: wrap(d, GetItemSource(AttrSource(base, "__kwdefaults__"), k))
             for k, d in (fn.__kwdefaults__ or {}).items()
         }
-        closure = [tx_capture.cell(c, ClosureCellSource(base, i)) for i, c in enumerate(fn.__closure__ or ())]
+        cells = enumerate(zip(fn.__closure__ or (), fn.__code__.co_freevars, strict=True))
+        closure = [tx_capture.cell(cell, ClosureCellSource(base, i, name)) for i, (cell, name) in cells]
         return cls(fn.__code__, fn.__globals__, fn.__qualname__, defaults, kwdefaults, closure, fn, source)
 
     def __repr__(self) -> str:

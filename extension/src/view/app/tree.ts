@@ -1,7 +1,6 @@
 /** The list of frames and their compiles; resume functions are listed under the frame whose graph break they follow. */
 
 import { h, onceSized, scrollInside } from "../dom/elements";
-import { readable } from "../dom/format";
 import { headline, isRefusal, shortMessage } from "../model/analysis/failures";
 import { breakProblem, recompileProblem } from "../model/analysis/problems";
 import { frameKind, frameName } from "../model/frame_names";
@@ -181,12 +180,10 @@ export function groupByFirstFrame(frames: Frame[]): Frame[][] {
   return [...found.values()];
 }
 
-/** The guard that failed: a short text and a full one. */
-function recompileText(cause: Recompile): [text: string, title: string] {
-  const [source, expected, got] = [cause.source, cause.expected, cause.got].map(readable);
-  if (expected.includes(source)) return [`recompiled: ${got}`, `recompiled: ${expected} failed: ${got}`];
-  const now = expected.startsWith("shape ") ? got.replace(/^shape /, "") : got;
-  return [`recompiled: ${source}: ${expected} → ${now}`, `recompiled: ${source}: expected ${expected}, got ${got}`];
+/** What differed: a short text and a full one. */
+function recompileText({ subject, aspect, expected, got, item, text }: Recompile): [text: string, title: string] {
+  if (aspect === "relation") return [`recompiled: ${item} does not hold`, text];
+  return [`recompiled: ${subject}: ${expected} → ${got || "another"}`, text];
 }
 
 /** Where a graph break is; in an inlined function, that function's line. */

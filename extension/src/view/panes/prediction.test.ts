@@ -41,6 +41,7 @@ test("the question about guards is which of the lines that were used are guarded
     cost_ns: 1,
     dropped: false,
     sizes: null,
+    name: "",
     meaning: "",
   };
   const used = compileOf("0/0", [["0/0:captured#add", ["src:0#2"]]]);

@@ -19,6 +19,7 @@ const guard = {
   cost_ns: null,
   dropped: false,
   sizes: null,
+  name: "",
   meaning: "",
 };
 const first = compileOf("0/0", [["0/0:captured#cos", ["src:0#10"]]]);

@@ -62,6 +62,7 @@ test("a guard is linked to the line that made it", () => {
     cost_ns: null,
     dropped: false,
     sizes: null,
+    name: "",
     meaning: "",
   });
   assert.ok(new Links(recordOf(lines, [guarded])).linked(["0/0:guards#g0"]).has("src:0#12"));

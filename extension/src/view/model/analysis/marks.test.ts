@@ -55,6 +55,7 @@ const problem: Problem = {
   filename: "a.py",
   lineno: 11,
   line: "src:0#11",
+  remedies: [],
 };
 
 test("each problem with a line is one mark, in their order; one that needs no change is not a warning", () => {

@@ -229,6 +229,7 @@ export interface Guard {
   cost_ns: number | null;
   dropped: boolean;
   sizes: (number | null)[] | null;
+  name: string;
   meaning: string;
 }
 
@@ -242,6 +243,7 @@ export interface Symbol {
   high: number | null;
   line: string | null;
   became: string | null;
+  equals: string | null;
   condition: string | null;
   condition_line: string | null;
 }
@@ -266,15 +268,53 @@ export interface GraphBreak {
   resumes: number[];
 }
 
-/** The cause of a recompile: the guard of the compile `of` that failed, what it expected, and the value it got. */
-export interface Recompile {
-  of: string;
+/** One fact of a guard that did not hold for a call: what was compared, what was expected, and what was found. */
+export interface FailedGuard {
+  kind: string;
   guard: string;
   source: string;
+  name: string;
+  aspect: "class" | "dtype" | "device" | "requires_grad" | "rank" | "size" | "stride" | "dispatch keys" | "value" | "length" | "key" | "keys" | "items" | "order" | "identity" | "aliasing" | "attribute" | "relation" | "setting" | "function" | "result" | "other";
   expected: string;
   got: string;
   line: string | null;
+  dims: number[];
+  item: string;
+  is_specialised: boolean;
+  is_broadcast: boolean;
+  place: "argument" | "global" | "attribute";
+  type: string;
+  subject: string;
+}
+
+/** A compile that did not serve a call, and the guards of it that failed: all of them, or for stock those known. */
+export interface MissedEntry {
+  compile: string;
+  failed: FailedGuard[];
+}
+
+/** Why a call compiled its frame again: a guard of the nearest compile, the one with the fewest that failed. */
+export interface Recompile {
   kind: string;
+  guard: string;
+  source: string;
+  name: string;
+  aspect: "class" | "dtype" | "device" | "requires_grad" | "rank" | "size" | "stride" | "dispatch keys" | "value" | "length" | "key" | "keys" | "items" | "order" | "identity" | "aliasing" | "attribute" | "relation" | "setting" | "function" | "result" | "other";
+  expected: string;
+  got: string;
+  line: string | null;
+  dims: number[];
+  item: string;
+  is_specialised: boolean;
+  is_broadcast: boolean;
+  place: "argument" | "global" | "attribute";
+  type: string;
+  subject: string;
+  of: string;
+  besides: FailedGuard[];
+  others: MissedEntry[];
+  text: string;
+  is_confirmed: boolean;
 }
 
 /** One call of a collective. */
@@ -444,6 +484,7 @@ export interface Problem {
   filename: string;
   lineno: number;
   line: string | null;
+  remedies: string[];
 }
 
 /** The time of one form of a call.  Times are in seconds. */
@@ -768,6 +809,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     cost_ns: { maybe: "number" },
     dropped: "boolean",
     sizes: { maybe: { list: { maybe: "int" } } },
+    name: "string",
     meaning: "string",
   },
   Symbol: {
@@ -779,6 +821,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     high: { maybe: "number" },
     line: { maybe: "string" },
     became: { maybe: "string" },
+    equals: { maybe: "string" },
     condition: { maybe: "string" },
     condition_line: { maybe: "string" },
   },
@@ -798,14 +841,48 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     instruction: { maybe: "string" },
     resumes: { list: "int" },
   },
-  Recompile: {
-    of: "string",
+  FailedGuard: {
+    kind: "string",
     guard: "string",
     source: "string",
+    name: "string",
+    aspect: { one: ["class", "dtype", "device", "requires_grad", "rank", "size", "stride", "dispatch keys", "value", "length", "key", "keys", "items", "order", "identity", "aliasing", "attribute", "relation", "setting", "function", "result", "other"] },
     expected: "string",
     got: "string",
     line: { maybe: "string" },
+    dims: { list: "int" },
+    item: "string",
+    is_specialised: "boolean",
+    is_broadcast: "boolean",
+    place: { one: ["argument", "global", "attribute"] },
+    type: "string",
+    subject: "string",
+  },
+  MissedEntry: {
+    compile: "string",
+    failed: { list: { is: "FailedGuard" } },
+  },
+  Recompile: {
     kind: "string",
+    guard: "string",
+    source: "string",
+    name: "string",
+    aspect: { one: ["class", "dtype", "device", "requires_grad", "rank", "size", "stride", "dispatch keys", "value", "length", "key", "keys", "items", "order", "identity", "aliasing", "attribute", "relation", "setting", "function", "result", "other"] },
+    expected: "string",
+    got: "string",
+    line: { maybe: "string" },
+    dims: { list: "int" },
+    item: "string",
+    is_specialised: "boolean",
+    is_broadcast: "boolean",
+    place: { one: ["argument", "global", "attribute"] },
+    type: "string",
+    subject: "string",
+    of: "string",
+    besides: { list: { is: "FailedGuard" } },
+    others: { list: { is: "MissedEntry" } },
+    text: "string",
+    is_confirmed: "boolean",
   },
   Collective: {
     name: "string",
@@ -941,6 +1018,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     filename: "string",
     lineno: "int",
     line: { maybe: "string" },
+    remedies: { list: "string" },
   },
   Timing: {
     name: "string",
@@ -1078,11 +1156,12 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Artifact: { graph: null, spans: [] },
   Event: { end: null, outcome: "running", detail: "" },
   Failure: { detail: "", kind: "bug", meaning: "", filename: "", lineno: 0, line: null },
-  Guard: { line: null, cost_ns: null, dropped: false, sizes: null, meaning: "" },
-  Symbol: { low: null, high: null, line: null, became: null, condition: null, condition_line: null },
+  Guard: { line: null, cost_ns: null, dropped: false, sizes: null, name: "", meaning: "" },
+  Symbol: { low: null, high: null, line: null, became: null, equals: null, condition: null, condition_line: null },
   StackLine: { line: null },
   GraphBreak: { instruction: null, resumes: [] },
-  Recompile: { line: null, kind: "" },
+  FailedGuard: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", dims: [] },
+  Recompile: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", of: "", text: "", is_confirmed: false, dims: [], besides: [], others: [] },
   Collective: { ranks: 0, filename: "", line: 0, text: "", tensors: [] },
   ValueDecision: { cut: null, drop_ns: null },
   BudgetPoint: { saved: [] },
@@ -1093,7 +1172,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   TuningTrial: { time_ns: null, registers: null, spilled_bytes: null, why_not: "", chosen: false, cached: false },
   Tuning: { target: "", reason: "", tried: [] },
   CudaGraph: { reason: "", recorded: 0, copied: 0 },
-  Problem: { count: 1, ns: 0, filename: "", lineno: 0, line: null, compiles: [] },
+  Problem: { count: 1, ns: 0, filename: "", lineno: 0, line: null, compiles: [], remedies: [] },
   Timing: { speed: 1.0, differs: false, compiled_again: 0, pays_off: null, problems: null, unclear: false },
   Timings: { load: 0.0, rows: [], failed: {} },
   Verdict: { speed: "", change: "", compile: "", memory: "", problems: "", warnings: [] },

@@ -1,7 +1,7 @@
 /** The overview of a compile: failures, its outcome, why it was recompiled, its graph breaks, and counts. */
 
 import { h } from "../../dom/elements";
-import { bytes, plural, readable } from "../../dom/format";
+import { bytes, plural } from "../../dom/format";
 import {
   type CompileFailure,
   failuresOf,
@@ -64,7 +64,8 @@ export class Overview extends LinkedContent {
       "div",
       { class: problem && problem.grade !== "expected" ? "block warn" : "block" },
       h("h4", {}, `Recompiled: a guard of ${cause.of} failed`, grade(problem)),
-      whatFailed(cause),
+      h("p", {}, cause.text),
+      cause.is_confirmed && h("p", {}, h("small", {}, CONFIRMED)),
       ...costAndAdvice(problem),
       changeOffer(this.state, problem),
       h("p", {}, h("button", { class: "link", onclick: compare }, `Compare with ${cause.of}`)),
@@ -154,12 +155,8 @@ export class Overview extends LinkedContent {
   }
 }
 
-/** What a guard expected and got; a condition names its source itself. */
-function whatFailed({ source, expected, got }: Recompile): HTMLElement {
-  const shown = (text: string) => code(readable(text));
-  if (expected.includes(source)) return h("p", {}, shown(expected), " failed: ", shown(got));
-  return h("p", {}, shown(source), ": expected ", shown(expected), ", got ", shown(got));
-}
+/** Shown where only one fact differs from what a compile expects. */
+const CONFIRMED = "Checked: all other guards of that compile hold for this call.";
 
 function capitalized(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);

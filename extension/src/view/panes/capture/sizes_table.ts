@@ -65,8 +65,8 @@ export class SizesTable extends LinkedContent {
     return this.linkTo(row, [at]);
   }
 
-  private symbol({ source, low, high, why, line, condition, condition_line }: Sym): HTMLTableRowElement {
-    const range = `${low ?? "−∞"} … ${high ?? "∞"}`;
+  private symbol({ source, low, high, equals, why, line, condition, condition_line }: Sym): HTMLTableRowElement {
+    const range = equals === null ? `${low ?? "−∞"} … ${high ?? "∞"}` : `equal to ${readable(equals)}`;
     const narrowed = condition && h("small", {}, " narrowed by ", code(readable(condition)));
     const row = h("tr", {}, ...cells(code(readable(source)), h("span", {}, range, narrowed), why, this.lineText(line)));
     return this.linkTo(row, [condition_line ?? line]);

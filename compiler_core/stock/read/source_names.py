@@ -1,0 +1,46 @@
+"""Sources of stock `torch.compile` as the user would write them: ``self.layers[1].training``."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from compiler_core.records.advice import INTERMEDIATE, readable
+
+_MODULE = re.compile(r"\b__import_(\w+)")
+_NUMBERED = re.compile(r"(?:\.__dict__\['_modules'\]|\._modules)\['(\d+)'\]")
+_TABLED = re.compile(
+    r"(?:\.__dict__\['_(?:modules|parameters|buffers)'\]|\._(?:modules|parameters|buffers))\['(\w+)'\]"
+)
+_OWN = re.compile(r"\.__dict__\['(\w+)'\]")
+_OF_CLASS = re.compile(r"dict\(([^()]*(?:\([^()]*\))?[^()]*?)(?:\.__mro__\[\d+\])?\.__dict__\)\['(\w+)'\]")
+_FIRST_KEYS = re.compile(r"list\(dict\.keys\((.+)\)\)\[(\d+)\]$")
+_BUILTINS = re.compile(r"(?:G\[')?__builtins_dict__\w*(?:'\])?\['(\w+)'\]")
+_EXTENT = re.compile(r"(.+)\.(size|stride)\(\)\[(\d+)\]$")
+_OFFSET = re.compile(r"(.+)\.storage_offset\(\)$")
+_STACK = re.compile(r"(?:L\[')?_{2,3}(?:stack|callee)\d+(?:'\])?")
+_ROOT = re.compile(r"([LG])\['\w+'\]")
+
+
+def shown_source(source: str) -> str:
+    """Returns a source as the user would write it."""
+    if extent := _EXTENT.match(source):
+        return f"{extent[2]} {extent[3]} of {shown_source(extent[1])}"
+    if offset := _OFFSET.match(source):
+        return f"the storage offset of {shown_source(offset[1])}"
+    if keys := _FIRST_KEYS.match(source):
+        return f"key number {int(keys[2])} of {shown_source(keys[1])}"
+    text = readable(_STACK.sub(INTERMEDIATE, _BUILTINS.sub(r"\1", source)))
+    text = _OF_CLASS.sub(r"\1.\2", text)
+    text = text.removesuffix(".__code__")  # which function it is
+    text = _OWN.sub(r".\1", _TABLED.sub(r".\1", _NUMBERED.sub(r"[\1]", text)))
+    return _MODULE.sub(lambda found: found[1].replace("_dot_", "."), text)
+
+
+def place_of(source: str) -> Literal["argument", "global", "attribute"]:
+    """Returns where the value at a source is."""
+    root = _ROOT.match(source)
+    rest = source[root.end() :] if root else source.partition("[")[0]
+    if "." in rest:
+        return "attribute"
+    return "global" if root and root[1] == "G" else "argument"

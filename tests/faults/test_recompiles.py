@@ -1,0 +1,91 @@
+"""Of each planted recompile the cause and the line are named, on both engines, live and from logs, and nothing else is
+reported; the advice that is offered works; the script without the fault has no problem."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+
+from compiler_core.records.advice import NOTHING_TO_CHANGE, REMEDIES
+from tests.faults.fault import Change, Recompiled
+from tests.faults.harness import ENGINES, Engine, Run, causes, changed, facts, run
+from tests.faults.recompiles import RECOMPILES
+
+CASES = [(fault, engine) for fault in RECOMPILES for engine in ENGINES if fault.happens_on(engine)]
+CHANGES = [(f, c, e) for f in RECOMPILES for c in f.changes for e in c.engines if f.happens_on(e)]
+
+
+def named(values: list[Any]) -> list[str]:
+    """Returns the names of cases: titles, advice and engines."""
+    return [" - ".join(map(_name, value)) for value in values]
+
+
+def _name(value: Recompiled | Change | Engine) -> str:
+    if isinstance(value, str):
+        return value
+    return value.title if isinstance(value, Recompiled) else value.remedy
+
+
+@functools.cache
+def found(fault: Recompiled, engine: Engine) -> Run:
+    return run(fault.script, fault.title, engine, fault.options)
+
+
+@pytest.mark.parametrize(("fault", "engine"), CASES, ids=named(CASES))
+def test_the_cause_is_named_and_nothing_else(fault: Recompiled, engine: Engine) -> None:
+    ran, truth = found(fault, engine), fault.of(engine)
+    torch.testing.assert_close(ran.results, run(fault.script, fault.title, None).results)
+    assert [p.kind for p in ran.problems] == ["recompile"] * fault.problems
+    assert len(ran.compiles) == truth["compiles"]
+    true = {name: truth[name] for name in ("name", "aspect", "expected", "got")}
+    found_causes = causes(ran.compiles)
+    cause = next((each for each in found_causes if facts(each) == true), None)
+    assert cause is not None, [facts(each) for each in found_causes]
+    assert cause.is_confirmed == truth["is_confirmed"], [each.subject for each in cause.besides]
+    assert {p.lineno for p in ran.problems} == {truth["line"]}
+    remedy = truth["remedy"] or fault.changes[0].remedy
+    assert remedy in ran.remedies
+    assert ran.problems[-1].grade == ("expected" if remedy in NOTHING_TO_CHANGE else "costly")
+
+
+@pytest.mark.parametrize(("fault", "change", "engine"), CHANGES, ids=named(CHANGES))
+def test_the_advice_that_is_offered_works(fault: Recompiled, change: Change, engine: Engine) -> None:
+    before = found(fault, engine)
+    assert change.remedy in before.remedies
+    script = changed(fault.script, change)
+    after = run(script, fault.title, engine, fault.options | change.options)
+    torch.testing.assert_close(after.results, run(script, fault.title, None).results)
+    assert len(after.compiles) == change.compiles < len(before.compiles)
+    assert len(after.problems) == (change.compiles > 1)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_script_without_its_fault_has_no_problem(engine: Engine) -> None:
+    for fault in filter(lambda each: each.happens_on(engine), RECOMPILES):
+        first_call_only = fault.script + ONLY_FIRST
+        ran = run(first_call_only, fault.title, engine, fault.options)
+        assert ran.problems == [], fault.title
+
+
+def test_every_advice_is_proven() -> None:
+    proven = {change.remedy for fault in RECOMPILES for change in fault.changes}
+    proven |= {fault.remedy for fault in RECOMPILES if fault.remedy}
+    assert set(REMEDIES) == proven
+
+
+ONLY_FIRST = """
+
+def run_first(call, run=run):
+    calls = []
+    def first(*args):
+        if not calls:
+            calls.append(args)
+            call(*args)
+        return None
+    run(first)
+
+run = run_first
+"""
