@@ -54,6 +54,10 @@ class GraphInputs(OutsideObjects):
         self.symbols.note_symbols(fake, _source_of_sizes(real, source))
         return fake
 
+    def set_value_of(self, fake: torch.Tensor, value: TensorValue) -> None:
+        """Lets operations that return `fake` return `value`."""
+        self._values_by_fake[id(fake)] = value
+
     def _symbolic_context(self, real: torch.Tensor, source: Source) -> StatefulSymbolicContext | None:
         return self.symbols.symbolic_context(real, _source_of_sizes(real, source))
 

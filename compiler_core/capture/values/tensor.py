@@ -26,7 +26,8 @@ from compiler_core.capture.values.classes import (
 from compiler_core.capture.values.user.descriptors import descriptor_get
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, InstanceDictSource
-from compiler_core.support.tensors import storage_id
+from compiler_core.support import transform_levels as levels
+from compiler_core.support.tensors import storage_id, tensors_in
 from compiler_core.support.transform_levels import is_wrapped
 
 if TYPE_CHECKING:
@@ -51,12 +52,12 @@ VALUE_READS = frozenset(
 GRADIENT_HOOKS = frozenset("register_hook register_post_accumulate_grad_hook retain_grad".split())
 # methods that use autograd or storage, which a graph does not contain
 UNSUPPORTED_METHODS = frozenset(
-    "set_ resize_ resize_as_ share_memory_ as_strided_ detach_ pin_memory to_sparse is_inference is_shared "
+    "set_ resize_ resize_as_ share_memory_ detach_ pin_memory to_sparse is_inference is_shared "
     "is_pinned is_set_to _is_view "
     "untyped_storage storage __setstate__ __deepcopy__ rename_ refine_names".split()
 )
 # methods that change a tensor's shape in place; for a tensor from outside the change would have to be replayed
-INPLACE_RESHAPES = frozenset("unsqueeze_ squeeze_ t_ transpose_ swapaxes_ swapdims_".split())
+INPLACE_RESHAPES = frozenset("unsqueeze_ squeeze_ t_ transpose_ swapaxes_ swapdims_ as_strided_".split())
 
 
 class TensorValue(Value):
@@ -291,6 +292,8 @@ class TensorValue(Value):
             query = tx.capture.held(torch.is_inference_mode_enabled, "torch.is_inference_mode_enabled")
             tx.capture.guard("RETURNS", query, False)
             return ConstantValue(False)
+        if self._can_be_replaced(tx, name):
+            return self._become(tx.capture.call_method(tx, name.removesuffix("_"), [self, *args], kwargs), tx)
         if name in UNSUPPORTED_METHODS or (name in INPLACE_RESHAPES and self.source is not None):
             raise Unsupported("unsupported call", f"Tensor.{name}()")
         if name in METADATA_METHODS and not (name == "type" and (args or kwargs)):
@@ -300,6 +303,45 @@ class TensorValue(Value):
         if name == "type" and args and (of_type := tensor_type_name(getattr(args[0], "obj", None))) is not None:
             args = [ConstantValue(of_type), *args[1:]]
         return tx.capture.call_method(tx, name, [self, *args], kwargs)
+
+    def _can_be_replaced(self, tx: Interpreter, name: str) -> bool:
+        """Whether what a method does to the tensor in place is what its functional form returns.
+
+        That is so for a tensor of the frame that is detached, is no view, and that no backward needs; and for the shape
+        of a view, unless a count of writes can be seen: that of an input, or one that autograd compares in a backward.
+        """
+        if type(self) is not TensorValue or self.source is not None or levels.depth():
+            return False
+        fake = self.fake(tx)
+        if name == "detach_":
+            return not (fake._is_view() or self._is_saved(tx))
+        inputs = [v.fake(tx) for v in tx.capture.inputs if isinstance(v, TensorValue)]
+        is_counted = storage_id(fake) in map(storage_id, inputs) or any(each.requires_grad for each in inputs)
+        return name in INPLACE_RESHAPES and fake._is_view() and not is_counted
+
+    def _is_saved(self, tx: Interpreter) -> bool:
+        """Whether autograd has saved the tensor, or one in its memory, for the backward of an operation on it."""
+        fake = self.fake(tx)
+        results = [t for user in self.node(tx).users for t in tensors_in(user.meta.get("val"))]
+        seen: set[Any] = {fake.grad_fn, None}
+        waiting: list[Any] = [t.grad_fn for t in results if t.requires_grad]
+        while waiting:
+            step = waiting.pop()
+            if step in seen:
+                continue
+            seen.add(step)
+            saved = [getattr(step, name) for name in dir(step) if name.startswith("_saved_")]
+            if any(storage_id(each) == storage_id(fake) for each in tensors_in(saved)):
+                return True
+            waiting += [before for before, _ in step.next_functions]
+        return False
+
+    def _become(self, result: Value, tx: Interpreter) -> Value:
+        """Makes this value stand for `result` from now on: it is still the same object for the program."""
+        assert isinstance(result, TensorValue)
+        self._fake, self._node = result.fake(tx), result.node(tx)
+        tx.capture.set_value_of(self._fake, self)
+        return self
 
     def _overridden_call(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]

@@ -257,3 +257,49 @@ def test_view_made_before_a_break_changed_after(x):
     print("here")
     v[0] = 100
     return y
+
+
+@one_graph(inputs=lambda: (torch.randn(2, 3, requires_grad=True),))
+def test_a_state_detached_in_place(x):
+    state = x.tanh()
+    loss = (state * 2).sum()
+    same = state
+    state.detach_()
+    state.add_(1)
+    return loss + (same * x).sum(), state, same.requires_grad
+
+
+@one_graph()
+def test_detach_in_place_without_a_history(x):
+    y = x * 2
+    y.detach_()
+    return y, y + 1
+
+
+@one_graph()
+def test_views_of_a_tensor_of_the_frame_reshaped_in_place(x):
+    base = x + 1
+    a, b, c, d = base[0], base[:, 1:], base.view(-1)[None], base[1]
+    alias = a
+    a.unsqueeze_(0)
+    b.t_().transpose_(0, 1).t_()
+    c.squeeze_(0).unsqueeze_(-1)
+    d.as_strided_((2,), (2,))
+    a.mul_(3)
+    return a, alias.shape, b, c, d * 2, base, alias is a
+
+
+@same_as_eager(graphs=2, breaks=["unsupported call"])
+def test_a_view_is_not_detached_in_place(x):
+    try:
+        x[0].detach_()
+    except RuntimeError as error:
+        return x + 1, str(error)
+
+
+@one_graph()
+def test_as_strided_in_place(x):
+    y = x + 1
+    y.as_strided_((2, 2), (1, 2), 1)
+    y.mul_(2)
+    return y, y.sum()
