@@ -50,7 +50,7 @@ def changed(script: str, change: Change) -> str:
 
 def run(script: str, name: str, engine: Engine | None, options: dict[str, Any] | None = None) -> Run:
     """Runs a script: eagerly if `engine` is None, else compiled and recorded."""
-    filename = f"<{name}>"
+    filename = f"<{name.replace(' ', '_')}>"
     linecache.cache[filename] = (len(script), None, script.splitlines(keepends=True), filename)
     module = types.ModuleType("script")
     sys.modules[module.__name__] = module  # dataclasses look there

@@ -4,12 +4,21 @@ reported; the advice that is offered works; the script without the fault has no 
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import compiler_core
+from compiler_core.records import Compile, Problem
 from compiler_core.records.advice import NOTHING_TO_CHANGE, REMEDIES
+from tests.docs import recompiles
+from tests.faults import from_logs
 from tests.faults.fault import Change, Recompiled
 from tests.faults.harness import ENGINES, Engine, Run, causes, changed, facts, run
 from tests.faults.recompiles import RECOMPILES
@@ -36,19 +45,47 @@ def found(fault: Recompiled, engine: Engine) -> Run:
 
 @pytest.mark.parametrize(("fault", "engine"), CASES, ids=named(CASES))
 def test_the_cause_is_named_and_nothing_else(fault: Recompiled, engine: Engine) -> None:
-    ran, truth = found(fault, engine), fault.of(engine)
+    ran = found(fault, engine)
     torch.testing.assert_close(ran.results, run(fault.script, fault.title, None).results)
-    assert [p.kind for p in ran.problems] == ["recompile"] * fault.problems
-    assert len(ran.compiles) == truth["compiles"]
+    assert list(errors(fault, engine, ran.compiles, ran.problems)) == []
+
+
+def test_logs_name_the_same(tmp_path: Path) -> None:
+    """One process runs all scripts, whose log has the same causes, lines, advice and grades."""
+    from_logs.write_scripts(tmp_path)
+    command = [sys.executable, "-m", "tests.faults.from_logs", str(tmp_path)]
+    subprocess.run(command, env=os.environ | {"TORCH_TRACE": str(tmp_path / "trace")}, check=True, timeout=200)
+    (record,) = compiler_core.read_logs(tmp_path / "trace")
+    wrong = {}
+    for fault in filter(lambda each: each.happens_on("torch"), RECOMPILES):
+        file = str(from_logs.file_of(fault, tmp_path))
+        compiles = [c for frame in record.frames if frame.filename == file for c in frame.compiles]
+        problems = [problem for problem in record.problems if problem.filename == file]
+        wrong[fault.title] = list(errors(fault, "torch", compiles, problems))
+    assert {title: why for title, why in wrong.items() if why} == {}
+
+
+def errors(fault: Recompiled, engine: Engine, compiles: list[Compile], problems: list[Problem]) -> Iterator[str]:
+    """Yields how what was found differs from the truth."""
+    truth = fault.of(engine)
+    if [p.kind for p in problems] != ["recompile"] * fault.problems:
+        yield f"problems: {[p.title for p in problems]}"
+    if len(compiles) != truth["compiles"]:
+        yield f"{len(compiles)} compiles"
     true = {name: truth[name] for name in ("name", "aspect", "expected", "got")}
-    found_causes = causes(ran.compiles)
-    cause = next((each for each in found_causes if facts(each) == true), None)
-    assert cause is not None, [facts(each) for each in found_causes]
-    assert cause.is_confirmed == truth["is_confirmed"], [each.subject for each in cause.besides]
-    assert {p.lineno for p in ran.problems} == {truth["line"]}
+    cause = next((each for each in causes(compiles) if facts(each) == true), None)
+    if cause is None:
+        yield f"causes: {[facts(each) for each in causes(compiles)]}"
+    elif cause.is_confirmed != truth["is_confirmed"]:
+        yield f"confirmed: {cause.is_confirmed}; besides: {[each.subject for each in cause.besides]}"
+    if (lines := {p.lineno for p in problems}) != {truth["line"]}:
+        yield f"lines: {lines}"
     remedy = truth["remedy"] or fault.changes[0].remedy
-    assert remedy in ran.remedies
-    assert ran.problems[-1].grade == ("expected" if remedy in NOTHING_TO_CHANGE else "costly")
+    if remedy not in {key for problem in problems for key in problem.remedies}:
+        yield f"advice: {[p.advice for p in problems]}"
+    grade = "expected" if remedy in NOTHING_TO_CHANGE else "costly"
+    if [p.grade for p in problems][-1:] != [grade]:
+        yield f"grades: {[p.grade for p in problems]}"
 
 
 @pytest.mark.parametrize(("fault", "change", "engine"), CHANGES, ids=named(CHANGES))
@@ -74,6 +111,12 @@ def test_every_advice_is_proven() -> None:
     proven = {change.remedy for fault in RECOMPILES for change in fault.changes}
     proven |= {fault.remedy for fault in RECOMPILES if fault.remedy}
     assert set(REMEDIES) == proven
+
+
+def test_the_page_says_what_the_record_says() -> None:
+    assert recompiles.PAGE.read_text() == recompiles.page(lambda fault: found(fault, "core")), (
+        "run `python -m tests.docs.recompiles`"
+    )
 
 
 ONLY_FIRST = """
