@@ -310,14 +310,16 @@ class TensorValue(Value):
         That is so for a tensor of the frame that is detached, is no view, and that no backward needs; and for the shape
         of a view, unless a count of writes can be seen: that of an input, or one that autograd compares in a backward.
         """
-        if type(self) is not TensorValue or self.source is not None or levels.depth():
+        if name not in {*INPLACE_RESHAPES, "detach_"} or type(self) is not TensorValue:
+            return False
+        if self.source is not None or levels.depth():
             return False
         fake = self.fake(tx)
         if name == "detach_":
             return not (fake._is_view() or self._is_saved(tx))
         inputs = [v.fake(tx) for v in tx.capture.inputs if isinstance(v, TensorValue)]
         is_counted = storage_id(fake) in map(storage_id, inputs) or any(each.requires_grad for each in inputs)
-        return name in INPLACE_RESHAPES and fake._is_view() and not is_counted
+        return fake._is_view() and not is_counted
 
     def _is_saved(self, tx: Interpreter) -> bool:
         """Whether autograd has saved the tensor, or one in its memory, for the backward of an operation on it."""
