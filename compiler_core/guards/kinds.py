@@ -65,6 +65,8 @@ class GuardSpec:
 
     def _failed(self, obj: Any, found: Mismatch) -> FailedGuard:
         source = found.of or self.source
+        if found.aspect == "key" and isinstance(source, InstanceDictSource):
+            found, source = found._replace(aspect="attribute", item=found.item.strip("'\"")), source.base
         return FailedGuard(
             self.kind, self.text.partition("  # ")[0], source.text, source.shown, found.aspect, found.expected,
             found.got, self.line, list(found.dims), found.item, found.is_specialised,

@@ -29,8 +29,10 @@ class EqualsMatch(GuardKind):
             return None
         if type(obj) is type(value) or obj is None:
             return safe_repr(obj)
-        found = type(obj).__qualname__
-        return f"a {found}" if value is None else Mismatch("class", type(value).__qualname__, found)
+        found, shown = type(obj).__qualname__, safe_repr(obj)
+        if value is None:
+            return f"a {found}" if shown.startswith("<") else shown
+        return Mismatch("class", type(value).__qualname__, found)
 
     def add(self, manager: Any, value: Any, code_parts: list[str]) -> None:
         if value is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import sys
 import threading
@@ -30,6 +31,7 @@ from compiler_core.hook.skip_rules import (
     frame_reason,
     imports_modules,
     is_generator,
+    is_library_file,
     is_override,
     is_runtime,
     runs_once,
@@ -39,7 +41,7 @@ from compiler_core.pipeline import frame_watch
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
 from compiler_core.pipeline.frame import FrameCompile
 from compiler_core.pipeline.plain_frames import plain_entry
-from compiler_core.records import Compile, MissedEntry, Recompile, Record, Stage
+from compiler_core.records import Compile, MissedEntry, Recompile, Record, StackLine, Stage
 from compiler_core.records.advice import recompile
 from compiler_core.support import interrupts, torch_state
 from compiler_core.support.fork_locks import replace_after_fork
@@ -196,6 +198,8 @@ class Region:
             return self._run_code_plain(state)
         compile_ = state.record.compile(state.frame)
         compile_.cause = _recompile_cause(state.entries, scope)
+        if compile_.cause is not None and is_library_file(info.code.co_filename):
+            compile_.cause.caller = _calling_line()
         try:
             return FrameCompile(self, state, info, scope, compile_).run()
         finally:
@@ -387,6 +391,17 @@ def _first_line(code: types.CodeType) -> int:
     if code.co_name != "<module>":
         return code.co_firstlineno
     return min((line for *_, line in code.co_lines() if line), default=code.co_firstlineno)
+
+
+def _calling_line() -> StackLine | None:
+    """Returns the user's line that is running, innermost; None if no frame is the user's."""
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None and (is_library_file(frame.f_code.co_filename) or is_runtime(frame.f_code)):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    filename, lineno = frame.f_code.co_filename, frame.f_lineno
+    return StackLine(filename, lineno, frame.f_code.co_name, linecache.getline(filename, lineno).strip())
 
 
 def _recompile_cause(installed: list[InstalledCode], scope: Scope) -> Recompile | None:

@@ -164,8 +164,8 @@ REMEDIES: dict[str, str] = {
     "few values": "Each value of {names} is compiled once, since the program needs the value itself; dynamic=True does "
     "not change that.  Pass few different values.",
     "two values": "Nothing: {names} has two values, and each is compiled once.",
-    "a tensor": "Each value of {names} is compiled once; dynamic=True has no effect on attributes.  Make it a tensor "
-    "(`register_buffer` in a module), or pass it as an argument.",
+    "a tensor": "Each value of {names} is compiled once; dynamic=True has no effect on attributes.  If it only takes "
+    "part in arithmetic of tensors, make it a tensor (`register_buffer` in a module); else pass few different values.",
     "one dtype": "Each dtype of {names} is compiled once.  Convert it to one dtype before the call.",
     "one device": "Each device of {names} is compiled once.  Move it to one device before the call.",
     "one requires_grad": "{names} requires a gradient in some calls only, and both cases are compiled once.  Set "
@@ -233,8 +233,9 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
         return "dynamic sizes" if situation.is_settled else "few sizes"
     if aspect == "stride":
         return "one layout"
-    if aspect == "key" or (aspect in ("length", "keys") and failed.type == "dict"):
-        return "no growing dict" if situation.times > 1 else "all keys"
+    if aspect == "key" or (aspect in ("length", "keys") and "dict" in (failed.type, failed.kind[:4].lower())):
+        is_growing = situation.times > 1 and failed.place != "argument"
+        return "no growing dict" if is_growing else "all keys"
     if aspect == "aliasing":
         return "clone" if failed.type in ("Tensor", "Parameter") else "copy"
     if aspect == "value":

@@ -255,6 +255,11 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         known = next((a.name for a in record.sources if a.id == filename), "")
         place = {"filename": known, "lineno": int(key) if key.isdigit() else 0, "line": cause.line}
     text = cause.text
+    if cause.caller is not None and (package := package_of(place["filename"])):
+        _, _, file = place["filename"].replace("\\", "/").rpartition("/")
+        text += f"  It is read in code of {package} ({file}:{place['lineno']}), which this line calls."
+        at = cause.caller
+        place = {"filename": at.filename, "lineno": at.lineno, "line": record.line(at.filename, at.lineno)}
     same = [c.cause for c in frame.compiles if c.cause is not None and _subject(c.cause) == _subject(cause)]
     if len(same) > 1 and len(values := values_over_time(same)) > 2:
         text += f"  So far: {', '.join(values)}."

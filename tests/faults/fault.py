@@ -28,8 +28,8 @@ class Change:
 class Recompiled:
     """A script with one planted recompile.
 
-    The script defines ``program``, and ``run(call)``, which makes the calls through ``call``.  A row in `stock` is what
-    stock says instead.
+    The script defines ``program``, and ``run(call)``, which makes the calls through ``call``; or ``run(program)``,
+    whose own lines call the program, and which returns the results.  A row in `stock` is what stock says instead.
     """
 
     title: str

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.faults.fault import Recompiled
 from tests.faults.recompiles import RECOMPILES
@@ -29,7 +30,7 @@ def run_all(folder: Path) -> None:
 
     for fault in RECOMPILES:
         if fault.happens_on("torch"):
-            space = {"torch": torch, "__name__": "script"}
+            space: dict[str, Any] = {"torch": torch, "__name__": "script"}
             sys.modules["script"] = type(sys)("script")
             exec(compile(fault.script, str(file_of(fault, folder)), "exec"), space)
             space["run"](torch.compile(space["program"], backend="eager", **fault.options))

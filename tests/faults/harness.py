@@ -50,7 +50,7 @@ def changed(script: str, change: Change) -> str:
 
 def run(script: str, name: str, engine: Engine | None, options: dict[str, Any] | None = None) -> Run:
     """Runs a script: eagerly if `engine` is None, else compiled and recorded."""
-    filename = f"<{name.replace(' ', '_')}>"
+    filename = f"{name.replace(' ', '_')}.py"
     linecache.cache[filename] = (len(script), None, script.splitlines(keepends=True), filename)
     module = types.ModuleType("script")
     sys.modules[module.__name__] = module  # dataclasses look there
@@ -61,22 +61,25 @@ def run(script: str, name: str, engine: Engine | None, options: dict[str, Any] |
     results: list[Any] = []
     program = space["program"]
     if engine is None:
-        space["run"](_noting(program, results))
+        _call_run(space["run"], program, results)
         return Run(Record(), results)
     torch._dynamo.reset()
     with compiler_core.record(engine=engine) as record:
         make: Any = compiler_core.compile if engine == "core" else torch.compile
         compiled = make(program, backend="eager", **(options or {}))
-        space["run"](_noting(compiled, results))
+        _call_run(space["run"], compiled, results)
     record.find_problems()
     return Run(record, results)
 
 
-def _noting(program: Any, results: list[Any]) -> Any:
+def _call_run(run: Any, program: Any, results: list[Any]) -> None:
     def call(*args: Any) -> None:
         results.append(program(*args))
 
-    return call
+    if run.__code__.co_varnames[0] == "program":
+        results += run(program)
+    else:
+        run(call)
 
 
 def causes(compiles: list[Compile]) -> list[Recompile]:

@@ -1282,4 +1282,76 @@ def run(call):
             ),
         ),
     ),
+    Recompiled(
+        "a dtype as an argument",
+        """
+def program(x, dtype):
+    return x.to(dtype)  # the fault
+
+def run(call):
+    call(torch.ones(3), torch.float64)
+    call(torch.ones(3), torch.float16)
+""",
+        "dtype",
+        "value",
+        "torch.float64",
+        "torch.float16",
+        (Change("few values", {"torch.float16": "torch.float64"}),),
+        stock={"got": ""},
+    ),
+    Recompiled(
+        "another set of tensors in a dict",
+        """
+def program(batch):
+    return sum(each.sum() for each in batch.values())  # the fault
+
+def run(call):
+    call({"a": torch.ones(3)})
+    call({"a": torch.ones(3), "b": torch.ones(2)})
+""",
+        "batch",
+        "keys",
+        "['a']",
+        "['a', 'b']",
+        (Change("all keys", {'{"a": torch.ones(3)})': '{"a": torch.ones(3), "b": torch.zeros(2)})'}),),
+        stock={"aspect": "length", "expected": "1", "got": "", "line": 2},
+    ),
+    Recompiled(
+        "an attribute that the function sets",
+        """
+class State:
+    pass
+
+state = State()
+
+def program(x):
+    state.steps = getattr(state, "steps", 0) + 1  # the fault
+    return x * 2
+
+def run(call):
+    for _ in range(2):
+        call(torch.ones(3))
+""",
+        "state",
+        "attribute",
+        "absent",
+        "present",
+        (Change("set before", {"state = State()": "state = State()\nstate.steps = torch.tensor(0)"}),),
+    ),
+    Recompiled(
+        "a module of PyTorch that is compiled itself",
+        """
+program = torch.nn.Sequential(torch.nn.Linear(3, 3))
+
+def run(program):
+    inputs = [torch.ones(2, 3), torch.ones(2, 3).requires_grad_()]
+    return [program(each) for each in inputs]  # the fault
+""",
+        "input",
+        "requires_grad",
+        "False",
+        "True",
+        (Change("one requires_grad", {"program(each)": "program(each.detach())"}),),
+        stock={"name": "args[0]"},
+    ),
 ]

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import compiler_core
-from compiler_core.records import Compile, Problem
+from compiler_core.records import Compile, Frame, Problem
 from compiler_core.records.advice import NOTHING_TO_CHANGE, REMEDIES
 from tests.docs import recompiles
 from tests.faults import from_logs
@@ -59,10 +59,16 @@ def test_logs_name_the_same(tmp_path: Path) -> None:
     wrong = {}
     for fault in filter(lambda each: each.happens_on("torch"), RECOMPILES):
         file = str(from_logs.file_of(fault, tmp_path))
-        compiles = [c for frame in record.frames if frame.filename == file for c in frame.compiles]
+        compiles = [c for frame in record.frames if is_of(frame, file) for c in frame.compiles]
         problems = [problem for problem in record.problems if problem.filename == file]
         wrong[fault.title] = list(errors(fault, "torch", compiles, problems))
     assert {title: why for title, why in wrong.items() if why} == {}
+
+
+def is_of(frame: Frame, file: str) -> bool:
+    """Whether a frame is of a file, or of a package that the file calls."""
+    callers = [cause.caller for cause in causes(frame.compiles) if cause.caller]
+    return frame.filename == file or any(caller.filename == file for caller in callers)
 
 
 def errors(fault: Recompiled, engine: Engine, compiles: list[Compile], problems: list[Problem]) -> Iterator[str]:

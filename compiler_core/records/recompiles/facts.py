@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from compiler_core.records.artifacts import ItemId
+from compiler_core.records.capture import StackLine
 
 GuardAspect = Literal[
     "class", "dtype", "device", "requires_grad", "rank", "size", "stride", "dispatch keys", "value", "length", "key",
@@ -93,6 +94,8 @@ class Recompile(FailedGuard):
     """What else differs from what the nearest compile expects."""
     others: list[MissedEntry] = field(default_factory=list)
     """The other compiles of the frame, the nearest first."""
+    caller: StackLine | None = None
+    """For a frame of an installed package: the user's line that called it."""
     text: str = ""
     """What happened, in sentences that follow from the facts (`advice.recompile`)."""
     is_confirmed: bool = False

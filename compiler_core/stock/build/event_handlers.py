@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from compiler_core.records import Compile, CudaGraph, Frame, GraphBreak, StackLine, limits
 from compiler_core.records.plain import MAX_SAFE_INT, RecordError, short_repr
+from compiler_core.records.seen.packages import package_of
 from compiler_core.stock.build.bytecode import record_bytecode
 from compiler_core.stock.build.compile_builder import CompileBuilder
 from compiler_core.stock.build.graphs import GRAPHS
@@ -67,7 +68,10 @@ def _write_string(record: PartialRecord, event: TraceEvent) -> None:
 def _write_start(record: PartialRecord, event: TraceEvent) -> None:
     builder, frame = record.compile_of(event), record.frame_of(event)
     stack = event.data.get("stack") if isinstance(event.data, dict) else None
-    if not stack or frame.filename:
+    if not stack:
+        return
+    builder.caller = _caller(record, stack)
+    if frame.filename:
         return
     at = stack[-1]
     frame.name, frame.line = limits.truncate(str(at.get("name", "?"))), int(at.get("line") or 0)
@@ -76,6 +80,17 @@ def _write_start(record: PartialRecord, event: TraceEvent) -> None:
         frame.name, frame.kind, frame.line = resume[1], "resume", int(resume[2])
     builder.compile.outcome = "running"
     record.lines.item(frame.filename, frame.line)
+
+
+def _caller(record: PartialRecord, stack: list[Any]) -> StackLine | None:
+    """Returns the innermost line of a stack that belongs to no package, if the frame itself belongs to one."""
+    for at in reversed(stack):
+        filename = limits.truncate(str(at.get("file") or record.strings.get(at.get("filename"), "?")))
+        if not package_of(filename):
+            is_own = at is stack[-1]
+            text = limits.truncate(str(at.get("loc") or ""))
+            return None if is_own else StackLine(filename, int(at.get("line") or 0), str(at.get("name", "")), text)
+    return None
 
 
 @_handles("chromium_event")

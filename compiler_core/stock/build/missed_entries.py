@@ -152,7 +152,10 @@ class GuardIndex:
             return self._aliasing
         if failed.kind == "TENSOR_MATCH":
             return self._of_tensors.get(_without_root(failed.source))
-        return self._by_code.get(_without_root(failed.guard))
+        code = failed.guard
+        if failed.kind == "DICT_LENGTH":
+            code = code.replace(" != ", " == ")
+        return self._by_code.get(_without_root(code))
 
 
 def recompile_of(

@@ -187,6 +187,8 @@ _REASONS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], _Facts]]] = [
             lambda f: ("ID_MATCH", f[1], Mismatch("identity", "the object at capture", ANOTHER)),
         ),
         (r"len\((.+)\) == (\d+)$", lambda f: ("LENGTH", f[1], Mismatch("length", f[2], ""))),
+        # what the manager of a dict reports is what it found, and no check
+        (r"len\((.+)\) != (\d+)$", lambda f: ("DICT_LENGTH", f[1], Mismatch("length", f[2], ""))),
         (r"not _*dict_contains\((.+?), (.+)\)$", lambda f: _presence(f, "DICT_CONTAINS", is_there=False)),
         (r"_*dict_contains\((.+?), (.+)\)$", lambda f: _presence(f, "DICT_HAS", is_there=True)),
         (
@@ -198,7 +200,7 @@ _REASONS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], _Facts]]] = [
         (r"Duplicate tensors? found: \[(.+)\]$", _duplicate_facts),
         (r"not ([\w.\[\]']+)$", lambda f: ("LENGTH", f[1], Mismatch("length", "0", ""))),
         (r".*\.(size|stride|storage_offset)\(\).*", _condition_facts),
-        (r"(.+?) is ([LG]\[.+|\w+[.\[].*)$", lambda f: (
+        (r"(\S+) is (?!(?:True|False|None)$)([A-Za-z_]\S*)$", lambda f: (
             "SAME_OBJECT", f[1], Mismatch("aliasing", "one object", "two objects", item=shown_source(f[2])))),
         (
             r"set\.__contains__\((.+), (.+)\)$",

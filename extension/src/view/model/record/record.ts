@@ -313,6 +313,7 @@ export interface Recompile {
   of: string;
   besides: FailedGuard[];
   others: MissedEntry[];
+  caller: StackLine | null;
   text: string;
   is_confirmed: boolean;
 }
@@ -881,6 +882,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     of: "string",
     besides: { list: { is: "FailedGuard" } },
     others: { list: { is: "MissedEntry" } },
+    caller: { maybe: { is: "StackLine" } },
     text: "string",
     is_confirmed: "boolean",
   },
@@ -1161,7 +1163,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   StackLine: { line: null },
   GraphBreak: { instruction: null, resumes: [] },
   FailedGuard: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", dims: [] },
-  Recompile: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", of: "", text: "", is_confirmed: false, dims: [], besides: [], others: [] },
+  Recompile: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", of: "", caller: null, text: "", is_confirmed: false, dims: [], besides: [], others: [] },
   Collective: { ranks: 0, filename: "", line: 0, text: "", tensors: [] },
   ValueDecision: { cut: null, drop_ns: null },
   BudgetPoint: { saved: [] },
