@@ -74,15 +74,27 @@ def record(
         if engine == "torch":
             from compiler_core.stock.observer import observing  # a slow import
 
-            with observing(opened, steps, logs):
+            with observing(opened, steps, logs), _noted_exception(opened):
                 yield opened
             return
         _open_records.append(opened)
         try:
-            yield opened
+            with _noted_exception(opened):
+                yield opened
         finally:
             _open_records.remove(opened)
             opened.find_problems()
+
+
+@contextmanager
+def _noted_exception(opened: Record) -> Iterator[None]:
+    """Writes the class of an exception that ends the block to the record."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, GeneratorExit) and not (isinstance(error, SystemExit) and not error.code):
+            opened.raised = type(error).__name__
+        raise
 
 
 @contextmanager

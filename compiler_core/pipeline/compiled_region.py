@@ -244,14 +244,16 @@ class Region:
         if state is not None and state.record is record:
             return state
         resumes = self._resume_compiles.get(CodeKey(code))
-        if self.refusal(code):
+        refusal = self.refusal(code)
+        if refusal and code is not self.root:
             return None
         kind: Literal["root", "resume", "called"] = "root" if code is self.root else "called"
         if resumes is not None:
             kind = "resume"
         frame = record.frame(code.co_name, code.co_filename, _first_line(code), kind)
-        if code is self.root and is_generator(code):
-            frame.skipped = "a generator or coroutine: it runs as plain Python"
+        if code is self.root and (refusal or is_generator(code)):
+            frame.skipped = f"{refusal or 'a generator or coroutine'}: it runs as plain Python"
+            frame.calls += 1
             return None
         frame.resumes = resumes
         new_state = CodeState(frame, record, resumes)

@@ -7,7 +7,8 @@ in the source read `Record.problems`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,11 +17,14 @@ from compiler_core.records.artifacts import Failure, ItemId
 from compiler_core.records.capture import GraphBreak
 from compiler_core.records.recompiles.facts import FailedGuard, Recompile
 from compiler_core.records.seen.packages import package_of
+from compiler_core.records.timings.timings import time_text
 
 if TYPE_CHECKING:
     from compiler_core.records.record import Compile, Frame, Record
 
-ProblemKind = Literal["failure", "graph break", "recompile", "plain Python", "no CUDA graph"]
+ProblemKind = Literal[
+    "failure", "graph break", "recompile", "plain Python", "no CUDA graph", "slow compile", "changed graph"
+]
 Grade = Literal["expected", "costly", "blocking"]
 GRADES: tuple[Grade, ...] = ("blocking", "costly", "expected")
 """From the worst to the mildest."""
@@ -43,6 +47,12 @@ _READS_ONLY = re.compile(
 )
 """Kinds of breaks, for stock's with the explanation, at which nothing is computed that a graph could hold."""
 _Place = tuple[str, str, int]
+SLOW_COMPILE_NS = 10_000_000_000
+"""A compile that takes longer is slow, if it is long because of repetition."""
+MIN_REPEATS = 8
+"""The fewest equal blocks that are worth compiling once."""
+_DISTANCES = 8
+"""How many lengths of a block are tried."""
 _REWRITE = "Nothing, unless the line must be fast: then write it in another way."
 _REPORT = "Report it with the record: %%compile --save record.json writes it; --strict raises the error itself."
 
@@ -142,6 +152,8 @@ def _cost(problem: Problem) -> str:
         return f"What follows is compiled separately, in {took}." if took else ""
     if problem.kind == "no CUDA graph":
         return "Its kernels are launched one by one, as in the default mode."
+    if problem.kind == "slow compile":
+        return f"It took {time_text(problem.ns / 1e9)} to compile."
     return f"{took} of compile time had no effect." if took and problem.grade == "blocking" else ""
 
 
@@ -175,6 +187,66 @@ def _of_frame(record: Record, frame: Frame, divided: _DividedGraphs, charged: se
                 title = f"no CUDA graph of the {graph.graph}"
                 yield Problem("no CUDA graph", "costly", title, graph.reason, "", "", compiles=[compile_.id],
                               **_frame_place(record, frame))  # fmt: skip
+        yield from _repeated_blocks(record, frame, compile_)
+        yield from _changed_graph(record, frame, compile_)
+
+
+def _repeated_blocks(record: Record, frame: Frame, compile_: Compile) -> Iterator[Problem]:
+    """Yields a problem if a compile took long because its graph has a block of operations many times."""
+    if compile_.duration_ns < SLOW_COMPILE_NS:
+        return
+    captured = next((a.graph for a in compile_.artifacts if a.pane == "captured" and a.graph), None)
+    targets = [node.target for node in captured.nodes if node.op.startswith("call_")] if captured else []
+    length, repeats = repeated_block(targets)
+    if repeats < MIN_REPEATS or 2 * length * repeats < len(targets):
+        return
+    operations = "1 operation" if length == 1 else f"{length} operations"
+    cause = (
+        f"Its graph has {repeats} equal blocks of {operations} in a row, {length * repeats:,} of {len(targets):,} "
+        "operations, and each of them is compiled."
+    )
+    advice = (
+        "Compile the repeated block in place of the whole: a module by its `compile()`, or the function that the loop "
+        "calls. It is compiled once and used for each repetition. (Not tried here.)"
+    )
+    yield Problem("slow compile", "costly", "the same block is compiled many times", cause, advice, "",
+                  ns=compile_.duration_ns, compiles=[compile_.id], **_frame_place(record, frame))  # fmt: skip
+
+
+def repeated_block(targets: Sequence[str]) -> tuple[int, int]:
+    """Returns the length of the block that fills most of `targets` by repetition in a row, and its repetitions.
+
+    Both are 0 if nothing is repeated.  Only the most common distances between equal targets are tried as lengths.
+    """
+    latest: dict[str, int] = {}
+    distances: Counter[int] = Counter()
+    for at, target in enumerate(targets):
+        if target in latest:
+            distances[at - latest[target]] += 1
+        latest[target] = at
+    best = (0, 0)
+    for length, _ in distances.most_common(_DISTANCES):
+        run = 0
+        for at in range(length, len(targets)):
+            run = run + 1 if targets[at] == targets[at - length] else 0
+            repeats = run // length + 1
+            if repeats > 1 and (repeats * length, -length) > (best[0] * best[1], -best[0]):
+                best = (length, repeats)
+    return best
+
+
+def _changed_graph(record: Record, frame: Frame, compile_: Compile) -> Iterator[Problem]:
+    """Yields a problem, which is expected, if a pass or a backend of the user changed the captured graph."""
+    changes = [a.name for a in compile_.artifacts if a.pane == "passes" and a.graph and _OF_THE_USER.match(a.name)]
+    if changes:
+        listed = ", ".join(dict.fromkeys(changes))
+        cause = f"What runs is not the captured graph: the pane Passes has the graph after {listed}."
+        yield Problem("changed graph", "expected", "a pass or backend changed the graph", cause, "", "",
+                      compiles=[compile_.id], **_frame_place(record, frame))  # fmt: skip
+
+
+_OF_THE_USER = re.compile(r"(pass|backend)\.|.*_custom_(pre|post)_pass$")
+"""The names of graphs after a pass or a backend of the user."""
 
 
 def _raised_error(record: Record, compile_: Compile) -> bool:

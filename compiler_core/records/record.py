@@ -166,6 +166,11 @@ class Compile:
         return Replay(self.steps[attempt], line, lambda at: f"{self.id}:bytecode#{at}")
 
     @property
+    def generated_kernels(self) -> list[Kernel]:
+        """Its kernels, without the calls of PyTorch's: what is counted as kernels wherever they are counted."""
+        return [kernel for kernel in self.kernels if kernel.language != "extern"]
+
+    @property
     def duration_ns(self) -> int:
         """The nanoseconds in the compile's steps, without the time between them."""
         steps = [(e.start, e.end) for e in self.events if e.end is not None and e.stage != "run"]
@@ -343,10 +348,14 @@ class Record:
         self.problems = find_problems(self)
         self.find_verdict()
 
+    @property
+    def compile_ns(self) -> int:
+        """The nanoseconds of compiling: of the steps of all compiles, without the time between them."""
+        return sum(compile_.duration_ns for compile_ in self.compiles)
+
     def find_verdict(self) -> None:
         """Makes `verdict` from the problems, the times and the compiles."""
-        compile_ns = sum(compile_.duration_ns for compile_ in self.compiles)
-        self.verdict = verdict(self.timings, compile_ns, len(needing_action(self.problems)))
+        self.verdict = verdict(self.timings, self.compile_ns, len(needing_action(self.problems)), self.raised)
 
     def source(self, filename: str, first: int, lines: Sequence[str]) -> Artifact:
         """Adds lines of a file, numbered from `first`; the key of a line's item is its number."""

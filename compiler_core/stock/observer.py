@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -45,7 +46,7 @@ def observing(record: Record, steps: bool = False, logs: bool = False) -> Iterat
             observer = _Observer(record, builder)
             stack.callback(observer.guard(builder.close))
             starts = [
-                _pass_handler_errors,
+                _pass_handler_errors, _observe_given_up,
                 _observe_trace, _observe_bytecode, _observe_kernels, _observe_passes, _observe_backend, _observe_guards,
                 _observe_guard_costs,
                 _after("torch._inductor.scheduler", _observe_refusals),
@@ -116,6 +117,24 @@ def _pass_handler_errors(observer: _Observer, stack: ExitStack) -> None:
     if callback is not None:
         stack.callback(setattr, callback, "__call__", callback.__call__)
         callback.__call__ = passing_handler_errors(callback.__call__)
+
+
+def _observe_given_up(observer: _Observer, stack: ExitStack) -> None:
+    """Notes the functions that were given to `torch.compile` and of which it captures nothing, without a compile."""
+    callback = torch_internals.frame_callback()
+    if callback is None:
+        return
+
+    def before(*_: Any, **__: Any) -> str:
+        return observer.builder.latest_compile
+
+    def after(latest: str | None, result: Any, _: Any, frame: Any, *__: Any) -> None:
+        is_unseen = result.guarded_code is None and observer.builder.latest_compile == latest
+        if is_unseen and torch_internals.is_called_by_compiled_function(sys._getframe(3)):
+            reason = torch_internals.reason_of_skip(result, frame.f_code)
+            observer.emit("cutaway.given_up", (frame.f_code, reason))
+
+    _call_after(stack, callback, "__call__", observer.guard(before), observer.guard(after))
 
 
 def _observe_trace(observer: _Observer, stack: ExitStack) -> None:
@@ -218,7 +237,7 @@ def _observe_autotuning(observer: _Observer, stack: ExitStack) -> None:
 
     if existing is not None:
         observe(existing)
-    _call_after(stack, cls, "__init__", lambda *_: None, observer.guard(lambda _, cache, *__: observe(cache)))
+    _call_after(stack, cls, "__init__", lambda *_: None, observer.guard(lambda _, __, cache, *___: observe(cache)))
 
 
 def _observe_cudagraphs(observer: _Observer, stack: ExitStack) -> None:
@@ -256,15 +275,27 @@ def _observe_backend(observer: _Observer, stack: ExitStack) -> None:
     def on_backend(graph: Any, *_: Any) -> None:
         observer.emit("cutaway.backend", _backend_name(graph))
 
-    def on_graph_of_backend(before: int, graph: Any, gm: Any, *_: Any) -> None:
+    def on_graph_of_backend(before: str, result: Any, graph: Any, gm: Any, *_: Any) -> None:
         name = _backend_name(graph)
-        if name not in torch_internals.registered_backends() and _structure_hash(gm.graph) != before:
+        gm = _graph_of(result) or gm
+        if name not in torch_internals.registered_backends() and _nodes_text(gm) != before:
             text = gm.print_readable(print_output=False, include_stride=True, include_device=True)
             observer.emit("cutaway.pass", (f"backend.{name}", False), text)
 
-    structure = observer.guard(lambda _, gm, *__: _structure_hash(gm.graph))
+    structure = observer.guard(lambda _, gm, *__: _nodes_text(gm))
     _call_before(stack, cls, "call_user_compiler", observer.guard(on_backend))
     _call_after(stack, cls, "call_user_compiler", structure, observer.guard(on_graph_of_backend))
+
+
+def _nodes_text(gm: Any) -> str:
+    """Returns the nodes of a graph as text, which is the same for a copy of the graph."""
+    return "\n".join(str((n.name, n.op, str(n.target), n.args, n.kwargs)) for n in gm.graph.nodes)
+
+
+def _graph_of(result: Any) -> Any:
+    """Returns the graph that a backend returned, as a module or as its method; None for any other function."""
+    found = getattr(torch_internals.inner_function(result), "__self__", result)
+    return found if hasattr(found, "graph") and hasattr(found, "print_readable") else None
 
 
 def _observe_guards(observer: _Observer, stack: ExitStack) -> None:
@@ -320,7 +351,7 @@ class _GuardObserver:
         self._compile: Any = None
         self._lines: dict[str, tuple[str, int]] = {}
 
-    def after_guard(self, _: None, __: Any, guard: Any, *___: Any, **____: Any) -> None:
+    def after_guard(self, _: None, __: None, ___: Any, guard: Any, *____: Any, **_____: Any) -> None:
         running = torch_internals.running_compile()
         if running != self._compile:
             self._compile, self._lines = running, {}
@@ -371,14 +402,14 @@ def _call_after(
     stack: ExitStack, owner: Any, name: str, before: Callable[..., Any], callback: Callable[..., Any]
 ) -> None:
     """Calls `before` with the arguments of each call of ``owner.name``, and after it `callback` with the result of
-    `before` and the arguments, until `stack` closes."""
+    `before`, the result of the call and the arguments, until `stack` closes."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
     def call_all(*args: Any, **kwargs: Any) -> Any:
         state = before(*args, **kwargs)
         result = original(*args, **kwargs)
-        callback(state, *args, **kwargs)
+        callback(state, result, *args, **kwargs)
         return result
 
     stack.callback(setattr, owner, name, original)

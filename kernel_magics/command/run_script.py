@@ -71,6 +71,11 @@ class ScriptRecording:
         self._stack.close()
         self._on_finish(self.record)
 
+    def note_exception(self, error: BaseException) -> None:
+        """Notes in the record, if there is one, with which exception the script ends."""
+        if self.record is not None:
+            self.record.raised = type(error).__name__
+
     def _open(self) -> None:
         from compiler_core.api.recording import record, record_ranks
 
@@ -99,8 +104,10 @@ def run(script: Script, recording: ScriptRecording) -> None:
             runpy.run_path(script.path, run_name="__main__")
     except SystemExit as end:
         if end.code:
+            recording.note_exception(end)
             raise
     except BaseException as error:
+        recording.note_exception(error)
         _print_without_our_frames(error)
         raise
     _join_threads()

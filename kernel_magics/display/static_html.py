@@ -138,7 +138,7 @@ def _compile_table(record: Record) -> str:
             escape(frame.name),
             escape(compile_.outcome),
             str(summary.operations(compile_)),
-            str(sum(kernel.language != "extern" for kernel in compile_.kernels)),
+            str(len(compile_.generated_kernels)),
             escape(bytes_text(compile_.partition.saved_bytes)) if compile_.partition else "",
             _time_bar(compile_, longest),
         ]

@@ -84,15 +84,16 @@ def headline(record: Record) -> str:
     failures = [problem for problem in record.problems if problem.kind == "failure"]
     refused = sum(problem.grade == "costly" for problem in failures)
     counted = ((len(failures) - refused, "failure"), (refused, "refusal"))
-    parts = [count_text(count, name) for count, name in counted if count]
+    parts = [f"it raised {record.raised}"] if record.raised else []
+    parts += [count_text(count, name) for count, name in counted if count]
     parts += [
         count_text(len([f for f in record.frames if f.compiles]), "frame"),
         count_text(sum(map(graphs, compiles)), "graph"),
         _problem_count_text(record, "graph break"),
         _problem_count_text(record, "recompile"),
-        count_text(sum(k.language != "extern" for c in compiles for k in c.kernels), "kernel"),
+        count_text(sum(len(c.generated_kernels) for c in compiles), "kernel"),
     ]
-    took = sum(c.duration_ns for c in record.compiles) / 1e9
+    took = record.compile_ns / 1e9
     return f"Cutaway{' of ' + record.title if record.title else ''}: {', '.join(parts)}; compiled in {took:.2f} s"
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compiler_core.records import Problem, Record, problem_count, to_plain
-from compiler_core.records.line_facts import stage_ns
 from compiler_core.records.timings.timings import plural
 
 
@@ -87,8 +86,8 @@ def count(record: Record) -> Counts:
         recompiles=problem_count(record.problems, "recompile"),
         failures=problem_count(record.problems, "failure"),
         plain_python=problem_count(record.problems, "plain Python"),
-        kernels=sum(kernel.language != "extern" for each in compiles for kernel in each.kernels),
-        compile_seconds=sum(sum(stage_ns(each.events).values()) for each in compiles) / 1e9,
+        kernels=sum(len(each.generated_kernels) for each in compiles),
+        compile_seconds=record.compile_ns / 1e9,
         breaks=breaks,
         recompiled=recompiled,
         failed=failed,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from compiler_core.records import Compile, Graph, Record
-from compiler_core.records.line_facts import ComparedRun, LineRef, from_cache, operation, stage_ns
+from compiler_core.records.line_facts import ComparedRun, LineRef, from_cache, operation
 from compiler_core.records.seen.packages import package_of
 
 Kind = Literal["frame", "recompile", "guard", "graph break", "graph", "collective", "collective call"]
@@ -72,8 +72,7 @@ def rank_facts(record: Record, name: str, rank: int | None) -> RankFacts:
     cached = [from_cache(compile_) for compile_ in record.compiles]
     facts = [fact for compile_ in _in_order(record) for fact in _compile_facts(side, record, compile_, rank)]
     facts += _calls(record)
-    seconds = sum(sum(stage_ns(each.events).values()) for each in record.compiles) / 1e9
-    return RankFacts(name, rank, facts, seconds, cached.count(True), cached.count(False), [name])
+    return RankFacts(name, rank, facts, record.compile_ns / 1e9, cached.count(True), cached.count(False), [name])
 
 
 def _calls(record: Record) -> Iterator[Fact]:

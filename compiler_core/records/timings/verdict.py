@@ -30,15 +30,17 @@ class Verdict:
         return " · ".join(filter(None, [self.speed, self.compile, self.memory, self.problems]))
 
 
-def verdict(timings: Timings | None, compile_ns: int, problems: int) -> Verdict:
+def verdict(timings: Timings | None, compile_ns: int, problems: int, raised: str = "") -> Verdict:
     """Returns the verdict on a record.
 
     Args:
         timings: the times, if it was timed: first those of plain PyTorch.
         compile_ns: the nanoseconds in the steps of all its compiles.
         problems: the number of costly and blocking problems.
+        raised: the exception with which the program ended; empty if it did not.
     """
-    found = Verdict(problems=problems_text(problems))
+    counted = problems_text(problems) if problems or not raised else ""
+    found = Verdict(problems=", ".join(filter(None, [f"it raised {raised}" if raised else "", counted])))
     if compile_ns:
         found.compile = f"compiled in {time_text(compile_ns / 1e9)}"
     if timings is None:

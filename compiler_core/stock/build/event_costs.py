@@ -19,6 +19,7 @@ _COSTS: dict[str, Cost] = {
     **dict.fromkeys(("compilation_metrics", "bwd_compilation_metrics"), Cost("outcomes", reserve=0.15)),
     "create_symbol": Cost("symbols", reserve=0.2),
     **dict.fromkeys(("cutaway.bytecode", "cutaway.steps"), Cost("bytecode and steps", reserve=0.2)),
+    "cutaway.given_up": Cost("functions that are not compiled", reserve=0.15),
     "cutaway.guard_lines": Cost("lines of guards", reserve=0.2),
     "cutaway.guard_costs": Cost("costs of guards", reserve=0.2),
     **dict.fromkeys(("cutaway.kernel", "cutaway.refusal", "cutaway.autotuning"), Cost("kernels", reserve=0.2)),

@@ -239,6 +239,12 @@ def _write_bytecode(record: PartialRecord, event: TraceEvent) -> None:
     record_bytecode(record.compile_of(event).compile, record.lines, before, after)
 
 
+@_handles("cutaway.given_up")
+def _write_given_up(record: PartialRecord, event: TraceEvent) -> None:
+    code, reason = event.data
+    record.add_skipped_frame(code, f"{reason}: it runs as plain Python")
+
+
 @_handles("cutaway.steps")
 def _write_steps(record: PartialRecord, event: TraceEvent) -> None:
     record.compile_of(event).compile.steps.append(event.data)

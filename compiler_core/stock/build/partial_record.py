@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import traceback
+import types
 
 from compiler_core.records import Compile, Frame, GraphBreak, Recompile, Record, limits
 from compiler_core.stock.build.compile_builder import CompileBuilder
@@ -12,6 +13,9 @@ from compiler_core.stock.build.memory_budget import MemoryBudget
 from compiler_core.stock.build.missed_entries import recompile_of
 from compiler_core.stock.read.lines import SourceLines
 from compiler_core.stock.read.trace_event import TraceEvent
+
+_FIRST_SKIPPED = -1_000_000
+"""The number of the first frame that PyTorch gave no id, downwards."""
 
 
 class PartialRecord:
@@ -47,6 +51,13 @@ class PartialRecord:
             self._frames[id_] = Frame(id_, name, "", 0, "root")
             self.record.frames.append(self._frames[id_])
         return self._frames[id_]
+
+    def add_skipped_frame(self, code: types.CodeType, reason: str) -> None:
+        """Adds the frame of a function that was called and never compiled, once.  PyTorch gave it no id."""
+        place = code.co_name, code.co_filename, code.co_firstlineno
+        if all((each.name, each.filename, each.line) != place for each in self.record.frames):
+            id_ = _FIRST_SKIPPED - len(self.record.frames)
+            self.record.frames.append(Frame(id_, *place, "root", calls=1, skipped=reason))
 
     def accepts(self, event: TraceEvent) -> bool:
         """Takes the event's bytes from the budget; returns False if they do not fit."""

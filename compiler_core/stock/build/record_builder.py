@@ -19,7 +19,7 @@ from compiler_core.stock.read.trace_event import TraceEvent
 _JSON_EVENTS = frozenset({"chromium_event", "recompile_reasons", "torch_version"})
 """Events whose payload is parsed as JSON, which may take twenty times its length in memory."""
 _IMMEDIATE_EVENTS = frozenset({"str", "dynamo_start", "chromium_event"})
-_RUN_EVENTS = frozenset({"str", "torch_version"})
+_RUN_EVENTS = frozenset({"str", "torch_version", "cutaway.given_up"})
 """Events about the whole run; any other event without a compile id belongs to the latest compile."""
 
 
@@ -40,6 +40,8 @@ class RecordBuilder:
         self.deferred = Placeholders()
         self._partial = PartialRecord(record, start_ns, read_files, self.budget)
         self._kept_compiles: set[str] = set()
+        self.latest_compile = ""
+        """The id of the compile that the latest event with one belongs to."""
         self._compiles_left_out = 0
         self._pending: list[TraceEvent] = []
 
@@ -49,6 +51,7 @@ class RecordBuilder:
 
     def add(self, event: TraceEvent) -> None:
         """Adds an event: it is written now, or waits, or is counted as left out."""
+        self.latest_compile = event.compile_id or self.latest_compile
         if not event.name or self._is_left_out(event):
             return
         if event.name in _JSON_EVENTS and len(event.payload) > limits.TEXT // 4:

@@ -7,6 +7,7 @@ returns None (or something empty) where it is missing.
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 import types
 from collections.abc import Callable
@@ -72,6 +73,11 @@ def output_graph() -> Any:
     """Returns the class whose `call_user_compiler` calls the backend, its `compiler_fn`."""
     found = lookup("torch._dynamo.output_graph", "OutputGraph")
     return found if hasattr(found, "call_user_compiler") else None
+
+
+def inner_function(function: Any) -> Any:
+    """Returns what a function calls that `torch.compiler.disable` made; any other function as it is."""
+    return getattr(function, "_torchdynamo_orig_callable", function)
 
 
 def registered_backends() -> set[str]:
@@ -163,6 +169,27 @@ def guards_set() -> Any:
 def frame_callback() -> Any:
     """Returns the class of the object that is called for each frame that Dynamo may compile."""
     return lookup("torch._dynamo.convert_frame", "CatchErrorsWrapper")
+
+
+def is_called_by_compiled_function(caller: types.FrameType | None) -> bool:
+    """Whether this frame is that of the function that `torch.compile` returned."""
+    code = caller.f_code if caller is not None else None
+    return code is not None and code.co_name == "compile_wrapper" and code.co_filename == _module_file(_EVAL_FRAME)
+
+
+_EVAL_FRAME = "torch._dynamo.eval_frame"
+
+
+def _module_file(name: str) -> str | None:
+    return getattr(importlib.import_module(name), "__file__", None)
+
+
+def reason_of_skip(result: Any, code: types.CodeType) -> str:
+    """Returns why Dynamo captures nothing of a function, given what its callback returned."""
+    if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        return "a generator or coroutine"
+    said = getattr(result, "skip_reason", None)
+    return str(said or skip_rule(code) or "PyTorch does not say why")
 
 
 def inlining_interpreter() -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from html import escape
 
 from compiler_core.records import Kernel, Record, limits
 from compiler_core.records.line_facts import ComparedRun
-from compiler_core.records.timings.timings import bytes_text
+from compiler_core.records.timings.timings import bytes_text, plural
 
 _Line = tuple[str, int]
 MAX_ROWS = 14
@@ -33,9 +35,10 @@ def lines_and_kernels(record: Record) -> str:
     parts += [_line_row(record, run, line, i) for line, i in row.items()]
     parts += [_kernel_row(kernel, i) for i, (kernel, _) in enumerate(kernels)]
     height = _ROW * (max(len(lines), len(kernels)) + 1)
-    if more := len(found) - len(kernels):
+    if len(found) > len(kernels):
         height += _ROW
-        parts.append(_heading(0, height - 6, f"... and {more:,} more kernels"))
+        left_out = _counted(kernel for kernel, _ in found) - _counted(kernel for kernel, _ in kernels)
+        parts.append(_heading(0, height - 6, f"... and {_listed(left_out)}"))
     heads = _heading(0, 14, "your lines") + _heading(_LEFT + _GAP, 14, "kernels that compute them")
     width = _LEFT + _GAP + _RIGHT
     return (
@@ -43,6 +46,18 @@ def lines_and_kernels(record: Record) -> str:
         f'viewBox="0 0 {width} {height}" width="{width}" style="max-width:100%" font-size="12" fill="currentColor">'
         f"{heads}{''.join(parts)}</svg>"
     )
+
+
+def _counted(kernels: Iterable[Kernel]) -> Counter[str]:
+    """Counts generated kernels apart from calls of PyTorch's, as all counts of kernels do."""
+    return Counter("call of PyTorch's kernels" if each.language == "extern" else "more kernel" for each in kernels)
+
+
+def _listed(counts: Counter[str]) -> str:
+    kernels, calls = counts["more kernel"], counts["call of PyTorch's kernels"]
+    words = [f"{kernels:,} more {plural('kernel', kernels)}"] if kernels else []
+    words += [f"{calls:,} more {plural('call', calls)} of PyTorch's kernels"] if calls else []
+    return " and ".join(words)
 
 
 def _y(row: int) -> int:

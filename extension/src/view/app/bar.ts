@@ -65,6 +65,7 @@ function countsOf({ record, links }: State): Count[] {
       "graph without CUDA graph",
       "Graphs whose launches are not replayed, and why",
     ),
+    problemCount(record, "slow compile", "slow compile", "Compiles that take long because a block is repeated"),
     savedCount(compiles),
     kernelCount(compiles),
     expectedCount(record, "graph break", "expected break", "Graph breaks at lines where nothing needs to change"),

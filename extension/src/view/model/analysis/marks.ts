@@ -15,6 +15,8 @@ const PROBLEM_MARKS: { [kind in Problem["kind"]]: MarkKind } = {
   recompile: "recompile",
   "plain Python": "break",
   "no CUDA graph": "break",
+  "slow compile": "break",
+  "changed graph": "expected",
 };
 
 export interface Mark {

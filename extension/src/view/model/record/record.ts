@@ -473,7 +473,7 @@ export interface CudaGraph {
 
 /** One problem; the same one at the same line is counted once for all compiles that have it. */
 export interface Problem {
-  kind: "failure" | "graph break" | "recompile" | "plain Python" | "no CUDA graph";
+  kind: "failure" | "graph break" | "recompile" | "plain Python" | "no CUDA graph" | "slow compile" | "changed graph";
   grade: "expected" | "costly" | "blocking";
   title: string;
   cause: string;
@@ -1008,7 +1008,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     copied: "int",
   },
   Problem: {
-    kind: { one: ["failure", "graph break", "recompile", "plain Python", "no CUDA graph"] },
+    kind: { one: ["failure", "graph break", "recompile", "plain Python", "no CUDA graph", "slow compile", "changed graph"] },
     grade: { one: ["expected", "costly", "blocking"] },
     title: "string",
     cause: "string",

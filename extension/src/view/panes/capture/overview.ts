@@ -49,7 +49,8 @@ export class Overview extends LinkedContent {
     this.element.append(h("p", {}, outcome(compile, this.state.isLive)));
     if (compile.cause) this.element.append(this.recompile(compile, compile.cause));
     this.element.append(...compile.breaks.map((b) => this.graphBreak(compile, b)));
-    const others = this.state.record.problems.filter(({ kind }) => kind === "plain Python" || kind === "no CUDA graph");
+    const shown = ["plain Python", "no CUDA graph", "slow compile", "changed graph"];
+    const others = this.state.record.problems.filter(({ kind }) => shown.includes(kind));
     for (const problem of others) if (problem.compiles.includes(compile.id)) this.element.append(this.other(problem));
     this.element.append(counts(compile));
   }

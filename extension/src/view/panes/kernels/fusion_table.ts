@@ -39,7 +39,9 @@ export class FusionTable extends LinkedContent {
     const operations = fusions.reduce((sum, fusion) => sum + fusion.nodes.length, 0);
     const avoided = fusions.reduce((sum, fusion) => sum + (fusion.bytes_saved ?? 0), 0);
     const traffic = avoided ? `; fusing them avoids ${bytes(avoided)} of memory traffic per run` : "";
-    return `${plural(operations, "operation")} became ${plural(fusions.length, "kernel")}${traffic}.`;
+    const kernels = this.compile.kernels.filter(({ language }) => language !== "extern").length;
+    const all = kernels ? `, of ${plural(kernels, "kernel")} in all` : "";
+    return `${plural(operations, "operation")} are fused into ${plural(fusions.length, "group")}${all}${traffic}.`;
   }
 
   /** The fused kernels, those that avoid most traffic first. */
