@@ -1,11 +1,30 @@
 """Every kind of graph break: what it means and what to do about it.
 
-`errors.Unsupported` takes no other kinds; a test runs a program for each.
+`errors.Unsupported` takes no other kinds.  docs/graph_breaks.md has two programs for each, which a test runs: one that
+causes it, and one that does what the hint says and has no break.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+BEFORE = "It needs nothing that is computed here: do it before the compiled function"
+NO_CHANGE_KNOWN = (
+    "No change is known that keeps it in the graph.  If what follows does not need its result, do it after the "
+    "compiled function has returned."
+)
+
+
+@dataclass(frozen=True)
+class BreakingCode:
+    """The user's code at a graph break."""
+
+    expression: str = ""
+    """Its source on one line; empty if the source is not known."""
+    statement: str = ""
+    """The name of its statement's class in `ast`: ``Assert``, ``While``."""
+    needs_graph: bool = True
+    """Whether it may use a tensor that the graph computes."""
 
 
 @dataclass(frozen=True)
@@ -13,13 +32,29 @@ class BreakKind:
     """The documentation of one kind of break."""
 
     explanation: str
-    hint: str
+    hint: str = ""
+    """What to do about it.  Without one, that depends on whether the code needs what the graph computes."""
+    hint_in_while: str = ""
+    """The same for the condition of a ``while``."""
+
+    def hint_for(self, code: BreakingCode) -> str:
+        """Returns what to do about a break at `code`."""
+        if self.hint_in_while and code.statement == "While":
+            return self.hint_in_while
+        if self.hint or code.needs_graph:
+            return self.hint or NO_CHANGE_KNOWN
+        return f"{BEFORE}." if code.statement == "Expr" else f"{BEFORE}, and pass the result in."
 
 
 KINDS: dict[str, BreakKind] = {
     "data-dependent branch": BreakKind(
         "The branch depends on the value of a tensor, which is known only when the program runs.",
-        "Use torch.where to keep both sides in the graph, or move the test out of the compiled function.",
+        "Compute both sides and choose with torch.where, which stays in the graph.",
+        "Move the body of the loop into a function: it is compiled by itself.",
+    ),
+    "assertion": BreakKind(
+        "The assertion depends on the value of a tensor, which is known only when the program runs.",
+        "Use torch._assert_async(condition, message), which stays in the graph and raises a RuntimeError.",
     ),
     "distribution check": BreakKind(
         "A distribution checks the values of its arguments here, which are known only when the program runs.",
@@ -29,21 +64,20 @@ KINDS: dict[str, BreakKind] = {
     "tensor value read": BreakKind(
         "Python needs the value of a tensor here (item, tolist, float, bool, numpy ...; for x[mask] or nonzero, the "
         "size).",
-        "Keep the value a tensor (torch.sqrt(x) in place of np.sqrt(x.numpy()), torch.where(mask, x, 0) in place of "
-        "x[mask]), or read it after the compiled function has returned.",
+        "Compute with the tensor itself (x.sum() in place of x.sum().item(), torch.where(mask, x, 0) in place of "
+        "x[mask]), or read the value after the compiled function has returned.",
     ),
     "NumPy": BreakKind(
         "NumPy computes this, outside of the graph; what follows is another graph.",
-        "Call the function of torch that does the same, such as torch.sqrt for np.sqrt, on the tensor; or call NumPy "
-        "before or after the compiled function.",
+        "Call the function of torch that does the same, such as torch.sqrt for np.sqrt, on the tensor.",
     ),
     "print": BreakKind(
         "Output must be printed now and in order; it cannot wait for the graph to run.",
-        "Move the print out of the compiled function, or print only while debugging.",
+        "Return what is printed, and print it after the compiled function has returned.",
     ),
     "inference mode": BreakKind(
         "Inference mode is turned on or off here, and a graph runs wholly inside or outside it.",
-        "Decorate the whole function with torch.inference_mode(), or use torch.no_grad(), which a graph can hold.",
+        "Use torch.no_grad(), which a graph can hold.",
     ),
     "backward": BreakKind(
         "Gradients are computed by PyTorch's autograd engine, outside the captured graph; our compiled "
@@ -58,7 +92,7 @@ KINDS: dict[str, BreakKind] = {
     ),
     "optimizer": BreakKind(
         "PyTorch's optimizer or gradient scaler changes parameters, gradients or the loss here, with its own kernels.",
-        "Nothing to change: the forward and the backward are compiled.",
+        "Nothing to change: the forward and the backward are compiled.  The step runs as without the compiler.",
     ),
     "collective": BreakKind(
         "The program communicates with other ranks here in a way that a graph cannot hold, so PyTorch does it between "
@@ -109,9 +143,12 @@ KINDS: dict[str, BreakKind] = {
         "Nothing to change if little else is computed here. Otherwise unwrap the tensor (values() of a jagged tensor, "
         "get_data() of a masked one) before the compiled function, and wrap the results after it.",
     ),
+    "clock": BreakKind(
+        "A clock is read here, between what is before and after it.",
+        "Read the clock before and after the compiled function.",
+    ),
     "skipped function": BreakKind(
         "The compiler runs this function or class as plain Python.",
-        "Nothing to change if it is called rarely; otherwise call it outside the compiled function.",
     ),
     "stock-compiled function": BreakKind(
         "The function or module was compiled by stock torch.compile, which compiles and runs it by itself.",
@@ -127,15 +164,12 @@ KINDS: dict[str, BreakKind] = {
     ),
     "unsupported call": BreakKind(
         "The compiler has no rule for this call.",
-        "Move the call out of the compiled function, or mark the callee with compiler_core.disable.",
     ),
     "unsupported attribute": BreakKind(
         "The compiler has no rule for this attribute.",
-        "Read it before the compiled function and pass it in.",
     ),
     "unsupported operation": BreakKind(
         "The compiler has no rule for this operation on these values.",
-        "Write it with tensor operations or plain numbers, lists and dicts.",
     ),
     "overlapping write": BreakKind(
         "This writes to memory that overlaps itself or what is read; PyTorch's kernels refuse most such writes.",
@@ -143,27 +177,39 @@ KINDS: dict[str, BreakKind] = {
     ),
     "unsupported iteration": BreakKind(
         "The compiler can only unroll loops over sequences that are known while it captures.",
-        "Loop over a list, tuple, dict or range, or move the body into a separate function.",
     ),
     "unsupported mutation": BreakKind(
-        "The compiler cannot replay this change of an object that lives outside the function.",
-        "Return the new value and change the object in the caller.",
+        "The compiler cannot make this change of an object after the graph has run.",
+        "Return the new value, and change the object after the compiled function has returned.",
     ),
     "unsupported instruction": BreakKind(
         "The compiler has no rule for this bytecode instruction.",
-        "Move this statement out of the compiled function.",
+    ),
+    "class statement": BreakKind(
+        "A class is defined here, and Python makes classes.",
+        "Define the class outside the compiled function.",
+    ),
+    "requires_grad": BreakKind(
+        "Whether a tensor requires a gradient is set here, and autograd knows that only between graphs.",
+        "Compute the gradient with torch.func.grad, which stays in the graph, or set requires_grad before the compiled "
+        "function.",
+    ),
+    "in-place autograd.Function": BreakKind(
+        "A torch.autograd.Function changes its input in place (mark_dirty), and a graph does not hold such functions.",
+        "Return a new tensor from its forward instead of changing the input.",
     ),
     "generator": BreakKind(
         "A generator or coroutine is suspended and resumed by Python and cannot be captured here.",
-        "Build a list instead of a generator.",
     ),
     "unroll limit": BreakKind(
         "The function would unroll into too many steps.",
-        "Move the body of the loop into a separate function, or use tensor operations for the whole loop.",
+        "Use an operation on tensors for the whole loop, such as torch.arange(n).sum() for sum(range(n)).",
     ),
 }
 
 _KINDS_OF_MODULES = {
+    "time.": "clock",
+    "datetime.": "clock",
     "torch.optim.": "optimizer",
     "torch.amp.grad_scaler": "optimizer",
     "torch.utils.checkpoint": "checkpoint",
@@ -176,7 +222,7 @@ _KINDS_OF_MODULES = {
 
 def kind_of_skipped(module: str) -> str:
     """Returns the kind of the graph break at a function of this module that is not captured."""
-    found = (kind for start, kind in _KINDS_OF_MODULES.items() if module.startswith(start))
+    found = (kind for start, kind in _KINDS_OF_MODULES.items() if f"{module}.".startswith(start))
     return next(found, "skipped function")
 
 

@@ -37,6 +37,7 @@ import torch
 from compiler_core.bytecode import bytecode_text, disassemble_cached, verify
 from compiler_core.bytecode.decompile import decompile
 from compiler_core.capture import break_kinds
+from compiler_core.capture.break_kinds import BreakingCode
 from compiler_core.capture.bytecode_emitter import graph_outputs
 from compiler_core.capture.graph_builder import Capture
 from compiler_core.capture.interpreter import Interpreter, StopCapture
@@ -61,6 +62,7 @@ from compiler_core.hook import frame_hook
 from compiler_core.hook.failures import only_recorded
 from compiler_core.hook.frame_hook import FrameInfo
 from compiler_core.hook.skip_rules import is_library_file
+from compiler_core.pipeline.breaking_code import breaking_code, has_generated_name
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
 from compiler_core.pipeline.graph import compile_graph
 from compiler_core.pipeline.graph_passes import run_passes
@@ -87,6 +89,19 @@ class CaptureBreak:
     at: int
     in_loop: bool
     stack: list[StackLine]
+    code: BreakingCode
+
+    @property
+    def explanation(self) -> str:
+        """Why capture ended, with what it is about: in the compiler's words, or the user's if these name no value."""
+        about = self.reason.context
+        if not about or has_generated_name(about):
+            about = f"`{self.code.expression}`" if self.code.expression else ""
+        return f"{break_kinds.KINDS[self.reason.kind].explanation}" + (f" ({about})" if about else "")
+
+    @property
+    def hint(self) -> str:
+        return break_kinds.KINDS[self.reason.kind].hint_for(self.code)
 
 
 @dataclass
@@ -179,7 +194,12 @@ class FrameCompile:
         except Unsupported as error:
             reason = _without_traceback(error)
         stop_point = tx.stop_point
-        break_ = CaptureBreak(reason, stop_point.at, stop_point.in_loop, capture.current_tx.user_stack())
+        stack, code = capture.current_tx.user_stack(), BreakingCode()
+        with self._only_recorded("capture", "the code at a graph break"):
+            code = breaking_code(capture.current_tx, self.state.frame.kind == "root")
+        if reason.kind == "data-dependent branch" and code.statement == "Assert":
+            reason = Unsupported("assertion", reason.context)
+        break_ = CaptureBreak(reason, stop_point.at, stop_point.in_loop, stack, code)
         break_ = self._break_of_loop(break_)
         self._record_break(break_)
         if self.region.options.fullgraph:
@@ -364,12 +384,13 @@ class FrameCompile:
             self.compile.link(artifact.item(str(i)), [line] if line else [], "compiled by Python")
 
     def _record_break(self, break_: CaptureBreak) -> None:
-        reason = break_.reason
-        kind = break_kinds.KINDS[reason.kind]
-        explanation = f"{kind.explanation}" + (f" ({reason.context})" if reason.context else "")
+        explanation = break_.explanation
         if break_.in_loop:
             explanation += f"  {break_kinds.IN_A_LOOP}"
-        recorded = GraphBreak(f"b{len(self.compile.breaks)}", reason.kind, explanation, kind.hint, break_.stack)
+        key, code = f"b{len(self.compile.breaks)}", break_.code
+        recorded = GraphBreak(key, break_.reason.kind, explanation, break_.hint, break_.stack)
+        recorded.expression, recorded.statement = code.expression, code.statement
+        recorded.needs_graph = code.needs_graph if code.expression else None
         recorded.instruction = f"{self.compile.id}:bytecode#{break_.at}"
         self.compile.breaks.append(recorded)
 
@@ -451,12 +472,10 @@ def _preserved_state(restore: Callable[[], None] = lambda: None) -> Iterator[Non
 
 def break_message(break_: CaptureBreak) -> str:
     """Returns a break as an error message: what, where, why, and what to do."""
-    reason = break_.reason
-    kind = break_kinds.KINDS[reason.kind]
     lines = [
-        f"fullgraph=True, but the graph must break: {reason.kind}" + (f" ({reason.context})" if reason.context else ""),
+        f"fullgraph=True, but the graph must break: {break_.reason.kind}",
         *format_stack(break_.stack),
-        kind.explanation,
-        f"Hint: {kind.hint}",
+        break_.explanation,
+        f"Hint: {break_.hint}",
     ]
     return "\n".join(lines)

@@ -81,6 +81,12 @@ class GraphBreak:
     stack: list[StackLine]
     instruction: ItemId | None = None
     resumes: list[int] = field(default_factory=list)
+    expression: str = ""
+    """The user's expression or statement at which the graph ends, as source on one line; empty if it is not known."""
+    statement: str = ""
+    """The class of its statement in Python's `ast`: ``Assert``, ``While``; empty if it is not known."""
+    needs_graph: bool | None = None
+    """Whether it may use a tensor that is computed before it in the graph; None if that is not known."""
 
     @property
     def place(self) -> StackLine | None:

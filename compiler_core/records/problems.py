@@ -314,7 +314,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     found = remedies(cause, lambda failed: _situation(frame, compile_, failed), compile_.id)
     grade: Grade = "expected" if found and all(each.is_nothing for each in found) else "costly"
     advice, keys = "  ".join(each.text for each in found), [each.key for each in found]
-    if package_of(frame.filename) and not _has_operations(compile_):
+    if package_of(frame.filename) and not compile_.breaks and not _has_operations(compile_):
         grade, advice = "expected", "Nothing to change: this function of a library computes nothing with tensors."
         keys = []
     if frame.limit_reached:

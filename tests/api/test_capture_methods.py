@@ -171,7 +171,7 @@ def test_branches_on_sizes_and_flags_take_the_other_way(fn: Any, args: tuple[Any
     assert found[OURS].verdict == found[STOCK].verdict == RIGHT, found
 
 
-def test_what_was_checked_is_said() -> None:
+def test_what_was_checked_is_shown() -> None:
     found = compiler_core.capture_methods(by_index, (torch.randn(4, 3), torch.tensor([0, 2, 3])))
     ours = found[OURS]
     assert ours.verdict == RIGHT

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import time
 
 import numpy as np
 import pytest
@@ -49,6 +50,53 @@ def test_inference_mode(x):
     with torch.inference_mode():
         y = x * 2
     return y + 1
+
+
+@breaking("assertion", graphs=2, compiles=2, inputs=lambda: (torch.ones(3),))
+def test_assertion_on_a_tensor(x):
+    y = x.sin()
+    assert (y < 2).all(), "too large"
+    return y.cos()
+
+
+@breaking("clock", inputs=lambda: (torch.ones(3),))
+def test_clock(x):
+    y = x.sin()
+    return y * (time.time() > 0)
+
+
+@breaking("class statement", inputs=lambda: (torch.ones(3),))
+def test_class_statement(x):
+    y = x.sin()
+
+    class Scale:
+        by = 2
+
+    return y * Scale.by
+
+
+@breaking("requires_grad", inputs=lambda: (torch.ones(3),))
+def test_requires_grad_of_a_local(x):
+    y = (x * 2).detach()
+    y.requires_grad_()
+    return (y * y).sum()
+
+
+class AddOne(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x.add_(1)
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+@breaking("in-place autograd.Function", inputs=lambda: (torch.ones(3),))
+def test_in_place_autograd_function(x):
+    return AddOne.apply(x.sin()).cos()
 
 
 @breaking("data-dependent branch", graphs=2, compiles=2, inputs=lambda: (torch.ones(3),))
@@ -531,7 +579,7 @@ def test_every_kind_is_made():
     assert set(breaks.KINDS) - MADE == set()
     for kind in breaks.KINDS.values():
         assert kind.explanation.endswith(".")
-        assert kind.hint.endswith(".")
+        assert not kind.hint or kind.hint.endswith(".")
 
 
 def test_full_graph_error():

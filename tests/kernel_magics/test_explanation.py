@@ -33,7 +33,7 @@ def test_a_problem_is_one_line_and_guards_are_one() -> None:
     assert lines[0] == summary.text(record).splitlines()[0]
     assert " 2 graph breaks, 3 recompiles, " in lines[0]
     assert len([line for line in lines if line.startswith("  costly: graph break: print, ")]) == 2
-    assert len([line for line in lines if line.startswith("    What to do: Move the print")]) == 1
+    assert len([line for line in lines if line.startswith("    What to do: Return what is printed")]) == 1
     guards = sum(len(c.guards) for c in record.compiles)
     (guard_line,) = [line for line in lines if " guards in " in line]
     assert guard_line.startswith(f"  {guards} guards in 6 compiles (most: ")

@@ -93,7 +93,7 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
     if any(isinstance(value, DistributedTensorValue) for value in [*args, *kwargs.values()]):
         raise Unsupported("distributed tensor", name_of(obj))
     if isinstance(obj, types.BuiltinFunctionType) and getattr(obj.__self__, "__class__", None) is not types.ModuleType:
-        raise Unsupported("skipped function", name_of(obj))
+        raise Unsupported(kind_of_skipped(name_of(obj)), name_of(obj))
     if any(isinstance(value, SparseTensorValue) for value in [*args, *kwargs.values()]):
         raise Unsupported("sparse tensor", name_of(obj))
     raise Unsupported(kind_of_skipped(name_of(obj)) if callable(obj) else "exception", name_of(obj))

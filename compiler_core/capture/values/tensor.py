@@ -126,7 +126,7 @@ class TensorValue(Value):
 
     def truth(self, tx: Interpreter) -> bool:
         is_check = tx.code.co_filename == torch.distributions.distribution.__file__
-        raise Unsupported("distribution check" if is_check else "data-dependent branch", "bool(tensor)")
+        raise Unsupported("distribution check" if is_check else "data-dependent branch")
 
     # --- attributes
 
@@ -265,7 +265,7 @@ class TensorValue(Value):
     def _require_grad(self, tx: Interpreter, value: Value) -> Value:
         """Accepts the present mode; a change breaks the graph."""
         if bool(value.constant(tx)) != self.fake(tx).requires_grad:
-            raise Unsupported("unsupported mutation", "Tensor.requires_grad = ...")
+            raise Unsupported("requires_grad")
         return self
 
     # --- calls

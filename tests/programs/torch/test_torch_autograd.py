@@ -34,7 +34,7 @@ def test_random_leaf_made_inside(x):
     return (x * w).sum(), w, w.is_leaf
 
 
-@same_as_eager(graphs=2, breaks=["unsupported mutation", "backward"])
+@same_as_eager(graphs=2, breaks=["requires_grad", "backward"])
 def test_requires_grad_switched_on(x):
     w = x.clone().requires_grad_()
     y = (w * 2).sum()
@@ -42,14 +42,14 @@ def test_requires_grad_switched_on(x):
     return w.grad, w.requires_grad
 
 
-@same_as_eager(graphs=1, breaks=["unsupported mutation"])
+@same_as_eager(graphs=1, breaks=["requires_grad"])
 def test_requires_grad_of_an_argument_switched(x):
     x.requires_grad_(True)
     y = (x * 2).sum()
     return y, x.requires_grad, y.requires_grad
 
 
-@same_as_eager(graphs=2, breaks=["unsupported mutation"])
+@same_as_eager(graphs=2, breaks=["requires_grad"])
 def test_requires_grad_assigned(x):
     y = x.detach()
     y.requires_grad = True
@@ -219,7 +219,9 @@ class InPlace(Function):
         return g * 2
 
 
-@same_as_eager(graphs=3, breaks=["unsupported call", "unsupported attribute", "unsupported mutation"], grad=True)
+@same_as_eager(
+    graphs=3, breaks=["in-place autograd.Function", "unsupported attribute", "unsupported mutation"], grad=True
+)
 def test_function_that_marks_dirty(x):
     y = x + 1
     return InPlace.apply(y) * 3, y
@@ -305,7 +307,7 @@ def test_function_without_gradients(x):
         return Square.apply(x), Wrong.apply(x, 2)
 
 
-@same_as_eager(graphs=3, breaks=["unsupported call"], grad=True)
+@same_as_eager(graphs=3, breaks=["class statement"], grad=True)
 def test_function_keeps_an_intermediate(x):
     class Sigmoid(Function):
         @staticmethod

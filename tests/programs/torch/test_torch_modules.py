@@ -293,7 +293,7 @@ def test_switched_inside(net, x):
 
 
 @same_as_eager(
-    graphs=2, breaks=["unsupported mutation"] + ["unsupported iteration"] * 3, inputs=on(lambda: nn.Linear(4, 4), 2, 4)
+    graphs=2, breaks=["requires_grad"] + ["unsupported iteration"] * 3, inputs=on(lambda: nn.Linear(4, 4), 2, 4)
 )
 def test_frozen_inside(fc, x):
     y = fc(x)

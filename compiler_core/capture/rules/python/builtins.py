@@ -311,4 +311,4 @@ def _partial(tx: Interpreter, function: Value, /, *args: Value, **kwargs: Value)
 
 @handles(property, staticmethod, classmethod, builtins.__build_class__)
 def _defines_class(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
-    raise Unsupported("unsupported call", "a class defined inside the function")
+    raise Unsupported("class statement")

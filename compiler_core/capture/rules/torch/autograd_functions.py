@@ -103,7 +103,7 @@ class _TrialRun:
         with self._discarded():
             outputs = self._forward()
             if "dirty_tensors" in self.ctx.stored:
-                raise Unsupported("unsupported call", f"{self.cls.__name__} marks a tensor as changed in place")
+                raise Unsupported("in-place autograd.Function", self.cls.__name__)
             if self.differentiated:
                 self._backward(outputs)
 

@@ -266,6 +266,9 @@ export interface GraphBreak {
   stack: StackLine[];
   instruction: string | null;
   resumes: number[];
+  expression: string;
+  statement: string;
+  needs_graph: boolean | null;
 }
 
 /** One fact of a guard that did not hold for a call: what was compared, what was expected, and what was found. */
@@ -841,6 +844,9 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     stack: { list: { is: "StackLine" } },
     instruction: { maybe: "string" },
     resumes: { list: "int" },
+    expression: "string",
+    statement: "string",
+    needs_graph: { maybe: "boolean" },
   },
   FailedGuard: {
     kind: "string",
@@ -1161,7 +1167,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Guard: { line: null, cost_ns: null, dropped: false, sizes: null, name: "", meaning: "" },
   Symbol: { low: null, high: null, line: null, became: null, equals: null, condition: null, condition_line: null },
   StackLine: { line: null },
-  GraphBreak: { instruction: null, resumes: [] },
+  GraphBreak: { instruction: null, expression: "", statement: "", needs_graph: null, resumes: [] },
   FailedGuard: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", dims: [] },
   Recompile: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", of: "", caller: null, text: "", is_confirmed: false, dims: [], besides: [], others: [] },
   Collective: { ranks: 0, filename: "", line: 0, text: "", tensors: [] },

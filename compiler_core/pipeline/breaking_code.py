@@ -1,0 +1,121 @@
+"""The user's code at a graph break: the expression, its statement, and whether it needs what the graph computes."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.capture.break_kinds import BreakingCode
+from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.hook.skip_rules import is_library_file
+
+if TYPE_CHECKING:
+    from compiler_core.capture.interpreter import Interpreter
+
+MAX_LENGTH = 80
+_GENERATED_NAME = re.compile(r"\b__(stack|callee)\d*\b")
+_MAX_DEPTH = 4
+
+
+def has_generated_name(text: str) -> bool:
+    """Returns whether a text names a parameter of a resume function, which the user has not written."""
+    return _GENERATED_NAME.search(text) is not None
+
+
+def breaking_code(tx: Interpreter, is_root: bool) -> BreakingCode:
+    """Returns the code that an interpreter is at, in the innermost function of the user's.
+
+    `is_root`: the frame is that of the compiled function itself.  Others may get what a graph computed.
+    """
+    while tx.parent is not None and is_library_file(tx.code.co_filename):
+        tx = tx.parent
+    positions = tx.instructions[max(tx.pc - 1, 0)].positions
+    lines = linecache.getlines(tx.code.co_filename)
+    tree = _tree("".join(lines))
+    if tree is None or positions is None or None in positions:
+        return BreakingCode()
+    statement, node = _innermost(tree, positions)
+    if statement is None or node is None:
+        return BreakingCode()
+    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    found = [scope[name] for scope in (tx.locals, tx.cells) for name in names & scope.keys()]
+    needs_graph = any(map(_is_computed, found)) if is_root else bool(found)
+    return BreakingCode(_segment(lines, node), type(statement).__name__, needs_graph)
+
+
+@functools.lru_cache(maxsize=16)
+def _tree(source: str) -> ast.Module | None:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _innermost(tree: ast.Module, positions: Any) -> tuple[ast.stmt | None, ast.stmt | ast.expr | None]:
+    """Returns the innermost statement around `positions`, and the innermost node: an expression or that statement."""
+    first, last, start, end = positions
+    statement: ast.stmt | None = None
+    node: ast.stmt | ast.expr | None = None
+    inside: Iterable[ast.AST] = [tree]
+    while inside:
+        around = [n for n in _children(inside) if _holds(n, (first, start), (last, end))]
+        for each in around:
+            if isinstance(each, ast.stmt):
+                statement = node = each
+            elif isinstance(each, ast.expr):
+                node = each
+        inside = around
+    return statement, node
+
+
+def _children(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    for node in nodes:
+        yield from ast.iter_child_nodes(node)
+
+
+def _holds(node: ast.AST, start: tuple[int, int], end: tuple[int, int]) -> bool:
+    if not isinstance(node, ast.stmt | ast.expr | ast.excepthandler):
+        return True  # without a place: arguments, a comprehension, an item of `with`
+    last = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+    first = node.lineno, node.col_offset
+    if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) and node.decorator_list:
+        first = node.decorator_list[0].lineno, 0
+    return first <= start and end <= last
+
+
+def _segment(lines: list[str], node: ast.stmt | ast.expr) -> str:
+    """Returns the source of a node on one line; of a statement with a body, its first line."""
+    has_body = hasattr(node, "body") and isinstance(node, ast.stmt)
+    last, end = (node.lineno, None) if has_body else (node.end_lineno or node.lineno, node.end_col_offset)
+    parts = [line.encode() for line in lines[node.lineno - 1 : last]]
+    if end is not None:
+        parts[-1] = parts[-1][:end]
+    parts[0] = parts[0][node.col_offset :]
+    text = " ".join(part.decode(errors="replace").strip() for part in parts)
+    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"
+
+
+def _is_computed(value: Any, depth: int = 0) -> bool:
+    """Whether a value is, or holds, a tensor that the graph computes."""
+    if isinstance(value, TensorValue):
+        return value._node is not None and value._node.op != "placeholder"
+    if isinstance(value, Value):
+        held: Iterable[Any] = _attributes(value)
+    elif isinstance(value, dict):
+        held = value.values()
+    elif isinstance(value, list | tuple | set):
+        held = value
+    else:
+        return False
+    return depth < _MAX_DEPTH and any(_is_computed(each, depth + 1) for each in held)
+
+
+def _attributes(value: Value) -> Iterator[Any]:
+    yield from getattr(value, "__dict__", {}).values()
+    for name in (name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())):
+        yield getattr(value, name, None)
