@@ -52,7 +52,7 @@ from compiler_core.records.timings.part_times import EagerTime, GraphTime, LineT
 from compiler_core.records.timings.timings import Timings
 from compiler_core.records.timings.verdict import Verdict, verdict
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MAX_JSON_BYTES = limits.JSON
 
 

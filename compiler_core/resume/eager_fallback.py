@@ -31,7 +31,7 @@ import torch
 
 from compiler_core.autograd.undo_writes import SavedInput, restore_inputs, versions_of, written_inputs
 from compiler_core.config import Options
-from compiler_core.errors import BackendError, CompileWarning
+from compiler_core.errors import BackendError, CompileWarning, CutawayError
 from compiler_core.guards.lifetimes import is_library
 from compiler_core.hook.failures import RAISED, report_failure
 from compiler_core.hook.frame_hook import hook_off, never_compile
@@ -245,7 +245,12 @@ _OWN_PACKAGES = ("torch", "compiler_core", "kernel_magics")
 
 
 def _passed_code_of_program(error: BaseException) -> bool:
-    """Whether a function raised `error`, or passed it on, that is neither ours nor of PyTorch or Python's library."""
+    """Whether a function raised `error`, or passed it on, that is neither ours nor of PyTorch or Python's library.
+
+    False for errors of our classes, which no program raises.
+    """
+    if isinstance(error, CutawayError):
+        return False
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(not _is_own_code(frame) and not is_library(str(frame.f_globals["__name__"])) for frame in frames)
 
