@@ -97,6 +97,9 @@ test("the problem of a break and of a recompile is found by compile, kind and li
     stack: [{ ...at, line }],
     instruction: null,
     resumes: [],
+    expression: "",
+    statement: "",
+    needs_graph: null,
   });
   assert.equal(breakProblem(record, first, broken("print", "src:0#11")), problem);
   assert.equal(breakProblem(record, first, broken("print", "src:0#10")), undefined);
