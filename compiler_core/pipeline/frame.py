@@ -92,12 +92,16 @@ class CaptureBreak:
     code: BreakingCode
 
     @property
-    def explanation(self) -> str:
-        """Why capture ended, with what it is about: in the compiler's words, or the user's if these name no value."""
+    def about(self) -> str:
+        """What the break is about in parentheses: in the compiler's words, or the user's if these name no value."""
         about = self.reason.context
         if not about or has_generated_name(about):
             about = f"`{self.code.expression}`" if self.code.expression else ""
-        return f"{break_kinds.KINDS[self.reason.kind].explanation}" + (f" ({about})" if about else "")
+        return f" ({about})" if about else ""
+
+    @property
+    def explanation(self) -> str:
+        return break_kinds.KINDS[self.reason.kind].explanation
 
     @property
     def hint(self) -> str:
@@ -384,7 +388,7 @@ class FrameCompile:
             self.compile.link(artifact.item(str(i)), [line] if line else [], "compiled by Python")
 
     def _record_break(self, break_: CaptureBreak) -> None:
-        explanation = break_.explanation
+        explanation = break_.explanation + break_.about
         if break_.in_loop:
             explanation += f"  {break_kinds.IN_A_LOOP}"
         key, code = f"b{len(self.compile.breaks)}", break_.code
@@ -473,7 +477,7 @@ def _preserved_state(restore: Callable[[], None] = lambda: None) -> Iterator[Non
 def break_message(break_: CaptureBreak) -> str:
     """Returns a break as an error message: what, where, why, and what to do."""
     lines = [
-        f"fullgraph=True, but the graph must break: {break_.reason.kind}",
+        f"fullgraph=True, but the graph must break: {break_.reason.kind}{break_.about}",
         *format_stack(break_.stack),
         break_.explanation,
         f"Hint: {break_.hint}",

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 
-from compiler_core.guards.cost import KIND_NS, STEP_NS
 from compiler_core.records import Guard
+from compiler_core.records.timings.guard_times import KIND_NS, STEP_NS
 
 _MAX_STEPS = 100
 """Access steps counted for one source."""
