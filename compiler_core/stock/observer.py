@@ -18,6 +18,7 @@ from typing import Any
 from compiler_core.guards.cost import measured_checks
 from compiler_core.hook.skip_rules import is_library_file
 from compiler_core.records import Record
+from compiler_core.records.seen.packages import package_of
 from compiler_core.stock.build.record_builder import RecordBuilder
 from compiler_core.stock.hooks import deferred_text, torch_internals, torch_logs
 from compiler_core.stock.hooks.after_import import call_after_import
@@ -130,6 +131,8 @@ def _observe_given_up(observer: _Observer, stack: ExitStack) -> None:
 
     def after(latest: str | None, result: Any, _: Any, frame: Any, *__: Any) -> None:
         is_unseen = result.guarded_code is None and observer.builder.latest_compile == latest
+        if package_of(frame.f_code.co_filename) == "torch":
+            return  # it calls the user's function, as a module's __call__ does
         if is_unseen and torch_internals.is_called_by_compiled_function(sys._getframe(3)):
             reason = torch_internals.reason_of_skip(result, frame.f_code)
             observer.emit("cutaway.given_up", (frame.f_code, reason))

@@ -208,7 +208,7 @@ def test_object_beside_its_dict(x, d, p):
     return d["n"], p, x + 1
 
 
-@same_as_eager(graphs=1, breaks=["unsupported call"])
+@same_as_eager(graphs=1, breaks=["class statement"])
 def test_break_in_a_generator(x):
     def generate():
         class Local:
