@@ -102,13 +102,14 @@ def _segment(lines: list[str], node: ast.stmt | ast.expr) -> str:
 
 def _is_computed(value: Any, depth: int = 0) -> bool:
     """Whether a value is, or holds, a tensor that the graph computes."""
-    if isinstance(value, TensorValue):
+    kind = type(value)  # an object may claim another class
+    if issubclass(kind, TensorValue):
         return value._node is not None and value._node.op != "placeholder"
-    if isinstance(value, Value):
+    if issubclass(kind, Value):
         held: Iterable[Any] = _attributes(value)
-    elif isinstance(value, dict):
+    elif kind is dict:
         held = value.values()
-    elif isinstance(value, list | tuple | set):
+    elif kind in (list, tuple, set):
         held = value
     else:
         return False

@@ -69,7 +69,7 @@ test_change = check
 # ------------------------------------------------------------ tensors
 
 
-@changes(hits=[1, 3], cause="shape (4,)")
+@changes(hits=[1, 3], cause="3 4")
 def shape():
     f = lambda x: x + x.shape[0]
     yield f, x_of(3)
@@ -646,7 +646,7 @@ def special_methods():
 # ------------------------------------------------------------ the state of PyTorch
 
 
-@changes(hits=[2], cause="grad mode")
+@changes(hits=[2], cause="check_global_state() on off")
 def grad_mode():
     f = lambda x: (x * 2, torch.is_grad_enabled())[1] + x.detach()
     x = x_of().requires_grad_()

@@ -481,7 +481,7 @@ def test_bare_raise_in_a_callee(x):
 # ---------------------------------------------------------------- places that cannot resume in the callee
 
 
-@same_as_eager(graphs=2, breaks=["unsupported call", "print", "print", "print", "print"])
+@same_as_eager(graphs=2, breaks=["class statement", "print", "print", "print", "print"])
 def test_property(x):
     class P:
         @property
@@ -492,7 +492,7 @@ def test_property(x):
     return P().value * 2
 
 
-@same_as_eager(graphs=2, breaks=["unsupported call", *["print"] * 11])
+@same_as_eager(graphs=2, breaks=["class statement", *["print"] * 11])
 def test_special_methods(x):
     class S:
         def __getitem__(self, i):
@@ -524,7 +524,7 @@ def test_key_functions_and_map(x):
     return sorted([1, 3, 2], key=key), list(map(key, [1, 2])), max([1, 2], key=key), x + 1
 
 
-@same_as_eager(graphs=3, breaks=["unsupported call", "print"])
+@same_as_eager(graphs=3, breaks=["class statement", "print"])
 def test_constructor(x):
     class C:
         def __init__(self, v):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from typing import Any, Literal
@@ -82,11 +83,15 @@ def _write_start(record: PartialRecord, event: TraceEvent) -> None:
     record.lines.item(frame.filename, frame.line)
 
 
+_OBSERVER = os.path.join("compiler_core", "stock", "observer.py")
+"""The file whose functions Dynamo's callback runs in while it is observed."""
+
+
 def _caller(record: PartialRecord, stack: list[Any]) -> StackLine | None:
     """Returns the innermost line of a stack that belongs to no package, if the frame itself belongs to one."""
     for at in reversed(stack):
         filename = limits.truncate(str(at.get("file") or record.strings.get(at.get("filename"), "?")))
-        if not package_of(filename):
+        if not package_of(filename) and not filename.endswith(_OBSERVER):
             is_own = at is stack[-1]
             text = limits.truncate(str(at.get("loc") or ""))
             return None if is_own else StackLine(filename, int(at.get("line") or 0), str(at.get("name", "")), text)

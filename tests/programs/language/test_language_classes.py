@@ -455,7 +455,7 @@ def test_class_attribute_written(x):
     return y
 
 
-@same_as_eager(breaks=["unsupported call"])
+@same_as_eager(breaks=["class statement"])
 def test_class_made_in_the_frame(x):
     class Local:
         def __init__(self, v):

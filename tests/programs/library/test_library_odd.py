@@ -200,7 +200,7 @@ def test_views_after_changes(x):
     return len(v), list(k), [*i], d2, k, "b" in k
 
 
-@same_as_eager(graphs=3, breaks=["unsupported call"])
+@same_as_eager(graphs=3, breaks=["class statement"])
 def test_instances_of_local_classes_as_keys(x):
     class Local:
         pass
