@@ -64,8 +64,8 @@ KINDS: dict[str, BreakKind] = {
     "tensor value read": BreakKind(
         "Python needs the value of a tensor here (item, tolist, float, bool, numpy ...; for x[mask] or nonzero, the "
         "size).",
-        "Compute with the tensor itself (x.sum() in place of x.sum().item(), torch.where(mask, x, 0) in place of "
-        "x[mask]), or read the value after the compiled function has returned.",
+        "Compute with the tensor itself (torch.sqrt(x) in place of np.sqrt(x.numpy()), torch.where(mask, x, 0) in "
+        "place of x[mask]), or read the value after the compiled function has returned.",
     ),
     "NumPy": BreakKind(
         "NumPy computes this, outside of the graph; what follows is another graph.",

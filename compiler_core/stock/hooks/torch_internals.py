@@ -188,8 +188,8 @@ def reason_of_skip(result: Any, code: types.CodeType) -> str:
     """Returns why Dynamo captures nothing of a function, given what its callback returned."""
     if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         return "a generator or coroutine"
-    said = getattr(result, "skip_reason", None)
-    return str(said or skip_rule(code) or "PyTorch does not say why")
+    reason = getattr(result, "skip_reason", None)
+    return str(reason or skip_rule(code) or "PyTorch does not say why")
 
 
 def inlining_interpreter() -> Any:
