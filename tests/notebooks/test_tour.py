@@ -136,7 +136,7 @@ def test_bar_takes_both_branches_in_three_graphs(cells: dict[str, Any]) -> None:
 def test_explain_says_where_and_why(cells: dict[str, Any]) -> None:
     text = printed(cells["explain"])
     assert re.search(r"costly: graph break: data-dependent branch, In\[\d+\] line 3 `if ", text)
-    assert "What to do: Use torch.where" in text
+    assert "What to do: Compute both sides" in text
 
 
 def test_training_equals_eager(numbers: dict[str, Any]) -> None:

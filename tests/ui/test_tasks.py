@@ -188,7 +188,7 @@ def test_3_what_is_saved_for_the_backward_and_how_big(task: Begin) -> None:
 def test_4_where_does_the_graph_break_and_what_to_write_instead(task: Begin) -> None:
     t = task("again")
     t.click(t.count("graph break"))
-    expect(t.pane("Overview")).to_contain_text("What to do: Compute both sides and choose with torch.where")
+    expect(t.pane("Overview")).to_contain_text("What to do: Compute both sides")
     t.explorer.expect_pinned(0, "if y.sum() > 0:")
 
 
