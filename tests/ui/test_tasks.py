@@ -165,7 +165,8 @@ def task(notebook: Notebook, screenshot: Screenshot, request: pytest.FixtureRequ
 def test_1_why_was_this_recompiled(task: Begin) -> None:
     t = task("again")
     t.click(t.count("recompile"))
-    expect(t.pane("Overview")).to_contain_text("The size of x in dimension 0 is 128; compile 0/0 was made for 64.")
+    cause = re.compile(r"The size of x in dimension 0 is 128; compile \d+/0 was made for 64\.")
+    expect(t.pane("Overview")).to_contain_text(cause)
     t.click(t.pane("Overview").get_by_role("button", name="Compare with"))
     expect(t.pane("Two compiles")).to_contain_text("cos f32[64, 32]")
     expect(t.pane("Two compiles")).to_contain_text(re.compile(r"cos f32\[s\d+, 32\]"))
@@ -294,7 +295,7 @@ def test_16_what_to_write_in_place_of_numpy(task: Begin) -> None:
 def test_17_why_does_a_text_attribute_recompile(task: Begin) -> None:
     t = task("schedule")
     t.click(t.count("recompile"))
-    expect(t.pane("Overview")).to_contain_text("is 'full'; compile 0/0 was made for 'warm'")
+    expect(t.pane("Overview")).to_contain_text(re.compile(r"is 'full'; compile \d+/0 was made for 'warm'"))
     expect(t.pane("Overview")).to_contain_text("What to do: Each value of")
     expect(t.pane("Overview")).not_to_contain_text("dynamic=True (")
 
