@@ -64,7 +64,7 @@ def test_marks_have_reason_and_hint(notebook: Notebook, screenshot: Screenshot) 
     expect(tip).to_have_count(0)
     again = found.filter(has_text="recompiled").first
     again.hover()
-    expect(tip).to_contain_text("The size of x in dimension 0 is 128; compile 0/0 was made for 64.")
+    expect(tip).to_contain_text(re.compile(r"The size of x in dimension 0 is 128; compile \d+/0 was made for 64"))
     hot = marks(notebook, "compile").filter(has_text=re.compile("^hot: "))
     expect(hot).to_have_count(1)
     expect(line_of(hot)).to_have_text(re.compile(r"^large = big\.exp\(\)"))

@@ -303,13 +303,13 @@ def test_17_why_does_a_text_attribute_recompile(task: Begin) -> None:
 def test_18_why_does_another_number_of_rows_recompile(task: Begin) -> None:
     t = task("lengths")
     t.click(t.count("recompile"))
-    expect(t.pane("Overview")).to_contain_text("is 3; compile 0/0 was made for 2")
+    expect(t.pane("Overview")).to_contain_text(re.compile(r"is 3; compile \d+/0 was made for 2"))
 
 
 def test_19_why_does_another_type_recompile(task: Begin) -> None:
     t = task("types")
     t.click(t.count("recompile"))
-    expect(t.pane("Overview")).to_contain_text("is torch.float64; compile 0/0 was made for torch.float32")
+    expect(t.pane("Overview")).to_contain_text(re.compile(r"torch.float64; compile \d+/0 was made for torch.float32"))
     expect(t.pane("Overview")).to_contain_text("Convert it to one dtype before the call")
 
 
