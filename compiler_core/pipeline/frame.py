@@ -476,10 +476,11 @@ def _preserved_state(restore: Callable[[], None] = lambda: None) -> Iterator[Non
 
 def break_message(break_: CaptureBreak) -> str:
     """Returns a break as an error message: what, where, why, and what to do."""
+    reason = break_.reason
     lines = [
-        f"fullgraph=True, but the graph must break: {break_.reason.kind}{break_.about}",
+        f"fullgraph=True, but the graph must break: {reason.kind}" + (f" ({reason.context})" if reason.context else ""),
         *format_stack(break_.stack),
-        break_.explanation,
+        break_.explanation + break_.about,
         f"Hint: {break_.hint}",
     ]
     return "\n".join(lines)

@@ -25,7 +25,7 @@ ANY = ["depends on the machine"]
 # What each question of a lesson has as its right answers, in order.
 ANSWERS: dict[str, list[list[Any]]] = {
     "01_frames": [[2], [2], ["inlined into the graph of step"], [3]],
-    "02_bytecode": [[3], ["add", "mul"], [5], ["torch.jit.trace"]],
+    "02_bytecode": [[3], ["add", "mul"], [5], ["torch.jit.trace", "torch.fx.symbolic_trace with concrete_args"]],
     "03_guards": [["x", "options['shift']", "SCALE"], [3], ["more than 100"], [2.0]],
     "04_graph_breaks": [[1], [2], [2], [1], [3]],
     "05_graphs_and_passes": [["call_function", "call_method", "output", "placeholder"], [3], [3]],
