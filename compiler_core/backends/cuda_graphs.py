@@ -374,10 +374,8 @@ class _Recording:
         return self._results.copies
 
     def replay(self, inputs: Sequence[Any], lending: Lending) -> list[Any]:
-        copies = self.input_copies
-        for i in self._lent_places:
-            if inputs[i].data_ptr() == copies[i].data_ptr():
-                copies = {k: place for k, place in copies.items() if k != i}
+        there = {i for i in self._lent_places if inputs[i].data_ptr() == self.input_copies[i].data_ptr()}
+        copies = {i: place for i, place in self.input_copies.items() if i not in there}
         if copies:
             torch._foreach_copy_(list(copies.values()), [inputs[i] for i in copies])
         self._graph.replay()

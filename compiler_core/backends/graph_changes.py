@@ -11,14 +11,14 @@ from typing import Any
 import torch.fx as fx
 
 from compiler_core.records import Compile
-from compiler_core.support.fx_graphs import record_graph
+from compiler_core.support.fx_graphs import node_signature, record_graph
 
 
 def differs(after: fx.GraphModule, before: fx.GraphModule) -> bool:
     """Returns whether two graphs differ in their nodes, or in the objects that they hold."""
     nodes, others = after.graph.nodes, before.graph.nodes
     return len(nodes) != len(others) or any(
-        _signature(node) != _signature(other) or _held(after, node) is not _held(before, other)
+        node_signature(node) != node_signature(other) or _held(after, node) is not _held(before, other)
         for node, other in zip(nodes, others, strict=True)
     )
 
@@ -31,12 +31,8 @@ def record_change(compile_: Compile, before: fx.GraphModule, after: fx.GraphModu
 
 def new_nodes(after: fx.Graph, before: fx.Graph) -> list[fx.Node]:
     """Returns the nodes that are new or changed, in order."""
-    known = {_signature(node) for node in before.nodes}
-    return [n for n in after.nodes if n.op not in ("placeholder", "output") and _signature(n) not in known]
-
-
-def _signature(node: fx.Node) -> str:
-    return repr((node.name, node.op, str(node.target), node.args, node.kwargs))
+    known = set(map(node_signature, before.nodes))
+    return [n for n in after.nodes if n.op not in ("placeholder", "output") and node_signature(n) not in known]
 
 
 def _held(gm: fx.GraphModule, node: fx.Node) -> Any:

@@ -34,7 +34,7 @@ from compiler_core.errors import BackendError, UsageError
 from compiler_core.loops import ir
 from compiler_core.records import Compile
 from compiler_core.support.eager_warnings import warning_emitter
-from compiler_core.support.fx_graphs import copy_graph, graph_tensors
+from compiler_core.support.fx_graphs import copy_graph, graph_tensors, returned_graph
 from compiler_core.support.interrupts import immediate_signals
 from compiler_core.support.recorded_calls import with_recorded_calls
 
@@ -131,7 +131,7 @@ def _custom_backend(function: Callable[..., Any]) -> Backend:
                 TensorifyState.clear()
             if not callable(result):
                 raise TypeError(f"it returned {type(result).__name__}, not a function of the graph's inputs")
-        after = _graph_of(result) or given
+        after = returned_graph(result) or given
         if differs(after, before):
             record_change(compile_, gm, after, f"backend.{name if name.isidentifier() else 'function'}")
         elif _runs_only(given, result):
@@ -192,12 +192,6 @@ def _as_dynamo_calls(mode: FakeTensorMode | None, compile_: Compile) -> Iterator
 def _fake_mode(gm: fx.GraphModule, examples: Sequence[Any]) -> FakeTensorMode | None:
     """Returns the fake mode of the inputs, or that of the tensors which a graph without an input tensor makes."""
     return detect_fake_mode(examples) or detect_fake_mode([node.meta.get("val") for node in gm.graph.nodes])
-
-
-def _graph_of(result: Any) -> fx.GraphModule | None:
-    """Returns the graph module that a backend returned, as it is or as its method ``forward``."""
-    module = getattr(result, "__self__", result)
-    return module if isinstance(module, fx.GraphModule) else None
 
 
 def boxed_function(gm: fx.GraphModule) -> Callable[[list[Any]], Sequence[Any]]:

@@ -16,7 +16,6 @@ The warning is issued at the user's line.  Python shows it once for each line an
 from __future__ import annotations
 
 import re
-import sys
 import traceback
 import types
 import warnings
@@ -37,7 +36,7 @@ from compiler_core.errors import (
     ToolWarning,
     error_location,
 )
-from compiler_core.hook.skip_rules import is_library_file
+from compiler_core.hook.skip_rules import is_library_file, users_frame
 from compiler_core.records import Compile, Failure, ItemId, Stage
 from compiler_core.records.line_facts import UNKNOWN_LINE, ComparedRun, LineRef
 from compiler_core.support.silenced_warnings import unsilence_warnings
@@ -205,14 +204,8 @@ def _known_place(compile_: Compile, error: BaseException) -> LineRef:
 
 def _calling_user_line() -> LineRef | None:
     """Returns the innermost line of the user's code on this thread's stack."""
-    frame: types.FrameType | None = sys._getframe()
-    while frame is not None and _is_not_the_users(frame.f_code.co_filename):
-        frame = frame.f_back
+    frame = users_frame()
     return (frame.f_code.co_filename, frame.f_lineno) if frame else None
-
-
-def _is_not_the_users(filename: str) -> bool:
-    return is_library_file(filename) or filename.startswith("<cutaway")
 
 
 def _cause_chain(error: BaseException | None) -> Iterable[BaseException]:

@@ -7,6 +7,7 @@ import functools
 import gc
 import inspect
 import os
+import sys
 import sysconfig
 import types
 import weakref
@@ -121,6 +122,14 @@ def is_runtime(code: types.CodeType) -> bool:
     """Whether this code runs compiled graphs: neither it nor anything that it calls is captured."""
     is_generated = code.co_filename.startswith((_HERE, "<eval_with_key>", "<cutaway"))
     return is_generated and code.co_filename not in _user_graphs
+
+
+def users_frame() -> types.FrameType | None:
+    """Returns the innermost frame of the user's code on this thread's stack."""
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None and (is_library_file(frame.f_code.co_filename) or is_runtime(frame.f_code)):
+        frame = frame.f_back
+    return frame
 
 
 def runs_once(code: types.CodeType) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
-import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +17,7 @@ if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
 
 MAX_LENGTH = 80
-_GENERATED_NAME = re.compile(r"\b__(stack|callee)\d*\b")
 _MAX_DEPTH = 4
-
-
-def has_generated_name(text: str) -> bool:
-    """Returns whether a text names a parameter of a resume function, which the user has not written."""
-    return _GENERATED_NAME.search(text) is not None
 
 
 def breaking_code(tx: Interpreter, is_root: bool) -> BreakingCode:

@@ -36,6 +36,7 @@ from compiler_core.hook.skip_rules import (
     is_runtime,
     runs_once,
     skip_reason,
+    users_frame,
 )
 from compiler_core.pipeline import frame_watch
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
@@ -397,9 +398,7 @@ def _first_line(code: types.CodeType) -> int:
 
 def _calling_line() -> StackLine | None:
     """Returns the user's line that is running, innermost; None if no frame is the user's."""
-    frame: types.FrameType | None = sys._getframe()
-    while frame is not None and (is_library_file(frame.f_code.co_filename) or is_runtime(frame.f_code)):
-        frame = frame.f_back
+    frame = users_frame()
     if frame is None:
         return None
     filename, lineno = frame.f_code.co_filename, frame.f_lineno

@@ -62,11 +62,12 @@ from compiler_core.hook import frame_hook
 from compiler_core.hook.failures import only_recorded
 from compiler_core.hook.frame_hook import FrameInfo
 from compiler_core.hook.skip_rules import is_library_file
-from compiler_core.pipeline.breaking_code import breaking_code, has_generated_name
+from compiler_core.pipeline.breaking_code import breaking_code
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
 from compiler_core.pipeline.graph import compile_graph
 from compiler_core.pipeline.graph_passes import run_passes
 from compiler_core.records import Compile, GraphBreak, StackLine, Stage
+from compiler_core.records.advice import has_generated_name
 from compiler_core.resume import break_points, eager_fallback, resume_functions
 from compiler_core.resume.break_points import MAX_DEPTH, BreakPoint, StoppedCapture
 from compiler_core.resume.cached_calls import CachedCalls
@@ -480,7 +481,7 @@ def break_message(break_: CaptureBreak) -> str:
     lines = [
         f"fullgraph=True, but the graph must break: {reason.kind}" + (f" ({reason.context})" if reason.context else ""),
         *format_stack(break_.stack),
-        break_.explanation + break_.about,
+        break_.explanation,
         f"Hint: {break_.hint}",
     ]
     return "\n".join(lines)

@@ -27,6 +27,11 @@ def readable(source: str) -> str:
     return _GENERATED.sub(INTERMEDIATE, _ROOT.sub(r"\2", source))
 
 
+def has_generated_name(text: str) -> bool:
+    """Returns whether a text names a parameter of a resume function, which the user has not written."""
+    return _GENERATED.search(text) is not None
+
+
 # ---- what happened -----------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ from compiler_core.stock.hooks import deferred_text, torch_internals, torch_logs
 from compiler_core.stock.hooks.after_import import call_after_import
 from compiler_core.stock.hooks.dynamo_steps import DynamoStepRecorder
 from compiler_core.stock.read.trace_event import TraceEvent, parse_event
+from compiler_core.support.fx_graphs import node_signature, returned_graph
 from compiler_core.support.interrupts import deferred_signals, passing_handler_errors, raised_by_handler
 
 _TRACE_LOGGER = "torch.__trace"
@@ -131,8 +132,8 @@ def _observe_given_up(observer: _Observer, stack: ExitStack) -> None:
 
     def after(latest: str | None, result: Any, _: Any, frame: Any, *__: Any) -> None:
         is_unseen = result.guarded_code is None and observer.builder.latest_compile == latest
-        if package_of(frame.f_code.co_filename) == "torch":
-            return  # it calls the user's function, as a module's __call__ does
+        # PyTorch's own functions call the user's, as a module's __call__ does
+        is_unseen = is_unseen and package_of(frame.f_code.co_filename) != "torch"
         if is_unseen and torch_internals.is_called_by_compiled_function(sys._getframe(3)):
             reason = torch_internals.reason_of_skip(result, frame.f_code)
             observer.emit("cutaway.given_up", (frame.f_code, reason))
@@ -278,27 +279,20 @@ def _observe_backend(observer: _Observer, stack: ExitStack) -> None:
     def on_backend(graph: Any, *_: Any) -> None:
         observer.emit("cutaway.backend", _backend_name(graph))
 
-    def on_graph_of_backend(before: str, result: Any, graph: Any, gm: Any, *_: Any) -> None:
+    def on_graph_of_backend(before: list[str], result: Any, graph: Any, gm: Any, *_: Any) -> None:
         name = _backend_name(graph)
-        gm = _graph_of(result) or gm
-        if name not in torch_internals.registered_backends() and _nodes_text(gm) != before:
+        gm = returned_graph(torch_internals.inner_function(result)) or gm
+        if name not in torch_internals.registered_backends() and _nodes(gm) != before:
             text = gm.print_readable(print_output=False, include_stride=True, include_device=True)
             observer.emit("cutaway.pass", (f"backend.{name}", False), text)
 
-    structure = observer.guard(lambda _, gm, *__: _nodes_text(gm))
+    structure = observer.guard(lambda _, gm, *__: _nodes(gm))
     _call_before(stack, cls, "call_user_compiler", observer.guard(on_backend))
     _call_after(stack, cls, "call_user_compiler", structure, observer.guard(on_graph_of_backend))
 
 
-def _nodes_text(gm: Any) -> str:
-    """Returns the nodes of a graph as text, which is the same for a copy of the graph."""
-    return "\n".join(str((n.name, n.op, str(n.target), n.args, n.kwargs)) for n in gm.graph.nodes)
-
-
-def _graph_of(result: Any) -> Any:
-    """Returns the graph that a backend returned, as a module or as its method; None for any other function."""
-    found = getattr(torch_internals.inner_function(result), "__self__", result)
-    return found if hasattr(found, "graph") and hasattr(found, "print_readable") else None
+def _nodes(gm: Any) -> list[str]:
+    return list(map(node_signature, gm.graph.nodes))
 
 
 def _observe_guards(observer: _Observer, stack: ExitStack) -> None:

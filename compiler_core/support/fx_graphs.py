@@ -297,3 +297,14 @@ def _closure(start: Iterable[fx.Node], step: Callable[[fx.Node], list[fx.Node]])
                 seen.add(node)
                 work.append(node)
     return seen
+
+
+def returned_graph(result: Any) -> fx.GraphModule | None:
+    """Returns the graph module that a backend returned, as it is or as its method ``forward``."""
+    module = getattr(result, "__self__", result)
+    return module if isinstance(module, fx.GraphModule) else None
+
+
+def node_signature(node: fx.Node) -> str:
+    """Returns a node as text, which is the same for its copy in a copy of the graph."""
+    return repr((node.name, node.op, str(node.target), node.args, node.kwargs))

@@ -29,7 +29,8 @@ loss.backward()
 optimizer.step()
 steps.append(1)"""
 CELLS = {"setup": SETUP, "unfit": "%%compile\nx.sin() + next(numbers)", "step": STEP}
-SPEED = re.compile(r"^Eager [\d.]+ [mun]?s → compiled [\d.]+ [mun]?s \((\d+\.\d+x|no difference measured)\)$")
+COMPARED = r"\d+\.\d+x(, doubtful)?|no difference measured|not comparable: the times vary too much"
+SPEED = re.compile(rf"^Eager [\d.]+ [mun]?s → compiled [\d.]+ [mun]?s \(({COMPARED})\)$")
 KNOWN = re.compile(r"^compiled in [\d.]+ m?s\s*1 problem$")
 
 

@@ -26,7 +26,7 @@ from compiler_core.stock.read.recompile_reasons import (
     keys_difference,
     size_as_call,
 )
-from compiler_core.stock.read.source_names import shown_source
+from compiler_core.stock.read.source_names import EXTENT, shown_source
 
 _TENSOR = re.compile(
     r"check_tensor\((.+), (\w+), (DispatchKeySet\(.*?\)), (torch\.\w+), device=(\w+), requires_grad=(\w+), "
@@ -46,7 +46,6 @@ _COMPARISON = re.compile(rf"{_OPERAND}(?: (?:==|!=|<=|<|>=|>) {_OPERAND})+")
 _SIZE = re.compile(r"[\w.\[\]']+?\.(?:size|stride)\(\)\[\d+\]")
 _ONE_OBJECT = re.compile(r"([LG]\['\w+'\][^ ]*) is ([LG]\['\w+'\][^ ]*)")
 _BUILTINS = re.compile(r"__builtins_dict___\d+")
-_EXTENT = re.compile(r"(.+)\.(size|stride)\(\)\[(\d+)\]$")
 _MAX_COMPARED = 16
 """The most compiles whose guards are compared with those of the new one."""
 _SETTINGS = {"num_threads": "number of threads", "deterministic_algorithms": "use of deterministic algorithms"}
@@ -109,7 +108,7 @@ class _Known:
         return self._numbers[operand]
 
     def _number(self, source: str) -> float | None:
-        extent = _EXTENT.match(source)
+        extent = EXTENT.match(source)
         tensor = None if extent is None else self.root(extent[1])
         if extent is not None and tensor in self.tensors:
             extents = self.extents(tensor, extent[2])

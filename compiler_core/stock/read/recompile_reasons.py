@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from compiler_core.records import FailedGuard, MissedEntry, limits
 from compiler_core.records.advice import ENTRY_OF_OURS
 from compiler_core.records.recompiles.facts import Mismatch
-from compiler_core.stock.read.source_names import place_of, shown_source
+from compiler_core.stock.read.source_names import EXTENT, place_of, shown_source
 
 _Facts = tuple[str, str, Mismatch]
 """The guard's kind, its source, and the difference."""
@@ -130,7 +130,7 @@ def _attribute_facts(found: re.Match[str]) -> _Facts:
 def _condition_facts(found: re.Match[str]) -> _Facts:
     sizes = re.findall(r"[\w.\[\]']+?\.(?:size|stride|storage_offset)\(\)(?:\[\d+\])?", found[0])
     name = sizes[0]
-    extent = re.match(r"(.+)\.(size|stride)\(\)\[(\d+)\]$", name)
+    extent = EXTENT.match(name)
     if extent is not None:
         dims, aspect = (int(extent[3]),), extent[2]
         if found[0] == f"2 <= {name}":  # sizes 0 and 1 are compiled separately

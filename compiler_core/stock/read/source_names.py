@@ -16,7 +16,8 @@ _OWN = re.compile(r"\.__dict__\['(\w+)'\]")
 _OF_CLASS = re.compile(r"dict\(([^()]*(?:\([^()]*\))?[^()]*?)(?:\.__mro__\[\d+\])?\.__dict__\)\['(\w+)'\]")
 _FIRST_KEYS = re.compile(r"list\(dict\.keys\((.+)\)\)\[(\d+)\]$")
 _BUILTINS = re.compile(r"(?:G\[')?__builtins_dict__\w*(?:'\])?\['(\w+)'\]")
-_EXTENT = re.compile(r"(.+)\.(size|stride)\(\)\[(\d+)\]$")
+EXTENT = re.compile(r"(.+)\.(size|stride)\(\)\[(\d+)\]$")
+"""A size or stride: the tensor, which of both, and the dimension."""
 _OFFSET = re.compile(r"(.+)\.storage_offset\(\)$")
 _STACK = re.compile(r"(?:L\[')?_{2,3}(?:stack|callee)\d+(?:'\])?")
 _ROOT = re.compile(r"([LG])\['\w+'\]")
@@ -24,7 +25,7 @@ _ROOT = re.compile(r"([LG])\['\w+'\]")
 
 def shown_source(source: str) -> str:
     """Returns a source as the user would write it."""
-    if extent := _EXTENT.match(source):
+    if extent := EXTENT.match(source):
         return f"{extent[2]} {extent[3]} of {shown_source(extent[1])}"
     if offset := _OFFSET.match(source):
         return f"the storage offset of {shown_source(offset[1])}"

@@ -309,6 +309,11 @@ def _partial(tx: Interpreter, function: Value, /, *args: Value, **kwargs: Value)
     return PartialValue(function, args, kwargs)
 
 
-@handles(property, staticmethod, classmethod, builtins.__build_class__)
-def _defines_class(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+@handles(builtins.__build_class__)
+def _class_statement(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     raise Unsupported("class statement")
+
+
+@handles(property, staticmethod, classmethod)
+def _descriptor(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    raise Unsupported("unsupported call", "property, staticmethod or classmethod")
