@@ -19,6 +19,7 @@ import torch.fx as fx
 from compiler_core.capture.alias_guards import distinct_object_guards
 from compiler_core.capture.builder.graph_inputs import GraphInputs
 from compiler_core.capture.builder.guard_collector import Location
+from compiler_core.capture.rules.python.reachable import state_read
 from compiler_core.capture.rules.torch.arguments import split_arguments
 from compiler_core.capture.tensors.dynamic_policy import DynamicPolicy
 from compiler_core.capture.tensors.fake_tensors import FakeMode, errors_break_graph, muted_fake_log
@@ -27,7 +28,7 @@ from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, from_python, is_atom
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import from_number
-from compiler_core.capture.values.cached_calls import CacheChanges, CallLog, Changes
+from compiler_core.capture.values.cached_calls import CacheChanges, CallLog, OutsideState
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import Overrides, SubclassTensorValue, is_subclass_of_program
 from compiler_core.errors import Unsupported
@@ -113,10 +114,14 @@ class Capture(GraphInputs):
         guards = [guard for guard in self.guards.values() if guard.kind != "GLOBAL_STATE"]
         return all_hold(guards, self.scope)
 
-    def changes(self) -> Changes:
+    def changes(self) -> OutsideState:
         """Returns what the frame has changed outside of it so far, which a real call would not see."""
         tensors = [v._fake for v in self.inputs if isinstance(v, TensorValue) and v._fake is not None]
         return self.effects.changes(self.scope, any(fake._version for fake in tensors))
+
+    def reads(self) -> OutsideState:
+        """Returns what the frame has read outside of it so far, but for functions, classes and modules."""
+        return state_read(self.guards.values(), self.scope, any(isinstance(v, TensorValue) for v in self.inputs))
 
     def check_unroll(self, iterations: int) -> None:
         """Raises Unsupported if unrolling this many iterations is too much."""

@@ -19,7 +19,7 @@ from compiler_core.capture.values.builtin.deques import DequeValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue
 from compiler_core.capture.values.builtin.sets import SetValue, replace_set
-from compiler_core.capture.values.cached_calls import Changes
+from compiler_core.capture.values.cached_calls import OutsideState
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.cells import CellValue
 from compiler_core.capture.values.user.object_attributes import InstanceValue
@@ -76,11 +76,11 @@ class SideEffects:
         found = self._globals.get((id(module), name))
         return found[2] if found else None
 
-    def changes(self, scope: Scope, writes_tensors: bool) -> Changes:
+    def changes(self, scope: Scope, writes_tensors: bool) -> OutsideState:
         """Returns what has changed so far, in the frame with these variables."""
         sources = [v.source for v in (*self._changed.values(), *(obj for obj, _ in self._attributes.values()))]
         namespaces = [(m.fetch(scope) if m else scope.f_globals, name) for m, name, _ in self._globals.values()]
-        return Changes(
+        return OutsideState(
             frozenset(id(source.fetch(scope)) for source in sources if source is not None),
             frozenset((id(namespace), name) for namespace, name in namespaces),
             bool(self.tokens),

@@ -50,14 +50,15 @@ class GuardSpec:
 
     def holds(self, scope: Scope) -> bool:
         """Checks the guard in Python."""
-        return KINDS[self.kind].check(self, self._fetch(scope), scope) is None
+        return KINDS[self.kind].check(self, self.fetch(scope), scope) is None
 
     def failures(self, scope: Scope) -> list[FailedGuard]:
         """Checks the guard in Python; returns each fact for which it does not hold."""
-        obj = self._fetch(scope)
+        obj = self.fetch(scope)
         return [self._failed(obj, found) for found in KINDS[self.kind].differences(self, obj, scope)]
 
-    def _fetch(self, scope: Scope) -> Any:
+    def fetch(self, scope: Scope) -> Any:
+        """Returns the value at the source, or MISSING."""
         try:
             return self.source.fetch(scope)
         except GUARD_FAILURES:

@@ -8,8 +8,9 @@ same calls in the same order.  As long as their results are those that capture s
 A call that was really made is not made again for the same run of the frame: further attempts to capture the frame, and
 the first run of the code that was generated for it, take its outcome from here.
 
-A function that runs, since the cache has no result, may change what the frame reads.  It does so before the frame reads
-anything, where eagerly it would do so at the call.
+A function that runs, since the cache has no result, may change what the frame reads.  It would do so before the frame
+reads anything, where eagerly it does so at the call.  So one that may change what the frame has read before the call is
+called only if the cache has the result (`rules/python/reachable.py`).
 """
 
 from __future__ import annotations
@@ -150,17 +151,17 @@ class SourcedArgument:
 
 
 @dataclass(frozen=True)
-class Changes:
-    """What a frame has changed outside of it so far, which a real call would not see."""
+class OutsideState:
+    """State outside of a frame that it has read, or changed, so far."""
 
     objects: frozenset[int]
     """The ids of objects."""
     globals: frozenset[tuple[int, str]]
     """The ids of namespaces, and the names in them."""
     context: bool
-    """Whether context variables were set."""
+    """Whether context variables are among it."""
     tensors: bool
-    """Whether the memory of tensors was written to."""
+    """Whether the memory of tensors is among it."""
 
     def __bool__(self) -> bool:
         return bool(self.objects or self.globals or self.context or self.tensors)

@@ -415,6 +415,80 @@ def test_a_message_that_is_logged_once(logger, capfd):
     assert MESSAGES == ([("said once", 2)] if logger is HANDLED else [])
 
 
+def bump():
+    STORED.n += 1
+
+
+def counter():
+    count = 1
+
+    def read():
+        return count
+
+    def change():
+        nonlocal count
+        count += 1
+
+    return read, change
+
+
+read_count, change_count = counter()
+READ_AND_CHANGED = {
+    "attribute": (lambda: STORED.n, lambda: setattr(STORED, "n", STORED.n + 1)),
+    "attribute, by a method": (lambda: STORED.n, bump),
+    "list": (lambda: len(STORED.items), lambda: STORED.items.append(1)),
+    "global": (lambda: number, set_global),
+    "tensor": (lambda: STORED.tensor, lambda: STORED.tensor.add_(1)),
+    "variable of a function": (read_count, change_count),
+}
+"""What reads something, and what changes it."""
+
+
+@pytest.mark.parametrize("what", READ_AND_CHANGED)
+@pytest.mark.filterwarnings("error::compiler_core.CompileWarning")
+def test_a_function_that_may_change_what_was_read_runs_where_the_program_calls_it(what):
+    """The graph breaks at the call while the cache lacks the result, so what was read before keeps its value."""
+    read, change = READ_AND_CHANGED[what]
+
+    @functools.lru_cache(maxsize=2)
+    def changing(n):
+        change()
+        return n
+
+    def program(x, n):
+        return x * read() + changing(n) + read() * 10
+
+    def calls(called):
+        reset_stored()
+        changing.cache_clear()
+        if what == "variable of a function":
+            read_count.__closure__[0].cell_contents = 1
+        return [(seen(called(ONE, n)), changing.cache_info()) for n in (1, 2, 1, 3, 1, 1)]
+
+    expected = calls(program)
+    with compiler_core.record() as record:
+        assert calls(compiler_core.compile(program, backend="eager")) == expected
+    assert "which may change what was read before" in record.frames[0].compiles[0].breaks[0].explanation
+
+
+def test_a_cached_method_that_changes_nothing_does_not_break_the_graph():
+    class Positions(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.base, self.weight = 100.0, torch.nn.Parameter(torch.ones(2))
+
+        @functools.lru_cache(maxsize=4)
+        def table(self, n):
+            steps = [self.base**-i for i in range(n)]
+            return torch.tensor(steps[:2])
+
+        def forward(self, x):
+            return x * self.weight / self.base + self.table(2)
+
+    module = Positions()
+    assert compiler_core.compile(module, fullgraph=True)(ONE).tolist() == module(ONE).tolist()
+
+
 def test_a_look_into_a_cache_is_compiled_once():
     """The guard on the cache is kept by the compile: nothing else refers to the function that looks."""
 

@@ -2,7 +2,7 @@
 
 The function does not see changes that the captured frame has made so far, and generated code calls it before the frame
 makes them.  So after a change it is called only if it certainly does not read any (`reachable`), or if it does not run,
-because its cache has the result.
+because its cache has the result; and so is one that may change what the frame has read before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.rules.python.reachable import may_read
+from compiler_core.capture.rules.python.reachable import may_change, may_reach
 from compiler_core.capture.rules.table import name_of
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import exception_from_error, is_atom
@@ -36,14 +36,17 @@ def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
     raw, raw_named = [_real(a) for a in given], {k: _real(v) for k, v in named.items()}
     if obj.cache_parameters()["maxsize"] == 0:
         raise Unsupported("unsupported call", f"{name_of(obj)}, whose cache has no room for results")
-    changes = capture.changes()
-    if changes and may_read(changes, obj.__wrapped__, [*raw, *raw_named.values()]):
+    changes, values = capture.changes(), [*raw, *raw_named.values()]
+    why = "after a change that it may read" if changes and may_reach(changes, obj.__wrapped__, values) else ""
+    if not why and may_change(capture.reads(), obj.__wrapped__, values):
+        why = "which may change what was read before"
+    if why:
         has_result = _finder(obj, tuple(raw), raw_named, calls_before=sum(c.function is obj for c in log.calls))
         source = capture.held(has_result, f"{name_of(obj)}.cache_has_result")
         if not has_result():
             if not any(map(_is_of_caller, [*given, *named.values()])):
                 capture.awaited.append(source)
-            raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, after a change that it may read")
+            raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, {why}")
         capture.guard("RETURNS", source, True)
     if capture.overrides.modes:
         raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, under a mode of the frame")

@@ -1,4 +1,5 @@
-"""Whether a function can read what the frame has changed: follows the names in its code and what objects refer to.
+"""Whether a function can read what the frame has changed, or change what it has read: follows the names in its code and
+what objects refer to.
 
 Functions and classes of libraries read their arguments and the state of libraries, so what these refer to elsewhere is
 not followed; nor are the interpreter's output streams, which front ends replace by objects that reach everything.
@@ -8,36 +9,72 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import functools
 import gc
+import inspect
 import sys
 import threading
 import types
 import weakref
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 
 from compiler_core.capture.values.builtin.constant import is_atom
+from compiler_core.capture.values.cached_calls import OutsideState
+from compiler_core.guards import GuardSpec
 from compiler_core.guards.lifetimes import is_library, module_of
-
-if TYPE_CHECKING:
-    from compiler_core.capture.values.cached_calls import Changes
+from compiler_core.guards.sources import GlobalSource, LocalSource, Scope
 
 _INTROSPECTION_NAMES = frozenset({"__import__", "eval", "exec", "gc", "globals", "importlib", "sys"})
 """Names of libraries through which a function can reach the program's objects."""
 _MAX_OBJECTS = 10_000
 """How many objects are followed; what refers to more may read anything."""
 _OPAQUE = (types.FrameType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, threading.local)
+_WRITES = frozenset(f"{verb}_{what}" for verb in ("STORE", "DELETE") for what in ("ATTR", "SUBSCR", "GLOBAL", "DEREF"))
+"""Instructions that change what a function did not make itself, or may do so."""
+_WRITING_NAMES = frozenset(
+    {*dir(list), *dir(set), *dir(dict), "setattr", "delattr", "vars", "__dict__", "appendleft", "popleft", "write"}
+) - {*dir(tuple), *dir(frozenset), *dir(types.MappingProxyType)}
+"""Names of functions and methods that change an object."""
+_WRAPPERS = (staticmethod, classmethod, property, functools.partial, functools.cached_property)
+_CODE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
 
 
-class _MayRead(Exception):
-    """The function may read a change."""
+class _MayReach(Exception):
+    """The function may reach what is asked for."""
 
 
-def may_read(changes: Changes, fn: Any, args: Sequence[Any]) -> bool:
-    """Whether a call of `fn` with these arguments may read any of the changes."""
-    if changes.context:
+def state_read(guards: Iterable[GuardSpec], scope: Scope, tensors: bool) -> OutsideState:
+    """Returns what a frame with these guards has read outside of it, but for functions, classes and modules.
+
+    `tensors`: whether it has read memory of tensors.
+    """
+    objects, variables = set[int](), set[tuple[int, str]]()
+    for guard in guards:
+        source, value = guard.source, guard.fetch(scope)
+        if isinstance(value, _CODE):
+            continue
+        objects.add(id(value))
+        if isinstance(source, LocalSource) and source.name in scope.closure:
+            objects.add(id(scope.closure[source.name]))
+        if isinstance(source, GlobalSource):
+            variables.add((id(scope.f_globals if source.module is None else source.module.fetch(scope)), source.name))
+        elif (base := getattr(source, "base", None)) is not None:
+            objects.add(id(base.fetch(scope)))
+    return OutsideState(frozenset(objects), frozenset(variables), False, tensors)
+
+
+def may_change(read: OutsideState, fn: Any, args: Sequence[Any]) -> bool:
+    """Whether a call of `fn` with these arguments may change any of what was read: it, or a function that it names, has
+    code that changes something, and it may reach what was read."""
+    return bool(read) and _writes([fn, *args]) and may_reach(read, fn, args)
+
+
+def may_reach(state: OutsideState, fn: Any, args: Sequence[Any]) -> bool:
+    """Whether a call of `fn` with these arguments may reach any of the state."""
+    if state.context:
         return True
     pending, known = [fn, *args], set[int]()
     try:
@@ -46,21 +83,21 @@ def may_read(changes: Changes, fn: Any, args: Sequence[Any]) -> bool:
             if is_atom(obj) or id(obj) in known:
                 continue
             known.add(id(obj))
-            if id(obj) in changes.objects or len(known) > _MAX_OBJECTS:
+            if id(obj) in state.objects or len(known) > _MAX_OBJECTS:
                 return True
-            pending += _referents(obj, changes)
-    except _MayRead:
+            pending += _referents(obj, state)
+    except _MayReach:
         return True
     return False
 
 
-def _referents(obj: Any, changes: Changes) -> list[Any]:
-    """Returns what can be read by means of an object; raises `_MayRead` if a change can, or if that is not known."""
+def _referents(obj: Any, state: OutsideState) -> list[Any]:
+    """Returns what can be read by means of an object; raises `_MayReach` if the state can, or if that is not known."""
     if isinstance(obj, types.FunctionType):
-        return [*(obj.__closure__ or ()), obj.__defaults__, obj.__kwdefaults__, vars(obj), *_named(obj, changes)]
+        return [*(obj.__closure__ or ()), obj.__defaults__, obj.__kwdefaults__, vars(obj), *_named(obj, state)]
     if isinstance(obj, types.ModuleType):
         if not is_library(obj.__name__):
-            raise _MayRead
+            raise _MayReach
         return []
     if isinstance(obj, type):
         return [] if is_library(module_of(obj)) else [*vars(obj).values(), *obj.__bases__, type(obj)]
@@ -70,8 +107,8 @@ def _referents(obj: Any, changes: Changes) -> list[Any]:
         return []
     if isinstance(obj, weakref.ReferenceType):
         return [obj()]
-    if isinstance(obj, _OPAQUE) or (changes.tensors and isinstance(obj, (torch.Tensor, torch.UntypedStorage))):
-        raise _MayRead
+    if isinstance(obj, _OPAQUE) or (state.tensors and isinstance(obj, (torch.Tensor, torch.UntypedStorage))):
+        raise _MayReach
     found = [*gc.get_referents(obj), type(obj)]
     with contextlib.suppress(AttributeError):  # attributes that are stored in the object itself have no dict otherwise
         found.append(object.__getattribute__(obj, "__dict__"))
@@ -82,13 +119,13 @@ def _streams() -> Iterator[Any]:
     yield from (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
 
 
-def _named(fn: types.FunctionType, changes: Changes) -> list[Any]:
+def _named(fn: types.FunctionType, state: OutsideState) -> list[Any]:
     """Returns the globals that a function names, which is not followed into libraries."""
     if is_library(str(fn.__globals__.get("__name__"))):
         return []
     names = _names(fn.__code__)
-    if any((id(fn.__globals__), name) in changes.globals for name in names):
-        raise _MayRead
+    if any((id(fn.__globals__), name) in state.globals for name in names):
+        raise _MayReach
     return [fn.__globals__[name] for name in names if name in fn.__globals__]
 
 
@@ -96,5 +133,51 @@ def _names(code: types.CodeType) -> set[str]:
     """Returns the names of globals and attributes in code and in the functions made by it."""
     names = set(code.co_names)
     if not _INTROSPECTION_NAMES.isdisjoint(names) or any(i.opname == "IMPORT_NAME" for i in dis.get_instructions(code)):
-        raise _MayRead
+        raise _MayReach
     return names.union(*(_names(each) for each in code.co_consts if isinstance(each, types.CodeType)))
+
+
+def _writes(objects: list[Any]) -> bool:
+    """Whether a function among these objects, or one of the program's that their code names, may change something."""
+    known: dict[int, Any] = {}
+    names: set[str] = set()
+    while objects:
+        known |= {id(obj): obj for obj in objects}
+        codes = [c for obj in objects if isinstance(obj, types.FunctionType) for c in _codes(obj.__code__)]
+        names.update(*(code.co_names for code in codes))
+        if len(known) > _MAX_OBJECTS or any(map(_changes_something, codes)):
+            return True
+        found = (value for obj in known.values() for value in _values(obj, names))
+        objects = [value for value in found if id(value) not in known and not _is_of_library(value)]
+    return False
+
+
+def _changes_something(code: types.CodeType) -> bool:
+    of_tensors = (name for name in code.co_names if name.endswith("_") and not name.startswith("_"))
+    if any(of_tensors) or not _WRITING_NAMES.isdisjoint(code.co_names):
+        return True
+    found = dis.get_instructions(code)
+    return any(i.opname in _WRITES or (i.opname == "BINARY_OP" and i.argrepr.endswith("=")) for i in found)
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType):
+            yield from _codes(each)
+
+
+def _values(obj: Any, names: Iterable[str]) -> Iterator[Any]:
+    """Yields the values of these names that code reads by means of an object."""
+    if isinstance(obj, types.FunctionType):
+        yield from (value for cell in obj.__closure__ or () for value in gc.get_referents(cell))
+        yield from (obj.__globals__[name] for name in names if name in obj.__globals__)
+    for name in names:
+        value = inspect.getattr_static(obj, name, None)
+        yield from [value, *gc.get_referents(value)] if isinstance(value, _WRAPPERS) else [value]
+
+
+def _is_of_library(obj: Any) -> bool:
+    if isinstance(obj, types.FunctionType):
+        return is_library(str(obj.__module__))
+    return isinstance(obj, type) and is_library(module_of(obj))
