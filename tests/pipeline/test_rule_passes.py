@@ -177,7 +177,7 @@ def test_kernels_of_stock_are_split_and_joined(x: torch.Tensor) -> None:
         *("tanh", "sum_1", "sin", "sum_2", "exp", "sum_3")
     }
     (times,) = notes_of_rules(usual, split, [rule])
-    assert re.fullmatch(r"forward\.wrapper, on random inputs: [\d.]+ us -> [\d.]+ us \([\d.]+x\)", times)
+    assert re.fullmatch(r"forward\.wrapper, on random inputs: [\d.]+ us -> [\d.]+ us \(.+\)", times)
     assert notes_of_rules(usual, usual, [rule]) == [f"{rule.name} changed nothing: {NOT_POSSIBLE}"]
     with pytest.raises(UsageError, match=f"there is no kernel forward_0; there are {kernel.name}"):
         fusion_rules(usual, ["forward_0"], [])

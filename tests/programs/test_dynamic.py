@@ -13,9 +13,9 @@ import torch
 
 from compiler_core.api.compile import compile, record_of
 from compiler_core.api.testing import Expected, check
+from tests.cases.torch_version import SINCE_2_13
 
 BACKENDS = ("eager", "aot_eager")
-SINCE_2_13 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
 """Before, PyTorch's decompositions make more sizes static."""
 Inputs = Callable[[], Sequence[Any]]
 

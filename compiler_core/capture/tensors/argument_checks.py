@@ -19,7 +19,14 @@ def _same_shape(written: torch.Tensor, source: torch.Tensor) -> None:
         raise RuntimeError(f"a tensor of shape {tuple(source.shape)} is written to one of shape {tuple(written.shape)}")
 
 
+def _select(x: torch.Tensor, dim: int, index: int) -> None:
+    size = x.size(dim)
+    if isinstance(index, int) and isinstance(size, int) and not -size <= index < size:  # before PyTorch 2.13
+        raise IndexError(f"index {index} of a dimension of {size}")
+
+
 def _select_scatter(x: torch.Tensor, source: torch.Tensor, dim: int, index: int) -> None:
+    _select(x, dim, index)
     _same_shape(x.select(dim, index), source)
 
 
@@ -68,6 +75,8 @@ def _no_booleans(*args: Any, **_: Any) -> None:
 
 
 CHECKS: dict[torch._ops.OpOverload, Callable[..., None]] = {
+    aten.select.int: _select,
+    aten.select_copy.int: _select,
     aten.select_scatter.default: _select_scatter,
     aten.slice_scatter.default: _slice_scatter,
     aten.soft_margin_loss.default: _soft_margin_loss,
