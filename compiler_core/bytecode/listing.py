@@ -34,7 +34,9 @@ def bytecode_text(code: CodeType) -> tuple[str, list[Span]]:
         number = "" if line is None or line == last_line else str(line)
         mark = _mark(instruction in can_run, instruction in entered)
         caught = f"  except to {where[instruction.handler.target]}" if instruction.handler else ""
-        lines.append(f"{number:>5} {mark}{i:4}  {instruction.opname:<28}{operand(instruction, where)}{caught}".rstrip())
+        lines.append(
+            f"{number:>5} {mark}{i:4}  {instruction.opname:<27} {operand(instruction, where)}{caught}".rstrip()
+        )
         last_line = line if line is not None else last_line
     return "\n".join(lines), [Span(str(i), i + 1, i + 1) for i in range(len(lines))]
 
@@ -80,7 +82,7 @@ def excerpt(code: CodeType, offset: int) -> str:
     at = max((i for i, unit in enumerate(units) if unit.start <= offset), default=0)
     first = max(0, at - _CONTEXT_LINES)
     lines: Sequence[str] = [
-        f"{'-->' if i == at else '   '} {unit.start:5}  {unit.opname:<28}{unit.arg or ''}".rstrip()
+        f"{'-->' if i == at else '   '} {unit.start:5}  {unit.opname:<27} {unit.arg or ''}".rstrip()
         for i, unit in enumerate(units[first : at + _CONTEXT_LINES + 1], first)
     ]
     return "\n".join(lines)

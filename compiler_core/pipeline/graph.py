@@ -49,11 +49,12 @@ from compiler_core.backends.kernel_recorder import KernelRecorder, Which, step_c
 from compiler_core.backends.printers import generate
 from compiler_core.backends.registry import Call
 from compiler_core.backends.replay_memory import ReplayMemory
+from compiler_core.codegen.source import KernelSource
 from compiler_core.codegen.triton import check as triton_check
 from compiler_core.codegen.triton import printer as triton
 from compiler_core.codegen.wrapper import memory_plan
 from compiler_core.codegen.wrapper.executable import Runner, load
-from compiler_core.codegen.wrapper.writer import print_wrapper
+from compiler_core.codegen.wrapper.writer import Wrapper, print_wrapper
 from compiler_core.config import Options
 from compiler_core.errors import BackendError, CompileWarning
 from compiler_core.hook.failures import RAISED, only_recorded, report_failure
@@ -209,10 +210,45 @@ def compile_kernels(
 ) -> Runner:
     """Compiles a forward or backward graph of ATen operators to kernels and a wrapper that calls them.
 
+    `memory` is what the CUDA graphs of a forward and its backward share; the other arguments are those of
+    `print_kernels`.  Returns a function that takes the graph's inputs as one list and returns its outputs as a list.
+    Raises BuildError if a tool that builds kernels failed or is missing; the message says what to install.
+    """
+    printed = print_kernels(gm, which, compile_, options, languages)
+    with compile_.step("build", which):
+        run = load(printed.wrapper.executable, printed.wrapper.constants)
+    if options.target:
+        printed.recorder.record_machine_code(options.target, options.strict)
+    if options.mode == "default":
+        return run
+    compile_.cuda_graphs.append(CudaGraph(which))
+    return with_replay(
+        run, printed.program, output_nodes(gm.graph), compile_.cuda_graphs[-1], compile_, memory or ReplayMemory()
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class PrintedKernels:
+    """The source of the kernels of a forward or backward, and of the wrapper that calls them."""
+
+    program: ir.Program
+    """The scheduled loops."""
+    codes: list[KernelSource]
+    """The kernels, for each language."""
+    wrapper: Wrapper
+    recorder: KernelRecorder
+
+
+def print_kernels(
+    gm: fx.GraphModule,
+    which: Which,
+    compile_: Compile,
+    options: Options,
+    languages: ir.Languages = ir.LANGUAGES,
+) -> PrintedKernels:
+    """Prints kernels for a graph of ATen operators: all stages of `compile_kernels` before they are built.
+
     `languages` maps each device type that gets kernels to their language; on other devices PyTorch's operators run.
-    `memory` is what the CUDA graphs of a forward and its backward share.
-    Returns a function that takes the graph's inputs as one list and returns its outputs as a list.  Raises BuildError
-    if a tool that builds kernels failed or is missing; the message says what to install.
     """
     rules = UserRules(which, compile_, options)
     with compile_.step("lower", which) as event:
@@ -237,16 +273,7 @@ def compile_kernels(
             recorder.record_unknown_requests(FusionRequests(options.keep_apart, options.force_fuse))
             recorder.record_memory_plan(plan)
             recorder.record_kernels(fused, codes, wrapper)
-    with compile_.step("build", which):
-        run = load(wrapper.executable, wrapper.constants)
-    if options.target:
-        recorder.record_machine_code(options.target, options.strict)
-    if options.mode == "default":
-        return run
-    compile_.cuda_graphs.append(CudaGraph(which))
-    return with_replay(
-        run, program, output_nodes(gm.graph), compile_.cuda_graphs[-1], compile_, memory or ReplayMemory()
-    )
+    return PrintedKernels(program, codes, wrapper, recorder)
 
 
 def fuse_loops(program: ir.Program, requests: FusionRequests, compile_: Compile) -> FusionResult:

@@ -32,6 +32,17 @@ OTHER_PAGES = (
     *("extension/README.md", "tests/benchmarks/RESULTS.md"),
 )
 
+GOLDEN_BOOK = {
+    "python": "Python",
+    "break": "Graph breaks",
+    "sizes": "Sizes",
+    "recompile": "Recompiles",
+    "module": "Modules",
+    "autograd": "Gradients",
+    "kernel": "Kernels",
+}
+"""The kinds of programs of the golden book, which their files' names begin with."""
+
 
 def main(*, runs_code: bool = True) -> int:
     start = time.monotonic()
@@ -40,6 +51,7 @@ def main(*, runs_code: bool = True) -> int:
         page = PAGES / "how_to.md"
         page.write_text(page.read_text(encoding="utf-8").replace("execution_mode: force", "execution_mode: 'off'"))
     write_gallery()
+    write_golden_book()
     write_reference()
     from sphinx.cmd.build import build_main
 
@@ -116,6 +128,35 @@ def write_gallery() -> None:
         "# Gallery\n\nExplorers of small programs, without a kernel: press a line, a node, or a stage in the bar.\n\n"
     )
     (pages / "index.md").write_text(head + "\n".join(rows) + "\n\n" + toctree + "\n", encoding="utf-8")
+
+
+def write_golden_book() -> None:
+    """Writes the programs of the golden book with the text of every stage, a page for each kind of program."""
+    sys.path.insert(0, str(ROOT))
+    from tests.golden.book import programs, sections
+
+    folder = PAGES / "golden"
+    folder.mkdir()
+    rows = []
+    for kind, title in GOLDEN_BOOK.items():
+        parts = [f"# {title}\n"]
+        files = [file for file in programs() if file.stem.startswith(f"{kind}_")]
+        for file in files:
+            found = sections(file.read_text(encoding="utf-8"))
+            parts.append(f"## {found.pop('title')}\n\n```python\n{found.pop('program').rstrip()}\n```\n")
+            parts += (
+                f"<details><summary>{name}</summary>\n\n```text\n{text.rstrip()}\n```\n\n</details>\n"
+                for name, text in found.items()
+                if text.strip()
+            )
+        (folder / f"{kind}.md").write_text("\n".join(parts), encoding="utf-8")
+        rows.append(f"- [{title}]({kind}.md): {len(files)} programs")
+    toctree = "\n".join(["```{toctree}", ":hidden:", "", *GOLDEN_BOOK, "```"])
+    head = f"# {len(programs())} programs through the compiler\n\n" + (
+        "Each with the text of every stage: bytecode, guards, graphs, loops, fusions and why loops were not fused, "
+        "C++ and Triton kernels, problems. The tests compare all of it.\n\n"
+    )
+    (folder / "index.md").write_text(head + "\n".join(rows) + "\n\n" + toctree + "\n", encoding="utf-8")
 
 
 def write_reference() -> None:
