@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+import graphviz
 from IPython.display import display
 
 from compiler_core.errors import UsageError
@@ -98,7 +98,7 @@ def draw_partitions(record: Record) -> None:
     text = "\n".join(map(str, plans))
     try:
         figures = "".join(map(_figure, plans)) if len(plans[0].graph.nodes) <= MAX_NODES else ""
-    except FileNotFoundError:
+    except graphviz.ExecutableNotFound:
         figures, text = "", f"{text}\n{NO_DOT}"
     shown: dict[str, Any] = {"text/plain": text}
     if figures:
@@ -107,8 +107,8 @@ def draw_partitions(record: Record) -> None:
 
 
 def _figure(plan: PartitionPlan) -> str:
-    done = subprocess.run(["dot", "-Tsvg"], input=plan.dot(), capture_output=True, text=True, check=True)
-    svg = done.stdout[done.stdout.index("<svg") :]
+    drawn = graphviz.Source(plan.dot()).pipe("svg", encoding="utf-8")
+    svg = drawn[drawn.index("<svg") :]
     return f'<figure style="margin:0"><figcaption>{escape(str(plan))}</figcaption>{svg}</figure>'
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from compiler_core.records.timings.timings import plural
+from compiler_core.records.timings.timings import plural, table_lines
 
 Fate = Literal["compiled", "inlined", "skipped", "plain"]
 MAX_LINES = 60
@@ -68,9 +68,7 @@ class FrameReport:
         """Returns the rows as text."""
         rows = self.rows()
         shown = [("function", "file", "calls", "outcome"), *rows[:MAX_LINES]]
-        widths = [max(len(row[i]) for row in shown) for i in range(4)]
-        lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in shown]
-        return "\n".join([*lines, *_more(len(rows), "functions")])
+        return "\n".join([*table_lines(shown), *_more(len(rows), "functions")])
 
     def tree(self) -> str:
         """Returns the functions below their callers; of skipped code that called only skipped code, its calls are
