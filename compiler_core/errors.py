@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from compiler_core.records import Failure, ItemId, StackLine
+    from compiler_core.records.capture import BreakReason
 
 
 class CutawayError(Exception):
@@ -42,7 +43,7 @@ class Unsupported(CutawayError):
         context: what it is about in this case.
     """
 
-    def __init__(self, kind: str, context: str = "") -> None:
+    def __init__(self, kind: BreakReason, context: str = "") -> None:
         super().__init__(f"{kind}: {context}" if context else kind)
         self.kind = kind
         self.context = context

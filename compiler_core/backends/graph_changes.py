@@ -27,6 +27,7 @@ def record_change(compile_: Compile, before: fx.GraphModule, after: fx.GraphModu
     """Records `after` as an artifact called `name`, with links to the nodes of `before`."""
     _link(after.graph, before.graph, name)
     record_graph(compile_, "passes", name, after)
+    compile_.changes.append(name)
 
 
 def new_nodes(after: fx.Graph, before: fx.Graph) -> list[fx.Node]:

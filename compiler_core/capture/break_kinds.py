@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler_core.records.advice import NO_CHANGE
+from compiler_core.records.capture import BreakReason
+
 BEFORE = "It needs nothing that is computed here: do it before the compiled function"
 NO_CHANGE_KNOWN = (
     "No change is known that keeps it in the graph.  If what follows does not need its result, do it after the "
@@ -46,7 +49,7 @@ class BreakKind:
         return f"{BEFORE}." if code.statement == "Expr" else f"{BEFORE}, and pass the result in."
 
 
-KINDS: dict[str, BreakKind] = {
+KINDS: dict[BreakReason, BreakKind] = {
     "data-dependent branch": BreakKind(
         "The branch depends on the value of a tensor, which is known only when the program runs.",
         "Compute both sides and choose with torch.where, which stays in the graph.",
@@ -82,17 +85,16 @@ KINDS: dict[str, BreakKind] = {
     "backward": BreakKind(
         "Gradients are computed by PyTorch's autograd engine, outside the captured graph; our compiled "
         "backward runs there.",
-        "Nothing to change: the forward before it and the backward itself are both compiled.",
+        NO_CHANGE["backward"],
     ),
     "gradient hook": BreakKind(
         "The program asks for the gradient of this tensor (retain_grad, register_hook, grad of a result), which "
         "autograd has only between graphs: a graph ends here, and what follows is another one.",
-        "Nothing to change: both graphs are compiled. For one graph, return the tensor, and ask for its gradient "
-        "outside if only later code outside uses it.",
+        NO_CHANGE["gradient hook"],
     ),
     "optimizer": BreakKind(
         "PyTorch's optimizer or gradient scaler changes parameters, gradients or the loss here, with its own kernels.",
-        "Nothing to change: the forward and the backward are compiled.  The step runs as without the compiler.",
+        NO_CHANGE["optimizer"],
     ),
     "collective": BreakKind(
         "The program communicates with other ranks here in a way that a graph cannot hold, so PyTorch does it between "
@@ -146,6 +148,10 @@ KINDS: dict[str, BreakKind] = {
     "clock": BreakKind(
         "A clock is read here, between what is before and after it.",
         "Read the clock before and after the compiled function.",
+    ),
+    "new parameter": BreakKind(
+        "A parameter is made here, as new modules do, and Python makes parameters.",
+        NO_CHANGE["new parameter"],
     ),
     "skipped function": BreakKind(
         "The compiler runs this function or class as plain Python.",
@@ -207,7 +213,7 @@ KINDS: dict[str, BreakKind] = {
     ),
 }
 
-_KINDS_OF_MODULES = {
+_KINDS_OF_MODULES: dict[str, BreakReason] = {
     "time.": "clock",
     "datetime.": "clock",
     "torch.optim.": "optimizer",
@@ -220,7 +226,7 @@ _KINDS_OF_MODULES = {
 }
 
 
-def kind_of_skipped(module: str) -> str:
+def kind_of_skipped(module: str) -> BreakReason:
     """Returns the kind of the graph break at a function of this module that is not captured."""
     found = (kind for start, kind in _KINDS_OF_MODULES.items() if f"{module}.".startswith(start))
     return next(found, "skipped function")

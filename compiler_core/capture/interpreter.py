@@ -40,6 +40,7 @@ from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.capture.values.user.modules import ModuleValue
 from compiler_core.errors import Unsupported
 from compiler_core.hook.skip_rules import is_stock_compiled, packs_sequences, runs_as_a_whole, skip_reason
+from compiler_core.records.capture import BreakReason
 from compiler_core.support.interrupts import safe_point
 
 MAX_DEPTH = 60
@@ -267,7 +268,7 @@ class Interpreter(opcodes.Opcodes, GeneratorFrames, Comparisons, ValueOperations
 _DISTRIBUTED_TENSOR_FILES = os.path.join(os.path.dirname(torch.__file__), "distributed", "tensor") + os.sep
 
 
-def _kind_of_skipped(function: FunctionValue) -> str:
+def _kind_of_skipped(function: FunctionValue) -> BreakReason:
     """Returns the kind of the graph break at a function of a library that is not captured."""
     if function.code.co_filename.startswith(_DISTRIBUTED_TENSOR_FILES):
         return "distributed tensor"

@@ -11,6 +11,7 @@ from compiler_core.capture.opcodes.stack import InterpreterState
 from compiler_core.capture.stop_points import StopPoint
 from compiler_core.hook.skip_rules import is_library_file
 from compiler_core.records import StackLine
+from compiler_core.records.seen.packages import library_of
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
@@ -66,9 +67,14 @@ class Positions(InterpreterState):
         return found
 
     def _make_location(self, index: int, lineno: int | None) -> Location:
-        line = self.lines.item(self.code.co_filename, lineno) if lineno else None
+        filename = self.code.co_filename
+        line = self.lines.item(filename, lineno) if lineno else None
         items = [f"{self.lines.compile.id}:bytecode#{index}", *([line] if line else [])]
-        return Location(tuple(items), line, f"{self.code.co_filename}:{lineno} in {self.code.co_name}")
+        caller = None
+        if self.parent is not None and library_of(filename):
+            above = self.parent.capture.location  # of the call
+            caller = above.caller or above.line
+        return Location(tuple(items), line, f"{filename}:{lineno} in {self.code.co_name}", caller)
 
     @property
     def root(self) -> Interpreter:
@@ -85,9 +91,12 @@ class Positions(InterpreterState):
 
     def user_stack(self) -> list[StackLine]:
         """Returns the stack of the user's code at the current instruction, outermost call first."""
-        found = [] if self.parent is None else self.parent.user_stack()
-        if is_library_file(self.code.co_filename) and found:
-            return found
+        first, *others = self.full_stack()
+        return [first, *(line for line in others if not is_library_file(line.filename))]
+
+    def full_stack(self) -> list[StackLine]:
+        """Returns the stack with the lines of libraries."""
+        found = [] if self.parent is None else self.parent.full_stack()
         filename, lineno = self.code.co_filename, self.lineno
         text = linecache.getline(filename, lineno).strip()
         line = self.lines.item(filename, lineno)

@@ -29,14 +29,15 @@ unchanged."""
 class GuardSpec:
     """One guard: a condition of kind `kind` on the value at `source`.
 
-    `value` is what the condition compares with: what `guarded_value` returned at capture.  `line` is the user's line
-    at which capture first depended on the condition.
+    `value` is what the condition compares with: what `guarded_value` returned at capture.  `line` is the line
+    at which capture first depended on the condition, `caller` for that of a library the user's line that called it.
     """
 
     kind: str
     source: Source
     value: Any
     line: ItemId | None = None
+    caller: ItemId | None = None
 
     @property
     def text(self) -> str:
@@ -71,7 +72,7 @@ class GuardSpec:
         return FailedGuard(
             self.kind, self.text.partition("  # ")[0], source.text, source.shown, found.aspect, found.expected,
             found.got, self.line, list(found.dims), found.item, found.is_specialised,
-            found.is_broadcast, _place(source), "" if obj is MISSING else type(obj).__qualname__,
+            found.is_broadcast, _place(source), "" if obj is MISSING else type(obj).__qualname__, caller=self.caller,
         )  # fmt: skip
 
 

@@ -83,7 +83,8 @@ def guard_records(guards: Sequence[GuardSpec]) -> list[Guard]:
 
 def _guard_record(key: str, guard: GuardSpec) -> Guard:
     code, _, _ = guard.text.partition("  # ")
-    record = Guard(key, guard.kind, guard.source.text, code, guard.expected, guard.line, name=guard.source.shown)
+    record = Guard(key, guard.kind, guard.source.text, code, guard.expected, guard.line)
+    record.name, record.caller = guard.source.shown, guard.caller
     if isinstance(guard.value, TensorFacts):
         record.sizes = list(guard.value.sizes)
     return record

@@ -17,6 +17,7 @@ from torch._dynamo import convert_frame
 
 from compiler_core.backends import registry as backends
 from compiler_core.bytecode import verify
+from compiler_core.capture.source_lines import add_source
 from compiler_core.capture.step_recorder import link_guards
 from compiler_core.capture.tensors.dynamic_policy import DynamicPolicy
 from compiler_core.capture.values.cached_calls import known_outcomes
@@ -31,12 +32,10 @@ from compiler_core.hook.skip_rules import (
     frame_reason,
     imports_modules,
     is_generator,
-    is_library_file,
     is_override,
     is_runtime,
     runs_once,
     skip_reason,
-    users_frame,
 )
 from compiler_core.pipeline import frame_watch
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
@@ -44,6 +43,7 @@ from compiler_core.pipeline.frame import FrameCompile
 from compiler_core.pipeline.plain_frames import plain_entry
 from compiler_core.records import Compile, MissedEntry, Recompile, Record, StackLine, Stage
 from compiler_core.records.advice import recompile
+from compiler_core.records.seen.packages import library_of
 from compiler_core.support import interrupts, torch_state
 from compiler_core.support.fork_locks import replace_after_fork
 from compiler_core.support.silenced_warnings import silence_warnings
@@ -199,12 +199,18 @@ class Region:
             return self._run_code_plain(state)
         compile_ = state.record.compile(state.frame)
         compile_.cause = _recompile_cause(state.entries, scope)
-        if compile_.cause is not None and is_library_file(info.code.co_filename):
-            compile_.cause.caller = _calling_line()
+        frame = _calling_frame() if library_of(info.code.co_filename) else None
+        code = frame.f_code if frame is not None else None
+        compile_.caller = _line_of(frame) if frame is not None else None
+        del frame  # an exception's traceback would keep it, and the user's objects, alive
         try:
             return FrameCompile(self, state, info, scope, compile_).run()
         finally:
             link_guards(compile_)
+            caller = compile_.caller
+            if code and caller and (compile_.cause or compile_.breaks or compile_.failures):
+                add_source(state.record, code)  # problems are shown there
+                caller.line = state.record.line(caller.filename, caller.lineno)
 
     def _outcome_of_error(self, state: CodeState, info: FrameInfo, compile_: Compile, error: BaseException) -> Any:
         """Records that a compile ended with `error`, and returns the decision that the frame runs as plain Python.
@@ -218,7 +224,8 @@ class Region:
             return None
         if isinstance(error, Unsupported):  # generating code found a value that cannot be rebuilt
             return self.skip_frame(state, info, compile_, f"{error}: the frame runs as plain Python")
-        compile_.outcome, compile_.reason = "failed", str(error) or type(error).__name__
+        compile_.outcome, compile_.raised = "failed", type(error).__name__
+        compile_.reason = str(error) or compile_.raised
         if isinstance(error, (UsageError, StrictError, CompileWarning)) or not isinstance(error, Exception):
             return None
         compile_.reason = f"{type(error).__name__}: {error}"
@@ -396,11 +403,15 @@ def _first_line(code: types.CodeType) -> int:
     return min((line for *_, line in code.co_lines() if line), default=code.co_firstlineno)
 
 
-def _calling_line() -> StackLine | None:
-    """Returns the user's line that is running, innermost; None if no frame is the user's."""
-    frame = users_frame()
-    if frame is None:
-        return None
+def _calling_frame() -> types.FrameType | None:
+    """Returns the innermost frame of the user's; None if no frame is the user's."""
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None and library_of(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def _line_of(frame: types.FrameType) -> StackLine:
     filename, lineno = frame.f_code.co_filename, frame.f_lineno
     return StackLine(filename, lineno, frame.f_code.co_name, linecache.getline(filename, lineno).strip())
 

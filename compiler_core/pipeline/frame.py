@@ -97,7 +97,8 @@ class CaptureBreak:
         """What the break is about in parentheses: in the compiler's words, or the user's if these name no value."""
         about = self.reason.context
         if not about or has_generated_name(about):
-            about = f"`{self.code.expression}`" if self.code.expression else ""
+            is_users = self.code.expression and not self.stack[0].library
+            about = f"`{self.code.expression}`" if is_users else ""
         return f" ({about})" if about else ""
 
     @property
@@ -199,7 +200,7 @@ class FrameCompile:
         except Unsupported as error:
             reason = _without_traceback(error)
         stop_point = tx.stop_point
-        stack, code = capture.current_tx.user_stack(), BreakingCode()
+        stack, code = capture.current_tx.full_stack(), BreakingCode()
         with self._only_recorded("capture", "the code at a graph break"):
             code = breaking_code(capture.current_tx, self.state.frame.kind == "root")
         if reason.kind == "data-dependent branch" and code.statement == "Assert":
@@ -208,8 +209,9 @@ class FrameCompile:
         break_ = self._break_of_loop(break_)
         self._record_break(break_)
         if self.region.options.fullgraph:
+            users = capture.current_tx.user_stack()
             capture.current_tx = None
-            raise FullGraphError(break_message(break_), break_.stack)
+            raise FullGraphError(break_message(replace(break_, stack=users)), users)
         splits = break_points.break_points_for(capture.current_tx, reason)
         capture.current_tx = None
         captured = self._capture_up_to_break(break_, splits)
@@ -396,6 +398,7 @@ class FrameCompile:
         recorded = GraphBreak(key, break_.reason.kind, explanation, break_.hint, break_.stack)
         recorded.expression, recorded.statement = code.expression, code.statement
         recorded.needs_graph = code.needs_graph if code.expression else None
+        recorded.reason, recorded.in_loop = break_.reason.kind, break_.in_loop
         recorded.instruction = f"{self.compile.id}:bytecode#{break_.at}"
         self.compile.breaks.append(recorded)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import NamedTuple
 
+from compiler_core.records.capture import BreakReason
 from compiler_core.records.recompiles.facts import FailedGuard, MissedEntry, Recompile
 
 ENTRY_OF_OURS = "this entry is Cutaway's, so stock torch.compile does not use it"
@@ -152,6 +153,17 @@ NOTHING_TO_CHANGE = frozenset({"dynamic sizes", "dynamic numbers", "symbolic num
 """The remedies of differences that need no further compile."""
 
 _SETTLED = "Nothing: compile {compile} has a symbol for it, and no later call needed another.  To avoid this one, too: "
+
+NO_CHANGE: dict[BreakReason, str] = {
+    "backward": "Nothing to change: the forward before it and the backward itself are both compiled.",
+    "gradient hook": "Nothing to change: both graphs are compiled. For one graph, return the tensor, and ask for its "
+    "gradient outside if only later code outside uses it.",
+    "optimizer": "Nothing to change: the forward and the backward are compiled.  The step runs as without the "
+    "compiler.",
+    "new parameter": "Nothing to change if it is made once. For one graph, make the module or parameter before the "
+    "compiled function, and pass it in.",
+}
+"""Of graph breaks after which nothing needs to change: why, by their reasons."""
 
 REMEDIES: dict[str, str] = {
     "dynamic sizes": _SETTLED + "dynamic=True (%%compile --dynamic), or torch._dynamo.mark_dynamic on the sizes of "

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from compiler_core.records.artifacts import ItemId
+from compiler_core.records.seen.packages import library_of
 
 
 @dataclass(slots=True)
@@ -31,6 +34,8 @@ class Guard:
     """The value in the user's words, e.g. ``x.shape``."""
     meaning: str = ""
     """The check in plain words, where its expression does not say it to a reader."""
+    caller: ItemId | None = None
+    """If `line` is a library's: the user's line that calls it."""
 
 
 @dataclass(slots=True)
@@ -61,13 +66,38 @@ class Symbol:
 
 @dataclass(slots=True)
 class StackLine:
-    """One line of the user's stack; `line` is its item if its file is among the sources."""
+    """One line of a stack; `line` is its item if its file is among the sources."""
 
     filename: str
     lineno: int
     function: str
     text: str
     line: ItemId | None = None
+    library: str = ""
+    """Whose code it is, such as an installed package; empty if it is the user's."""
+
+    def __post_init__(self) -> None:
+        self.library = self.library or library_of(self.filename)
+
+
+def users_line(stack: Sequence[StackLine]) -> StackLine | None:
+    """Returns the innermost line of the user's, else the innermost one; of those, one among the sources if possible."""
+    own = [line for line in stack if not line.library] or stack
+    lines = [line for line in own if line.line is not None] or own
+    return lines[-1] if lines else None
+
+
+BreakReason = Literal[
+    "data-dependent branch", "assertion", "distribution check", "tensor value read", "NumPy", "print", "inference mode",
+    "backward", "gradient hook", "optimizer", "collective", "distributed tensor", "transform", "packed sequence",
+    "checkpoint", "linear algebra check", "sparse tensor", "tensor subclass", "clock", "new parameter",
+    "skipped function", "stock-compiled function", "asked for", "exception", "unsupported call",
+    "unsupported attribute", "unsupported operation", "overlapping write", "unsupported iteration",
+    "unsupported mutation", "unsupported instruction", "class statement", "requires_grad",
+    "in-place autograd.Function", "generator", "unroll limit", "other",
+]  # fmt: skip
+"""Why a graph breaks, in the same words for both engines: the kinds of breaks of Cutaway's own compiler, which
+docs/graph_breaks.md describes.  ``other`` is what stock has besides."""
 
 
 @dataclass(slots=True)
@@ -76,6 +106,7 @@ class GraphBreak:
 
     key: str
     kind: str
+    """What the engine calls it; `reason` is the same for both engines."""
     explanation: str
     hint: str
     stack: list[StackLine]
@@ -87,10 +118,11 @@ class GraphBreak:
     """The class of its statement in Python's `ast`: ``Assert``, ``While``; empty if it is not known."""
     needs_graph: bool | None = None
     """Whether it may use a tensor that is computed before it in the graph; None if that is not known."""
+    reason: BreakReason = "other"
+    in_loop: bool = False
+    """Whether it is in a loop, which cannot be split: its frame runs as plain Python."""
 
     @property
     def place(self) -> StackLine | None:
-        """The innermost line that is among the record's sources, else the innermost one; None without a stack."""
-        known = [line for line in self.stack if line.line is not None]
-        lines = known or self.stack
-        return lines[-1] if lines else None
+        """The line to show, as `users_line` chooses it; None without a stack."""
+        return users_line(self.stack)

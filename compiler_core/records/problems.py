@@ -6,17 +6,16 @@ in the source read `Record.problems`.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from compiler_core.records.advice import Situation, readable, remedies, values_over_time, what_changed
+from compiler_core.records.advice import NO_CHANGE, Situation, readable, remedies, values_over_time, what_changed
 from compiler_core.records.artifacts import Failure, ItemId
-from compiler_core.records.capture import GraphBreak
+from compiler_core.records.capture import BreakReason, GraphBreak, StackLine, users_line
 from compiler_core.records.recompiles.facts import FailedGuard, Recompile
-from compiler_core.records.seen.packages import package_of
+from compiler_core.records.seen.packages import library_of
 from compiler_core.records.timings.timings import time_text
 
 if TYPE_CHECKING:
@@ -29,24 +28,13 @@ Grade = Literal["expected", "costly", "blocking"]
 GRADES: tuple[Grade, ...] = ("blocking", "costly", "expected")
 """From the worst to the mildest."""
 
-_RAISED = re.compile(r"exception|Observed exception.*")
-"""Kinds of breaks where the program raises an exception."""
-_EXPECTED_BREAKS = re.compile(
-    rf"{_RAISED.pattern}"
-    r"|backward|gradient hook|optimizer|asked for|stock-compiled function|Unsupported Tensor\.backward\(\) call"
-    r"|Call to `torch\._dynamo\.(graph_break|skip_frame)\(\)`"
-    r"|Skip (calling|inlining) `torch\.compiler\.disable\(\)`d.*"
-)
-"""Kinds of breaks, of our engine and of stock's, that the program asks for or that need no change."""
-_OPTIMIZER = re.compile(r"the function `(Optimizer|GradScaler)\.\w+` should not be traced")
-"""What stock says of the functions of an optimizer and a gradient scaler."""
-_MAKES_PARAMETER = "(torch.nn.parameter.Parameter())"
-"""What our engine says of a module that is made in compiled code."""
-_READS_ONLY = re.compile(
-    r"tensor value read|print|Unsupported Tensor\.(item|tolist)\(\).*|Failed to trace builtin operator: .*`print`.*"
-)
-"""Kinds of breaks, for stock's with the explanation, at which nothing is computed that a graph could hold."""
-_Place = tuple[str, str, int]
+_ASKED_FOR = frozenset[BreakReason]({"exception", "asked for", "stock-compiled function"})
+"""Reasons of breaks that the program asks for, or where it raises an exception."""
+_READS_ONLY = frozenset[BreakReason]({"tensor value read", "print"})
+"""Reasons of breaks at which nothing is computed that a graph could hold."""
+_TRAINING = frozenset[BreakReason]({"backward", "optimizer"})
+"""Reasons of the breaks of a step of training."""
+_Key = tuple[str, str, int]
 SLOW_COMPILE_NS = 10_000_000_000
 """A compile that takes longer is slow, if it is long because of repetition."""
 MIN_REPEATS = 8
@@ -85,6 +73,17 @@ class Problem:
     """The item of that line, if it is among the sources."""
     remedies: list[str] = field(default_factory=list)
     """Of a recompile: the kinds of its advice, which are the keys of `advice.REMEDIES`."""
+    breaks: list[str] = field(default_factory=list)
+    """Of a graph break: the ids of those that it counts, as `break_id` makes them."""
+    behind: str = ""
+    """The line of a library that has it, as a sentence, where `line` is that of the user's which calls it."""
+    is_training: bool = False
+    """Whether it is a graph break of a step of training: the backward, or the optimizer."""
+
+
+def break_id(compile_: Compile, break_: GraphBreak) -> str:
+    """Returns the id of a graph break, unique in its record."""
+    return f"{compile_.id}#{break_.key}"
 
 
 def find_problems(record: Record) -> list[Problem]:
@@ -101,7 +100,7 @@ def find_problems(record: Record) -> list[Problem]:
 
 def _is_in_own_code(problem: Problem, compile_: Compile) -> bool:
     """Whether the line of a break is in the function that was compiled, and not in one that it calls."""
-    return any(len(b.stack) == 1 and b.place and b.place.lineno == problem.lineno for b in compile_.breaks)
+    return any(b.place is b.stack[0] and b.place.lineno == problem.lineno for b in compile_.breaks if b.stack)
 
 
 def needing_action(problems: Iterable[Problem]) -> list[Problem]:
@@ -125,21 +124,21 @@ def problem_count(problems: Iterable[Problem], kind: ProblemKind) -> int:
 def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
     groups: dict[tuple[str, ...], list[Problem]] = {}
     for problem in found:
-        cause = problem.cause if problem.kind == "failure" else ""
+        cause = problem.cause if problem.kind == "failure" else problem.behind
         key = (problem.kind, problem.title, problem.filename, str(problem.lineno), cause, *problem.remedies)
         groups.setdefault(key, []).append(problem)
     for first, *rest in groups.values():
         for again in rest:
             first.compiles += again.compiles
+            first.breaks += again.breaks
             first.count += again.count
             first.ns += again.ns
-            if GRADES.index(again.grade) <= GRADES.index(first.grade):
+            worse = GRADES.index(first.grade) - GRADES.index(again.grade)
+            if worse > 0 or (worse == 0 and first.kind != "graph break"):
                 first.cause, first.advice = again.cause, again.advice or first.advice
                 first.remedies = again.remedies or first.remedies
                 first.grade = again.grade
         first.cost = _cost(first)
-        if first.grade != "expected" and (package := package_of(first.filename)):
-            first.advice = f"This is code of {package}, not yours.  {first.advice}".strip()
         yield first
 
 
@@ -166,32 +165,37 @@ def _of_frame(record: Record, frame: Frame, divided: _DividedGraphs, charged: se
     `charged`: frames of resume functions whose time was charged to a break already.
     """
     if frame.skipped and (frame.calls or frame.compiles):
-        title, ids = f"{frame.name} runs as plain Python", [compile_.id for compile_ in frame.compiles]
-        has_break = any(compile_.breaks for compile_ in frame.compiles)
-        advice = "Remove the graph break: the frame is captured without it." if has_break else ""
-        if has_break and " inside a loop" in frame.skipped:
-            advice = "Move the body of the loop into a function: it is compiled by itself, also with the graph break."
-        yield Problem("plain Python", _grade_of_skip(frame), title, frame.skipped, advice, "", compiles=ids[-1:],
-                      **_frame_place(record, frame))  # fmt: skip
+        yield _plain_python(record, frame)
     for compile_ in frame.compiles:
-        yield from (_failure(compile_, failure) for failure in compile_.failures)
+        at_frame = _Place.of_frame(record, frame, compile_)
+        yield from (_failure(record, compile_, failure) for failure in compile_.failures)
         if _raised_error(record, compile_):
             title, cause = "the compile raised an error", compile_.reason.partition("\n\n")[0]
-            yield Problem("failure", "blocking", title, cause, "", "", compiles=[compile_.id],
-                          **_frame_place(record, frame))  # fmt: skip
+            yield at_frame.problem("failure", "blocking", title, cause, compile_)
         yield from (_graph_break(record, compile_, each, divided, charged) for each in compile_.breaks)
         if compile_.cause:
             yield _recompile(record, frame, compile_, compile_.cause, divided)
         for graph in compile_.cuda_graphs:
             if graph.reason:
                 title = f"no CUDA graph of the {graph.graph}"
-                yield Problem("no CUDA graph", "costly", title, graph.reason, "", "", compiles=[compile_.id],
-                              **_frame_place(record, frame))  # fmt: skip
-        yield from _repeated_blocks(record, frame, compile_)
-        yield from _changed_graph(record, frame, compile_)
+                yield at_frame.problem("no CUDA graph", "costly", title, graph.reason, compile_)
+        yield from _repeated_blocks(compile_, at_frame)
+        yield from _changed_graph(compile_, at_frame)
 
 
-def _repeated_blocks(record: Record, frame: Frame, compile_: Compile) -> Iterator[Problem]:
+def _plain_python(record: Record, frame: Frame) -> Problem:
+    breaks = [each for compile_ in frame.compiles for each in compile_.breaks]
+    # nothing needs to change if the program raised an exception
+    grade: Grade = "expected" if breaks and all(each.reason == "exception" for each in breaks) else "costly"
+    advice = "Remove the graph break: the frame is captured without it." if breaks else ""
+    if any(each.in_loop for each in breaks):
+        advice = "Move the body of the loop into a function: it is compiled by itself, also with the graph break."
+    last = frame.compiles[-1] if frame.compiles else None
+    place = _Place.of_frame(record, frame, last)
+    return place.problem("plain Python", grade, f"{frame.name} runs as plain Python", frame.skipped, last, advice)
+
+
+def _repeated_blocks(compile_: Compile, place: _Place) -> Iterator[Problem]:
     """Yields a problem if a compile took long because its graph has a block of operations many times."""
     if compile_.duration_ns < SLOW_COMPILE_NS:
         return
@@ -209,8 +213,8 @@ def _repeated_blocks(record: Record, frame: Frame, compile_: Compile) -> Iterato
         "Compile the repeated block in place of the whole: a module by its `compile()`, or the function that the loop "
         "calls. It is compiled once and used for each repetition. (Not tried here.)"
     )
-    yield Problem("slow compile", "costly", "the same block is compiled many times", cause, advice, "",
-                  ns=compile_.duration_ns, compiles=[compile_.id], **_frame_place(record, frame))  # fmt: skip
+    title = "the same block is compiled many times"
+    yield place.problem("slow compile", "costly", title, cause, compile_, advice, ns=compile_.duration_ns)
 
 
 def repeated_block(targets: Sequence[str]) -> tuple[int, int]:
@@ -235,39 +239,28 @@ def repeated_block(targets: Sequence[str]) -> tuple[int, int]:
     return best
 
 
-def _changed_graph(record: Record, frame: Frame, compile_: Compile) -> Iterator[Problem]:
+def _changed_graph(compile_: Compile, place: _Place) -> Iterator[Problem]:
     """Yields a problem, which is expected, if a pass or a backend of the user changed the captured graph."""
-    changes = [a.name for a in compile_.artifacts if a.pane == "passes" and a.graph and _OF_THE_USER.match(a.name)]
-    if changes:
-        listed = ", ".join(dict.fromkeys(changes))
+    if compile_.changes:
+        listed = ", ".join(dict.fromkeys(compile_.changes))
         cause = f"What runs is not the captured graph: the pane Passes has the graph after {listed}."
-        yield Problem("changed graph", "expected", "a pass or backend changed the graph", cause, "", "",
-                      compiles=[compile_.id], **_frame_place(record, frame))  # fmt: skip
-
-
-_OF_THE_USER = re.compile(r"(pass|backend)\.|.*_custom_(pre|post)_pass$")
-"""The names of graphs after a pass or a backend of the user."""
+        yield place.problem("changed graph", "expected", "a pass or backend changed the graph", cause, compile_)
 
 
 def _raised_error(record: Record, compile_: Compile) -> bool:
     """Whether a compile of stock ended with an error that is no graph break."""
     is_failed = record.engine == "torch" and compile_.outcome == "failed" and not compile_.failures
-    return is_failed and not compile_.reason.startswith("Unsupported")
+    return is_failed and not compile_.is_broken
 
 
-def _grade_of_skip(frame: Frame) -> Grade:
-    """The grade of a frame that runs as plain Python: nothing needs to change if its program raised an exception."""
-    breaks = [each for compile_ in frame.compiles for each in compile_.breaks]
-    return "expected" if breaks and all(_RAISED.fullmatch(each.kind) for each in breaks) else "costly"
-
-
-def _failure(compile_: Compile, failure: Failure) -> Problem:
+def _failure(record: Record, compile_: Compile, failure: Failure) -> Problem:
     grade: Grade = "costly" if failure.kind == "refusal" else "blocking"
     cause = "\n".join(filter(None, [failure.message.partition("\n")[0], failure.meaning]))
     advice = {"bug": _REPORT, "refusal": _REWRITE}.get(failure.kind, "")
     lost_ns = compile_.duration_ns if compile_.outcome != "compiled" else 0
-    return Problem("failure", grade, _failure_title(failure), cause, advice, "", ns=lost_ns, compiles=[compile_.id],
-                   filename=failure.filename, lineno=failure.lineno, line=failure.line)  # fmt: skip
+    at = StackLine(failure.filename, failure.lineno, "", "", failure.line)
+    place = _Place.of_stack(record, compile_, [at] if at.lineno else [])
+    return place.problem("failure", grade, _failure_title(failure), cause, compile_, advice, ns=lost_ns)
 
 
 def _failure_title(failure: Failure) -> str:
@@ -286,60 +279,45 @@ def _failure_title(failure: Failure) -> str:
 def _graph_break(
     record: Record, compile_: Compile, break_: GraphBreak, divided: _DividedGraphs, charged: set[int]
 ) -> Problem:
-    grade: Grade = "expected" if _EXPECTED_BREAKS.fullmatch(break_.kind) else "costly"
-    advice = break_.hint
-    if _OPTIMIZER.search(break_.explanation):
-        grade, advice = "expected", "Nothing to change: the forward and the backward are compiled."
-    if _MAKES_PARAMETER in break_.explanation:
-        grade = "expected"
-        advice = "Nothing to change: modules are made in plain Python.  For one graph, make them in an earlier cell."
+    grade: Grade = "expected" if break_.reason in _ASKED_FOR or break_.reason in NO_CHANGE else "costly"
+    advice = NO_CHANGE.get(break_.reason, break_.hint)
     if grade == "costly" and (why := divided.why_harmless(break_)):
         grade, advice = "expected", f"Nothing to change: {why}, so it divides no graph.  For fullgraph=True: {advice}"
-    if compile_.outcome == "failed" and compile_.reason != KeyboardInterrupt.__name__ and break_ is compile_.breaks[-1]:
+    if compile_.is_broken and break_ is compile_.breaks[-1]:
         grade = "blocking"
     resumed = [c for f in record.frames if f.id in set(break_.resumes) - charged for c in f.compiles]
     charged.update(break_.resumes)
-    at = break_.place
-    cause = break_.explanation
-    innermost = break_.stack[-1] if break_.stack else None
-    if at and innermost and at is not innermost:
-        cause += f" In {innermost.function}: {innermost.text.strip()}"
-    return Problem("graph break", grade, f"graph break: {break_.kind}", readable(cause), advice, "",
-                   ns=sum(c.duration_ns for c in resumed), compiles=[compile_.id],
-                   filename=at.filename if at else "", lineno=at.lineno if at else 0,
-                   line=at.line if at else None)  # fmt: skip
+    place = _Place.of_stack(record, compile_, break_.stack)
+    problem = place.problem("graph break", grade, f"graph break: {break_.kind}", readable(break_.explanation),
+                            compile_, advice, ns=sum(c.duration_ns for c in resumed))  # fmt: skip
+    problem.breaks, problem.is_training = [break_id(compile_, break_)], break_.reason in _TRAINING
+    return problem
 
 
 def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile, divided: _DividedGraphs) -> Problem:
     found = remedies(cause, lambda failed: _situation(frame, compile_, failed), compile_.id)
     grade: Grade = "expected" if found and all(each.is_nothing for each in found) else "costly"
     advice, keys = "  ".join(each.text for each in found), [each.key for each in found]
-    if package_of(frame.filename) and not compile_.breaks and not _has_operations(compile_):
+    if library_of(frame.filename) and not compile_.breaks and not _has_operations(compile_):
         grade, advice = "expected", "Nothing to change: this function of a library computes nothing with tensors."
         keys = []
     if frame.limit_reached:
         grade = "blocking"
     if frame.kind == "resume" and not divided.computes_from(frame):
         grade, advice, keys = "expected", "Nothing to change: no tensor is computed from here on.", []
-    place = _frame_place(record, frame)
+    place = _Place.of_frame(record, frame, compile_)
     if cause.line:
-        filename, _, key = cause.line.rpartition("#")
-        known = next((a.name for a in record.sources if a.id == filename), "")
-        place = {"filename": known, "lineno": int(key) if key.isdigit() else 0, "line": cause.line}
+        place = _Place.of_stack(record, compile_, _lines(record, [cause.caller, cause.line]))
     text = cause.text
-    if cause.caller is not None and (package := package_of(place["filename"])):
-        _, _, file = place["filename"].replace("\\", "/").rpartition("/")
-        text += f"  It is read in code of {package} ({file}:{place['lineno']}), which this line calls."
-        at = cause.caller
-        place = {"filename": at.filename, "lineno": at.lineno, "line": record.line(at.filename, at.lineno)}
     same = [c.cause for c in frame.compiles if c.cause is not None and _subject(c.cause) == _subject(cause)]
     if len(same) > 1 and len(values := values_over_time(same)) > 2:
         text += f"  So far: {', '.join(values)}."
     if frame.limit_reached:
         text += f"  The limit of {len(frame.compiles)} compiles is reached: calls that none covers run as plain Python."
-    return Problem("recompile", grade, f"recompiled: {what_changed(cause)}", text,
-                   advice, "", ns=compile_.duration_ns, compiles=[compile_.id], remedies=keys,
-                   **place)  # fmt: skip
+    title = f"recompiled: {what_changed(cause)}"
+    problem = place.problem("recompile", grade, title, text, compile_, advice, ns=compile_.duration_ns)
+    problem.remedies = keys
+    return problem
 
 
 def _situation(frame: Frame, compile_: Compile, failed: FailedGuard) -> Situation:
@@ -365,9 +343,68 @@ def _subject(failed: FailedGuard) -> tuple[str, str, bool]:
     return failed.name, failed.aspect, failed.is_broadcast
 
 
-def _frame_place(record: Record, frame: Frame) -> dict[str, Any]:
-    line = record.line(frame.filename, frame.line)
-    return {"filename": frame.filename, "lineno": frame.line, "line": line}
+# ---- where a problem is shown ------------------------------------------------------------------
+
+
+class _Place(NamedTuple):
+    """Where a problem is shown: its own line, or for code of a library the user's line that calls it."""
+
+    filename: str = ""
+    lineno: int = 0
+    line: ItemId | None = None
+    library: str = ""
+    """Whose code has the problem; empty if it is the user's."""
+    behind: str = ""
+    """The line that has it, as a sentence, if another one is shown."""
+
+    @classmethod
+    def of_frame(cls, record: Record, frame: Frame, compile_: Compile | None) -> _Place:
+        """Returns the place of a function."""
+        return cls.of_stack(record, compile_, [StackLine(frame.filename, frame.line, frame.name, "")])
+
+    @classmethod
+    def of_stack(cls, record: Record, compile_: Compile | None, stack: Sequence[StackLine]) -> _Place:
+        """Returns the place of the innermost of these lines, which a compile has compiled."""
+        shown = users_line(stack)
+        if shown is None:
+            return cls()
+        innermost = stack[-1]
+        if shown.library and compile_ is not None and compile_.caller is not None:
+            shown = compile_.caller
+        behind = "" if shown is innermost else _behind(innermost)
+        line = shown.line or record.line(shown.filename, shown.lineno)
+        return cls(shown.filename, shown.lineno, line, innermost.library, behind)
+
+    def problem(
+        self, kind: ProblemKind, grade: Grade, title: str, cause: str, compile_: Compile | None, advice: str = "",
+        ns: int = 0,
+    ) -> Problem:  # fmt: skip
+        """Returns a problem at this place."""
+        is_of_call = kind == "recompile" and self.behind  # what the user's line passes in
+        if self.library and grade != "expected" and not is_of_call:
+            advice = f"This is code of {self.library}, not yours.  {advice}".strip()
+        ids = [compile_.id] if compile_ else []
+        if self.behind:
+            first, newline, more = cause.partition("\n")
+            cause = f"{first}  {self.behind}{newline}{more}"
+        return Problem(kind, grade, title, cause, advice, "", ns=ns, compiles=ids,
+                       filename=self.filename, lineno=self.lineno, line=self.line, behind=self.behind)  # fmt: skip
+
+
+def _lines(record: Record, items: Iterable[ItemId | None]) -> list[StackLine]:
+    """Returns lines of source by their items, without those that are None."""
+    files = {artifact.id: artifact.name for artifact in record.sources}
+    parts = [(item, *item.rpartition("#")[::2]) for item in items if item]
+    return [StackLine(files.get(id_, ""), int(key) if key.isdigit() else 0, "", "", item) for item, id_, key in parts]
+
+
+def _behind(innermost: StackLine) -> str:
+    """Returns a sentence on the line that has a problem, for a line that calls it."""
+    text = f": `{innermost.text.strip()}`" if innermost.text.strip() else ""
+    if not innermost.library:
+        return f"In {innermost.function}{text}"
+    _, _, file = innermost.filename.replace("\\", "/").rpartition("/")
+    return f"It is in code of {innermost.library} ({file}:{innermost.lineno}), which this line calls{text}"
 
 
 # ---- breaks that divide no graph ---------------------------------------------------------------
@@ -386,24 +423,23 @@ class _DividedGraphs:
         # stock makes no compile of the rest after a break if there are no tensors
         resumed = [frame for frame in record.frames if frame.kind == "resume"]
         self._may_end = record.engine == "torch" and all(frame.resumes for frame in resumed)
-        self._before: set[_Place] = set()
+        self._before: set[_Key] = set()
         """The breaks with operations before them, or of which that is not known."""
-        self._after: set[_Place] = set()
+        self._after: set[_Key] = set()
         for compile_ in record.compiles:
             for break_ in compile_.breaks:
                 if compile_.outcome != "compiled" or self._computes_before(compile_):
-                    self._before.add(_place(break_))
+                    self._before.add(_key(break_))
                 if compile_.outcome != "compiled" or self._computes_after(break_):
-                    self._after.add(_place(break_))
+                    self._after.add(_key(break_))
 
     def why_harmless(self, break_: GraphBreak) -> str:
         """Returns why a break divides no graph; an empty string if it divides one, or if that is not known."""
-        texts = (break_.kind, f"{break_.kind}: {break_.explanation}")
-        if not any(map(_READS_ONLY.fullmatch, texts)):
+        if break_.reason not in _READS_ONLY:
             return ""
-        if _place(break_) not in self._before:
+        if _key(break_) not in self._before:
             return "nothing is computed before it"
-        return "" if _place(break_) in self._after else "nothing is computed after it"
+        return "" if _key(break_) in self._after else "nothing is computed after it"
 
     def computes_from(self, frame: Frame) -> bool:
         """Whether a frame, or what follows the graph breaks in it, computes anything, or that is not known."""
@@ -443,7 +479,8 @@ class _DividedGraphs:
         return False
 
 
-def _place(break_: GraphBreak) -> _Place:
+def _key(break_: GraphBreak) -> _Key:
+    """Returns what a break has in common in all compiles that have it."""
     at = break_.stack[-1] if break_.stack else None
     return (break_.kind, at.filename, at.lineno) if at else (break_.kind, "", 0)
 

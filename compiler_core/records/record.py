@@ -27,7 +27,7 @@ from compiler_core.records.artifacts import (
     Span,
     Stage,
 )
-from compiler_core.records.capture import GraphBreak, Guard, Symbol
+from compiler_core.records.capture import GraphBreak, Guard, StackLine, Symbol
 from compiler_core.records.differences import Comparison
 from compiler_core.records.kernels import (
     Accuracy,
@@ -66,6 +66,10 @@ class Compile:
     outcome: Literal["running", "compiled", "skipped", "failed"] = "running"
     reason: str = ""
     """Why it was skipped or failed; empty for a compile that was installed."""
+    raised: str = ""
+    """The type of the exception that ended it; empty if none did."""
+    caller: StackLine | None = None
+    """For a frame of a library: the user's line that called it, directly or not."""
     backend: str = ""
     events: list[Event] = field(default_factory=list)
     artifacts: list[Artifact] = field(default_factory=list)
@@ -78,6 +82,8 @@ class Compile:
     breaks: list[GraphBreak] = field(default_factory=list)
     expansions: list[Expansion] = field(default_factory=list)
     partition: Partition | None = None
+    changes: list[str] = field(default_factory=list)
+    """The names of the graphs that a pass or a backend of the user changed."""
     fusions: list[Fusion] = field(default_factory=list)
     refusals: list[FusionRefusal] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
@@ -169,6 +175,11 @@ class Compile:
     def generated_kernels(self) -> list[Kernel]:
         """Its kernels, without the calls of PyTorch's: what is counted as kernels wherever they are counted."""
         return [kernel for kernel in self.kernels if kernel.language != "extern"]
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether its last graph break ended it with an error, as under ``fullgraph=True``."""
+        return self.outcome == "failed" and self.raised in ("FullGraphError", "Unsupported")
 
     @property
     def duration_ns(self) -> int:

@@ -16,9 +16,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from compiler_core.guards.cost import measured_checks
-from compiler_core.hook.skip_rules import is_library_file
 from compiler_core.records import Record
-from compiler_core.records.seen.packages import package_of
+from compiler_core.records.seen.packages import STANDARD_LIBRARY, library_of
 from compiler_core.stock.build.record_builder import RecordBuilder
 from compiler_core.stock.hooks import deferred_text, torch_internals, torch_logs
 from compiler_core.stock.hooks.after_import import call_after_import
@@ -132,8 +131,8 @@ def _observe_given_up(observer: _Observer, stack: ExitStack) -> None:
 
     def after(latest: str | None, result: Any, _: Any, frame: Any, *__: Any) -> None:
         is_unseen = result.guarded_code is None and observer.builder.latest_compile == latest
-        # PyTorch's own functions call the user's, as a module's __call__ does
-        is_unseen = is_unseen and package_of(frame.f_code.co_filename) != "torch"
+        # functions of PyTorch call the user's, as a module's __call__ does; Python's run between them, as finalizers do
+        is_unseen = is_unseen and library_of(frame.f_code.co_filename) not in ("torch", STANDARD_LIBRARY)
         if is_unseen and torch_internals.is_called_by_compiled_function(sys._getframe(3)):
             reason = torch_internals.reason_of_skip(result, frame.f_code)
             observer.emit("cutaway.given_up", (frame.f_code, reason))
@@ -353,7 +352,7 @@ class _GuardObserver:
         if running != self._compile:
             self._compile, self._lines = running, {}
             self._observer.emit("cutaway.guard_lines", self._lines)  # it is read when the record is closed
-        at = next((line for line in reversed(guard.user_stack or ()) if not is_library_file(line.filename)), None)
+        at = next((line for line in reversed(guard.user_stack or ()) if not library_of(line.filename)), None)
         if at is not None:
             self._lines.setdefault(str(guard.name), (at.filename, at.lineno))
 

@@ -190,7 +190,7 @@ def _recompile_lines(compile_: Compile) -> list[OutlineLine]:
 
 def _break_lines(break_: GraphBreak, explained: set[str]) -> list[OutlineLine]:
     """Lists a graph break: location and kind, and for the first break of each kind its explanation and remedy."""
-    at = break_.stack[-1] if break_.stack else None
+    at = break_.place
     lines = [OutlineLine(1, f"graph break{_break_location(at)}: {break_.kind}")]
     if at and at.text.strip():
         lines.append(OutlineLine(2, at.text.strip()))

@@ -65,6 +65,14 @@ def test_clock(x):
     return y * (time.time() > 0)
 
 
+@breaking("new parameter", inputs=lambda: (torch.ones(3),))
+def test_a_module_that_is_made(x):
+    layer = torch.nn.Linear(3, 2)
+    torch.nn.init.ones_(layer.weight)
+    torch.nn.init.ones_(layer.bias)
+    return layer(x.sin())
+
+
 @breaking("class statement", inputs=lambda: (torch.ones(3),))
 def test_class_statement(x):
     y = x.sin()

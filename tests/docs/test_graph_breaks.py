@@ -6,7 +6,7 @@ import linecache
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytest
 import torch
@@ -15,25 +15,26 @@ import compiler_core as cc
 from compiler_core.api.compile import record_of
 from compiler_core.api.testing import break_kinds
 from compiler_core.capture.break_kinds import BEFORE, KINDS, NO_CHANGE_KNOWN
+from compiler_core.records.capture import BreakReason
 
-NO_CHANGE = {"backward", "gradient hook", "optimizer", "exception"}
+NO_CHANGE: set[BreakReason] = {"backward", "gradient hook", "optimizer", "exception"}
 """Kinds for which nothing needs to change, and no second program is on the page."""
-NEED_RANKS = {"collective", "distributed tensor"}
+NEED_RANKS: set[BreakReason] = {"collective", "distributed tensor"}
 PAGE = Path(__file__).parents[2] / "docs" / "graph_breaks.md"
 SECTIONS = dict(re.findall(r"^### (.*?)\n\n(.*?)(?=\n### |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL))
 
 
 def test_every_kind_has_its_section() -> None:
-    assert list(SECTIONS) == list(KINDS)
+    assert list(SECTIONS) == list(KINDS) == [each for each in get_args(BreakReason) if each != "other"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_section_says_what_the_record_says(kind: str) -> None:
+def test_the_section_says_what_the_record_says(kind: BreakReason) -> None:
     text = f"{KINDS[kind].explanation} {KINDS[kind].hint}".strip()
     assert SECTIONS[kind].startswith(f"{text}\n")
 
 
-def programs(kind: str) -> list[Callable[..., Any]]:
+def programs(kind: BreakReason) -> list[Callable[..., Any]]:
     """Returns the programs of a section: with the break, and without it if the section has one."""
     found = []
     for number, text in enumerate(re.findall(r"```python\n(.*?)```", SECTIONS[kind], re.DOTALL)):
@@ -46,7 +47,7 @@ def programs(kind: str) -> list[Callable[..., Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_its_program_breaks_so(kind: str) -> None:
+def test_its_program_breaks_so(kind: BreakReason) -> None:
     compiled = cc.compile(programs(kind)[0], backend="eager", strict=True)
     try:
         compiled(torch.ones(3))
@@ -62,7 +63,7 @@ def test_its_program_breaks_so(kind: str) -> None:
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # of stock
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in NO_CHANGE | NEED_RANKS])
 @pytest.mark.parametrize("engine", ["core", "torch"])
-def test_its_second_program_computes_the_same_in_one_graph(kind: str, engine: Literal["core", "torch"]) -> None:
+def test_its_second_program_computes_the_same_in_one_graph(kind: BreakReason, engine: Literal["core", "torch"]) -> None:
     program, without = programs(kind)
     x = torch.ones(3)
     torch._dynamo.reset()

@@ -67,7 +67,7 @@ def test_logs_name_the_same(tmp_path: Path) -> None:
 
 def is_of(frame: Frame, file: str) -> bool:
     """Whether a frame is of a file, or of a package that the file calls."""
-    callers = [cause.caller for cause in causes(frame.compiles) if cause.caller]
+    callers = [compile_.caller for compile_ in frame.compiles if compile_.caller]
     return frame.filename == file or any(caller.filename == file for caller in callers)
 
 

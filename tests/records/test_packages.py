@@ -11,7 +11,7 @@ import torch
 
 from compiler_core.api import compile as api
 from compiler_core.hook import skip_rules
-from compiler_core.records.seen.packages import package_of
+from compiler_core.records.seen.packages import library_of, package_of
 
 FOLDERS = {
     "an environment": sysconfig.get_path("purelib"),
@@ -42,6 +42,14 @@ def test_a_model_of_a_package_is_captured(folder: str) -> None:
         compiled = api.compile(made(f"{FOLDERS[folder]}/models/net.py"), backend="eager")
         assert torch.equal(compiled(torch.ones(3)), torch.ones(3).sin() + 1)
     assert [(each.outcome, each.breaks) for each in record.compiles] == [("compiled", [])]
+
+
+def test_code_that_is_not_the_users() -> None:
+    assert library_of(torch.nn.__file__) == "torch"
+    assert library_of(os.__file__) == library_of("<frozen importlib._bootstrap>") == "the standard library"
+    assert library_of("C:\\Program Files\\Python312\\Lib\\json\\decoder.py") == "the standard library"
+    assert library_of(api.__file__) == "Cutaway"
+    assert [library_of(name) for name in (__file__, "/tmp/ipykernel_1/2.py", "<string>", "/lib/mine.py")] == [""] * 4
 
 
 def test_code_of_no_package() -> None:

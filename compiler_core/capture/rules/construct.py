@@ -29,6 +29,7 @@ from compiler_core.guards.lifetimes import is_python_class, module_of
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.records.capture import BreakReason
 
 
 _CAPTURED_MODULES = (
@@ -68,9 +69,11 @@ def _makes_plain_memory(cls: type) -> bool:
     return is_plain and isinstance(lookup_in_mro(cls, "__new__"), staticmethod)
 
 
-def _kind_of_skipped(cls: type) -> str:
+def _kind_of_skipped(cls: type) -> BreakReason:
     if cls is PackedSequence:
         return "packed sequence"
+    if issubclass(cls, torch.nn.Parameter):
+        return "new parameter"
     return "tensor subclass" if issubclass(cls, torch.Tensor) and is_wrapper_class(cls) else "skipped function"
 
 

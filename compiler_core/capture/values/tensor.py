@@ -33,6 +33,7 @@ from compiler_core.support.transform_levels import is_wrapped
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Emitter, Interpreter
     from compiler_core.guards.sources import Source
+    from compiler_core.records.capture import BreakReason
 
 # attributes that are constants, equal for the fake and the real tensor
 METADATA_ATTRIBUTES = frozenset(
@@ -185,7 +186,7 @@ class TensorValue(Value):
         if name == "is_leaf":
             return ConstantValue(is_leaf)
         if not is_leaf:  # reading it warns or gives an object of autograd's
-            kind = "gradient hook" if name == "grad" else "unsupported attribute"
+            kind: BreakReason = "gradient hook" if name == "grad" else "unsupported attribute"
             raise Unsupported(kind, f"Tensor.{name} of a tensor that is not a leaf")
         if name == "grad_fn" or self.source is None or self.real is None:
             return NONE

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from compiler_core.records.artifacts import ItemId
-from compiler_core.records.capture import StackLine
 
 GuardAspect = Literal[
     "class", "dtype", "device", "requires_grad", "rank", "size", "stride", "dispatch keys", "value", "length", "key",
@@ -48,6 +47,8 @@ class FailedGuard:
     """The type of the object that was found; empty if it is not known."""
     subject: str = ""
     """What differs, as a noun: ``the dtype of x``."""
+    caller: ItemId | None = None
+    """If `line` is a library's: the user's line that calls it."""
 
     def __post_init__(self) -> None:
         self.subject = self.subject or _subject(self)
@@ -94,8 +95,6 @@ class Recompile(FailedGuard):
     """What else differs from what the nearest compile expects."""
     others: list[MissedEntry] = field(default_factory=list)
     """The other compiles of the frame, the nearest first."""
-    caller: StackLine | None = None
-    """For a frame of an installed package: the user's line that called it."""
     text: str = ""
     """What happened, in sentences that follow from the facts (`advice.recompile`)."""
     is_confirmed: bool = False

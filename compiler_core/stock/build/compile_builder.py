@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from compiler_core.records import Compile, Event, MissedEntry, StackLine, Symbol, limits
+from compiler_core.records import Compile, Event, MissedEntry, Symbol, limits
 from compiler_core.records.plain import MAX_SAFE_INT
 from compiler_core.stock.build.graphs import ArtifactNames, GraphBuilder
 from compiler_core.stock.build.kernels import KernelBuilder, aot_id
@@ -41,8 +41,6 @@ class CompileBuilder:
         self.reasons: list[MissedEntry] = []
         """Why older compiles did not fit."""
         self._guard_index = GuardIndex(self.compile.guards)
-        self.caller: StackLine | None = None
-        """For a frame of a package: the user's line that called it."""
         self.specialised: dict[str, str] = {}
         """What symbols became, by their names."""
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable
 from typing import Any, Literal
 
 from compiler_core.records import Compile, CudaGraph, Frame, GraphBreak, StackLine, limits
 from compiler_core.records.plain import MAX_SAFE_INT, RecordError, short_repr
-from compiler_core.records.seen.packages import package_of
+from compiler_core.records.seen.packages import library_of
 from compiler_core.stock.build.bytecode import record_bytecode
 from compiler_core.stock.build.compile_builder import CompileBuilder
 from compiler_core.stock.build.graphs import GRAPHS
@@ -18,6 +17,7 @@ from compiler_core.stock.build.guard_costs import set_guard_costs
 from compiler_core.stock.build.guard_lines import GuardLines
 from compiler_core.stock.build.memory_budget import Cost
 from compiler_core.stock.build.partial_record import PartialRecord
+from compiler_core.stock.read.break_reasons import LOOP, UNSUPPORTED, reason_of
 from compiler_core.stock.read.guard_tree import read_guards
 from compiler_core.stock.read.messages import ParsedBreak, read_break
 from compiler_core.stock.read.recompile_reasons import read_recompile_reasons
@@ -71,7 +71,7 @@ def _write_start(record: PartialRecord, event: TraceEvent) -> None:
     stack = event.data.get("stack") if isinstance(event.data, dict) else None
     if not stack:
         return
-    builder.caller = _caller(record, stack)
+    builder.compile.caller = _caller(record, stack)
     if frame.filename:
         return
     at = stack[-1]
@@ -83,18 +83,14 @@ def _write_start(record: PartialRecord, event: TraceEvent) -> None:
     record.lines.item(frame.filename, frame.line)
 
 
-_OBSERVER = os.path.join("compiler_core", "stock", "observer.py")
-"""The file whose functions Dynamo's callback runs in while it is observed."""
-
-
 def _caller(record: PartialRecord, stack: list[Any]) -> StackLine | None:
-    """Returns the innermost line of a stack that belongs to no package, if the frame itself belongs to one."""
+    """Returns the innermost line of a stack that is the user's, if the frame itself is a library's."""
     for at in reversed(stack):
         filename = limits.truncate(str(at.get("file") or record.strings.get(at.get("filename"), "?")))
-        if not package_of(filename) and not filename.endswith(_OBSERVER):
-            is_own = at is stack[-1]
+        if not library_of(filename):
             text = limits.truncate(str(at.get("loc") or ""))
-            return None if is_own else StackLine(filename, int(at.get("line") or 0), str(at.get("name", "")), text)
+            line = StackLine(filename, int(at.get("line") or 0), str(at.get("name", "")), text)
+            return None if at is stack[-1] else record.lines.link_stack_line(line)
     return None
 
 
@@ -126,8 +122,9 @@ def _write_metrics(record: PartialRecord, event: TraceEvent) -> None:
         _note_skipped_cudagraphs(builder.compile, reason, which)
     if metrics.get("fail_type"):
         builder.compile.outcome = "failed"
+        builder.compile.raised = limits.truncate(str(metrics["fail_type"]))
         builder.compile.reason = limits.truncate(f"{metrics['fail_type']}: {metrics.get('fail_reason')}")
-        if metrics["fail_type"] == "Unsupported" and not builder.compile.breaks:
+        if builder.compile.raised == UNSUPPORTED and not builder.compile.breaks:
             _add_raised_break(record, builder, metrics)
     elif builder.compile.outcome == "running":
         builder.compile.outcome, builder.compile.reason = "skipped", "nothing was captured"
@@ -168,7 +165,11 @@ def _break(record: PartialRecord, builder: CompileBuilder, parsed: ParsedBreak, 
     hints = [*parsed.hints, f"More about it: {parsed.link}"] if parsed.link else parsed.hints
     linked = [record.lines.link_stack_line(line) for line in stack]
     key = f"b{len(builder.compile.breaks)}"
-    return GraphBreak(key, parsed.kind, "\n".join(parsed.explanation), "\n".join(hints), linked)
+    explanation = "\n".join(parsed.explanation)
+    break_ = GraphBreak(key, parsed.kind, explanation, "\n".join(hints), linked)
+    break_.reason = reason_of(parsed.kind, explanation, stack[-1].filename if stack else "")
+    break_.in_loop = parsed.kind == LOOP
+    return break_
 
 
 def _from_frame(stack: list[StackLine], frame: Frame) -> list[StackLine]:
@@ -186,6 +187,7 @@ def _write_guards(record: PartialRecord, event: TraceEvent) -> None:
     lines = GuardLines(record.lines, record.frame_of(event), builder.guard_lines)
     for guard in parsed.guards:
         guard.line = lines.of(guard, parsed.locations.get(guard.key))
+        guard.caller = lines.caller_of(guard)
         if guard.line is not None:
             compile_.link(artifact.item(guard.key), [guard.line], "guard")
     compile_.guards, compile_.outcome = parsed.guards, "compiled"

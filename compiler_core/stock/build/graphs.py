@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ GRAPHS: dict[str, tuple[Pane, str, tuple[str, ...]]] = {
 }
 """By the name of PyTorch's event: the pane, our name, and the graphs it may come from, the nearest first."""
 
+_OF_THE_USER = re.compile(r"backend\..*|.*_custom_(?:pre|post)_pass")
+"""The names of passes, and of backends, that the user gave."""
 _FIRST_OF_SUBGRAPH = ("before_pre_grad", "pre_grad", "joint", "forward")
 """A second graph of one of these names starts another subgraph."""
 
@@ -118,6 +121,8 @@ class GraphBuilder:
         """Records the graph after a pass that changed it, or (`is_before`) the graph before the first pass."""
         parsed = self._parse(text)
         artifact = self._artifact("passes", f"before.{pass_name}" if is_before else pass_name, text, parsed)
+        if not is_before and _OF_THE_USER.fullmatch(pass_name):
+            self._compile.changes.append(pass_name)
         subsystem, direction = pass_name.partition(".")[0], direction_of(parsed)
         is_post_grad = subsystem == "post_grad_passes"
         name = f"passes.{subsystem}.{direction}" if is_post_grad else f"passes.{subsystem}"

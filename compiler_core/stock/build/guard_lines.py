@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from compiler_core.records import Frame, Guard, ItemId
+from compiler_core.records.seen.packages import library_of
 from compiler_core.stock.read.lines import SourceLines
 
 _LAST_STEP = re.compile(r"(\.\w+(\(\))?|\[[^\[\]]*\])$")
@@ -38,6 +39,12 @@ class GuardLines:
         if line is not None:
             self._known.setdefault(guard.source, line)
         return line
+
+    def caller_of(self, guard: Guard) -> ItemId | None:
+        """Returns the item of the user's line that called the function in which a guard's value was read, if it was
+        observed and the function is a library's."""
+        at = self._observed.get(guard.source)
+        return self._lines.item(*at) if at and library_of(self._lines.file_of(guard.line)) else None
 
 
 def _parts(source: str) -> Iterator[str]:

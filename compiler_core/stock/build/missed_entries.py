@@ -186,7 +186,7 @@ def _complete(entry: MissedEntry, index: GuardIndex, known: _Known, is_compared:
     (first,) = entry.failed
     reported = index.find(first)
     if reported is not None:
-        first.line, first.guard = reported.line, reported.code
+        first.line, first.caller, first.guard = reported.line, reported.caller, reported.code
     _fill(first, known)
     found, is_checked = [], bool(is_compared and index.guards)
     for guard in index.guards if is_compared else ():
@@ -201,7 +201,7 @@ def _complete(entry: MissedEntry, index: GuardIndex, known: _Known, is_compared:
             is_checked = is_checked and guard is reported
         for difference in differences or ():
             failed = failed_guard(guard.kind, guard.code, guard.source, difference, known.types.get(guard.source, ""))
-            failed.line = guard.line
+            failed.line, failed.caller = guard.line, guard.caller
             found.append(failed)
     found = list(_without_consequences(first, found))
     same = [each for each in found if (each.name, each.aspect) == (first.name, first.aspect)]

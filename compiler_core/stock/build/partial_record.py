@@ -97,9 +97,7 @@ class PartialRecord:
         compiles = {each.compile: self.compiles.get(each.compile) for each in builder.reasons}
         guards = {id_: found.guard_index for id_, found in compiles.items() if found is not None}
         reasons = copy.deepcopy(builder.reasons)
-        cause = recompile_of(reasons, guards, builder.compile.guards, builder.compile.symbols)
-        cause.caller = builder.caller
-        return cause
+        return recompile_of(reasons, guards, builder.compile.guards, builder.compile.symbols)
 
     def _link_resume_functions(self) -> None:
         """Links each resume function to the latest break before it at its line; a line may break several times."""

@@ -6,6 +6,7 @@
 ``guard_meaning``  what a guard requires, in plain words
 ``source_names``   sources of values, as the user would write them
 ``messages``       graph breaks
+``break_reasons``  their reasons, in the words that both engines share
 ``recompile_reasons``  reasons for recompiles
 ``output_code``    Inductor's generated Python file: kernels, launches and memory plan
 ``origins``        finds the nodes of one graph that a node of a later graph came from

@@ -55,6 +55,11 @@ class SourceLines:
         filename = self._file_with_suffix(suffix)
         return None if filename is None else self.item(filename, lineno, self._logged_text(text))
 
+    def file_of(self, item: ItemId | None) -> str:
+        """Returns the name of the file of a line's item; empty without one."""
+        id_ = (item or "").partition("#")[0]
+        return next((name for name, known in self._artifact_ids.items() if known == id_), "")
+
     def flush(self) -> None:
         """Writes the collected lines to the record's sources."""
         for filename, lines in self._unwritten.items():

@@ -29,8 +29,8 @@ from kernel_magics.run.snapshots import plain_values, value_difference
 Progress = Callable[[str, float], None]
 _COUNTED = ("graphs", "graph breaks", "recompiles")
 _DYNAMIC = "dynamic sizes and numbers"
-_TRAINS = re.compile("backward|[Oo]ptimizer|GradScaler")
-"""What breaks of a step of training say, for our engine and for stock."""
+_BY_OPTION = frozenset({"dynamic sizes", "dynamic numbers"})
+"""The advice that an option of the magic follows."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,7 @@ class Fixes:
         lines = lines_of(function.__code__)
         breaks = [p for p in self._record.problems if p.kind == "graph break" and p.filename == problem.filename]
         own = [each for each in breaks if each.lineno in lines]
-        # a step of training is what is to be compiled
-        is_training = any(each.grade == "expected" and _TRAINS.search(each.title + each.cause) for each in own)
+        is_training = any(each.is_training for each in own)  # a step of training is what is to be compiled
         return Fix(number, edit, disables=name) if len(own) > 1 and not is_training else None
 
     def _is_cell(self, filename: str) -> bool:
@@ -118,7 +117,7 @@ class Fixes:
 
     def _dynamic(self, number: int, problem: Problem) -> Fix | None:
         first = self._program.source.partition("\n")[0]
-        is_advised = problem.kind == "recompile" and "dynamic=True (%%compile" in problem.advice
+        is_advised = not _BY_OPTION.isdisjoint(problem.remedies)
         if not is_advised or self._request.dynamic or not first.startswith("# %%compile"):
             return None
         magic = first.removeprefix("# ")

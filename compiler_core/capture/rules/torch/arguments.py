@@ -18,6 +18,7 @@ from compiler_core.guards.constants import NUMPY_NUMBERS
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.records.capture import BreakReason
 
 
 def split_arguments(tx: Interpreter, value: Any) -> tuple[Any, Any]:
@@ -57,7 +58,7 @@ def split_arguments(tx: Interpreter, value: Any) -> tuple[Any, Any]:
 
 
 def _unsupported_argument(value: Value) -> Unsupported:
-    kind = "distributed tensor" if isinstance(value, DistributedTensorValue) else "unsupported call"
+    kind: BreakReason = "distributed tensor" if isinstance(value, DistributedTensorValue) else "unsupported call"
     return Unsupported(kind, f"{value} as argument of a tensor operation")
 
 

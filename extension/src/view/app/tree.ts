@@ -2,7 +2,7 @@
 
 import { h, onceSized, scrollInside } from "../dom/elements";
 import { headline, isRefusal, shortMessage } from "../model/analysis/failures";
-import { breakProblem, recompileProblem } from "../model/analysis/problems";
+import { breakPlace, breakProblem, recompileProblem } from "../model/analysis/problems";
 import { frameKind, frameName } from "../model/frame_names";
 import { summaryOf } from "../model/record/details";
 import type { Compile, Frame, GraphBreak, Recompile } from "../model/record/record";
@@ -187,10 +187,10 @@ function recompileText({ subject, aspect, expected, got, item, text }: Recompile
 }
 
 /** Where a graph break is; in an inlined function, that function's line. */
-function breakPosition({ stack }: GraphBreak): string {
-  const at = stack[stack.length - 1];
+function breakPosition(b: GraphBreak): string {
+  const at = breakPlace(b);
   if (!at) return "";
-  return stack.length > 1 ? ` in ${at.function}, line ${at.lineno}` : ` at line ${at.lineno}`;
+  return at === b.stack[0] ? ` at line ${at.lineno}` : ` in ${at.function}, line ${at.lineno}`;
 }
 
 /** Text for a compile without graph break. */

@@ -6,6 +6,7 @@ import { bytes, tensorType } from "../../dom/format";
 import type { Comparison, Compile, Difference, ItemId, Node, Total } from "../record/record";
 import { kernelCosts } from "./costs";
 import { appendTo, keyOf, type Links } from "./links";
+import { breakPlace } from "./problems";
 
 type Fact = [aspect: Difference["aspect"], line: ItemId | null, text: string];
 
@@ -38,7 +39,7 @@ function factsOf(compile: Compile, links: Links): Fact[] {
     }
   }
   return [
-    ...compile.breaks.map(({ stack, kind }): Fact => ["graph break", stack[stack.length - 1]?.line ?? null, kind]),
+    ...compile.breaks.map((b): Fact => ["graph break", breakPlace(b)?.line ?? null, b.kind]),
     ...compile.guards.map(({ line, code }): Fact => ["guard", line, code]),
     ...operations,
     ...(compile.partition?.values ?? [])

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Problem } from "../record/record";
+import type { GraphBreak, Problem } from "../record/record";
 import { compileOf, recordOf } from "../record/testing";
 import { locateLines } from "./line_matching";
 import { Links } from "./links";
 import { marksOf, mergeMarksOfLine } from "./marks";
-import { breakProblem, recompileProblem } from "./problems";
+import { breakPlace, breakProblem, recompileProblem } from "./problems";
 
 const SOURCE = "# %%compile\nx = f(y)\n\n# why\nz = x + 1  # more";
 const source = {
@@ -56,6 +56,9 @@ const problem: Problem = {
   lineno: 11,
   line: "src:0#11",
   remedies: [],
+  breaks: ["0/0#b0"],
+  behind: "",
+  is_training: false,
 };
 
 test("each problem with a line is one mark, in their order; one that needs no change is not a warning", () => {
@@ -82,31 +85,41 @@ test("each problem with a line is one mark, in their order; one that needs no ch
   assert.equal(marks[1].hint, problem.advice);
 });
 
-test("the problem of a break and of a recompile is found by compile, kind and line", () => {
+const graphBreak: GraphBreak = {
+  key: "b0",
+  kind: "print",
+  reason: "print",
+  explanation: "",
+  hint: "",
+  stack: [],
+  instruction: null,
+  resumes: [],
+  expression: "",
+  statement: "",
+  needs_graph: null,
+  in_loop: false,
+};
+
+test("the problem of a break is found by the break's id, and that of a recompile by its compile", () => {
   const [first, again] = [compileOf("0/0", []), compileOf("0/1", [])];
   const record = recordOf(["10", "11"], [first, again]);
-  const backward: Problem = { ...problem, title: "graph break: backward", grade: "expected", line: null };
-  const recompile: Problem = { ...problem, kind: "recompile", compiles: ["0/1"] };
-  record.problems.push(problem, backward, recompile);
-  const at = { filename: "a.py", lineno: 11, function: "f", text: "", line: "src:0#11" };
-  const broken = (kind: string, line: string) => ({
-    key: "b0",
-    kind,
-    explanation: "",
-    hint: "",
-    stack: [{ ...at, line }],
-    instruction: null,
-    resumes: [],
-    expression: "",
-    statement: "",
-    needs_graph: null,
-  });
-  assert.equal(breakProblem(record, first, broken("print", "src:0#11")), problem);
-  assert.equal(breakProblem(record, first, broken("print", "src:0#10")), undefined);
-  assert.equal(breakProblem(record, first, broken("backward", "src:0#10")), backward);
-  assert.equal(breakProblem(record, again, broken("backward", "src:0#10")), undefined);
+  const both: Problem = { ...problem, title: "of two compiles", breaks: ["0/0#b1", "0/1#b0"] };
+  const recompile: Problem = { ...problem, kind: "recompile", compiles: ["0/1"], breaks: [] };
+  record.problems.push(problem, both, recompile);
+  assert.equal(breakProblem(record, first, graphBreak), problem);
+  assert.equal(breakProblem(record, first, { ...graphBreak, key: "b1" }), both);
+  assert.equal(breakProblem(record, again, graphBreak), both);
+  assert.equal(breakProblem(record, again, { ...graphBreak, key: "b1" }), undefined);
   assert.equal(recompileProblem(record, first), undefined);
   assert.equal(recompileProblem(record, again), recompile);
+});
+
+test("a break is at the user's innermost line, also if a library's is further in", () => {
+  const at = { filename: "a.py", lineno: 11, function: "f", text: "", line: "src:0#11", library: "" };
+  const inside = { ...at, filename: "site-packages/torch/b.py", lineno: 5, line: "src:1#5", library: "torch" };
+  assert.equal(breakPlace({ ...graphBreak, stack: [at, inside] }), at);
+  assert.equal(breakPlace({ ...graphBreak, stack: [inside] }), inside);
+  assert.equal(breakPlace(graphBreak), undefined);
 });
 
 test("lines of expensive kernels are hot", () => {

@@ -1,23 +1,20 @@
 /** Finds the graded problem of a graph break or a recompile: `compiler_core/records/problems.py` makes them. */
 
-import type { Compile, Record as CutawayRecord, GraphBreak, Problem } from "../record/record";
+import type { Compile, Record as CutawayRecord, GraphBreak, Problem, StackLine } from "../record/record";
 
 /** Returns the problem of a compile's graph break. */
-export function breakProblem(
-  record: CutawayRecord,
-  compile: Compile,
-  { kind, stack }: GraphBreak,
-): Problem | undefined {
-  return problemsOf(record, compile, "graph break").find(
-    ({ title, line }) => title === `graph break: ${kind}` && (line === null || stack.some((at) => at.line === line)),
-  );
+export function breakProblem(record: CutawayRecord, compile: Compile, { key }: GraphBreak): Problem | undefined {
+  return record.problems.find(({ breaks }) => breaks.includes(`${compile.id}#${key}`));
+}
+
+/** Returns the innermost line of the user's at a graph break, else the innermost one: `GraphBreak.place`. */
+export function breakPlace({ stack }: GraphBreak): StackLine | undefined {
+  const own = stack.filter(({ library }) => !library);
+  const lines = own.length ? own : stack;
+  return lines.findLast(({ line }) => line !== null) ?? lines[lines.length - 1];
 }
 
 /** Returns the problem of a recompile. */
 export function recompileProblem(record: CutawayRecord, compile: Compile): Problem | undefined {
-  return problemsOf(record, compile, "recompile")[0];
-}
-
-function problemsOf(record: CutawayRecord, compile: Compile, kind: Problem["kind"]): Problem[] {
-  return record.problems.filter((problem) => problem.kind === kind && problem.compiles.includes(compile.id));
+  return record.problems.find(({ kind, compiles }) => kind === "recompile" && compiles.includes(compile.id));
 }

@@ -231,6 +231,7 @@ export interface Guard {
   sizes: (number | null)[] | null;
   name: string;
   meaning: string;
+  caller: string | null;
 }
 
 /** A size, stride or number that is symbolic, or was until a line of the program specialised it. */
@@ -248,13 +249,14 @@ export interface Symbol {
   condition_line: string | null;
 }
 
-/** One line of the user's stack; `line` is its item if its file is among the sources. */
+/** One line of a stack; `line` is its item if its file is among the sources. */
 export interface StackLine {
   filename: string;
   lineno: number;
   function: string;
   text: string;
   line: string | null;
+  library: string;
 }
 
 /** A graph break: where and why a graph ended before its frame.  `resumes`: ids of the resume functions' frames. */
@@ -269,6 +271,8 @@ export interface GraphBreak {
   expression: string;
   statement: string;
   needs_graph: boolean | null;
+  reason: "data-dependent branch" | "assertion" | "distribution check" | "tensor value read" | "NumPy" | "print" | "inference mode" | "backward" | "gradient hook" | "optimizer" | "collective" | "distributed tensor" | "transform" | "packed sequence" | "checkpoint" | "linear algebra check" | "sparse tensor" | "tensor subclass" | "clock" | "new parameter" | "skipped function" | "stock-compiled function" | "asked for" | "exception" | "unsupported call" | "unsupported attribute" | "unsupported operation" | "overlapping write" | "unsupported iteration" | "unsupported mutation" | "unsupported instruction" | "class statement" | "requires_grad" | "in-place autograd.Function" | "generator" | "unroll limit" | "other";
+  in_loop: boolean;
 }
 
 /** One fact of a guard that did not hold for a call: what was compared, what was expected, and what was found. */
@@ -288,6 +292,7 @@ export interface FailedGuard {
   place: "argument" | "global" | "attribute";
   type: string;
   subject: string;
+  caller: string | null;
 }
 
 /** A compile that did not serve a call, and the guards of it that failed: all of them, or for stock those known. */
@@ -313,10 +318,10 @@ export interface Recompile {
   place: "argument" | "global" | "attribute";
   type: string;
   subject: string;
+  caller: string | null;
   of: string;
   besides: FailedGuard[];
   others: MissedEntry[];
-  caller: StackLine | null;
   text: string;
   is_confirmed: boolean;
 }
@@ -489,6 +494,9 @@ export interface Problem {
   lineno: number;
   line: string | null;
   remedies: string[];
+  breaks: string[];
+  behind: string;
+  is_training: boolean;
 }
 
 /** The time of one form of a call.  Times are in seconds. */
@@ -566,6 +574,8 @@ export interface Compile {
   cause: Recompile | null;
   outcome: "running" | "compiled" | "skipped" | "failed";
   reason: string;
+  raised: string;
+  caller: StackLine | null;
   backend: string;
   events: Event[];
   artifacts: Artifact[];
@@ -575,6 +585,7 @@ export interface Compile {
   breaks: GraphBreak[];
   expansions: Expansion[];
   partition: Partition | null;
+  changes: string[];
   fusions: Fusion[];
   refusals: FusionRefusal[];
   kernels: Kernel[];
@@ -815,6 +826,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     sizes: { maybe: { list: { maybe: "int" } } },
     name: "string",
     meaning: "string",
+    caller: { maybe: "string" },
   },
   Symbol: {
     key: "string",
@@ -835,6 +847,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     function: "string",
     text: "string",
     line: { maybe: "string" },
+    library: "string",
   },
   GraphBreak: {
     key: "string",
@@ -847,6 +860,8 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     expression: "string",
     statement: "string",
     needs_graph: { maybe: "boolean" },
+    reason: { one: ["data-dependent branch", "assertion", "distribution check", "tensor value read", "NumPy", "print", "inference mode", "backward", "gradient hook", "optimizer", "collective", "distributed tensor", "transform", "packed sequence", "checkpoint", "linear algebra check", "sparse tensor", "tensor subclass", "clock", "new parameter", "skipped function", "stock-compiled function", "asked for", "exception", "unsupported call", "unsupported attribute", "unsupported operation", "overlapping write", "unsupported iteration", "unsupported mutation", "unsupported instruction", "class statement", "requires_grad", "in-place autograd.Function", "generator", "unroll limit", "other"] },
+    in_loop: "boolean",
   },
   FailedGuard: {
     kind: "string",
@@ -864,6 +879,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     place: { one: ["argument", "global", "attribute"] },
     type: "string",
     subject: "string",
+    caller: { maybe: "string" },
   },
   MissedEntry: {
     compile: "string",
@@ -885,10 +901,10 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     place: { one: ["argument", "global", "attribute"] },
     type: "string",
     subject: "string",
+    caller: { maybe: "string" },
     of: "string",
     besides: { list: { is: "FailedGuard" } },
     others: { list: { is: "MissedEntry" } },
-    caller: { maybe: { is: "StackLine" } },
     text: "string",
     is_confirmed: "boolean",
   },
@@ -1027,6 +1043,9 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     lineno: "int",
     line: { maybe: "string" },
     remedies: { list: "string" },
+    breaks: { list: "string" },
+    behind: "string",
+    is_training: "boolean",
   },
   Timing: {
     name: "string",
@@ -1088,6 +1107,8 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     cause: { maybe: { is: "Recompile" } },
     outcome: { one: ["running", "compiled", "skipped", "failed"] },
     reason: "string",
+    raised: "string",
+    caller: { maybe: { is: "StackLine" } },
     backend: "string",
     events: { list: { is: "Event" } },
     artifacts: { list: { is: "Artifact" } },
@@ -1097,6 +1118,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     breaks: { list: { is: "GraphBreak" } },
     expansions: { list: { is: "Expansion" } },
     partition: { maybe: { is: "Partition" } },
+    changes: { list: "string" },
     fusions: { list: { is: "Fusion" } },
     refusals: { list: { is: "FusionRefusal" } },
     kernels: { list: { is: "Kernel" } },
@@ -1164,12 +1186,12 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Artifact: { graph: null, spans: [] },
   Event: { end: null, outcome: "running", detail: "" },
   Failure: { detail: "", kind: "bug", meaning: "", filename: "", lineno: 0, line: null },
-  Guard: { line: null, cost_ns: null, dropped: false, sizes: null, name: "", meaning: "" },
+  Guard: { line: null, cost_ns: null, dropped: false, sizes: null, name: "", meaning: "", caller: null },
   Symbol: { low: null, high: null, line: null, became: null, equals: null, condition: null, condition_line: null },
-  StackLine: { line: null },
-  GraphBreak: { instruction: null, expression: "", statement: "", needs_graph: null, resumes: [] },
-  FailedGuard: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", dims: [] },
-  Recompile: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", of: "", caller: null, text: "", is_confirmed: false, dims: [], besides: [], others: [] },
+  StackLine: { line: null, library: "" },
+  GraphBreak: { instruction: null, expression: "", statement: "", needs_graph: null, reason: "other", in_loop: false, resumes: [] },
+  FailedGuard: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", caller: null, dims: [] },
+  Recompile: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", caller: null, of: "", text: "", is_confirmed: false, dims: [], besides: [], others: [] },
   Collective: { ranks: 0, filename: "", line: 0, text: "", tensors: [] },
   ValueDecision: { cut: null, drop_ns: null },
   BudgetPoint: { saved: [] },
@@ -1180,12 +1202,12 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   TuningTrial: { time_ns: null, registers: null, spilled_bytes: null, why_not: "", chosen: false, cached: false },
   Tuning: { target: "", reason: "", tried: [] },
   CudaGraph: { reason: "", recorded: 0, copied: 0 },
-  Problem: { count: 1, ns: 0, filename: "", lineno: 0, line: null, compiles: [], remedies: [] },
+  Problem: { count: 1, ns: 0, filename: "", lineno: 0, line: null, behind: "", is_training: false, compiles: [], remedies: [], breaks: [] },
   Timing: { speed: 1.0, differs: false, compiled_again: 0, pays_off: null, problems: null, unclear: false },
   Timings: { load: 0.0, rows: [], failed: {} },
   Verdict: { speed: "", change: "", compile: "", memory: "", problems: "", warnings: [] },
   SeenFrame: { compile: null, reason: "", caller: null },
-  Compile: { cause: null, outcome: "running", reason: "", backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], fusions: [], refusals: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [], line_times: [], graph_times: [], eager_times: [] },
+  Compile: { cause: null, outcome: "running", reason: "", raised: "", caller: null, backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], changes: [], fusions: [], refusals: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [], line_times: [], graph_times: [], eager_times: [] },
   Frame: { resumes: null, calls: 0, skipped: "", limit_reached: false, compiles: [] },
   View: { compile: "", pinned: [] },
   Record: { schema_version: 3, engine: "core", title: "", created: "", verdict: null, timings: null, raised: "", comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [], seen: [], collectives: [], covered: [], views: [] },

@@ -66,6 +66,7 @@ export class Overview extends LinkedContent {
       { class: problem && problem.grade !== "expected" ? "block warn" : "block" },
       h("h4", {}, `Recompiled: a guard of ${cause.of} failed`, grade(problem)),
       h("p", {}, cause.text),
+      problem?.behind && h("p", {}, problem.behind),
       cause.is_confirmed && h("p", {}, h("small", {}, CONFIRMED)),
       ...costAndAdvice(problem),
       changeOffer(this.state, problem),
@@ -83,7 +84,7 @@ export class Overview extends LinkedContent {
       h("p", {}, b.explanation),
       ...costAndAdvice(problem ?? { advice: b.hint, cost: "" }),
       changeOffer(this.state, problem),
-      ...b.stack.map((line) => this.stackLine(line, b.instruction)),
+      ...this.stack(compile, b),
       ...b.resumes.map((id) => this.resume(id)),
       this.step(b),
     );
@@ -101,6 +102,18 @@ export class Overview extends LinkedContent {
       ...costAndAdvice(problem),
     );
     return this.linkTo(block, [line]);
+  }
+
+  /** The user's lines at a break, and those of libraries behind them, folded. */
+  private stack({ caller }: Compile, { stack, instruction }: GraphBreak): HTMLElement[] {
+    const all = caller ? [caller, ...stack] : stack;
+    const own = all.filter(({ library }) => !library);
+    const lines = (of: StackLine[]) => of.map((line) => this.stackLine(line, instruction));
+    if (!own.length || own.length === all.length) return lines(all);
+    const inside = all.filter(({ library }) => library);
+    const names = [...new Set(inside.map(({ library }) => library))].join(", ");
+    const head = h("summary", {}, `${plural(inside.length, "line")} of ${names} behind it`);
+    return [...lines(own), h("details", { class: "stack" }, head, ...lines(inside))];
   }
 
   private stackLine(line: StackLine, instruction: ItemId | null): HTMLElement {

@@ -1,0 +1,90 @@
+"""The reason of a graph break of stock `torch.compile`, in the words that both engines share (`records.BreakReason`).
+
+Dynamo says it as text only, which is read here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+
+from compiler_core.records.capture import BreakReason
+
+UNSUPPORTED = "Unsupported"
+"""Dynamo's exception for what breaks a graph."""
+LOOP = "graph break in loop"
+"""What Dynamo calls the break of a loop, after that of a line in it."""
+SKIPPED = r"Attempted to (?:call|inline) function marked as skipped.*"
+BUILTIN = "Failed to trace builtin operator"
+
+_BY_TYPE: tuple[tuple[str, BreakReason], ...] = (
+    (r"Data-dependent branching.*", "data-dependent branch"),
+    (r"Data-dependent assertion failed.*|assert with non-string message", "assertion"),
+    (
+        r"Unsupported Tensor\.(?:item|tolist)\(\) call.*|Tensor\.tolist\(\).*|Data dependent operator"
+        r"|Dynamic shape operator.*|Attempted to use `torch\.nn\.functional\.one_hot`.*",
+        "tensor value read",
+    ),
+    (
+        r"Tensor\.numpy\(\).*|attempted to trace numpy.*|numpy function.*|Unsupported ndarray.*"
+        r"|ndarray\.astype.*|.*torch\.from_numpy`.*|failed to convert numpy.*",
+        "NumPy",
+    ),
+    (r"logging\.Logger.*|attempted to reorder a debugging function.*", "print"),
+    (r"Encountered (?:tensor\.is_inference|torch\.is_inference_mode_enabled).*", "inference mode"),
+    (r"Unsupported Tensor\.backward\(\) call|using `torch\.autograd\.grad` with .*trace_autograd_ops.*", "backward"),
+    (
+        r"Compilation of intermediate hooks.*|Module-level backwards hooks.*|Storing Tensor hook handle.*"
+        r"|Tensor\.retain_grad\(\).*",
+        "gradient hook",
+    ),
+    (r"optimizer: pending mutation.*", "optimizer"),
+    (r"async_op=True for distributed.*|P2P compilation disabled.*", "collective"),
+    (r"Attempted to wrap sparse Tensor.*|Sparse tensor creation.*|Unsupported Tensor\.sparse_.*", "sparse tensor"),
+    (r".*(?:strided NestedTensor|[Tt]ensor subclass).*", "tensor subclass"),
+    (r"Attempted to use `torch\.nn\.Parameter\(\)` constructor.*|`torch\.nn\.Parameter`: .*", "new parameter"),
+    (SKIPPED, "skipped function"),
+    (
+        r"Call to `torch\._dynamo\.(?:graph_break|skip_frame|step_unsupported)\(\)`|ComptimeContext graph break"
+        r"|Skip (?:calling|inlining) `torch\.compiler\.disable\(\)`d.*",
+        "asked for",
+    ),
+    (r"Observed exception.*", "exception"),
+    (r"LOAD_BUILD_CLASS.*|Invalid call to __build_class__", "class statement"),
+    (r"Missing (?:bytecode|CALL_INTRINSIC_\d) handler", "unsupported instruction"),
+    (
+        r"Unsupported Tensor\.requires_grad_\(\) call|setattr\(\) on Tensor\.requires_grad|.*requires_grad_\(\).*"
+        r"|Attempted to use tensor creation function with requires_grad=True",
+        "requires_grad",
+    ),
+    (r".*mark_dirty.*", "in-place autograd.Function"),
+    (r"Attempt to trace generator|call_method on generator|infinite generator.*|Generator recon.*", "generator"),
+    (r"missing tp_iter|Missing tp_iter\w+|Unsupported next\(\) call", "unsupported iteration"),
+    (rf"{BUILTIN}|Unsupported (?:function|method) call.*", "unsupported call"),
+)
+"""By the type of the break, as the whole of it."""
+
+_BY_EXPLANATION: tuple[tuple[str, str, BreakReason], ...] = (
+    (SKIPPED, r"the function `(?:Optimizer|GradScaler)\.\w+` should not be traced", "optimizer"),
+    (SKIPPED, r"builtin `(?:time|datetime)\.", "clock"),
+    (SKIPPED, r"`_?(?:pack|pad)_(?:padded|packed)?_?sequence`", "packed sequence"),
+    (BUILTIN, r"builtin operator `print`", "print"),
+)
+"""Of types that say little: by the type and a part of the explanation."""
+
+_BY_FILE: tuple[tuple[BreakReason, str, BreakReason], ...] = (
+    ("asked for", r"torch[\\/]optim[\\/]optimizer\.py$", "optimizer"),
+    ("data-dependent branch", r"torch[\\/]distributions[\\/]", "distribution check"),
+)
+"""Of breaks in a file of PyTorch's: the reason that follows from the above, the file, and the reason there."""
+
+
+def reason_of(kind: str, explanation: str, filename: str = "") -> BreakReason:
+    """Returns the reason of a break with this type and explanation of Dynamo's, in this file."""
+    found: BreakReason = "other"
+    for type_, reason in reversed(_BY_TYPE):  # the first that fits
+        if re.fullmatch(type_, kind):
+            found = reason
+    for type_, part, reason in _BY_EXPLANATION:
+        if re.fullmatch(type_, kind) and re.search(part, explanation):
+            found = reason
+    return next((there for here, file, there in _BY_FILE if here == found and re.search(file, filename)), found)
