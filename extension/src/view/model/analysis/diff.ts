@@ -1,14 +1,19 @@
 /** Compares two lists of texts: which are equal, and how to align them side by side. */
 
-import { appendTo } from "./links";
+import { diffArrays } from "diff";
 
-/** Limit of the quadratic comparison, which is used where no text is unique on both sides. */
-const MAX_COMPARISONS = 1_000_000;
+/** The most differing texts for which the rest is matched; beyond, the time grows with their square. */
+const MAX_EDITS = 3000;
 
 /** Returns for each text in `left` the index of the equal text in `right`, or -1. Indices increase. */
 export function matchTexts(left: string[], right: string[]): Int32Array {
   const found = new Int32Array(left.length).fill(-1);
-  matchRange(left, right, { left: 0, right: 0 }, { left: left.length, right: right.length }, found);
+  let [i, j] = [0, 0];
+  for (const { added, removed, count } of diffArrays(left, right, { maxEditLength: MAX_EDITS }) ?? []) {
+    if (removed) i += count;
+    else if (added) j += count;
+    else for (const end = i + count; i < end; i++, j++) found[i] = j;
+  }
   return found;
 }
 
@@ -16,92 +21,6 @@ export function matchTexts(left: string[], right: string[]): Int32Array {
 interface Position {
   left: number;
   right: number;
-}
-
-/**
- * Patience diff: matches equal ends, then texts that are unique on both sides, then recursively what is between these.
- */
-function matchRange(left: string[], right: string[], from: Position, to: Position, found: Int32Array): void {
-  const start = { ...from };
-  const end = { ...to };
-  const isEmpty = () => start.left === end.left || start.right === end.right;
-  for (; !isEmpty() && left[start.left] === right[start.right]; start.left++, start.right++) {
-    found[start.left] = start.right;
-  }
-  for (; !isEmpty() && left[end.left - 1] === right[end.right - 1]; end.left--, end.right--) {
-    found[end.left - 1] = end.right - 1;
-  }
-  if (isEmpty()) return;
-  const anchors = longestIncreasing(uniquePairs(left, right, start, end));
-  if (!anchors.length) {
-    matchLongestSubsequence(left, right, start, end, found);
-    return;
-  }
-  let last = start;
-  for (const anchor of [...anchors, end]) {
-    matchRange(left, right, last, anchor, found);
-    if (anchor.left < end.left) found[anchor.left] = anchor.right;
-    last = { left: anchor.left + 1, right: anchor.right + 1 };
-  }
-}
-
-/** Returns the positions of texts that occur exactly once on each side, in the left side's order. */
-function uniquePairs(left: string[], right: string[], from: Position, to: Position): Position[] {
-  const places = (texts: string[], start: number, end: number) => {
-    const known = new Map<string, number[]>();
-    for (let i = start; i < end; i++) appendTo(known, texts[i], i);
-    return known;
-  };
-  const rightPlaces = places(right, from.right, to.right);
-  return [...places(left, from.left, to.left)].flatMap(([text, own]): Position[] => {
-    const other = rightPlaces.get(text);
-    return own.length === 1 && other?.length === 1 ? [{ left: own[0], right: other[0] }] : [];
-  });
-}
-
-/** Returns a longest subsequence of `places` whose right positions increase too. */
-function longestIncreasing(places: Position[]): Position[] {
-  const tops: number[] = []; // for each length, the end of the run whose right position is smallest
-  const before: number[] = [];
-  places.forEach(({ right }, i) => {
-    let [low, high] = [0, tops.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (places[tops[middle]].right < right) low = middle + 1;
-      else high = middle;
-    }
-    before[i] = low ? tops[low - 1] : -1;
-    tops[low] = i;
-  });
-  const found: Position[] = [];
-  for (let at = tops.at(-1) ?? -1; at >= 0; at = before[at]) found.push(places[at]);
-  return found.reverse();
-}
-
-/** Matches the longest common subsequence of a small range; a range above the limit stays unmatched. */
-function matchLongestSubsequence(
-  left: string[],
-  right: string[],
-  from: Position,
-  to: Position,
-  found: Int32Array,
-): void {
-  const [rows, columns] = [to.left - from.left, to.right - from.right];
-  if (rows * columns > MAX_COMPARISONS) return;
-  const width = columns + 1;
-  const lengths = new Uint32Array((rows + 1) * width);
-  const same = (i: number, j: number) => left[from.left + i] === right[from.right + j];
-  for (let i = rows - 1; i >= 0; i--) {
-    for (let j = columns - 1; j >= 0; j--) {
-      const [down, along] = [lengths[(i + 1) * width + j], lengths[i * width + j + 1]];
-      lengths[i * width + j] = same(i, j) ? lengths[(i + 1) * width + j + 1] + 1 : Math.max(down, along);
-    }
-  }
-  for (let [i, j] = [0, 0]; i < rows && j < columns; ) {
-    if (same(i, j)) found[from.left + i++] = from.right + j++;
-    else if (lengths[(i + 1) * width + j] >= lengths[i * width + j + 1]) i++;
-    else j++;
-  }
 }
 
 /** How one of two texts is laid out so that equal lines have the same height. Line numbers start at 1. */
