@@ -70,8 +70,8 @@ if TYPE_CHECKING:
     from compiler_core.api.timing.chrome_trace import save_trace
     from compiler_core.config import GraphPass
     from compiler_core.errors import CompileWarning, GraphPassWarning, RefusalWarning, ToolWarning
-    from compiler_core.records.compare import compare
     from compiler_core.records.queries import added_by_autograd, why_kept, why_static
+    from compiler_core.records.two_runs.compare import compare
     from compiler_core.stock.trace_logs import read_logs
 
 _EXPORTS = {
@@ -97,7 +97,7 @@ _EXPORTS = {
     "api.sweep.sweeping": ("sweep",),
     "api.timing.call": ("time",),
     "api.timing.chrome_trace": ("save_trace",),
-    "records.compare": ("compare",),
+    "records.two_runs.compare": ("compare",),
     "records.queries": ("added_by_autograd", "why_kept", "why_static"),
 }
 

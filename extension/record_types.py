@@ -32,6 +32,7 @@ def record_ts() -> str:
     from compiler_core.api import roofline
     from compiler_core.records import artifacts, capture, differences, kernels, partition, problems, steps
     from compiler_core.records import record as tree
+    from compiler_core.records.caches import lookups
     from compiler_core.records.ranks import collectives
     from compiler_core.records.recompiles import facts
     from compiler_core.records.timings import part_times, timings, verdict
@@ -45,6 +46,7 @@ def record_ts() -> str:
         collectives,
         partition,
         kernels,
+        lookups,
         problems,
         timings,
         verdict,

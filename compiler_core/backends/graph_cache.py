@@ -34,7 +34,7 @@ from compiler_core.autograd.trace.shape_assumptions import (
 from compiler_core.backends import constants_io
 from compiler_core.backends.constants_io import Constant
 from compiler_core.backends.cuda_graphs import ReplayedRunner, ReplayLayout
-from compiler_core.backends.graph_key import graph_digest
+from compiler_core.backends.graph_key import graph_digest, graph_key
 from compiler_core.backends.replay_memory import ReplayMemory
 from compiler_core.codegen.build import disk_cache
 from compiler_core.codegen.wrapper.executable import Executable, load
@@ -43,6 +43,7 @@ from compiler_core.errors import CompileWarning, MissingTool, NotCacheable, Stri
 from compiler_core.hook.failures import NOT_KEPT, report_failure
 from compiler_core.loops import ir
 from compiler_core.records import Compile, CudaGraph, RecordError, from_plain, public_fields, to_plain, without_gc
+from compiler_core.records.caches.lookups import CacheLookup
 from compiler_core.support.interrupts import immediate_signals
 
 RECORD_FIELDS = (
@@ -116,16 +117,21 @@ class CacheSlot:
         self._error: Exception | None = None
         """The failure because of which there is no key; it is reported after the graph has been compiled."""
         self._strict = options.strict
+        self._lookup = CacheLookup("graph cache", "", "miss")
+        compile_.cache_lookups.append(self._lookup)
         disk_cache.take_problems()  # discards errors of other graphs
         with compile_.step("backend", "cache") as self._event:
             self._event.detail = "not there"
             try:
-                self._key = graph_digest(gm, examples, options, languages)
+                self._lookup.fields = graph_key(gm, examples, options, languages)
+                self._lookup.key = self._key = graph_digest(self._lookup.fields)
                 self._found = self._read()
             except NotCacheable as error:
                 self._event.detail = f"not kept: {error}"
+                self._lookup.outcome, self._lookup.reason = "not cached", str(error)
             except Exception as error:
                 self._event.detail, self._error = f"not kept: {error}", error
+                self._lookup.outcome, self._lookup.reason = "not cached", str(error)
         self._lengths = {name: len(getattr(compile_, name)) for name in ("events", "failures", *RECORD_FIELDS)}
 
     def _read(self) -> CacheEntry | None:
@@ -148,7 +154,7 @@ class CacheSlot:
             raise
         except Exception as error:
             self._error = error
-            self._event.detail = f"found, but it cannot be loaded: {error}"
+            self._event.detail = self._lookup.reason = f"found, but it cannot be loaded: {error}"
             return None
         if found is not None:
             self._report_errors()
@@ -157,7 +163,7 @@ class CacheSlot:
     def _load_entry(self, entry: CacheEntry) -> CompiledCall | None:
         compile_ = self._compile
         if entry.assumed and not replay_assumptions(self._env, entry.assumed, self._captured.graph):
-            self._event.detail = "found, but other things are known of its sizes"
+            self._event.detail = self._lookup.reason = "found, but other things are known of its sizes"
             return None
         with compile_.step("build", "cache"):
             graphs, memory = entry.notes.cuda_graphs, ReplayMemory()
@@ -165,6 +171,7 @@ class CacheSlot:
             backward = None if entry.backward is None else entry.backward.load(graphs, compile_, memory)
         graph = None if backward is None else _lazy_function(entry.notes.find("backward").text, "backward")
         call = bind_source(entry.source, {}, GraphCallables(self._captured, forward, backward, graph), compile_)
+        self._lookup.outcome = "hit"
         self._event.detail = "found: the stages below ran when it was made"
         if entry.notes.id != compile_.id:
             _replace_compile_id(entry.notes, entry.notes.id, compile_.id)

@@ -15,7 +15,7 @@ import platform
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import EllipsisType
 from typing import Any
@@ -29,6 +29,7 @@ from compiler_core.config import Options
 from compiler_core.errors import NotCacheable
 from compiler_core.guards.sources import Box
 from compiler_core.loops.schedule import size_rules
+from compiler_core.records.caches.lookups import KeyField
 from compiler_core.support.fx_graphs import graph_tensors
 from compiler_core.support.fx_symbols import expression, is_symbolic
 from compiler_core.support.tensors import storage_id
@@ -51,35 +52,53 @@ _OWN_FOLDERS = tuple(f"{Path(torch.__file__).parent / folder}/" for folder in ("
 """Folders of PyTorch that register operators again as they are imported."""
 
 
-def graph_digest(gm: fx.GraphModule, examples: Sequence[Any], options: Options, languages: Mapping[str, str]) -> str:
-    """Returns the SHA-256 digest of the key, in hexadecimal.
+def graph_key(
+    gm: fx.GraphModule, examples: Sequence[Any], options: Options, languages: Mapping[str, str]
+) -> list[KeyField]:
+    """Returns the fields of the key.
 
     Raises:
         NotCacheable: the graph has no key; the message is the reason.
     """
     env = shape_env_of(examples)
-    parts = [
-        _compiler_version(),
-        repr(sorted(languages.items())),
-        _options_text(options),
-        _torch_state(),
-        *(shape_env_facts(env) if env else ()),
-    ]
-    parts += [*_input_texts(examples), *map(_node_text, gm.graph.nodes), *_device_texts(gm)]
-    parts.append(repr([n.name for n in gm.graph.nodes if "warnings" in n.meta]))
-    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+    facts = shape_env_facts(env) if env else []
+    warned = [node.name for node in gm.graph.nodes if "warnings" in node.meta]
+    found = {
+        **_versions(),
+        **_named("languages", sorted(languages.items())),
+        **_option_texts(options),
+        **_torch_state(),
+        "symbolic sizes": "\n".join(facts),
+        **_named("inputs", enumerate(_input_texts(examples)), str),
+        "graph": "\n".join(map(_node_text, gm.graph.nodes)),
+        **_named("devices", enumerate(_device_texts(gm)), str),
+        "nodes with warnings": repr(warned),
+    }
+    return [KeyField(name, text) for name, text in found.items()]
+
+
+def graph_digest(fields: Sequence[KeyField]) -> str:
+    """Returns the SHA-256 digest of a key, in hexadecimal."""
+    text = "\0".join(f"{each.name}\0{each.text}" for each in fields)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _named(name: str, values: Iterable[tuple[Any, Any]], text: Callable[[Any], str] = repr) -> dict[str, str]:
+    """Returns the fields ``name[key]`` for pairs of a key and a value."""
+    return {f"{name}[{key}]": text(value) for key, value in values}
 
 
 # ---- versions, options and state -------------------------------------------------------------------------
 
 
 @functools.cache
-def _compiler_version() -> str:
+def _versions() -> dict[str, str]:
     sources = sorted(Path(__file__).parents[1].rglob("*.py"))
     ours = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()
-    versions = [f"{name} {_version(name)}" for name in PACKAGES]
-    machine = *platform.libc_ver(), platform.machine()
-    return " ".join([ours, sys.version, str(torch.version.git_version), *versions, *machine])
+    versions = {name: _version(name) for name in PACKAGES}
+    torch_ = {"torch (git)": str(torch.version.git_version)}
+    machine = " ".join([*platform.libc_ver(), platform.machine()])
+    return {"compiler_core (digest)": ours, "Python": sys.version, **versions, **torch_, "machine": machine}
 
 
 def _version(package: str) -> str:
@@ -89,23 +108,32 @@ def _version(package: str) -> str:
         return "none"
 
 
-def _options_text(options: Options) -> str:
-    """Returns the text of all options but the guard filter, which affects only stages that are not cached."""
-    return repr(dataclasses.replace(options, guard_filter=None))
+def _option_texts(options: Options) -> dict[str, str]:
+    """Returns the texts of all options but the guard filter, which affects only stages that are not cached."""
+    names = [each.name for each in dataclasses.fields(options) if each.name != "guard_filter"]
+    return _named("options", ((name, getattr(options, name)) for name in names))
 
 
-def _torch_state() -> str:
-    """Returns the text of PyTorch's global state."""
+def _torch_state() -> dict[str, str]:
+    """Returns the texts of PyTorch's global state."""
     if None in default_devices():
         raise NotCacheable("a torch function mode is active, which intercepts each operation")
-    casts = [autocast_state(device) for device in ("cpu", "cuda")]
-    if torch._C._is_any_autocast_enabled() and not any(enabled for _, enabled, *_ in casts):
+    casts = {device: autocast_state(device) for device in ("cpu", "cuda")}
+    if torch._C._is_any_autocast_enabled() and not any(enabled for _, enabled, *_ in casts.values()):
         raise NotCacheable("autocast is enabled for a device other than CPU and CUDA")
-    settings = [(name, _setting(name)) for name in GLOBAL_SETTINGS if hasattr(torch._C, name)]
-    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_anomaly_enabled()
     _check_operators()
-    defaults = torch.get_default_dtype(), default_devices(), torch.get_num_threads()
-    return repr([modes, casts, defaults, settings, _tracing_config(), size_rules.current_rules()])
+    return {
+        "grad mode": repr(torch.is_grad_enabled()),
+        "inference mode": repr(torch.is_inference_mode_enabled()),
+        "anomaly mode": repr(torch.is_anomaly_enabled()),
+        **_named("autocast", casts.items()),
+        "default dtype": repr(torch.get_default_dtype()),
+        "default devices": repr(default_devices()),
+        "threads": repr(torch.get_num_threads()),
+        **_named("torch", ((n.removeprefix("_get_"), _setting(n)) for n in GLOBAL_SETTINGS if hasattr(torch._C, n))),
+        **_tracing_config(),
+        "size rules": repr(size_rules.current_rules()),
+    }
 
 
 def _setting(name: str) -> Any:
@@ -115,10 +143,13 @@ def _setting(name: str) -> Any:
         raise NotCacheable(f"{name} has no single value") from error
 
 
-def _tracing_config() -> Any:
+def _tracing_config() -> dict[str, str]:
     """Returns the configuration of PyTorch's tracing, as far as its modules are loaded."""
-    loaded: Any = [sys.modules.get(name) for name in ("torch._functorch.config", "torch.fx.experimental._config")]
-    return [config and sorted((k, repr(v)) for k, v in config.get_config_copy().items()) for config in loaded]
+    found: dict[str, str] = {}
+    for name in ("torch._functorch.config", "torch.fx.experimental._config"):
+        if config := sys.modules.get(name):
+            found |= _named(name, sorted(config.get_config_copy().items()))
+    return found
 
 
 def _check_operators() -> None:
@@ -159,13 +190,25 @@ def _tensor_text(example: torch.Tensor, memories: dict[int, int]) -> str:
     """Returns the text of all properties of a fake tensor; `memories` numbers the storages."""
     if not isinstance(example, FakeTensor) or example.layout is not torch.strided:
         raise NotCacheable(f"an input is a {type(example).__name__} of layout {example.layout}")
-    numbers = (*example.shape, *example.stride(), example.storage_offset(), example.untyped_storage().nbytes())
-    memory = memories.setdefault(storage_id(example), len(memories))
-    base = _tensor_text(example._base, memories) if example._is_view() and example._base is not None else None
-    kind = type(example).__name__, isinstance(example, torch.nn.Parameter), example.dtype, example.device
-    history = example.requires_grad, example.is_leaf, type(example.grad_fn).__name__, example.is_inference()
-    bits = example.is_conj(), example.is_neg(), example._is_zerotensor()
-    return repr([kind, len(example.shape), [*map(_exact_text, numbers)], memory, history, bits, base])
+    found = {
+        "dtype": str(example.dtype),
+        "shape": _exact_text(tuple(example.shape)).removeprefix("tuple"),
+        "stride": _exact_text(example.stride()).removeprefix("tuple"),
+        "storage_offset": _exact_text(example.storage_offset()),
+        "storage_bytes": _exact_text(example.untyped_storage().nbytes()),
+        "storage": repr(memories.setdefault(storage_id(example), len(memories))),
+        "device": str(example.device),
+        "is_parameter": repr(isinstance(example, torch.nn.Parameter)),
+        "requires_grad": repr(example.requires_grad),
+        "is_leaf": repr(example.is_leaf),
+        "grad_fn": type(example.grad_fn).__name__,
+        "is_inference": repr(example.is_inference()),
+        "is_conj": repr(example.is_conj()),
+        "is_neg": repr(example.is_neg()),
+        "is_zero": repr(example._is_zerotensor()),
+        "base": _tensor_text(example._base, memories) if example._is_view() and example._base is not None else "None",
+    }
+    return f"{type(example).__name__}({', '.join(f'{name}={text}' for name, text in found.items())})"
 
 
 # ---- the graph -----------------------------------------------------------------------------
@@ -184,9 +227,8 @@ def _node_text(node: fx.Node) -> str:
     if node.op in ("get_attr", "call_module"):
         raise NotCacheable("the graph has tensors or modules as attributes")
     target = _function_name(node.target) if callable(node.target) else _method_name(node)
-    return " ".join(
-        [node.op, node.name, target, _exact_text(node.args), _exact_text(node.kwargs), repr(node.meta.get("module"))]
-    )
+    module = node.meta.get("module")
+    return f"{node.name} = {node.op} {target} {_exact_text(node.args)} {_exact_text(node.kwargs)} {module!r}"
 
 
 def _method_name(node: fx.Node) -> str:
@@ -277,9 +319,9 @@ def _exact_text(value: Any) -> str:
     if type(value) in _PLAIN_TYPES:
         return repr(value)
     if type(value) is float:
-        return value.hex()
+        return repr(value)
     if type(value) is complex:
-        return f"complex({value.real.hex()}, {value.imag.hex()})"
+        return f"complex({value.real!r}, {value.imag!r})"
     if is_symbolic(value):
         return f"{type(value).__name__}({expr_text(expression(value))})"
     if isinstance(value, _NAMED_TYPES):

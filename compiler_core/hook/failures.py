@@ -38,7 +38,7 @@ from compiler_core.errors import (
 )
 from compiler_core.hook.skip_rules import is_library_file, users_frame
 from compiler_core.records import Compile, Failure, ItemId, Stage
-from compiler_core.records.line_facts import UNKNOWN_LINE, ComparedRun, LineRef
+from compiler_core.records.two_runs.line_facts import UNKNOWN_LINE, ComparedRun, LineRef
 from compiler_core.support.silenced_warnings import unsilence_warnings
 
 PLAIN = "This code runs as plain PyTorch: the results are right, but it is not compiled."

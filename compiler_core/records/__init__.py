@@ -18,9 +18,9 @@ read from JSON is checked against its types (`plain`) and rules (`rules`), so an
 size is limited (`limits`), and its notes count what was left out.
 
 `record.py` has the tree; `artifacts.py`, `capture.py`, `recompiles/`, `partition.py`, `kernels.py`, `steps.py`,
-`differences.py` and `timings` (with the verdict) have its parts; `problems.py` (with `advice.py`), `queries.py` and
-`compare.py` (with `line_facts.py`) read finished records, and so does `counts/`.  `seen/` has the Python
-frames that ran, `ranks/` the ranks of a job, and `stored/` the parts of a record that are kept in a file.
+`differences.py` and `timings` (with the verdict) have its parts; `problems.py` (with `advice.py`) and `queries.py` read
+finished records, and so do `counts/` and `two_runs/`.  `seen/` has the Python frames that ran, `caches/` the lookups in
+caches of compiled graphs, `ranks/` the ranks of a job, and `stored/` the parts of a record that are kept in a file.
 """
 
 from __future__ import annotations

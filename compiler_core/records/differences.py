@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,7 +14,16 @@ _TIMES = ("compile seconds", "of these in ")
 
 State = Literal["same", "added", "removed", "changed"]
 Aspect = Literal[
-    "graph break", "guard", "captured", "forward", "backward", "saved", "kernel", "kernel time", "compile time"
+    "graph break",
+    "guard",
+    "captured",
+    "forward",
+    "backward",
+    "saved",
+    "kernel",
+    "cache key",
+    "kernel time",
+    "compile time",
 ]
 
 
@@ -107,7 +117,8 @@ class Comparison:
             if each.state != "same":
                 at = f"line {each.line}: {each.text.strip()}" if each.line else "no line"
                 rows += [f"{each.aspect} {each.state}, {at}"]
-                rows += [f"    {self.before}: {_short(each.before)}", f"    {self.after}: {_short(each.after)}"]
+                sides = ((self.before, each.before, each.after), (self.after, each.after, each.before))
+                rows += [f"    {title}: {_short(_only_in(texts, others))}" for title, texts, others in sides]
         return "\n".join(rows + self._remarks())
 
 
@@ -115,6 +126,11 @@ def _format_number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,.0f}" if value == int(value) or value >= 1000 else f"{value:.3g}"
+
+
+def _only_in(texts: list[str], others: list[str]) -> list[str]:
+    """Returns the texts that the other side does not have as often; all if there is none, so that order differs."""
+    return list((Counter(texts) - Counter(others)).elements())
 
 
 def _short(texts: list[str]) -> str:

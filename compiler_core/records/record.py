@@ -27,6 +27,7 @@ from compiler_core.records.artifacts import (
     Span,
     Stage,
 )
+from compiler_core.records.caches.lookups import CacheLookup
 from compiler_core.records.capture import GraphBreak, Guard, StackLine, Symbol
 from compiler_core.records.differences import Comparison
 from compiler_core.records.kernels import (
@@ -98,6 +99,8 @@ class Compile:
     failures: list[Failure] = field(default_factory=list)
     steps: list[Steps] = field(default_factory=list)
     """The attempts to capture it, recorded with ``steps=True``; the result of the last one is used."""
+    cache_lookups: list[CacheLookup] = field(default_factory=list)
+    """Each lookup of what it was compiled to in a cache, with the fields of the key."""
     line_times: list[LineTime] = field(default_factory=list)
     """The time of compiling by line, in the stages that work on one line after another."""
     graph_times: list[GraphTime] = field(default_factory=list)

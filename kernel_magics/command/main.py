@@ -252,8 +252,8 @@ def _add_diff(commands: Any) -> None:
 
 
 def _diff(options: argparse.Namespace) -> int:
-    from compiler_core.records.compare import compare
-    from compiler_core.records.line_facts import TIMES
+    from compiler_core.records.two_runs.compare import compare
+    from compiler_core.records.two_runs.line_facts import TIMES
     from kernel_magics.command.read import read_one
 
     if options.after is None:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import UsageError
 from compiler_core.records import Guard, Record
-from compiler_core.records.compare import compare
 from compiler_core.records.differences import SourceEdit
+from compiler_core.records.two_runs.compare import compare
 from kernel_magics.display.record_view import Run, cell_labels
 from kernel_magics.run.cell_timer import CellTimer
 from kernel_magics.run.fixes.trial import Fixes

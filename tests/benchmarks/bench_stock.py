@@ -18,7 +18,7 @@ import torch
 from torch._inductor.utils import fresh_cache
 
 import compiler_core
-from compiler_core.records.compare import compare
+from compiler_core.records.two_runs.compare import compare
 from tests.cases.architectures import FIRST, MODELS
 from tests.stock.test_stock_logs import write_log
 

@@ -15,7 +15,7 @@ from IPython.utils.capture import capture_output
 import compiler_core
 import kernel_magics
 from compiler_core.records import Event, Fusion, Guard, Kernel, Record, Span
-from compiler_core.records.compare import _matched_lines, compare
+from compiler_core.records.two_runs.compare import _matched_lines, compare
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_stock"),

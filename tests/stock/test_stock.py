@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Record
 from compiler_core.stock.build.record_builder import RecordBuilder
 from compiler_core.stock.hooks import torch_internals
+from compiler_core.stock.read.cache_keys import EVENTS
 from compiler_core.stock.read.graph_text import SourceLocation, read_graph
 from compiler_core.stock.read.trace_event import parse_event
 from tests.stock.stock_programs import walk_through
@@ -104,7 +106,11 @@ def test_every_artifact_that_pytorch_traces_is_there(observed: tuple[Record, Han
     have = {a.text for a in record.artifacts}
     wanted = [(m, text) for m, text in handler.events if text and not SILENT & m.keys()]
     assert len(wanted) > 60
-    assert [m for m, text in wanted if text not in have] == []
+    lookups = {each.key for compile_ in record.compiles for each in compile_.cache_lookups}
+    as_data = {text for m, text in wanted if m.get("artifact", {}).get("name") in EVENTS}
+    assert as_data
+    assert {json.loads(text)["key"] for text in as_data} <= lookups
+    assert [m for m, text in wanted if text not in have | as_data] == []
 
 
 def test_graph_break_with_explanation_hints_and_link(observed: tuple[Record, Handler]) -> None:

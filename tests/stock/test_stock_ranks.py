@@ -12,8 +12,8 @@ from torch._inductor.utils import fresh_cache
 import compiler_core
 from compiler_core import read_logs
 from compiler_core.records import Record
-from compiler_core.records.compare import compare
 from compiler_core.records.differences import Comparison
+from compiler_core.records.two_runs.compare import compare
 from tests.sampling import sample
 from tests.stock.stock_ranks import run_job
 

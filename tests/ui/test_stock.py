@@ -12,7 +12,7 @@ from torch._inductor.utils import fresh_cache
 
 from compiler_core.api import compile as api
 from compiler_core.records import Record
-from compiler_core.records.compare import compare
+from compiler_core.records.two_runs.compare import compare
 from kernel_magics.display.report import write_report
 from tests.stock.stock_ranks import Net
 from tests.ui.drive import Explorer

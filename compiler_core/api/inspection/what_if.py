@@ -20,8 +20,8 @@ from compiler_core.errors import UsageError
 from compiler_core.loops.fuse.rewriter import Decision
 from compiler_core.pipeline.rule_passes import CHANGED, LoopNest
 from compiler_core.records import Compile, Guard, Kernel, Record
-from compiler_core.records.compare import compare
 from compiler_core.records.differences import Comparison
+from compiler_core.records.two_runs.compare import compare
 
 TOLERANCE = 1e-5
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from compiler_core.records import Compile, Graph, Record
-from compiler_core.records.line_facts import ComparedRun, LineRef, from_cache, operation
 from compiler_core.records.seen.packages import package_of
+from compiler_core.records.two_runs.line_facts import ComparedRun, LineRef, from_cache, operation
 
 Kind = Literal["frame", "recompile", "guard", "graph break", "graph", "collective", "collective call"]
 _FOLLOWING_GUARDS = frozenset({"LIBRARY", "GLOBAL_STATE"})

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 LARGE_FIELDS = frozenset({
     "artifacts", "guards", "edges", "steps", "partition", "expansions", "fusions", "refusals", "kernels", "resources",
-    "accuracy", "memory", "line_times", "graph_times", "eager_times",
+    "accuracy", "memory", "cache_lookups", "line_times", "graph_times", "eager_times",
 })  # fmt: skip
 """The fields of a compile that take memory.  Compiled code writes to none of them when it runs."""
 

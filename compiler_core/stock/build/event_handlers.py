@@ -17,6 +17,7 @@ from compiler_core.stock.build.guard_costs import set_guard_costs
 from compiler_core.stock.build.guard_lines import GuardLines
 from compiler_core.stock.build.memory_budget import Cost
 from compiler_core.stock.build.partial_record import PartialRecord
+from compiler_core.stock.read import cache_keys
 from compiler_core.stock.read.break_reasons import LOOP, UNSUPPORTED, reason_of
 from compiler_core.stock.read.guard_tree import read_guards
 from compiler_core.stock.read.messages import ParsedBreak, read_break
@@ -291,6 +292,12 @@ def _write_kernel(record: PartialRecord, event: TraceEvent) -> None:
 def _write_refusal(record: PartialRecord, event: TraceEvent) -> None:
     first, second, kind, reason = event.data
     record.compile_of(event).kernels.add_refusal(first, second, kind, reason)
+
+
+@_handles(*cache_keys.EVENTS)
+def _write_cache_lookup(record: PartialRecord, event: TraceEvent) -> None:
+    lookup = cache_keys.read_lookup(event.name, event.payload)
+    record.compile_of(event).compile.cache_lookups.append(lookup)
 
 
 @_handles("cutaway.autotuning")

@@ -8,6 +8,7 @@
 ``messages``       graph breaks
 ``break_reasons``  their reasons, in the words that both engines share
 ``recompile_reasons``  reasons for recompiles
+``cache_keys``     lookups in PyTorch's caches of graphs, and their keys
 ``output_code``    Inductor's generated Python file: kernels, launches and memory plan
 ``origins``        finds the nodes of one graph that a node of a later graph came from
 ``bytecode_listing``  the source lines of a bytecode listing

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from compiler_core.records import Artifact, Node, limits
-from compiler_core.records.line_facts import operation
+from compiler_core.records.two_runs.line_facts import operation
 from compiler_core.stock.read.graph_text import ParsedGraph, SourceLocation
 
 _INDEX = re.compile(r"AOTInput\((?:.*\b)?idx=(\d+)\)")

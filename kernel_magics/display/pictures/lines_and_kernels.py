@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from html import escape
 
 from compiler_core.records import Kernel, Record, limits
-from compiler_core.records.line_facts import ComparedRun
 from compiler_core.records.timings.timings import bytes_text, plural
+from compiler_core.records.two_runs.line_facts import ComparedRun
 
 _Line = tuple[str, int]
 MAX_ROWS = 14

@@ -13,8 +13,8 @@ from typing import Any
 
 from compiler_core.errors import UsageError
 from compiler_core.records import Problem, Record
-from compiler_core.records.compare import compare
 from compiler_core.records.differences import Comparison, SourceEdit
+from compiler_core.records.two_runs.compare import compare
 from kernel_magics.cell.parse import Program, parse
 from kernel_magics.display.page_requests import ChangeRefused
 from kernel_magics.display.record_view import Run, cell_labels

@@ -1,5 +1,5 @@
 /**
- * Compares two compiles of one record by the user's lines, as compiler_core/records/compare.py compares two records.
+ * Compares two compiles of one record by the user's lines, as `two_runs/compare.py` compares two records.
  */
 
 import { bytes, tensorType } from "../../dom/format";

@@ -114,7 +114,7 @@ export interface Steps {
 
 /** What each side has at one of the user's lines, for one aspect. */
 export interface Difference {
-  aspect: "graph break" | "guard" | "captured" | "forward" | "backward" | "saved" | "kernel" | "kernel time" | "compile time";
+  aspect: "graph break" | "guard" | "captured" | "forward" | "backward" | "saved" | "kernel" | "cache key" | "kernel time" | "compile time";
   file: string;
   line: number;
   text: string;
@@ -479,6 +479,23 @@ export interface CudaGraph {
   copied: number;
 }
 
+/** A field of a cache's key: a configuration option, an input, the graph, a version. */
+export interface KeyField {
+  name: string;
+  text: string;
+  digest: string;
+}
+
+/** One lookup of a compiled graph in a cache. */
+export interface CacheLookup {
+  cache: "graph cache" | "FX graph cache" | "AOTAutograd cache";
+  name: string;
+  outcome: "hit" | "miss" | "not cached";
+  key: string;
+  fields: KeyField[];
+  reason: string;
+}
+
 /** One problem; the same one at the same line is counted once for all compiles that have it. */
 export interface Problem {
   kind: "failure" | "graph break" | "recompile" | "plain Python" | "no CUDA graph" | "slow compile" | "changed graph";
@@ -597,6 +614,7 @@ export interface Compile {
   edges: Edge[];
   failures: Failure[];
   steps: Steps[];
+  cache_lookups: CacheLookup[];
   line_times: LineTime[];
   graph_times: GraphTime[];
   eager_times: EagerTime[];
@@ -731,7 +749,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     notes: { list: { is: "StepNote" } },
   },
   Difference: {
-    aspect: { one: ["graph break", "guard", "captured", "forward", "backward", "saved", "kernel", "kernel time", "compile time"] },
+    aspect: { one: ["graph break", "guard", "captured", "forward", "backward", "saved", "kernel", "cache key", "kernel time", "compile time"] },
     file: "string",
     line: "int",
     text: "string",
@@ -1029,6 +1047,19 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     recorded: "int",
     copied: "int",
   },
+  KeyField: {
+    name: "string",
+    text: "string",
+    digest: "string",
+  },
+  CacheLookup: {
+    cache: { one: ["graph cache", "FX graph cache", "AOTAutograd cache"] },
+    name: "string",
+    outcome: { one: ["hit", "miss", "not cached"] },
+    key: "string",
+    fields: { list: { is: "KeyField" } },
+    reason: "string",
+  },
   Problem: {
     kind: { one: ["failure", "graph break", "recompile", "plain Python", "no CUDA graph", "slow compile", "changed graph"] },
     grade: { one: ["expected", "costly", "blocking"] },
@@ -1130,6 +1161,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     edges: { list: { is: "Edge" } },
     failures: { list: { is: "Failure" } },
     steps: { list: { is: "Steps" } },
+    cache_lookups: { list: { is: "CacheLookup" } },
     line_times: { list: { is: "LineTime" } },
     graph_times: { list: { is: "GraphTime" } },
     eager_times: { list: { is: "EagerTime" } },
@@ -1202,12 +1234,14 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   TuningTrial: { time_ns: null, registers: null, spilled_bytes: null, why_not: "", chosen: false, cached: false },
   Tuning: { target: "", reason: "", tried: [] },
   CudaGraph: { reason: "", recorded: 0, copied: 0 },
+  KeyField: { digest: "" },
+  CacheLookup: { key: "", reason: "", fields: [] },
   Problem: { count: 1, ns: 0, filename: "", lineno: 0, line: null, behind: "", is_training: false, compiles: [], remedies: [], breaks: [] },
   Timing: { speed: 1.0, differs: false, compiled_again: 0, pays_off: null, problems: null, unclear: false },
   Timings: { load: 0.0, rows: [], failed: {} },
   Verdict: { speed: "", change: "", compile: "", memory: "", problems: "", warnings: [] },
   SeenFrame: { compile: null, reason: "", caller: null },
-  Compile: { cause: null, outcome: "running", reason: "", raised: "", caller: null, backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], changes: [], fusions: [], refusals: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [], line_times: [], graph_times: [], eager_times: [] },
+  Compile: { cause: null, outcome: "running", reason: "", raised: "", caller: null, backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], changes: [], fusions: [], refusals: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [], cache_lookups: [], line_times: [], graph_times: [], eager_times: [] },
   Frame: { resumes: null, calls: 0, skipped: "", limit_reached: false, compiles: [] },
   View: { compile: "", pinned: [] },
   Record: { schema_version: 3, engine: "core", title: "", created: "", verdict: null, timings: null, raised: "", comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [], seen: [], collectives: [], covered: [], views: [] },

@@ -33,6 +33,7 @@ export function compileOf(id: string, edges: [made: string, sources: string[]][]
     edges: edges.map(([made, sources]) => ({ made, sources, rule: "test" })),
     failures: [],
     steps: [],
+    cache_lookups: [],
     line_times: [],
     graph_times: [],
     eager_times: [],

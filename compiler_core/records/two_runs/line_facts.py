@@ -15,7 +15,7 @@ from compiler_core.records.timings.timings import time_text
 LineRef = tuple[str, int]
 """A file name and a line number."""
 UNKNOWN_LINE = ("", 0)
-_ADDRESS = re.compile(r"(_id\(.*?, )\d+|( at )0x[0-9a-f]+")
+_ADDRESS = re.compile(r"(_id\(.*?, |\bid\(.*?\) == )\d+|( at )0x[0-9a-f]+")
 """The address of an object, which has a meaning in its own process only."""
 
 

@@ -20,7 +20,8 @@ from typing import Any
 
 from compiler_core.records import Compile, Record
 from compiler_core.records.differences import Aspect, Comparison, Difference, State, Total
-from compiler_core.records.line_facts import COUNTS, FACTS, TIMES, ComparedRun, LineFact, LineRef, from_cache
+from compiler_core.records.two_runs.key_differences import key_differences
+from compiler_core.records.two_runs.line_facts import COUNTS, FACTS, TIMES, ComparedRun, LineFact, LineRef, from_cache
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 BEFORE = " (before)"
@@ -63,6 +64,8 @@ def compare(before: Record | Compile, after: Record | Compile) -> Comparison:
         for line in sorted({*left, *right}):
             text = second.text(line) or first.text((line[0].removesuffix(BEFORE), line[1]))
             differences.append(_difference(aspect, line, text, left.get(line, []), right.get(line, [])))
+    if first.in_detail and not first.same_process:
+        differences[:0] = key_differences(first, second, lambda line: moved.get(line, line))
     notes = list(_cache_notes(first, second))
     return Comparison(first.title, second.title, _totals(first, second), differences, notes=notes)
 

@@ -1,0 +1,1 @@
+"""Lookups in the caches of compiled graphs, with their keys, field by field (`lookups`)."""
