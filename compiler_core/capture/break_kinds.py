@@ -28,6 +28,8 @@ class BreakingCode:
     """The name of its statement's class in `ast`: ``Assert``, ``While``."""
     needs_graph: bool = True
     """Whether it may use a tensor that the graph computes."""
+    is_call: bool = False
+    """Whether it is a call, such as that of ``max``."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,15 @@ class BreakKind:
     """What to do about it.  Without one, that depends on whether the code needs what the graph computes."""
     hint_in_while: str = ""
     """The same for the condition of a ``while``."""
+    hint_in_call: str = ""
+    """The same for what a function does that is called, such as ``max``."""
 
     def hint_for(self, code: BreakingCode) -> str:
         """Returns what to do about a break at `code`."""
         if self.hint_in_while and code.statement == "While":
             return self.hint_in_while
+        if self.hint_in_call and code.is_call:
+            return self.hint_in_call
         if self.hint or code.needs_graph:
             return self.hint or NO_CHANGE_KNOWN
         return f"{BEFORE}." if code.statement == "Expr" else f"{BEFORE}, and pass the result in."
@@ -54,6 +60,8 @@ KINDS: dict[BreakReason, BreakKind] = {
         "The branch depends on the value of a tensor, which is known only when the program runs.",
         "Compute both sides and choose with torch.where, which stays in the graph.",
         "Move the body of the loop into a function: it is compiled by itself.",
+        "Let a function of torch decide: torch.stack(values).max() in place of max(values), torch.stack(values).any() "
+        "in place of any(values).",
     ),
     "assertion": BreakKind(
         "The assertion depends on the value of a tensor, which is known only when the program runs.",
@@ -182,7 +190,8 @@ KINDS: dict[BreakReason, BreakKind] = {
         "Write to a clone, or to a new tensor.",
     ),
     "unsupported iteration": BreakKind(
-        "The compiler can only unroll loops over sequences that are known while it captures.",
+        "An iterator is continued here, such as a generator that has started, whose items are not known while the "
+        "program is captured.",
     ),
     "unsupported mutation": BreakKind(
         "The compiler cannot make this change of an object after the graph has run.",
@@ -216,6 +225,7 @@ KINDS: dict[BreakReason, BreakKind] = {
 _KINDS_OF_MODULES: dict[str, BreakReason] = {
     "time.": "clock",
     "datetime.": "clock",
+    "logging.": "print",
     "torch.optim.": "optimizer",
     "torch.amp.grad_scaler": "optimizer",
     "torch.utils.checkpoint": "checkpoint",

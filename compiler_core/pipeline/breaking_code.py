@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import tokenize
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.break_kinds import BreakingCode
@@ -38,7 +40,8 @@ def breaking_code(tx: Interpreter, is_root: bool) -> BreakingCode:
     names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
     found = [scope[name] for scope in (tx.locals, tx.cells) for name in names & scope.keys()]
     needs_graph = any(map(_is_computed, found)) if is_root else bool(found)
-    return BreakingCode(_segment(lines, node), type(statement).__name__, needs_graph)
+    is_call = isinstance(node, ast.Call)
+    return BreakingCode(_segment(lines, node), type(statement).__name__, needs_graph, is_call)
 
 
 @functools.lru_cache(maxsize=16)
@@ -89,8 +92,16 @@ def _segment(lines: list[str], node: ast.stmt | ast.expr) -> str:
     if end is not None:
         parts[-1] = parts[-1][:end]
     parts[0] = parts[0][node.col_offset :]
-    text = " ".join(part.decode(errors="replace").strip() for part in parts)
+    text = " ".join(_without_comment(part.decode(errors="replace").strip()) for part in parts)
     return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"
+
+
+def _without_comment(line: str) -> str:
+    with suppress(tokenize.TokenError):  # a line alone may be incomplete
+        for token in tokenize.generate_tokens(iter([line]).__next__):
+            if token.type == tokenize.COMMENT:
+                return line[: token.start[1]].rstrip()
+    return line
 
 
 def _is_computed(value: Any, depth: int = 0) -> bool:

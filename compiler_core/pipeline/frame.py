@@ -79,6 +79,11 @@ if TYPE_CHECKING:
     from compiler_core.pipeline.compiled_region import Region
 
 MAX_SPLIT_ATTEMPTS = 4
+_OF_OBJECTS = frozenset(
+    {"unsupported call", "unsupported attribute", "unsupported operation", "unsupported iteration"}
+    | {"unsupported mutation", "generator"}
+)
+"""Kinds of breaks at what an object of Python's does."""
 _ANY_CODE = (lambda: None).__code__
 
 
@@ -399,6 +404,7 @@ class FrameCompile:
         recorded.expression, recorded.statement = code.expression, code.statement
         recorded.needs_graph = code.needs_graph if code.expression else None
         recorded.reason, recorded.in_loop = break_.reason.kind, break_.in_loop
+        recorded.is_consequence = break_.reason.kind in _OF_OBJECTS and has_generated_name(break_.reason.context)
         recorded.instruction = f"{self.compile.id}:bytecode#{break_.at}"
         self.compile.breaks.append(recorded)
 

@@ -121,6 +121,9 @@ class GraphBreak:
     reason: BreakReason = "other"
     in_loop: bool = False
     """Whether it is in a loop, which cannot be split: its frame runs as plain Python."""
+    is_consequence: bool = False
+    """Whether it is about a value that an earlier break of the same code left, such as the object whose method it
+    calls, or what a ``with`` block has entered: there is no such value without that break."""
 
     @property
     def place(self) -> StackLine | None:

@@ -41,6 +41,9 @@ MIN_REPEATS = 8
 """The fewest equal blocks that are worth compiling once."""
 _DISTANCES = 8
 """How many lengths of a block are tried."""
+_CONSEQUENCE = (
+    "Nothing to change here: it is about a value that the graph break before it leaves, and goes with that break."
+)
 _REWRITE = "Nothing, unless the line must be fast: then write it in another way."
 _REPORT = "Report it with the record: %%compile --save record.json writes it; --strict raises the error itself."
 
@@ -188,7 +191,9 @@ def _plain_python(record: Record, frame: Frame) -> Problem:
     # nothing needs to change if the program raised an exception
     grade: Grade = "expected" if breaks and all(each.reason == "exception" for each in breaks) else "costly"
     advice = "Remove the graph break: the frame is captured without it." if breaks else ""
-    if any(each.in_loop for each in breaks):
+    if breaks and library_of(frame.filename):
+        grade, advice = "expected", "Nothing to change here: the graph break in it is a problem of its own."
+    elif any(each.in_loop for each in breaks):
         advice = "Move the body of the loop into a function: it is compiled by itself, also with the graph break."
     last = frame.compiles[-1] if frame.compiles else None
     place = _Place.of_frame(record, frame, last)
@@ -283,6 +288,8 @@ def _graph_break(
     advice = NO_CHANGE.get(break_.reason, break_.hint)
     if grade == "costly" and (why := divided.why_harmless(break_)):
         grade, advice = "expected", f"Nothing to change: {why}, so it divides no graph.  For fullgraph=True: {advice}"
+    if grade == "costly" and break_.is_consequence:
+        grade, advice = "expected", _CONSEQUENCE
     if compile_.is_broken and break_ is compile_.breaks[-1]:
         grade = "blocking"
     resumed = [c for f in record.frames if f.id in set(break_.resumes) - charged for c in f.compiles]
@@ -430,7 +437,8 @@ class _DividedGraphs:
             for break_ in compile_.breaks:
                 if compile_.outcome != "compiled" or self._computes_before(compile_):
                     self._before.add(_key(break_))
-                if compile_.outcome != "compiled" or self._computes_after(break_):
+                is_library = library_of(self._frames[compile_.frame].filename)  # what its caller computes is not known
+                if compile_.outcome != "compiled" or is_library or self._computes_after(break_):
                     self._after.add(_key(break_))
 
     def why_harmless(self, break_: GraphBreak) -> str:

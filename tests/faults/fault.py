@@ -9,7 +9,11 @@ MARK = "  # the fault"
 """At the end of the user's line that has the fault."""
 
 FACTS = ("name", "aspect", "expected", "got", "compiles", "remedy", "line", "is_confirmed")
-"""The fields of a row that may differ for stock."""
+"""The fields of a recompile that may differ for stock."""
+RUN = """
+def run(call):
+    call(torch.arange(1.0, 7.0).reshape(2, 3))
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,15 +29,27 @@ class Change:
 
 
 @dataclass(frozen=True, eq=False)
-class Recompiled:
-    """A script with one planted recompile.
+class Fault:
+    """A script with one planted fault.
 
     The script defines ``program``, and ``run(call)``, which makes the calls through ``call``; or ``run(program)``,
-    whose own lines call the program, and which returns the results.  A row in `stock` is what stock says instead.
+    whose own lines call the program, and which returns the results.  Without `run`, it is called once, with six
+    numbers.
     """
 
     title: str
     script: str
+
+    @property
+    def line(self) -> int:
+        """The number of the line that has the fault."""
+        return next(i for i, text in enumerate(self.script.split("\n"), 1) if text.endswith(MARK))
+
+
+@dataclass(frozen=True, eq=False)
+class Recompiled(Fault):
+    """A recompile.  A row in `stock` is what stock says instead."""
+
     name: str
     """The object in the user's words."""
     aspect: str
@@ -58,7 +74,50 @@ class Recompiled:
     def happens_on(self, engine: str) -> bool:
         return engine == "core" or self.stock is not None
 
-    @property
-    def line(self) -> int:
-        """The number of the line that has the fault."""
-        return next(i for i, text in enumerate(self.script.split("\n"), 1) if text.endswith(MARK))
+
+@dataclass(frozen=True, eq=False)
+class Broken(Fault):
+    """A graph break."""
+
+    reason: str
+    """Why, in the words of both engines (`records.BreakReason`)."""
+    expression: str
+    """The user's code at the break, which our engine names."""
+    advice: str
+    """A part of our engine's advice."""
+    repair: dict[str, str]
+    """The script without the fault, as the advice says: what is replaced."""
+    grade: str = "costly"
+    problems: int = 1
+    stock: dict[str, Any] | None = field(default_factory=dict)
+    """The reason, the grade or the number of problems that stock has instead; None: it has no break."""
+    config: dict[str, bool] = field(default_factory=dict)
+    """Options of Dynamo's that its advice names."""
+
+    def of(self, engine: str) -> dict[str, Any]:
+        """Returns the facts that an engine should name."""
+        facts = {name: getattr(self, name) for name in ("reason", "grade", "problems", "line")}
+        return facts | (self.stock or {}) if engine == "torch" else facts
+
+    def happens_on(self, engine: str) -> bool:
+        return engine == "core" or self.stock is not None
+
+
+@dataclass(frozen=True, eq=False)
+class Diverged(Fault):
+    """Ranks that do not do the same; the script has the number of the rank as ``rank``."""
+
+    kind: str
+    """What differs first at the line (`records.ranks.facts.Kind`)."""
+    here: str
+    """A part of what rank 1 has there, and of what rank 0 has (`others`)."""
+    others: str
+    repair: dict[str, str]
+    """The script without the fault: what is replaced."""
+    stock: dict[str, Any] = field(default_factory=dict)
+    """Fields that differ for stock."""
+
+    def of(self, engine: str) -> dict[str, Any]:
+        """Returns the facts that an engine should name."""
+        facts = {name: getattr(self, name) for name in ("kind", "here", "others", "line")}
+        return facts | self.stock if engine == "torch" else facts

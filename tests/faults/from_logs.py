@@ -1,4 +1,4 @@
-"""Runs all planted recompiles through stock `torch.compile`, and writes what TORCH_TRACE writes:
+"""Runs all planted faults that are found in logs through stock `torch.compile`, and writes what TORCH_TRACE writes:
 
 python -m tests.faults.from_logs FOLDER
 """
@@ -6,34 +6,39 @@ python -m tests.faults.from_logs FOLDER
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
-from typing import Any
 
-from tests.faults.fault import Recompiled
+from tests.faults.breaks import BREAKS
+from tests.faults.fault import Broken, Recompiled
 from tests.faults.recompiles import RECOMPILES
 
+OF_ALL: list[Recompiled | Broken] = [*RECOMPILES, *BREAKS]
+FAULTS = [each for each in OF_ALL if each.happens_on("torch")]
 
-def file_of(fault: Recompiled, folder: Path) -> Path:
+
+def file_of(fault: Recompiled | Broken, folder: Path) -> Path:
     """Returns the file of a script, which a log names."""
-    return folder / f"fault_{RECOMPILES.index(fault)}.py"
+    return folder / f"fault_{FAULTS.index(fault)}.py"
 
 
 def write_scripts(folder: Path) -> None:
     """Writes each script to its file."""
-    for fault in RECOMPILES:
+    for fault in FAULTS:
         file_of(fault, folder).write_text(fault.script)
 
 
 def run_all(folder: Path) -> None:
-    """Runs the scripts of all recompiles that happen on stock, in one process and without resets."""
+    """Runs all scripts in one process and without resets."""
     import torch
 
-    for fault in RECOMPILES:
-        if fault.happens_on("torch"):
-            space: dict[str, Any] = {"torch": torch, "__name__": "script"}
-            sys.modules["script"] = type(sys)("script")
-            exec(compile(fault.script, str(file_of(fault, folder)), "exec"), space)
-            space["run"](torch.compile(space["program"], backend="eager", **fault.options))
+    from tests.faults.harness import call_run, load
+
+    warnings.simplefilter("ignore")  # stock says once what it cannot trace
+    for fault in FAULTS:
+        space = load(fault.script, str(file_of(fault, folder)))
+        options = fault.options if isinstance(fault, Recompiled) else {}
+        call_run(space["run"], torch.compile(space["program"], backend="eager", **options), [])
 
 
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
-"""Runs the scripts of planted recompiles on an engine, and collects what is said about them."""
+"""Runs the scripts of planted faults on an engine, and collects what is said about them."""
 
 from __future__ import annotations
 
 import linecache
 import sys
 import types
+import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 import compiler_core
-from compiler_core.records import Compile, Problem, Recompile, Record
-from tests.faults.fault import Change
+from compiler_core.records import Compile, Problem, Record
+from tests.faults.fault import RUN
 
 Engine = Literal["core", "torch"]
 ENGINES: tuple[Engine, ...] = ("core", "torch")
@@ -40,39 +41,49 @@ class Run:
         return {key for problem in self.problems for key in problem.remedies}
 
 
-def changed(script: str, change: Change) -> str:
-    """Returns the script with the change; each text that it replaces must be there."""
-    for old, new in change.replace.items():
+def changed(script: str, replace: dict[str, str]) -> str:
+    """Returns the script with texts replaced; each must be there."""
+    for old, new in replace.items():
         assert old in script, f"{old!r} is not in the script"
         script = script.replace(old, new)
     return script
 
 
-def run(script: str, name: str, engine: Engine | None, options: dict[str, Any] | None = None) -> Run:
-    """Runs a script: eagerly if `engine` is None, else compiled and recorded."""
-    filename = f"{name.replace(' ', '_')}.py"
-    linecache.cache[filename] = (len(script), None, script.splitlines(keepends=True), filename)
+def load(script: str, filename: str, rank: int = 0) -> dict[str, Any]:
+    """Runs a script, and returns what it defines."""
     module = types.ModuleType("script")
     sys.modules[module.__name__] = module  # dataclasses look there
     space: dict[str, Any] = vars(module)
-    space["torch"] = torch
+    space["torch"], space["rank"] = torch, rank
     torch.manual_seed(0)
-    exec(compile(script, filename, "exec"), space)
+    exec(compile(script if "def run(" in script else script + RUN, filename, "exec"), space)
+    return space
+
+
+def run(script: str, name: str, engine: Engine | None, options: dict[str, Any] | None = None, rank: int = 0) -> Run:
+    """Runs a script: eagerly if `engine` is None, else compiled and recorded."""
+    filename = f"{name.replace(' ', '_')}.py"
+    linecache.cache[filename] = (len(script), None, script.splitlines(keepends=True), filename)
+    space = load(script, filename, rank)
     results: list[Any] = []
     program = space["program"]
     if engine is None:
-        _call_run(space["run"], program, results)
+        call_run(space["run"], program, results)
         return Run(Record(), results)
     torch._dynamo.reset()
-    with compiler_core.record(engine=engine) as record:
+    with compiler_core.record(engine=engine) as record, warnings.catch_warnings():
+        if engine == "torch":
+            warnings.simplefilter("ignore")  # stock says once what it cannot trace
         make: Any = compiler_core.compile if engine == "core" else torch.compile
         compiled = make(program, backend="eager", **(options or {}))
-        _call_run(space["run"], compiled, results)
+        call_run(space["run"], compiled, results)
     record.find_problems()
     return Run(record, results)
 
 
-def _call_run(run: Any, program: Any, results: list[Any]) -> None:
+def call_run(run: Any, program: Any, results: list[Any]) -> None:
+    """Makes the calls of a script; what they return is added to `results`."""
+
     def call(*args: Any) -> None:
         results.append(program(*args))
 
@@ -80,14 +91,3 @@ def _call_run(run: Any, program: Any, results: list[Any]) -> None:
         results += run(program)
     else:
         run(call)
-
-
-def causes(compiles: list[Compile]) -> list[Recompile]:
-    """Returns the causes of recompiles."""
-    return [compile_.cause for compile_ in compiles if compile_.cause is not None]
-
-
-def facts(cause: Recompile) -> dict[str, Any]:
-    """Returns what a cause says, as a row of the corpus has it."""
-    name = cause.item if cause.aspect == "relation" else cause.name
-    return {"name": name, "aspect": cause.aspect, "expected": cause.expected, "got": cause.got}

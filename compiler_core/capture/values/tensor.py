@@ -125,6 +125,9 @@ class TensorValue(Value):
             raise Unsupported("transform", "a tensor within a transform is used after it")
         return None if self.source is not None else self._node
 
+    def constant(self, tx: Interpreter) -> Any:
+        raise Unsupported("tensor value read", "a number is needed, and this is a tensor")
+
     def truth(self, tx: Interpreter) -> bool:
         is_check = tx.code.co_filename == torch.distributions.distribution.__file__
         raise Unsupported("distribution check" if is_check else "data-dependent branch")
@@ -296,7 +299,8 @@ class TensorValue(Value):
         if self._can_be_replaced(tx, name):
             return self._become(tx.capture.call_method(tx, name.removesuffix("_"), [self, *args], kwargs), tx)
         if name in UNSUPPORTED_METHODS or (name in INPLACE_RESHAPES and self.source is not None):
-            raise Unsupported("unsupported call", f"Tensor.{name}()")
+            kind: BreakReason = "sparse tensor" if name == "to_sparse" else "unsupported call"
+            raise Unsupported(kind, f"Tensor.{name}()")
         if name in METADATA_METHODS and not (name == "type" and (args or kwargs)):
             return self._query(tx, name, args, kwargs)
         if name == "new" and len(args) == 1 and not kwargs and getattr(args[0], "cls", None) is torch.Size:

@@ -20,7 +20,8 @@ SLOW_S = 1.0
 _MAX_TEXT, _BEFORE = 120, 30
 """Characters of a text that are shown, and how many of them are before the first difference."""
 _STRIDES = re.compile(r", stride=\([^)]*\)")
-_TOKENS = re.compile(r"\w+|\W")
+_TOKENS = re.compile(r"(?<![\w.])\d+\.\d+(?:e[+-]?\d+)?|\w+|\W")
+"""Names, numbers, and characters between them."""
 _SIZE = re.compile(r"(size|shape|stride)\W*[^a-z]*$|\w\[[^\]]*$", re.IGNORECASE)
 
 
@@ -134,6 +135,7 @@ def compare_rank_facts(ranks: Sequence[RankFacts], notes: Sequence[str] = ()) ->
     for group in found[1:]:
         group.first = _first_difference(group.ranks[0].facts, found[0].ranks[0].facts)
         group.divergences = list(_divergences(group.ranks[0], found[0].ranks[0]))
+        group.first = _most_telling(group.first, group.divergences)
     comparison = RankComparison(found, _missing(ranks), notes=list(notes))
     median = comparison.median_seconds
     comparison.slow = [
@@ -152,6 +154,14 @@ def _divergences(rank: RankFacts, reference: RankFacts) -> Iterator[Divergence]:
         found = _first_difference(rank.of(kind), reference.of(kind))
         if found is not None:
             yield found
+
+
+def _most_telling(first: Divergence | None, divergences: Sequence[Divergence]) -> Divergence | None:
+    """Returns the first difference; of a guard that one side has more, the graph break or operation at its line."""
+    if first is None or first.kind != "guard" or "nothing" not in (first.here, first.others):
+        return first
+    same_line = {each.kind: each for each in divergences if each.place == first.place}
+    return same_line.get("graph break") or same_line.get("graph") or first
 
 
 def _first_difference(here: Sequence[Fact], others: Sequence[Fact]) -> Divergence | None:

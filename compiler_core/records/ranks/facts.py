@@ -24,6 +24,8 @@ KINDS: tuple[Kind, ...] = ("frame", "recompile", "guard", "graph break", "graph"
 
 _ADDRESS = re.compile(r"\b(0x[0-9a-f]{6,}|\d{12,})\b")
 """The address of an object, which has a meaning in its own process only."""
+_NUMBERED = re.compile(r"\b(__\w+__)_\d+\b")
+"""A global of stock's, such as ``__builtins_dict___3``, which it numbers in its process."""
 _KERNEL_FILE = re.compile(r"ipykernel_\d+")
 """In the path of a cell: the number of its kernel's process."""
 _COLLECTIVE = re.compile(r"c10d|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast_tensor")
@@ -92,18 +94,18 @@ def _compile_facts(side: ComparedRun, record: Record, compile_: Compile, rank: i
     first = side.first_line(compile_)
 
     def fact(kind: Kind, at: LineRef, text: str) -> Fact:
-        text = _ADDRESS.sub("...", _without_rank(text, rank))
+        text = _NUMBERED.sub(r"\1", _ADDRESS.sub("...", _without_rank(text, rank)))
         # In place of a line of PyTorch's, or a line that the trace lacks, that of the user's function is shown.
         is_library = package_of(at[0]) == "torch" != package_of(first[0])
         shown = first if is_library or not at[1] else at
         file = record.labels.get(shown[0], shown[0])  # a cell's file has another name in each process
         return Fact(kind, compile_.id, file, shown[1], text, side.text(at).strip())
 
-    yield fact("frame", first, f"{frame.name} {compile_.outcome}")
-    if compile_.cause:
+    if compile_.cause:  # before the frame, of which it says why it is compiled
         cause = compile_.cause
         at = side.line_of(cause.line) if cause.line else first
         yield fact("recompile", at, f"{cause.source}: expected {cause.expected}, got {cause.got}")
+    yield fact("frame", first, f"{frame.name} {compile_.outcome}")
     for guard in compile_.guards:
         if guard.kind not in _FOLLOWING_GUARDS:
             yield fact("guard", side.line_of(guard.line), guard.code)
@@ -123,7 +125,7 @@ def _compile_facts(side: ComparedRun, record: Record, compile_: Compile, rank: i
         at = (place.filename, place.lineno) if place else ("", 0)
         if place and (called := _COLLECTIVE.search(place.text)):
             yield fact("collective", at, called[0])
-        yield fact("graph break", at, break_.kind)
+        yield fact("graph break", at, break_.kind if break_.reason == "other" else break_.reason)
 
 
 def _without_rank(text: str, rank: int | None) -> str:

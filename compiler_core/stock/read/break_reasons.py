@@ -59,7 +59,11 @@ _BY_TYPE: tuple[tuple[str, BreakReason], ...] = (
     (r".*mark_dirty.*", "in-place autograd.Function"),
     (r"Attempt to trace generator|call_method on generator|infinite generator.*|Generator recon.*", "generator"),
     (r"missing tp_iter|Missing tp_iter\w+|Unsupported next\(\) call", "unsupported iteration"),
-    (rf"{BUILTIN}|Unsupported (?:function|method) call.*", "unsupported call"),
+    (
+        rf"{BUILTIN}|Unsupported (?:function|method) call.*|Unsupported context manager.*"
+        r"|Attempted to copy\.deepcopy.*",
+        "unsupported call",
+    ),
 )
 """By the type of the break, as the whole of it."""
 

@@ -163,6 +163,8 @@ def _abs(tx: Interpreter, obj: Value) -> Value:
 
 @handles(bool)
 def _bool(tx: Interpreter, obj: Value | None = None) -> Value:
+    if isinstance(obj, TensorValue):
+        raise Unsupported("tensor value read", "bool(tensor)")
     return ConstantValue(obj is not None and obj.truth(tx))
 
 

@@ -29,11 +29,12 @@ FACTORIES = frozenset(
     "scalar_tensor tril_indices triu_indices empty_strided hann_window hamming_window blackman_window "
     "bartlett_window kaiser_window".split()
 ) | {torch.fft.fftfreq, torch.fft.rfftfreq}
-# C functions on tensors that read values, change settings or return what a graph cannot hold
-NOT_IN_GRAPH = frozenset({
-    torch.is_nonzero, torch.equal, torch.allclose, torch.from_numpy, torch.frombuffer, torch.set_num_threads,
-    torch.nonzero, torch.unique_consecutive, torch.masked_select, torch.bincount, torch.from_file,
-})  # fmt: skip
+READ_VALUES = (torch.is_nonzero, torch.equal, torch.allclose, torch.nonzero, torch.masked_select, torch.bincount)
+"""C functions whose result, or its size, depends on the values of tensors."""
+# functions on tensors that read values, change settings or return what a graph cannot hold
+NOT_IN_GRAPH = frozenset(READ_VALUES) | {
+    torch.unique_consecutive, torch.from_numpy, torch.frombuffer, torch.set_num_threads, torch.from_file,
+}  # fmt: skip
 
 
 COMMUNICATING = ("c10d.", "c10d_functional.", "_c10d_functional.", "_c10d_functional_autograd.")
@@ -83,6 +84,11 @@ def is_leaf_function(fn: types.FunctionType) -> bool:
 def _is_tensor(tx: Interpreter, obj: Value) -> Value:
     obj.install_guards(tx)
     return ConstantValue(isinstance(obj, TensorValue))
+
+
+@handles_each(*READ_VALUES)
+def _read_values(fn: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    raise Unsupported("tensor value read", f"torch.{fn.__name__}()")
 
 
 @handles_each(torch.tensor)

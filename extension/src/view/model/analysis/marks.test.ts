@@ -98,6 +98,7 @@ const graphBreak: GraphBreak = {
   statement: "",
   needs_graph: null,
   in_loop: false,
+  is_consequence: false,
 };
 
 test("the problem of a break is found by the break's id, and that of a recompile by its compile", () => {

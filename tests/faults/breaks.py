@@ -1,0 +1,714 @@
+"""Scripts with one planted graph break each."""
+
+from __future__ import annotations
+
+from tests.faults.fault import Broken
+
+SCALARS = {"capture_scalar_outputs": True}
+SHAPES = {"capture_dynamic_output_shape_ops": True}
+
+BREAKS = [
+    Broken(
+        "a loss that is logged in a method",
+        """
+class Trainer:
+    def __init__(self):
+        self.log = {}
+
+    def loss(self, x):
+        loss = (x - 1).square().mean()
+        self.log["loss"] = loss.item()  # the fault
+        return loss * 0.5
+
+trainer = Trainer()
+
+def program(x):
+    return trainer.loss(x).sqrt()
+""",
+        "tensor value read",
+        "loss.item()",
+        "Compute with the tensor itself",
+        {"loss.item()": "loss.detach()"},
+        config=SCALARS,
+    ),
+    Broken(
+        "clipping by a norm as a number",
+        """
+def program(x):
+    norm = x.norm()
+    scale = min(1.0, 1.0 / float(norm))  # the fault
+    return x * scale
+""",
+        "tensor value read",
+        "float(norm)",
+        "Compute with the tensor itself",
+        {"min(1.0, 1.0 / float(norm))": "(1.0 / norm).clamp(max=1.0)"},
+    ),
+    Broken(
+        "a test for NaN",
+        """
+def program(x):
+    loss = x.log().sum()
+    if torch.isnan(loss):  # the fault
+        loss = torch.zeros(())
+    return loss + 1
+""",
+        "data-dependent branch",
+        "if torch.isnan(loss):",
+        "choose with torch.where",
+        {
+            "    if torch.isnan(loss):  # the fault\n        loss = torch.zeros(())": "    loss = torch.where(torch.isnan(loss), 0.0, loss)"
+        },
+    ),
+    Broken(
+        "a comprehension over the values of a tensor",
+        """
+def program(x):
+    y = x.sin()
+    rows = [row * length for row, length in zip(y, x[:, 0].tolist())]  # the fault
+    return torch.stack(rows)
+""",
+        "tensor value read",
+        "x[:, 0].tolist()",
+        "Compute with the tensor itself",
+        {"x[:, 0].tolist()": "x[:, 0]"},
+    ),
+    Broken(
+        "a context manager that takes the time",
+        """
+import contextlib
+import time
+
+times = []
+
+@contextlib.contextmanager
+def timed():
+    start = time.perf_counter()  # the fault
+    yield
+    times.append(start)
+
+def program(x):
+    y = x.sin()
+    with timed():
+        y = y.cos()
+    return y * 2
+""",
+        "clock",
+        "time.perf_counter()",
+        "before and after",
+        {"time.perf_counter()": "None"},
+        stock={"grade": "blocking"},
+    ),
+    Broken(
+        "a property that reads a tensor",
+        """
+class Head(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("log_scale", torch.zeros(()))
+
+    @property
+    def scale(self):
+        return float(self.log_scale.exp())  # the fault
+
+    def forward(self, x):
+        return x.softmax(-1) * self.scale
+
+program = Head()
+""",
+        "tensor value read",
+        "float(self.log_scale.exp())",
+        "Compute with the tensor itself",
+        {"float(self.log_scale.exp())": "self.log_scale.exp()"},
+        stock={"grade": "blocking"},
+    ),
+    Broken(
+        "a message of logging",
+        """
+import logging
+
+log = logging.getLogger("training")
+
+def program(x):
+    y = x.relu()
+    log.info("shape %s", y.shape)  # the fault
+    return y.sum()
+""",
+        "print",
+        'log.info("shape %s", y.shape)',
+        "after the compiled function",
+        {'    log.info("shape %s", y.shape)  # the fault\n': ""},
+    ),
+    Broken(
+        "a print in a nested call",
+        """
+def norm(x):
+    y = x - x.mean()
+    print("norm", end="")  # the fault
+    return y / y.std()
+
+def block(x):
+    return norm(x).relu()
+
+def program(x):
+    return block(x) + 1
+""",
+        "print",
+        'print("norm", end="")',
+        "after the compiled function",
+        {'    print("norm", end="")  # the fault\n': ""},
+    ),
+    Broken(
+        "an assertion about values",
+        """
+def attention(q, k):
+    weights = (q @ k.T).softmax(-1)
+    assert torch.isfinite(weights).all(), "not finite"  # the fault
+    return weights @ k
+
+def program(x):
+    return attention(x, x * 2)
+""",
+        "assertion",
+        'assert torch.isfinite(weights).all(), "not finite"',
+        "torch._assert_async",
+        {
+            'assert torch.isfinite(weights).all(), "not finite"': 'torch._assert_async(torch.isfinite(weights).all(), "not finite")'
+        },
+        stock=None,
+    ),
+    Broken(
+        "a mask that selects rows",
+        """
+def program(x):
+    y = x.cos()
+    kept = y[y > 0]  # the fault
+    return kept.sum()
+""",
+        "tensor value read",
+        "y[y > 0]",
+        "torch.where(mask, x, 0)",
+        {"y[y > 0]": "torch.where(y > 0, y, 0)"},
+        config=SHAPES,
+    ),
+    Broken(
+        "the places that are not zero",
+        """
+def program(x):
+    y = (x - 2).relu()
+    rows, columns = y.nonzero(as_tuple=True)  # the fault
+    return y.sum() / rows.shape[0]
+""",
+        "tensor value read",
+        "y.nonzero(as_tuple=True)",
+        "Compute with the tensor itself",
+        {"    rows, columns = y.nonzero(as_tuple=True)  # the fault\n": "", "rows.shape[0]": "(y != 0).sum()"},
+    ),
+    Broken(
+        "the number of classes from the labels",
+        """
+def program(x):
+    labels = x[:, 0].long()
+    classes = int(labels.max()) + 1  # the fault
+    return torch.nn.functional.one_hot(labels, classes).float() * x.sum()
+""",
+        "tensor value read",
+        "int(labels.max())",
+        "read the value after the compiled function has returned",
+        {"int(labels.max()) + 1": "5"},
+    ),
+    Broken(
+        "the largest of several losses",
+        """
+def program(x):
+    losses = [x.sum(), x.mean(), x.std()]
+    worst = max(losses)  # the fault
+    return worst * 2
+""",
+        "data-dependent branch",
+        "max(losses)",
+        "torch.stack(values).max()",
+        {"max(losses)": "torch.stack(losses).max()"},
+        stock=None,
+    ),
+    Broken(
+        "any over a generator",
+        """
+def program(x):
+    parts = [x.sin(), x.cos()]
+    if any(part.sum() > 9 for part in parts):  # the fault
+        return parts[0]
+    return parts[1] * 2
+""",
+        "data-dependent branch",
+        "any(part.sum() > 9 for part in parts)",
+        "torch.stack(values).any() in place of any(values)",
+        {
+            "    if any(part.sum() > 9 for part in parts):  # the fault\n        return parts[0]\n    return parts[1] * 2": "    large = torch.stack([part.sum() for part in parts]) > 9\n    return torch.where(large.any(), parts[0], parts[1] * 2)"
+        },
+        stock={"grade": "blocking", "problems": 2},
+    ),
+    Broken(
+        "sorting tensors by their values",
+        """
+def program(x):
+    rows = list(x.sin())
+    rows.sort(key=lambda row: row.sum().item())  # the fault
+    return torch.stack(rows)
+""",
+        "tensor value read",
+        "row.sum().item()",
+        "Compute with the tensor itself",
+        {
+            "    rows.sort(key=lambda row: row.sum().item())  # the fault\n    return torch.stack(rows)": "    rows = torch.stack(rows)\n    return rows[rows.sum(-1).argsort()]"
+        },
+    ),
+    Broken(
+        "a table looked up by the value of a tensor",
+        """
+table = {1: 0.5, 4: 2.0}
+
+def program(x):
+    first = x[0, 0]
+    factor = table[int(first)]  # the fault
+    return x.sin() * factor
+""",
+        "tensor value read",
+        "int(first)",
+        "Compute with the tensor itself",
+        {
+            "table = {1: 0.5, 4: 2.0}": "table = torch.tensor([0.0, 0.5, 0.0, 0.0, 2.0])",
+            "x[0, 0]": "x[0, :1]",
+            "table[int(first)]": "table[first.long()]",
+        },
+    ),
+    Broken(
+        "a loss in an f-string",
+        """
+class Report:
+    line = ""
+
+report = Report()
+
+def program(x):
+    loss = x.square().mean()
+    report.line = f"loss {loss:.3f}"  # the fault
+    return loss.sqrt()
+""",
+        "tensor value read",
+        'f"loss {loss:.3f}"',
+        "read the value after the compiled function has returned",
+        {'f"loss {loss:.3f}"': "loss.detach()"},
+        stock=None,
+    ),
+    Broken(
+        "a forward hook that reads a value",
+        """
+means = []
+
+def keep_mean(module, inputs, output):
+    means.append(output.mean().item())  # the fault
+
+program = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
+program[0].register_forward_hook(keep_mean)
+""",
+        "tensor value read",
+        "output.mean().item()",
+        "Compute with the tensor itself",
+        {"output.mean().item()": "output.mean().detach()"},
+    ),
+    Broken(
+        "math on a tensor",
+        """
+import math
+
+def program(x):
+    variance = x.var()
+    return x.sin() / math.sqrt(variance)  # the fault
+""",
+        "tensor value read",
+        "math.sqrt(variance)",
+        "torch.sqrt(x) in place of",
+        {"math.sqrt(variance)": "torch.sqrt(variance)"},
+    ),
+    Broken(
+        "a loop as long as a tensor says",
+        """
+def program(x):
+    steps = x[0, 0].long() + 1
+    for _ in range(int(steps)):  # the fault
+        x = x.sin()
+    return x * 2
+""",
+        "tensor value read",
+        "int(steps)",
+        "read the value after the compiled function has returned",
+        {"    steps = x[0, 0].long() + 1\n": "", "int(steps)": "2"},
+    ),
+    Broken(
+        "a tensor made from a value",
+        """
+def program(x):
+    mean = x.mean()
+    target = torch.tensor([mean.item(), 0.0, 1.0])  # the fault
+    return x - target
+""",
+        "tensor value read",
+        "mean.item()",
+        "Compute with the tensor itself",
+        {"torch.tensor([mean.item(), 0.0, 1.0])": "torch.stack([mean, torch.tensor(0.0), torch.tensor(1.0)])"},
+    ),
+    Broken(
+        "gradient mode from a value",
+        """
+def program(x):
+    y = x.sin()
+    with torch.set_grad_enabled(bool(y.sum() > 0)):  # the fault
+        z = y.cos()
+    return z * 2
+""",
+        "tensor value read",
+        "bool(y.sum() > 0)",
+        "read the value after the compiled function has returned",
+        {"bool(y.sum() > 0)": "False"},
+    ),
+    Broken(
+        "inference mode in a helper",
+        """
+def frozen(x):
+    with torch.inference_mode():  # the fault
+        return x.sin() * 2
+
+def program(x):
+    return frozen(x.cos()) + 1
+""",
+        "inference mode",
+        "with torch.inference_mode():",
+        "torch.no_grad()",
+        {"torch.inference_mode()": "torch.no_grad()"},
+        stock=None,
+    ),
+    Broken(
+        "an inverse",
+        """
+def program(x):
+    gram = x @ x.T + torch.eye(2)
+    inverse = torch.linalg.inv(gram)  # the fault
+    return inverse @ x
+""",
+        "linear algebra check",
+        "torch.linalg.inv(gram)",
+        "inv_ex",
+        {"torch.linalg.inv(gram)": "torch.linalg.inv_ex(gram).inverse"},
+        stock=None,
+    ),
+    Broken(
+        "a Cholesky decomposition in try",
+        """
+def factor(matrix):
+    try:
+        return torch.linalg.cholesky(matrix)  # the fault
+    except RuntimeError:
+        return matrix.abs().sqrt()
+
+def program(x):
+    return factor(x @ x.T + torch.eye(2)) * 2
+""",
+        "linear algebra check",
+        "torch.linalg.cholesky(matrix)",
+        "cholesky_ex",
+        {"torch.linalg.cholesky(matrix)": "torch.linalg.cholesky_ex(matrix).L"},
+        stock=None,
+    ),
+    Broken(
+        "a sparse adjacency",
+        """
+adjacency = torch.eye(2).to_sparse()
+
+def program(x):
+    y = x.sin()
+    y = torch.sparse.mm(adjacency, y)  # the fault
+    return y.relu()
+""",
+        "sparse tensor",
+        "torch.sparse.mm(adjacency, y)",
+        "dense",
+        {".to_sparse()": "", "torch.sparse.mm(": "torch.mm("},
+        stock={"grade": "blocking"},
+    ),
+    Broken(
+        "checkpointing a block",
+        """
+from torch.utils.checkpoint import checkpoint
+
+def block(x):
+    return x.sin().cos()
+
+def program(x):
+    y = checkpoint(block, x, use_reentrant=False)  # the fault
+    return y.sum()
+""",
+        "checkpoint",
+        "checkpoint(block, x, use_reentrant=False)",
+        "Remove the checkpoint",
+        {"checkpoint(block, x, use_reentrant=False)": "block(x)"},
+        stock=None,
+    ),
+    Broken(
+        "a hash of a name",
+        """
+import hashlib
+
+def program(x, name="encoder"):
+    seed = int(hashlib.md5(name.encode()).hexdigest(), 16) % 7  # the fault
+    return x.sin() * seed
+""",
+        "skipped function",
+        "hashlib.md5(name.encode())",
+        "do it before the compiled function",
+        {
+            'def program(x, name="encoder"):\n    seed = int(hashlib.md5(name.encode()).hexdigest(), 16) % 7  # the fault': 'def program(x, seed=int(hashlib.md5(b"encoder").hexdigest(), 16) % 7):'
+        },
+        stock={"problems": 2},
+    ),
+    Broken(
+        "a lock",
+        """
+import threading
+
+lock = threading.Lock()
+
+def program(x):
+    y = x.sin()
+    with lock:  # the fault
+        y = y * 2
+    return y.cos()
+""",
+        "unsupported call",
+        "with lock:",
+        "",
+        {"    with lock:  # the fault\n        y = y * 2": "    y = y * 2"},
+        stock={"grade": "blocking"},
+    ),
+    Broken(
+        "an address of memory",
+        """
+seen = set()
+
+def program(x):
+    y = x.sin()
+    seen.add(y.data_ptr())  # the fault
+    return y.cos()
+""",
+        "tensor value read",
+        "y.data_ptr()",
+        "read the value after the compiled function has returned",
+        {"    seen.add(y.data_ptr())  # the fault\n": ""},
+        stock=None,
+    ),
+    Broken(
+        "counting labels in Python",
+        """
+from collections import Counter
+
+def program(x):
+    labels = x.long().flatten()
+    counts = Counter(labels.tolist())  # the fault
+    return x * len(counts)
+""",
+        "tensor value read",
+        "labels.tolist()",
+        "Compute with the tensor itself",
+        {
+            "    counts = Counter(labels.tolist())  # the fault\n    return x * len(counts)": "    return x * (labels == torch.arange(7)[:, None]).any(1).sum()"
+        },
+    ),
+    Broken(
+        "a class in a function",
+        """
+def program(x):
+    y = x.sin()
+
+    class Output:  # the fault
+        def __init__(self, value):
+            self.value = value
+
+    return Output(y).value * 2
+""",
+        "class statement",
+        "class Output:",
+        "Define the class outside",
+        {
+            "def program(x):\n    y = x.sin()\n\n    class Output:  # the fault\n        def __init__(self, value):\n            self.value = value\n\n": "class Output:\n    def __init__(self, value):\n        self.value = value\n\ndef program(x):\n    y = x.sin()\n"
+        },
+    ),
+    Broken(
+        "a weight that gets a gradient in the function",
+        """
+def program(x):
+    shift = torch.zeros(3)
+    y = x.sin()
+    shift.requires_grad_()  # the fault
+    return (y + shift).sum().detach()
+""",
+        "requires_grad",
+        "shift.requires_grad_()",
+        "before the compiled function",
+        {"    shift.requires_grad_()  # the fault\n": ""},
+        stock=None,
+    ),
+    Broken(
+        "a step of training",
+        """
+model = torch.nn.Linear(3, 1)
+
+def program(x):
+    loss = model(x).square().mean()
+    loss.backward()  # the fault
+    return loss.detach()
+""",
+        "backward",
+        "loss.backward()",
+        "Nothing to change",
+        {"    loss.backward()  # the fault\n": ""},
+        grade="expected",
+    ),
+    Broken(
+        "a helper that is not compiled on purpose",
+        """
+@torch.compiler.disable
+def legacy(x):
+    return x.flip(0)
+
+def program(x):
+    y = x.sin()
+    y = legacy(y)  # the fault
+    return y.cos()
+""",
+        "asked for",
+        "legacy(y)",
+        "Remove the call",
+        {"@torch.compiler.disable\n": ""},
+        grade="expected",
+    ),
+    Broken(
+        "a parameter made in the forward",
+        """
+def program(x):
+    y = x.sin()
+    layer = torch.nn.Parameter(torch.ones(3, 3))  # the fault
+    return (y @ layer).detach()
+""",
+        "new parameter",
+        "torch.nn.Parameter(torch.ones(3, 3))",
+        "Nothing to change",
+        {"torch.nn.Parameter(torch.ones(3, 3))": "torch.ones(3, 3)"},
+        grade="expected",
+    ),
+    Broken(
+        "a module that is copied",
+        """
+import copy
+
+linear = torch.nn.Linear(3, 3)
+
+def program(x):
+    y = x.sin()
+    clone = copy.deepcopy(linear)  # the fault
+    return clone(y) * 2
+""",
+        "unsupported call",
+        "copy.deepcopy(linear)",
+        "do it before the compiled function",
+        {
+            "def program(x):\n    y = x.sin()\n    clone = copy.deepcopy(linear)  # the fault": "clone = copy.deepcopy(linear)\n\ndef program(x):\n    y = x.sin()"
+        },
+    ),
+    Broken(
+        "a random number of NumPy",
+        """
+import numpy as np
+
+rng = np.random.default_rng(0)
+
+def program(x):
+    y = x.sin()
+    factor = rng.uniform(0.5, 1.5)  # the fault
+    return y * factor
+""",
+        "unsupported attribute",
+        "rng.uniform",
+        "do it before the compiled function",
+        {
+            "def program(x):\n    y = x.sin()\n    factor = rng.uniform(0.5, 1.5)  # the fault": "factor = rng.uniform(0.5, 1.5)\n\ndef program(x):\n    y = x.sin()"
+        },
+        stock={"reason": "unsupported call"},
+    ),
+    Broken(
+        "a shape check by a helper in a dataclass",
+        """
+from dataclasses import dataclass
+
+@dataclass
+class Boxes:
+    corners: torch.Tensor
+
+    def __post_init__(self):
+        if (self.corners < 0).any():  # the fault
+            raise ValueError("negative corner")
+
+def program(x):
+    boxes = Boxes(x.abs())
+    return boxes.corners.sum() * 2
+""",
+        "data-dependent branch",
+        "if (self.corners < 0).any():",
+        "choose with torch.where",
+        {
+            '        if (self.corners < 0).any():  # the fault\n            raise ValueError("negative corner")': '        torch._assert_async((self.corners >= 0).all(), "negative corner")'
+        },
+    ),
+    Broken(
+        "autocast around a value",
+        """
+def program(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x.T
+        scale = y.max().item()  # the fault
+        y = y / scale
+    return y.float()
+""",
+        "tensor value read",
+        "y.max().item()",
+        "Compute with the tensor itself",
+        {"y.max().item()": "y.max()"},
+    ),
+    Broken(
+        "unique values",
+        """
+def program(x):
+    labels = (x > 2).long()
+    values = torch.unique(labels)  # the fault
+    return values.float().sum() + x.sum()
+""",
+        "tensor value read",
+        "torch.unique(labels)",
+        "read the value after the compiled function has returned",
+        {"torch.unique(labels)": "torch.arange(2)"},
+    ),
+    Broken(
+        "a tuple of sizes from a tensor",
+        """
+def program(x):
+    sizes = (x[:, 0] > 0).long() + 1
+    first, second = sizes.tolist()  # the fault
+    return x[:first] * second
+""",
+        "tensor value read",
+        "sizes.tolist()",
+        "read the value after the compiled function has returned",
+        {
+            "    sizes = (x[:, 0] > 0).long() + 1\n    first, second = sizes.tolist()  # the fault": "    first, second = 2, 2"
+        },
+    ),
+]

@@ -1,0 +1,146 @@
+"""Scripts whose ranks do not do the same."""
+
+from __future__ import annotations
+
+from tests.faults.fault import Diverged
+
+DIVERGENCES = [
+    Diverged(
+        "a branch on the rank",
+        """
+def program(x):
+    y = x.sin()
+    if rank == 1:
+        y = y.cos()  # the fault
+    return y.sum()
+""",
+        "graph",
+        "cos",
+        "nothing",
+        {"    if rank == 1:\n        y = y.cos()  # the fault\n": ""},
+    ),
+    Diverged(
+        "a smaller last batch on one rank",
+        """
+def program(x):
+    return x.sin().mean(0)  # the fault
+
+def run(call):
+    call(torch.ones(8 - rank, 3))
+""",
+        "guard",
+        "7",
+        "8",
+        {"8 - rank": "8"},
+    ),
+    Diverged(
+        "a dtype on one rank",
+        """
+def program(x):
+    scaled = x * 2  # the fault
+    return scaled.sum()
+
+def run(call):
+    call(torch.ones(4, dtype=torch.float64 if rank else torch.float32))
+""",
+        "guard",
+        "float64",
+        "float32",
+        {"torch.float64 if rank else torch.float32": "torch.float32"},
+    ),
+    Diverged(
+        "one rank prints",
+        """
+def program(x):
+    y = x.sin()
+    if rank == 1:
+        print("step", end="")  # the fault
+    return y.cos()
+""",
+        "graph break",
+        "print",
+        "nothing",
+        {'    if rank == 1:\n        print("step", end="")  # the fault\n': ""},
+    ),
+    Diverged(
+        "a number from the environment of one rank",
+        """
+scale = 0.5 if rank else 0.25
+
+def program(x):
+    y = x.sin()
+    return y * scale  # the fault
+""",
+        "guard",
+        "0.5",
+        "0.25",
+        {"0.5 if rank else 0.25": "0.25"},
+    ),
+    Diverged(
+        "a frozen layer on one rank",
+        """
+layer = torch.nn.Linear(3, 3)
+layer.weight.requires_grad_(rank == 0)
+
+def program(x):
+    y = x.sin()
+    return torch.nn.functional.linear(y, layer.weight)  # the fault
+""",
+        "guard",
+        "requires_grad=False",
+        "requires_grad=True",
+        {"rank == 0": "True"},
+    ),
+    Diverged(
+        "a layer more on one rank",
+        """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(2 + rank))
+
+    def forward(self, x):
+        for layer in self.layers:  # the fault
+            x = layer(x).relu()
+        return x
+
+program = Model()
+""",
+        "guard",
+        "'2'",
+        "_modules",
+        {"2 + rank": "2"},
+        stock={"others": "___check_type_id"},
+    ),
+    Diverged(
+        "one rank evaluates",
+        """
+dropout = torch.nn.Dropout(0.5)
+dropout.train(rank == 0)
+
+def program(x):
+    y = x.sin()
+    return dropout(y).sum()  # the fault
+""",
+        "guard",
+        "False",
+        "True",
+        {"rank == 0": "True"},
+    ),
+    Diverged(
+        "one rank compiles again",
+        """
+def program(x):
+    return x.sin()  # the fault
+
+def run(call):
+    call(torch.ones(3))
+    if rank == 1:
+        call(torch.ones(3, dtype=torch.float64))
+""",
+        "recompile",
+        "float64",
+        "nothing",
+        {"if rank == 1": "if False"},
+    ),
+]
