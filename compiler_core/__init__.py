@@ -34,7 +34,7 @@
     record_ranks  records what this rank of a job compiles, in a file that survives its process
     compare_ranks     compares all ranks of a job: groups equal ones, and finds the first difference of the others
     compare       compares two records or two compiles, line by line
-    why_kept, why_static, added_by_autograd    queries on a record
+    why_kept, why_static, added_by_autograd, first_inaccurate    queries on a record
     partition_plans   returns the ways to divide a joint graph: what each saves, with a drawing for Graphviz
 
 PyTorch is imported when one of these is first used.  `CONTRIBUTING.md` describes the folders; start at
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from compiler_core.api.timing.chrome_trace import save_trace
     from compiler_core.config import GraphPass
     from compiler_core.errors import CompileWarning, GraphPassWarning, RefusalWarning, ToolWarning
-    from compiler_core.records.queries import added_by_autograd, why_kept, why_static
+    from compiler_core.records.queries import added_by_autograd, first_inaccurate, why_kept, why_static
     from compiler_core.records.two_runs.compare import compare
     from compiler_core.stock.trace_logs import read_logs
 
@@ -98,7 +98,7 @@ _EXPORTS = {
     "api.timing.call": ("time",),
     "api.timing.chrome_trace": ("save_trace",),
     "records.two_runs.compare": ("compare",),
-    "records.queries": ("added_by_autograd", "why_kept", "why_static"),
+    "records.queries": ("added_by_autograd", "first_inaccurate", "why_kept", "why_static"),
 }
 
 
@@ -116,8 +116,8 @@ def __dir__() -> list[str]:
 __all__ = [
     "CompileWarning", "Dispatcher", "Explanation", "GraphPass", "GraphPassWarning", "RefusalWarning", "ToolWarning",
     "added_by_autograd", "already_compiled", "assert_compiles", "capture_methods", "check_accuracy", "compare",
-    "compare_ranks", "compile", "decompiled", "disable", "edit", "editable_text", "explain", "export", "frames",
-    "graph_break", "guards_text", "mark_dynamic", "mark_static", "measure", "partition_plans", "pin", "read_logs",
-    "record", "record_ranks", "reproducer", "reset", "revert", "roofline", "save_trace", "stock_edited",
-    "sweep", "time", "try_edit", "what_if", "why_kept", "why_static",
+    "compare_ranks", "compile", "decompiled", "disable", "edit", "editable_text", "explain", "export",
+    "first_inaccurate", "frames", "graph_break", "guards_text", "mark_dynamic", "mark_static", "measure",
+    "partition_plans", "pin", "read_logs", "record", "record_ranks", "reproducer", "reset", "revert", "roofline",
+    "save_trace", "stock_edited", "sweep", "time", "try_edit", "what_if", "why_kept", "why_static",
 ]  # fmt: skip

@@ -182,7 +182,7 @@ def _of_frame(record: Record, frame: Frame, divided: _DividedGraphs, charged: se
             if graph.reason:
                 title = f"no CUDA graph of the {graph.graph}"
                 yield at_frame.problem("no CUDA graph", "costly", title, graph.reason, compile_)
-        yield from _repeated_blocks(compile_, at_frame)
+        yield from _repeated_blocks(record, compile_, at_frame)
         yield from _changed_graph(compile_, at_frame)
 
 
@@ -192,7 +192,10 @@ def _plain_python(record: Record, frame: Frame) -> Problem:
     grade: Grade = "expected" if breaks and all(each.reason == "exception" for each in breaks) else "costly"
     advice = "Remove the graph break: the frame is captured without it." if breaks else ""
     if breaks and library_of(frame.filename):
-        grade, advice = "expected", "Nothing to change here: the graph break in it is a problem of its own."
+        grade, advice = (
+            "expected",
+            "Nothing to change here: it goes with the graph break in it.",
+        )
     elif any(each.in_loop for each in breaks):
         advice = "Move the body of the loop into a function: it is compiled by itself, also with the graph break."
     last = frame.compiles[-1] if frame.compiles else None
@@ -200,13 +203,17 @@ def _plain_python(record: Record, frame: Frame) -> Problem:
     return place.problem("plain Python", grade, f"{frame.name} runs as plain Python", frame.skipped, last, advice)
 
 
-def _repeated_blocks(compile_: Compile, place: _Place) -> Iterator[Problem]:
-    """Yields a problem if a compile took long because its graph has a block of operations many times."""
+def _repeated_blocks(record: Record, compile_: Compile, place: _Place) -> Iterator[Problem]:
+    """Yields a problem if a compile took long because its graph has a block of operations many times.
+
+    It is shown at the block's first line, if that is the user's, else at the function's.
+    """
     if compile_.duration_ns < SLOW_COMPILE_NS:
         return
-    captured = next((a.graph for a in compile_.artifacts if a.pane == "captured" and a.graph), None)
-    targets = [node.target for node in captured.nodes if node.op.startswith("call_")] if captured else []
-    length, repeats = repeated_block(targets)
+    captured = next((a for a in compile_.artifacts if a.pane == "captured" and a.graph), None)
+    nodes = [n for n in captured.graph.nodes if n.op.startswith("call_")] if captured and captured.graph else []
+    targets = [node.target for node in nodes]
+    length, repeats, start = repeated_block(targets)
     if repeats < MIN_REPEATS or 2 * length * repeats < len(targets):
         return
     operations = "1 operation" if length == 1 else f"{length} operations"
@@ -219,13 +226,18 @@ def _repeated_blocks(compile_: Compile, place: _Place) -> Iterator[Problem]:
         "calls. It is compiled once and used for each repetition. (Not tried here.)"
     )
     title = "the same block is compiled many times"
+    block = {captured.item(node.key) for node in nodes[start : start + length]} if captured else set()
+    sources = [source for edge in compile_.edges if edge.made in block for source in edge.sources]
+    of_user = [line for line in _lines(record, sources) if line.filename and not line.library]
+    place = _Place.of_stack(record, compile_, of_user[:1]) if of_user else place
     yield place.problem("slow compile", "costly", title, cause, compile_, advice, ns=compile_.duration_ns)
 
 
-def repeated_block(targets: Sequence[str]) -> tuple[int, int]:
-    """Returns the length of the block that fills most of `targets` by repetition in a row, and its repetitions.
+def repeated_block(targets: Sequence[str]) -> tuple[int, int, int]:
+    """Returns the length of the block that fills most of `targets` by repetition in a row, its repetitions, and where
+    the first one starts.
 
-    Both are 0 if nothing is repeated.  Only the most common distances between equal targets are tried as lengths.
+    All are 0 if nothing is repeated.  Only the most common distances between equal targets are tried as lengths.
     """
     latest: dict[str, int] = {}
     distances: Counter[int] = Counter()
@@ -233,14 +245,14 @@ def repeated_block(targets: Sequence[str]) -> tuple[int, int]:
         if target in latest:
             distances[at - latest[target]] += 1
         latest[target] = at
-    best = (0, 0)
+    best = (0, 0, 0)
     for length, _ in distances.most_common(_DISTANCES):
         run = 0
         for at in range(length, len(targets)):
             run = run + 1 if targets[at] == targets[at - length] else 0
             repeats = run // length + 1
             if repeats > 1 and (repeats * length, -length) > (best[0] * best[1], -best[0]):
-                best = (length, repeats)
+                best = (length, repeats, at - run - length + 1)
     return best
 
 

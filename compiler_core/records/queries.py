@@ -3,6 +3,7 @@
     why_kept(record, item)            the values that are saved for the backward, why, and the cost of dropping them
     added_by_autograd(record, item)   the operations that autograd added for a line or an operation
     why_static(record, source)        the line that made a dimension or a number static
+    first_inaccurate(compile_)        the first value with a large error, after `compiler_core.check_accuracy`
 
 An item is the id of a line of source (`Record.line` finds it), an instruction, or a node of a graph.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from compiler_core.records import Artifact, Compile, Expansion, Guard, ItemId, Record, ValueDecision
+from compiler_core.records import Accuracy, Artifact, Compile, Expansion, Guard, ItemId, Record, ValueDecision
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,58 @@ class StaticSize:
     """The user's line that made it static, or the first that used the tensor if no other size was seen."""
     guard: str
     """The guard's key."""
+
+
+@dataclass(frozen=True, slots=True)
+class InaccurateValue:
+    """A value with a large error, compared with float64."""
+
+    accuracy: Accuracy
+    lines: tuple[ItemId, ...]
+    """The user's lines that it stems from, the nearest first."""
+    is_eagers: bool
+    """Whether eager PyTorch has an error of that size, too: the precision is too low, and the kernel is right."""
+
+
+# ---- errors of values ----------------------------------------------------------------------
+
+SMALL_ERRORS = {"bfloat16": 3e-2, "float16": 4e-3}
+"""The greatest error of a value, by its type, that is small; of other types it is 1e-3."""
+WRONG = 10
+"""An error that is this many times eager PyTorch's is the kernel's."""
+_ROUNDING = 1e-6
+
+
+def first_inaccurate(compile_: Compile) -> InaccurateValue | None:
+    """Returns the first value, in the order of the graphs, with an error of the kernel's, else one of its precision.
+
+    Args:
+        compile_: a compile whose values `compiler_core.check_accuracy` has compared.
+
+    Example::
+
+        compiler_core.check_accuracy(record)
+        first = compiler_core.first_inaccurate(record.compiles[0])
+        print(first and first.lines)
+    """
+    links, types = _Links(compile_), _types(compile_)
+    found: InaccurateValue | None = None
+    for each in compile_.accuracy:
+        eager = float("inf") if each.eager is None else each.eager
+        error = float("inf") if each.error is None else each.error
+        is_eagers = error <= WRONG * max(eager, _ROUNDING)
+        if is_eagers and (found is not None or error <= SMALL_ERRORS.get(types.get(each.node, ""), 1e-3)):
+            continue
+        lines = tuple(item for item in links.origins(each.node) if item.startswith("src:"))
+        found = InaccurateValue(each, lines, is_eagers)
+        if not is_eagers:
+            return found
+    return found
+
+
+def _types(compile_: Compile) -> dict[ItemId, str]:
+    graphs = [(artifact, artifact.graph) for artifact in compile_.artifacts if artifact.graph]
+    return {artifact.item(node.key): node.dtype or "" for artifact, graph in graphs for node in graph.nodes}
 
 
 # ---- saved for the backward ----------------------------------------------------------------

@@ -21,6 +21,7 @@ from compiler_core.records import (
     problem_count,
 )
 from compiler_core.records.advice import readable
+from compiler_core.records.queries import first_inaccurate
 from compiler_core.records.steps import Steps
 from compiler_core.records.timings.timings import bytes_text
 from compiler_core.records.timings.verdict import COMPILED
@@ -254,7 +255,13 @@ def _accuracy_text(compile_: Compile) -> str:
     ours, eager = ("not finite" if e is None else f"{e:.1e}" for e in (worst.error, worst.eager))
     count = count_text(len(compile_.accuracy), "value")
     node = worst.node.rpartition("#")[2]
-    return f"{count} compared with float64; the largest error: {node} {ours} (eager PyTorch: {eager})"
+    text = f"{count} compared with float64; the largest error: {node} {ours} (eager PyTorch: {eager})"
+    first = first_inaccurate(compile_)
+    if first is None:
+        return text
+    line = f" of line {first.lines[0].rpartition('#')[2]}" if first.lines else ""
+    why = "of its precision: eager PyTorch has it, too" if first.is_eagers else "of the kernel"
+    return f"{text}; the first large error: {first.accuracy.node.rpartition('#')[2]}{line}, {why}"
 
 
 def _tuning_texts(compile_: Compile) -> Iterator[str]:

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SLOW = {"max-autotune": "torch", "ready.": "torchvision", "ipyparallel": "ipyparallel"}
 """In blocks that `make sweeps` runs, and what they need."""
-ELSEWHERE = {"architecture.md", "graph_breaks.md", "recompiles.md", "kernels.md", "command.md"}
+ELSEWHERE = {"architecture.md", "graph_breaks.md", "recompiles.md", "planted_faults.md", "kernels.md", "command.md"}
 """Pages whose code other tests make or run."""
 NO_CODE = {"classroom.md"}
 """Pages with Python code for another program."""

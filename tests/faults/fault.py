@@ -121,3 +121,42 @@ class Diverged(Fault):
         """Returns the facts that an engine should name."""
         facts = {name: getattr(self, name) for name in ("kind", "here", "others", "line")}
         return facts | self.stock if engine == "torch" else facts
+
+
+@dataclass(frozen=True, eq=False)
+class Repeated(Fault):
+    """A compile that is slow since a block of operations is repeated."""
+
+    blocks: int
+    unit: str
+    """What is compiled in place of the program, as the advice says: a function of the script."""
+    compiles: int = 1
+    """How many compiles that takes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Saved(Fault):
+    """Much memory between forward and backward: the largest value that is saved."""
+
+    bytes: int
+    repair: dict[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Inexact(Fault):
+    """A value that differs from the exact one."""
+
+    edit: dict[str, str] = field(default_factory=dict)
+    """What is wrong in the kernels; empty if the program's precision is too low."""
+    repair: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Missed(Fault):
+    """A miss of our cache of compiled graphs in a second run, which has ``rank`` 1."""
+
+    name: str
+    """The field of the cache's key that differs."""
+    before: str
+    after: str
+    repair: dict[str, str]

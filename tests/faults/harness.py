@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import sys
 import types
@@ -49,22 +50,34 @@ def changed(script: str, replace: dict[str, str]) -> str:
     return script
 
 
-def load(script: str, filename: str, rank: int = 0) -> dict[str, Any]:
+def load(script: str, filename: str, rank: int = 0, compiler: Any = None) -> dict[str, Any]:
     """Runs a script, and returns what it defines."""
     module = types.ModuleType("script")
     sys.modules[module.__name__] = module  # dataclasses look there
     space: dict[str, Any] = vars(module)
-    space["torch"], space["rank"] = torch, rank
+    space |= {"torch": torch, "rank": rank, "compiler": compiler}
     torch.manual_seed(0)
     exec(compile(script if "def run(" in script else script + RUN, filename, "exec"), space)
     return space
 
 
-def run(script: str, name: str, engine: Engine | None, options: dict[str, Any] | None = None, rank: int = 0) -> Run:
-    """Runs a script: eagerly if `engine` is None, else compiled and recorded."""
+def run(
+    script: str,
+    name: str,
+    engine: Engine | None,
+    options: dict[str, Any] | None = None,
+    rank: int = 0,
+    is_compiled: bool = False,
+) -> Run:
+    """Runs a script: eagerly if `engine` is None, else compiled and recorded.
+
+    `is_compiled`: the script compiles what it wants to, by ``compiler``.
+    """
     filename = f"{name.replace(' ', '_')}.py"
     linecache.cache[filename] = (len(script), None, script.splitlines(keepends=True), filename)
-    space = load(script, filename, rank)
+    make: Any = compiler_core.compile if engine == "core" else torch.compile
+    compiler = functools.partial(make, **{"backend": "eager", **(options or {})})
+    space = load(script, filename, rank, compiler)
     results: list[Any] = []
     program = space["program"]
     if engine is None:
@@ -74,9 +87,7 @@ def run(script: str, name: str, engine: Engine | None, options: dict[str, Any] |
     with compiler_core.record(engine=engine) as record, warnings.catch_warnings():
         if engine == "torch":
             warnings.simplefilter("ignore")  # stock says once what it cannot trace
-        make: Any = compiler_core.compile if engine == "core" else torch.compile
-        compiled = make(program, backend="eager", **(options or {}))
-        call_run(space["run"], compiled, results)
+        call_run(space["run"], program if is_compiled else compiler(program), results)
     record.find_problems()
     return Run(record, results)
 

@@ -1,0 +1,113 @@
+"""Of each script that is slow to compile, keeps much memory, is inexact or misses the cache, the cause and its line are
+named, and the script without the fault has none."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+import torch
+
+import compiler_core
+from compiler_core.records import Record, problems
+from compiler_core.records.two_runs.compare import compare
+from tests.faults.costs import INEXACT, MISSED, REPEATED, SAVED
+from tests.faults.fault import Fault, Inexact, Missed, Repeated, Saved
+from tests.faults.harness import ENGINES, Engine, changed, run
+
+
+def lines(items: tuple[str, ...] | list[str]) -> list[int]:
+    """Returns the numbers of lines of source."""
+    return [int(item.rpartition("#")[2]) for item in items]
+
+
+def by_title(fault: Fault) -> str:
+    return fault.title
+
+
+# ---------------------------------------------------------------- slow compiles
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("fault", REPEATED, ids=by_title)
+def test_a_repeated_block_is_found(fault: Repeated, engine: Engine) -> None:
+    with mock.patch.object(problems, "SLOW_COMPILE_NS", 0):  # the tests have no time for slow compiles
+        ran = run(fault.script, fault.title, engine)
+    (problem,) = ran.problems
+    assert (problem.kind, problem.lineno, problem.grade) == ("slow compile", fault.line, "costly")
+    assert f"has {fault.blocks} equal blocks" in problem.cause
+
+
+@pytest.mark.parametrize("fault", REPEATED, ids=by_title)
+def test_the_block_compiled_alone_is_compiled_once(fault: Repeated) -> None:
+    unit = f"\n{fault.unit} = compiler({fault.unit})\n\ndef program(x):"
+    script = changed(fault.script, {"\ndef program(x):": unit})
+    with mock.patch.object(problems, "SLOW_COMPILE_NS", 0):
+        ran = run(script, fault.title, "core", is_compiled=True)
+    torch.testing.assert_close(ran.results, run(fault.script, fault.title, None).results)
+    assert [problem for problem in ran.problems if problem.kind == "slow compile"] == []
+    assert len(ran.compiles) == fault.compiles
+
+
+# ---------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("fault", SAVED, ids=by_title)
+def test_the_largest_saved_value_is_found(fault: Saved) -> None:
+    saved = largest(run(fault.script, fault.title, "core", {"backend": "aot_eager"}).record)
+    assert saved.value.bytes == fault.bytes
+    assert fault.line in lines(saved.lines)
+    repaired = largest(run(changed(fault.script, fault.repair), fault.title, "core", {"backend": "aot_eager"}).record)
+    assert repaired.value.bytes <= fault.bytes / 10
+
+
+def largest(record: Record) -> compiler_core.KeptValue:
+    """Returns the largest value that is saved for the backward."""
+    (compile_,) = (each for each in record.compiles if each.partition)
+    assert compile_.partition is not None
+    saved = [value for value in compile_.partition.values if value.decision == "saved"]
+    node = max(saved, key=lambda value: value.bytes).node
+    return compiler_core.why_kept(record, node)[0]
+
+
+# ---------------------------------------------------------------- inexact values
+
+
+@pytest.mark.parametrize("fault", INEXACT, ids=by_title)
+def test_the_first_inexact_value_is_found(fault: Inexact) -> None:
+    record = run(fault.script, fault.title, "core", {"backend": "cpp"}).record
+    (compile_,) = record.compiles
+    if fault.edit:
+        compiler_core.check_accuracy(record)
+        assert compiler_core.first_inaccurate(compile_) is None
+        (kernels,) = (artifact for artifact in compile_.artifacts if artifact.name == "forward.cpp")
+        kernels.text = changed(kernels.text, fault.edit)
+    compiler_core.check_accuracy(record)
+    first = compiler_core.first_inaccurate(compile_)
+    assert first is not None
+    assert lines(first.lines)[0] == fault.line
+    assert first.is_eagers == (not fault.edit)
+    if fault.repair:
+        record = run(changed(fault.script, fault.repair), fault.title, "core", {"backend": "cpp"}).record
+        compiler_core.check_accuracy(record)
+        assert compiler_core.first_inaccurate(record.compiles[0]) is None
+
+
+# ---------------------------------------------------------------- misses of the cache
+
+
+@pytest.mark.parametrize("fault", MISSED, ids=by_title)
+def test_the_field_of_the_key_that_differs_is_named(fault: Missed) -> None:
+    precision = torch.get_float32_matmul_precision()
+    try:
+        for script, is_miss in ((fault.script, True), (changed(fault.script, fault.repair), False)):
+            runs = [run(script, fault.title, "core", {"backend": "cpp"}, rank=rank).record for rank in range(2)]
+            found = [each for each in compare(*runs).lines if each.aspect == "cache key"]
+            if not is_miss:
+                assert found == []
+                continue
+            before = "\n".join(text for each in found for text in each.before)
+            after = "\n".join(text for each in found for text in each.after)
+            assert (fault.name in before, fault.before in before, fault.after in after) == (True, True, True), found
+    finally:
+        torch.set_float32_matmul_precision(precision)
