@@ -89,8 +89,10 @@ def _check_graph(compile_: Compile, wrapper: Artifact, saved: Values) -> Values:
         if isinstance(value := seen.get(name), torch.Tensor) and name not in drawn and name not in unknown:
             views = list(_views(value, exact[name]))
             if views:
-                error = min((relative_error(view, exact[name]) for view in views), key=_none_last)
-                compile_.accuracy.append(Accuracy(graph.item(name), error, relative_error(eager[name], exact[name])))
+                errors = [relative_error(view, exact[name]) for view in views]
+                view, error = min(zip(views, errors, strict=True), key=lambda each: _none_last(each[1]))
+                of_eager, element = relative_error(eager[name], exact[name]), _worst_element(view, exact[name])
+                compile_.accuracy.append(Accuracy(graph.item(name), error, of_eager, *element))
     return results
 
 
@@ -152,6 +154,20 @@ def relative_error(value: torch.Tensor, exact: torch.Tensor) -> float | None:
         return 0.0
     error, scale = float((value - exact)[finite].abs().max()), float(exact[finite].abs().max()) or 1.0
     return error / scale if math.isfinite(error / scale) else None
+
+
+def _worst_element(value: torch.Tensor, exact: torch.Tensor) -> tuple[list[int], str, str]:
+    """Returns the index of the element with the greatest error, and the element of both; empty if none differs."""
+    if not exact.numel() or exact.is_complex():
+        return [], "", ""
+    value, exact = value.double(), exact.double()
+    same = (value == exact) | (value.isnan() & exact.isnan())
+    error = torch.where(same, 0.0, (value - exact).abs()).nan_to_num(math.inf)
+    at = int(error.argmax())
+    if bool(same.flatten()[at]):
+        return [], "", ""
+    index = [int(each) for each in torch.unravel_index(torch.tensor(at), exact.shape)]
+    return index, *(f"{float(each.flatten()[at]):.9g}" for each in (value, exact))  # type: ignore[return-value]
 
 
 def _none_last(error: float | None) -> float:

@@ -75,6 +75,12 @@ class Accuracy:
     None: a NaN or an infinity where there should be none."""
     eager: float | None
     """The same error for eager PyTorch in the graph's own types."""
+    index: list[int] = field(default_factory=list)
+    """The element with the greatest error; empty if there is none, and for a number without dimensions."""
+    value: str = ""
+    """The element as the kernel wrote it; empty if no element differs."""
+    expected: str = ""
+    """The element in float64."""
 
 
 @dataclass(slots=True)

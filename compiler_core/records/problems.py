@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from compiler_core.records.advice import NO_CHANGE, Situation, readable, remedies, values_over_time, what_changed
 from compiler_core.records.artifacts import Failure, ItemId
 from compiler_core.records.capture import BreakReason, GraphBreak, StackLine, users_line
+from compiler_core.records.changed_nodes import changed_nodes
 from compiler_core.records.recompiles.facts import FailedGuard, Recompile
 from compiler_core.records.seen.packages import library_of
 from compiler_core.records.timings.timings import time_text
@@ -183,7 +184,7 @@ def _of_frame(record: Record, frame: Frame, divided: _DividedGraphs, charged: se
                 title = f"no CUDA graph of the {graph.graph}"
                 yield at_frame.problem("no CUDA graph", "costly", title, graph.reason, compile_)
         yield from _repeated_blocks(record, compile_, at_frame)
-        yield from _changed_graph(compile_, at_frame)
+        yield from _changed_graph(record, compile_, at_frame)
 
 
 def _plain_python(record: Record, frame: Frame) -> Problem:
@@ -256,11 +257,13 @@ def repeated_block(targets: Sequence[str]) -> tuple[int, int, int]:
     return best
 
 
-def _changed_graph(compile_: Compile, place: _Place) -> Iterator[Problem]:
+def _changed_graph(record: Record, compile_: Compile, place: _Place) -> Iterator[Problem]:
     """Yields a problem, which is expected, if a pass or a backend of the user changed the captured graph."""
     if compile_.changes:
         listed = ", ".join(dict.fromkeys(compile_.changes))
         cause = f"What runs is not the captured graph: the pane Passes has the graph after {listed}."
+        changed = [text for name in dict.fromkeys(compile_.changes) for text in changed_nodes(record, compile_, name)]
+        cause = "\n".join([cause, *changed])
         yield place.problem("changed graph", "expected", "a pass or backend changed the graph", cause, compile_)
 
 

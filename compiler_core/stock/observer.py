@@ -390,8 +390,13 @@ class _PassObserver:
 
 
 def _structure_hash(graph: Any) -> int:
-    """Changes when a node is added, removed or moved, or gets another operation or other inputs."""
-    return hash(tuple((n.name, id(n.target), *map(id, n.all_input_nodes)) for n in graph.nodes))
+    """Changes when a node is added, removed or moved, or gets another operation, other inputs or another constant."""
+    return hash(tuple((n.name, id(n.target), *map(id, n.all_input_nodes), _constants(n)) for n in graph.nodes))
+
+
+def _constants(node: Any) -> str:
+    """Returns the text of the arguments that are no nodes."""
+    return repr([each for each in (*node.args, *node.kwargs.values()) if not hasattr(each, "all_input_nodes")])
 
 
 def _call_after(

@@ -14,7 +14,7 @@ from compiler_core.records import Record, RecordError, to_plain
 from compiler_core.records.counts.counts import Counts, count
 from compiler_core.records.ranks.growing_file import make_folder
 from kernel_magics.command import sweep_command
-from kernel_magics.command.text import choices_of, counts_text, print_json, print_message, print_text
+from kernel_magics.command.text import choices_of, print_json, print_message, print_text, record_text
 
 DIFFERENT, TROUBLE, CHECK_FAILED, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 130, 141
 CHECKS = ("breaks", "recompiles", "failures")
@@ -26,28 +26,29 @@ _EXIT_CODES = """exit codes:
   2  wrong arguments, or something that cannot be read; the last line says what
   3  a check that was asked for (--fail-on) found something
   130  Ctrl-C
-  141  what read the output, such as head, ended
+  141  what read the output, such as head, ended, and no check had found something
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command with these arguments, those of the process by default, and returns the exit code."""
-    options = argparse.Namespace(command="", script_runs=False)
+    options = argparse.Namespace(command="", script_runs=False, found=0)
     try:
         parser().parse_args(arguments, options)
         code: int = options.function(options)
     except (RecordError, CutawayError, OSError, KeyboardInterrupt) as error:
         if options.script_runs:  # the script's: as under Python
             raise
-        return _trouble(f"cutaway {options.command}".strip(), error)
+        return _trouble(f"cutaway {options.command}".strip(), error, options.found)
     return code
 
 
-def _trouble(command: str, error: BaseException) -> int:
-    """Prints what ended a command, such as ``cutaway run``, and returns its exit code."""
+def _trouble(command: str, error: BaseException, found: int = 0) -> int:
+    """Prints what ended a command, such as ``cutaway run``, and returns its exit code; `found`: the code of an earlier
+    check."""
     if isinstance(error, BrokenPipeError):  # the reader of our output, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
+        return found or PIPE_CLOSED
     if isinstance(error, KeyboardInterrupt):
         more = "; the same command continues where it stopped" if command == "cutaway sweep" else ""
         print_message(f"{command}: interrupted{more}")
@@ -66,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_run(commands)
+    _add_show(commands)
     _add_logs(commands)
     _add_diff(commands)
     _add_sweep(commands)
@@ -188,7 +190,7 @@ def _show_run(record: Record | None, options: argparse.Namespace) -> list[str]:
     if options.json:
         print_json(counts.as_json() | {"saved": written, "failed_checks": failed})
     else:
-        print_message(counts_text(counts))
+        print_message(record_text(record, counts))
         for path in written:
             print_message(f"  written: {path}")
     for each in failed:
@@ -196,7 +198,41 @@ def _show_run(record: Record | None, options: argparse.Namespace) -> list[str]:
     return failed
 
 
-# ---- logs, diff, sweep, open, doctor, lessons --------------------------------------------------
+# ---- show, logs, diff, sweep, open, doctor, lessons --------------------------------------------
+
+
+def _add_show(commands: Any) -> None:
+    command = _add(
+        commands,
+        "show",
+        "print a record, a log or a folder of logs as text, as after its run",
+        "  cutaway show record.json\n"
+        "  cutaway show --json record.json | jq -r '.[0].recompiled[].reason'\n"
+        "  cutaway show --fail-on breaks,recompiles record.json\n",
+    )
+    command.add_argument("path", metavar="RECORD", help="a record (.json), a log, or a folder of logs")
+    _add_checks(command)
+    command.set_defaults(function=_show)
+
+
+def _show(options: argparse.Namespace) -> int:
+    from kernel_magics.command.read import read_records
+
+    return _print_records(read_records(options.path), options)
+
+
+def _print_records(records: list[Record], options: argparse.Namespace) -> int:
+    """Prints records and the checks that fail; returns the exit code."""
+    all_counts = [count(record) for record in records]
+    failed = [each for counts in all_counts for each in failed_checks(counts, options.fail_on)]
+    options.found = CHECK_FAILED if failed else 0
+    for each in failed:
+        print_message(f"cutaway {options.command}: {each}")
+    if options.json:
+        print_json([counts.as_json() for counts in all_counts])
+    else:
+        print_text("\n".join(map(record_text, records, all_counts)))
+    return int(options.found)
 
 
 def _add_logs(commands: Any) -> None:
@@ -218,20 +254,12 @@ def _logs(options: argparse.Namespace) -> int:
     from kernel_magics.command.read import read_records
 
     records = read_records(options.path)
-    all_counts = [count(record) for record in records]
-    failed = [each for counts in all_counts for each in failed_checks(counts, options.fail_on)]
     if options.save:
         folder = Path(options.save)
         folder.mkdir(parents=True, exist_ok=True)
         for number, record in enumerate(records):
             record.save(folder / f"{number:05}.json")
-    if options.json:
-        print_json([counts.as_json() for counts in all_counts])
-    else:
-        print_text("\n".join(map(counts_text, all_counts)))
-    for each in failed:
-        print_message(f"cutaway logs: {each}")
-    return CHECK_FAILED if failed else 0
+    return _print_records(records, options)
 
 
 def _add_diff(commands: Any) -> None:
@@ -263,12 +291,13 @@ def _diff(options: argparse.Namespace) -> int:
             raise RecordError(f"{options.before} is {what}")
         return _diff_ranks(options)
     comparison = compare(read_one(options.before), read_one(options.after))
+    differ = any(each.state != "same" and each.aspect not in TIMES for each in comparison.lines)
+    options.found = DIFFERENT if differ else 0
     if options.json:
         print_json(to_plain(comparison))
     else:
         print_text(str(comparison))
-    differ = any(each.state != "same" and each.aspect not in TIMES for each in comparison.lines)
-    return DIFFERENT if differ else 0
+    return int(options.found)
 
 
 def _diff_ranks(options: argparse.Namespace) -> int:
@@ -283,13 +312,14 @@ def _diff_ranks(options: argparse.Namespace) -> int:
     else:
         comparison = compare_ranks(options.before, progress=progress)
     progress.close()
+    options.found = DIFFERENT if len(comparison.groups) > 1 or comparison.missing else 0
+    if options.page:
+        print_message(f"written: {path}")
     if options.json:
         print_json(comparison.as_json())
     else:
         print_text(str(comparison))
-    if options.page:
-        print_message(f"written: {path}")
-    return DIFFERENT if len(comparison.groups) > 1 or comparison.missing else 0
+    return int(options.found)
 
 
 def _add_sweep(commands: Any) -> None:

@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from compiler_core.records import Record
 from compiler_core.records.counts.counts import Counts
+from kernel_magics.command.answers import answer_lines
 
 EVERY_S = 0.2
 """Seconds between two updates of the progress."""
@@ -50,17 +52,18 @@ def choices_of(names: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
     return chosen
 
 
-def counts_text(counts: Counts) -> str:
-    """Returns the counts of a record and its problems as text."""
+def record_text(record: Record, counts: Counts) -> str:
+    """Returns a record as text: its counts, its problems, and where time, memory and values went."""
     lines = [f"{counts.title or counts.engine}: {counts.line()}"]
-    for title, listed in (("failure", counts.failed), ("graph break", counts.breaks), ("recompile", counts.recompiled)):
-        lines += _indented(title, [str(each) for each in listed])
+    for listed in (counts.failed, counts.breaks, counts.recompiled, counts.others):
+        lines += _indented([f"{each.problem} {each}" for each in listed])
+    lines += [f"  {line}" for line in answer_lines(record)]
     lines += [f"  note: {note}" for note in counts.notes[:SHOWN]]
     return "\n".join(lines)
 
 
-def _indented(title: str, texts: Sequence[str]) -> list[str]:
-    lines = [f"  {title} {text}".replace("\n", "\n  ") for text in texts[:SHOWN]]
+def _indented(texts: Sequence[str]) -> list[str]:
+    lines = [f"  {text}".replace("\n", "\n  ") for text in texts[:SHOWN]]
     if len(texts) > SHOWN:
         lines.append(f"  ... {len(texts) - SHOWN:,} more; all are in the record")
     return lines

@@ -19,7 +19,7 @@ from kernel_magics.command.main import main
 from kernel_magics.command.page_server import PageServer
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("run", "logs", "diff", "sweep", "open", "doctor", "lessons")
+COMMANDS = ("run", "show", "logs", "diff", "sweep", "open", "doctor", "lessons")
 CUTAWAY = ("-m", "kernel_magics.command", "run")
 PROGRAM = """
 import atexit, sys, threading, time

@@ -26,6 +26,8 @@ class CountedProblem:
     grade: str
     """``expected``, ``costly`` or ``blocking``."""
     count: int = 1
+    problem: str = ""
+    """``graph break``, ``recompile``, ``failure``, ``slow compile``, ``changed graph`` ..."""
 
     def __str__(self) -> str:
         at = f"{self.file}:{self.line}: " if self.line else ""
@@ -55,6 +57,8 @@ class Counts:
     breaks: list[CountedProblem] = field(default_factory=list)
     recompiled: list[CountedProblem] = field(default_factory=list)
     failed: list[CountedProblem] = field(default_factory=list)
+    others: list[CountedProblem] = field(default_factory=list)
+    """Functions that run as plain Python, slow compiles, graphs that a pass or a backend changed, no CUDA graph."""
     notes: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
@@ -70,12 +74,17 @@ class Counts:
         return f"{', '.join(numbers)}; compiled in {self.compile_seconds:.2f} s"
 
 
+_LISTED = ("graph break", "recompile", "failure")
+"""The kinds of problems that have a list of their own."""
+
+
 def count(record: Record) -> Counts:
     """Returns the counts of a finished record."""
     breaks, recompiled, failed = (
         [_counted(record, each) for each in record.problems if each.kind == kind]
         for kind in ("graph break", "recompile", "failure")
     )
+    others = [_counted(record, each) for each in record.problems if each.kind not in _LISTED]
     compiles = record.compiles
     return Counts(
         title=record.title,
@@ -91,6 +100,7 @@ def count(record: Record) -> Counts:
         breaks=breaks,
         recompiled=recompiled,
         failed=failed,
+        others=others,
         notes=list(record.notes),
     )
 
@@ -109,5 +119,5 @@ def _counted(record: Record, problem: Problem) -> CountedProblem:
     text = record.line_text(problem.line)
     file = record.labels.get(problem.filename) or problem.filename
     return CountedProblem(
-        kind, file, problem.lineno, text, problem.cause, problem.advice, problem.grade, problem.count
+        kind, file, problem.lineno, text, problem.cause, problem.advice, problem.grade, problem.count, problem.kind
     )  # fmt: skip

@@ -422,6 +422,9 @@ export interface Accuracy {
   node: string;
   error: number | null;
   eager: number | null;
+  index: number[];
+  value: string;
+  expected: string;
 }
 
 /** The registers and memory that a kernel's machine code uses on a target. */
@@ -1004,6 +1007,9 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     node: "string",
     error: { maybe: "number" },
     eager: { maybe: "number" },
+    index: { list: "int" },
+    value: "string",
+    expected: "string",
   },
   KernelResources: {
     kernel: "string",
@@ -1231,6 +1237,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   BudgetPoint: { saved: [] },
   Partition: { again_ns: 0, curve: [] },
   Kernel: { bytes_read: null, bytes_written: null, time_ns: null, operations: null, timed_on: null, device: null, reason: "" },
+  Accuracy: { value: "", expected: "", index: [] },
   PlannedBuffer: { takes: null, kept: false },
   PlannedMemory: { released: {} },
   TuningTrial: { time_ns: null, registers: null, spilled_bytes: null, why_not: "", chosen: false, cached: false },

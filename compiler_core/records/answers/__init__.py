@@ -1,0 +1,1 @@
+"""Answers that a finished record has: where compiling took the time (`costs`)."""

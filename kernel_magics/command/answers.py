@@ -1,0 +1,117 @@
+"""The answers that a record has, as lines of text: where compiling took the time, which caches missed, where values
+first differ.
+
+Each function yields lines, the first one without indentation; nothing if there is nothing to say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from compiler_core.records import Frame, ItemId, Record
+from compiler_core.records.answers.costs import FunctionCost, function_costs
+from compiler_core.records.queries import first_inaccurate
+from compiler_core.records.timings.timings import plural, time_text
+
+SLOW_NS = 1_000_000_000
+"""Compiling that takes longer has its functions, stages and lines listed."""
+MAX_FUNCTIONS = 3
+MAX_STAGES = 4
+MAX_LINES = 3
+MIN_SHARE = 0.05
+"""The share of the whole time below which a function, and of a function's time below which a line, is not listed."""
+
+
+def answer_lines(record: Record) -> Iterator[str]:
+    """Yields the answers of a record that has any."""
+    yield from _time_lines(record)
+    yield from _cache_lines(record)
+    yield from _value_lines(record)
+
+
+def _time_lines(record: Record) -> Iterator[str]:
+    costs = function_costs(record)
+    total = sum(cost.ns for cost in costs)
+    if total < SLOW_NS:
+        return
+    yield f"compiling took {time_text(total / 1e9)}:"
+    for cost in [each for each in costs if each.ns >= MIN_SHARE * total][:MAX_FUNCTIONS]:
+        yield from (f"  {line}" for line in _function_lines(record, cost))
+
+
+def _function_lines(record: Record, cost: FunctionCost) -> Iterator[str]:
+    stages = ", ".join(f"{stage} {time_text(ns / 1e9)}" for stage, ns in cost.stages[:MAX_STAGES])
+    compiles = f" in {cost.compiles} compiles" if cost.compiles > 1 else ""
+    yield f"{_frame(record, cost.frame)}: {time_text(cost.ns / 1e9)}{compiles}, of these {stages}"
+    for line, ns in [each for each in cost.lines if each[1] >= MIN_SHARE * cost.ns][:MAX_LINES]:
+        yield f"  {time_text(ns / 1e9)} to capture and to trace {_line(record, line)}"
+
+
+def _cache_lines(record: Record) -> Iterator[str]:
+    """Counts the outcomes of each cache, and names why graphs are not cached."""
+    lookups = [lookup for compile_ in record.compiles for lookup in compile_.cache_lookups]
+    outcomes: dict[str, Counter[str]] = {}
+    for lookup in lookups:
+        outcomes.setdefault(lookup.cache, Counter())[lookup.outcome] += 1
+    texts = [
+        f"{cache} {', '.join(f'{number} {_outcome(outcome, number)}' for outcome, number in found.items())}"
+        for cache, found in outcomes.items()
+    ]
+    if texts:
+        why = " (cutaway diff EARLIER.json THIS.json says why)" if any(c["miss"] for c in outcomes.values()) else ""
+        yield f"caches: {'; '.join(texts)}{why}"
+    reasons = Counter(f"{lookup.cache}: {lookup.reason}" for lookup in lookups if lookup.reason)
+    yield from (f"  {reason}" for reason, _ in reasons.most_common(MAX_LINES))
+
+
+def _outcome(name: str, number: int) -> str:
+    if name == "not cached" or number == 1:
+        return name
+    return {"hit": "hits", "miss": "misses"}[name]
+
+
+def _value_lines(record: Record) -> Iterator[str]:
+    """Shows the first value with an error of a kernel's, else the first with one of its precision."""
+    checked = sum(len(compile_.accuracy) for compile_ in record.compiles)
+    if not checked:
+        return
+    found = [(c, first) for c in record.compiles if c.accuracy and (first := first_inaccurate(c))]
+    if not found:
+        yield f"{checked} {plural('value', checked)} compared with float64: none has a large error"
+        return
+    compile_, first = min(found, key=lambda each: each[1].is_eagers)
+    each = first.accuracy
+    whose = "eager PyTorch has it, too: the precision is too low" if first.is_eagers else "the kernel's own"
+    yield f"the first value with a large error, {whose}:"
+    if first.lines:
+        yield f"  {_line(record, first.lines[0])}"
+    artifact, _, node = each.node.rpartition("#")
+    yield from (
+        f"  {graph.lines(span).strip()}"
+        for graph in compile_.artifacts
+        if graph.id == artifact
+        for span in graph.spans
+        if span.key == node
+    )
+    if each.value:
+        where = f" at {each.index}" if each.index else ""
+        yield f"  {each.value} in place of {each.expected}{where}"
+    error, eager = ("not finite" if e is None else f"{e:.1e}" for e in (each.error, each.eager))
+    yield f"  the error is {error} of the largest element, eager PyTorch's {eager}"
+
+
+def _frame(record: Record, frame: Frame) -> str:
+    resumes = f", after the graph break of {frame.resumes}" if frame.kind == "resume" and frame.resumes else ""
+    return f"{_file(record, frame.filename)}:{frame.line} {frame.name}{resumes}"
+
+
+def _file(record: Record, filename: str) -> str:
+    return record.labels.get(filename) or filename
+
+
+def _line(record: Record, item: ItemId) -> str:
+    """Returns a line of the user's with its file and number, and its text."""
+    artifact, _, number = item.rpartition("#")
+    filename = next((source.name for source in record.sources if source.id == artifact), "")
+    return f"{_file(record, filename)}:{number}: {record.line_text(item)}"
