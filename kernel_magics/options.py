@@ -49,6 +49,7 @@ ARGUMENTS: tuple[Decorator, ...] = (
         help="after the cell, time it beside plain PyTorch; "
         "--time=stock,pinned also in these forms: core, pinned, stock, stock:max-autotune ...",
     ),
+    argument("--try-advice", action="store_true", help="after the cell, try the advice on each problem on saved state"),
     argument("--ranks", metavar="NAME", help="run a cell on all engines of this ipyparallel client, and compare them"),
     argument("--strict", action="store_true", help="raise compiler failures instead of running plain PyTorch"),
     argument("--steps", action="store_true", help="record every step of the symbolic interpreter, for stepping"),
@@ -160,6 +161,7 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         passes=(*graph_passes.registered(), *edits.graph_edits()),
         edits=edits.code_edits(),
         time=_timed_forms(arguments.time),
+        try_advice=arguments.try_advice,
         cover=_covered_panes(arguments.cover),
     )
 

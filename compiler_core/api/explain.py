@@ -79,6 +79,7 @@ class Explanation:
             where = f"in {break_.compiles[0]} at " if break_.compiles else "at "
             lines.append(f"break {where}{break_.filename}:{break_.lineno}  {text}")
             lines += [f"    {reason}", f"    hint: {break_.advice}"]
+            lines += [f"    {break_.checked}"] if break_.checked else []
         return "\n".join(lines)
 
 

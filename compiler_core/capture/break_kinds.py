@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler_core.records.advice import NO_CHANGE
+from compiler_core.records.advice import NO_CHANGE, NO_CHANGE_KNOWN
 from compiler_core.records.capture import BreakReason
 
 BEFORE = "It needs nothing that is computed here: do it before the compiled function"
-NO_CHANGE_KNOWN = (
-    "No change is known that keeps it in the graph.  If what follows does not need its result, do it after the "
-    "compiled function has returned."
-)
 
 
 @dataclass(frozen=True)

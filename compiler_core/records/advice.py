@@ -7,19 +7,28 @@ programs that it is offered for.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from compiler_core.records.capture import BreakReason
+from compiler_core.records.differences import AdviceTrial
 from compiler_core.records.recompiles.facts import FailedGuard, MissedEntry, Recompile
 
+PROVEN = "Cutaway's tests prove it for this kind."
+FROM_PYTORCH = "It is PyTorch's own hint."
+NOTHING_HELPS = "Nothing that is known helps here."
 ENTRY_OF_OURS = "this entry is Cutaway's, so stock torch.compile does not use it"
 """The reason that stock gives, in its logs, for not using an entry of ours."""
 INTERMEDIATE = "an intermediate value"
 _GENERATED = re.compile(r"\b__(stack|callee)\d*\b")
 _ROOT = re.compile(r"\b[LG]\[(['\"])(\w+)\1\]")
 _MAX_LISTED = 4
+NO_CHANGE_KNOWN = (
+    "No change is known that keeps it in the graph.  If what follows does not need its result, do it after the "
+    "compiled function has returned."
+)
+"""The hint for a graph break of our engine where none is known."""
 
 
 def readable(source: str) -> str:
@@ -142,6 +151,10 @@ class Remedy(NamedTuple):
 
     key: str
     text: str
+    lines: list[str]
+    """Lines of Python that do it, to run before each call; empty if it needs another program."""
+    without: str
+    """What remains of the text once it was tried and did not help."""
 
     @property
     def is_nothing(self) -> bool:
@@ -149,10 +162,15 @@ class Remedy(NamedTuple):
         return self.key in NOTHING_TO_CHANGE
 
 
-NOTHING_TO_CHANGE = frozenset({"dynamic sizes", "dynamic numbers", "symbolic number", "two values"})
+UNCHANGED = frozenset({"symbolic number", "two values"})
+"""The remedies that change nothing."""
+DYNAMIC = frozenset({"dynamic sizes", "dynamic numbers"})
+"""The remedies that ``dynamic=True`` is one way of."""
+NOTHING_TO_CHANGE = UNCHANGED | DYNAMIC
 """The remedies of differences that need no further compile."""
 
-_SETTLED = "Nothing: compile {compile} has a symbol for it, and no later call needed another.  To avoid this one, too: "
+_SYMBOL = "Nothing: compile {compile} has a symbol for it, and no later call needed another."
+_SETTLED = f"{_SYMBOL}  To avoid this one, too: "
 
 NO_CHANGE: dict[BreakReason, str] = {
     "backward": "Nothing to change: the forward before it and the backward itself are both compiled.",
@@ -177,7 +195,7 @@ REMEDIES: dict[str, str] = {
     "remove what limits it.",
     "dynamic numbers": _SETTLED + "dynamic=True (%%compile --dynamic) before the first call, or a tensor in place of "
     "the number.",
-    "symbolic number": "Nothing: compile {compile} has a symbol for it, and no later call needed another.",
+    "symbolic number": _SYMBOL,
     "few values": "Each value of {names} is compiled once, since the program needs the value itself; dynamic=True does "
     "not change that.  Pass few different values.",
     "two values": "Nothing: {names} has two values, and each is compiled once.",
@@ -216,6 +234,18 @@ REMEDIES: dict[str, str] = {
 """What to do, by kind.  ``{names}``: the objects that differ; ``{name}``: the first of them; ``{item}``: the key,
 setting, condition or other object; ``{compile}``: the new compile."""
 
+LINES: dict[str, str] = {
+    "dynamic sizes": "torch._dynamo.mark_dynamic({name}, {dims})",
+    "a tensor": "{name} = torch.as_tensor({name})",
+    "one dtype": "{name} = {name}.to({expected})",
+    "one requires_grad": "{name} = {name}.detach()",
+    "one layout": "{name} = {name}.contiguous()",
+    "sorted": "{name} = sorted({name})",
+    "clone": "{name} = {name}.clone()",
+    "copy": "{name} = __import__('copy').copy({name})",
+}
+"""The line that does what a remedy says for one object, where a line can."""
+
 
 def remedies(cause: Recompile, situation: Callable[[FailedGuard], Situation], compile_id: str) -> list[Remedy]:
     """Returns what to do about a recompile: one remedy for each kind of difference from the nearest compile."""
@@ -229,7 +259,23 @@ def _remedy(key: str, group: list[FailedGuard], compile_id: str) -> Remedy:
     found = list(dict.fromkeys(each.name for each in group))
     names = " and ".join(name if name == INTERMEDIATE else f"`{name}`" for name in found)
     text = REMEDIES[key].format(names=names, name=found[0], item=group[0].item, compile=compile_id)
-    return Remedy(key, text[:1].upper() + text[1:])
+    lines = [_line(key, each) for each in group if _has_line(key, each)]
+    without = _SYMBOL.format(compile=compile_id) if key in DYNAMIC else ""
+    return Remedy(key, text[:1].upper() + text[1:], list(dict.fromkeys(lines)), without)
+
+
+def _has_line(key: str, failed: FailedGuard) -> bool:
+    if key not in LINES or INTERMEDIATE in failed.name:
+        return False
+    # an attribute may be a parameter, which takes no other tensor, and what has a position may be in a tuple
+    is_parameter = failed.place == "attribute" and key != "a tensor"
+    is_in_tuple = failed.name.endswith("]") and failed.name[-2] not in "'\""
+    return key == "dynamic sizes" or not (is_parameter or is_in_tuple)
+
+
+def _line(key: str, failed: FailedGuard) -> str:
+    dims = failed.dims[0] if len(failed.dims) == 1 else failed.dims
+    return LINES[key].format(name=failed.name, expected=failed.expected, dims=dims)
 
 
 _BY_ASPECT = {
@@ -273,3 +319,41 @@ def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
         return "dynamic numbers" if failed.place == "argument" else "symbolic number"
     is_needed = failed.is_specialised or situation.is_needed
     return "few values" if is_needed or failed.place == "argument" else "a tensor"
+
+
+# ---- what trials leave of it -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of an advice: what to do about one kind of cause."""
+
+    text: str
+    without: str = ""
+    """What remains of it once it was tried and did not help."""
+
+
+def advice_after(parts: Mapping[str, Part], tried: Iterable[AdviceTrial]) -> str:
+    """Returns an advice without the parts that trials have refuted; `parts` have the keys of `AdviceTrial.remedies`."""
+    tried = list(tried)
+    helping = {key for trial in tried if trial.outcome in ("helps", "not tried") for key in trial.remedies}
+    refuted = {key for trial in tried if trial.outcome in ("does not help", "wrong") for key in trial.remedies}
+    texts = [part.without if key in refuted - helping else part.text for key, part in parts.items()]
+    return "  ".join(dict.fromkeys(filter(None, texts))) or NOTHING_HELPS
+
+
+def checked_text(tried: Iterable[AdviceTrial], proof: str, how: str) -> str:
+    """Returns how an advice was checked: what helped when it was tried, else that nothing did and why.
+
+    Args:
+        tried: the trials.
+        proof: what is known of an advice that was not tried.
+        how: how a reader tries it.
+    """
+    tried = list(tried)
+    for outcomes in (("helps",), ("does not help", "wrong")):
+        shown = [each for each in tried if each.outcome in outcomes and (each.remedies or each.outcome == "helps")]
+        if found := [str(trial) for trial in shown]:
+            return f"Tried {'; '.join(found)}."
+    reasons = [str(trial) for trial in tried if trial.outcome == "not tried"]
+    return " ".join(filter(None, [reasons[0] if reasons else "Not tried here.", proof, how]))

@@ -1,10 +1,13 @@
-"""The differences between two runs as plain data, made by `compare` and stored in the record of one of them."""
+"""The differences between two runs as plain data, made by `compare` and stored in the record of one of them; and what
+came of trying an advice, which is such a difference."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
+
+from compiler_core.records.timings.timings import time_text
 
 MAX_TEXT = 160
 """Characters printed of one side of a difference."""
@@ -63,6 +66,51 @@ class SourceEdit:
     added: list[str]
     in_cell: bool = True
     """Whether the file is the cell that ran, not another one that defines what it calls."""
+
+
+TrialOutcome = Literal["helps", "does not help", "wrong", "not tried"]
+COMPILES, GRAPHS, SECONDS = "compiles", "graphs", "compile seconds"
+"""The names of totals of a trial."""
+
+
+@dataclass(slots=True)
+class AdviceTrial:
+    """One change that the advice on a problem stands for, and what it did to the calls that were recorded."""
+
+    change: str
+    """In few words: ``torch.where in place of the branch``."""
+    outcome: TrialOutcome
+    why: str = ""
+    """What differs from plain PyTorch, if it is wrong; why it was not tried."""
+    remedies: list[str] = field(default_factory=list)
+    """The parts of the advice that it stands for, by their keys."""
+    totals: list[Total] = field(default_factory=list)
+    """Compiles, graph breaks, graphs and seconds of compiling, before and after."""
+    is_timed: bool = False
+    """Whether it is the time of compiling that it should reduce."""
+
+    def __str__(self) -> str:
+        if self.outcome == "not tried":
+            return f"Not tried here: {self.why}."
+        same = ", same values" if self.outcome == "helps" else ""
+        return f"{self.change}: {self.why or self.numbers()}{same}"
+
+    def numbers(self) -> str:
+        """Returns what became of compiles, graph breaks and graphs: ``6 compiles became 1``."""
+        counts = [total for total in self.totals if total.name != SECONDS and (total.before or total.after)]
+        changed = [each for each in counts if each.before != each.after]
+        main = [each for each in changed if each.name != GRAPHS]
+        shown = [_became(each) for each in main or changed or counts[:1]]
+        if self.is_timed:
+            times = [total for total in self.totals if total.name == SECONDS]
+            shown = [f"compiling took {time_text(t.before or 0)}, now {time_text(t.after or 0)}" for t in times] + shown
+        return ", ".join(shown)
+
+
+def _became(total: Total) -> str:
+    before, after = f"{total.before or 0:.0f}", f"{total.after or 0:.0f}"
+    name = total.name.removesuffix("s") if before == "1" else total.name
+    return f"{before} {name} {'stayed' if before == after else 'became'} {after}"
 
 
 @dataclass(slots=True)

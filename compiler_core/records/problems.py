@@ -11,10 +11,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from compiler_core.records.advice import NO_CHANGE, Situation, readable, remedies, values_over_time, what_changed
+from compiler_core.records.advice import (
+    DYNAMIC,
+    FROM_PYTORCH,
+    NO_CHANGE,
+    NO_CHANGE_KNOWN,
+    PROVEN,
+    UNCHANGED,
+    Part,
+    Situation,
+    advice_after,
+    checked_text,
+    readable,
+    remedies,
+    values_over_time,
+    what_changed,
+)
 from compiler_core.records.artifacts import Failure, ItemId
 from compiler_core.records.capture import BreakReason, GraphBreak, StackLine, users_line
 from compiler_core.records.changed_nodes import changed_nodes
+from compiler_core.records.differences import AdviceTrial
 from compiler_core.records.recompiles.facts import FailedGuard, Recompile
 from compiler_core.records.seen.packages import library_of
 from compiler_core.records.timings.timings import time_text
@@ -36,8 +52,8 @@ _READS_ONLY = frozenset[BreakReason]({"tensor value read", "print"})
 _TRAINING = frozenset[BreakReason]({"backward", "optimizer"})
 """Reasons of the breaks of a step of training."""
 _Key = tuple[str, str, int]
-SLOW_COMPILE_NS = 10_000_000_000
-"""A compile that takes longer is slow, if it is long because of repetition."""
+SLOW_COMPILE_S = 10.0
+"""A compile that takes more seconds is slow, if it is long because of repetition."""
 MIN_REPEATS = 8
 """The fewest equal blocks that are worth compiling once."""
 _DISTANCES = 8
@@ -45,6 +61,10 @@ _DISTANCES = 8
 _CONSEQUENCE = (
     "Nothing to change here: it is about a value that the graph break before it leaves, and goes with that break."
 )
+HINT = "hint"
+"""The part of the advice on a graph break that is the hint for its kind."""
+BLOCKS = "blocks"
+"""The part of the advice on a slow compile that compiles the repeated block."""
 _REWRITE = "Nothing, unless the line must be fast: then write it in another way."
 _REPORT = "Report it with the record: %%compile --save record.json writes it; --strict raises the error itself."
 
@@ -83,6 +103,30 @@ class Problem:
     """The line of a library that has it, as a sentence, where `line` is that of the user's which calls it."""
     is_training: bool = False
     """Whether it is a graph break of a step of training: the backward, or the optimizer."""
+    lines: list[str] = field(default_factory=list)
+    """Of a recompile: lines of Python that do what is advised, to run before each call."""
+    tried: list[AdviceTrial] = field(default_factory=list)
+    """What came of trying the advice; what did not help is no longer in `advice`."""
+    checked: str = ""
+    """How the advice was checked, as a sentence; empty if there is nothing to change."""
+    _parts: dict[str, Part] = field(default_factory=dict, repr=False, compare=False)
+    """The parts of the advice: of a recompile by remedy, else one."""
+    _proof: str | None = field(default=None, repr=False, compare=False)
+    """What is known of the advice if it is not tried; None if there is nothing to try."""
+
+    def conclude(self, tried: list[AdviceTrial]) -> None:
+        """Notes what came of trying the advice; `advice` and `checked` follow from it."""
+        self.tried = tried
+        if any(trial.outcome in ("does not help", "wrong") and trial.remedies for trial in tried):
+            self.advice = advice_after(self._parts, tried)
+        if tried or self._proof is not None:
+            self.checked = checked_text(tried, self._proof or "", self._how())
+
+    def _how(self) -> str:
+        """Returns how a reader tries the advice, where that takes no other program."""
+        lines = f"before each call `{'; '.join(self.lines)}`" if self.lines else ""
+        ways = ["`dynamic=True`" if DYNAMIC.intersection(self.remedies) else "", lines]
+        return f"To try it: {', or '.join(filter(None, ways))}." if any(ways) else ""
 
 
 def break_id(compile_: Compile, break_: GraphBreak) -> str:
@@ -90,11 +134,18 @@ def break_id(compile_: Compile, break_: GraphBreak) -> str:
     return f"{compile_.id}#{break_.key}"
 
 
-def find_problems(record: Record) -> list[Problem]:
-    """Returns the problems of a record, the worst grade first and in the order in which they occurred."""
+def find_problems(record: Record, slow_compile_s: float = SLOW_COMPILE_S) -> list[Problem]:
+    """Returns the problems of a record, the worst grade first and in the order in which they occurred.
+
+    What came of trying their advice is kept.  A compile of repeated blocks is slow if it took `slow_compile_s` seconds.
+    """
     charged: set[int] = set()
     divided = _DividedGraphs(record)
-    found = list(_merged(p for frame in record.frames for p in _of_frame(record, frame, divided, charged)))
+    slow_ns = slow_compile_s * 1e9
+    found = list(_merged(p for frame in record.frames for p in _of_frame(record, frame, divided, charged, slow_ns)))
+    tried = {_identity(problem): problem.tried for problem in record.problems}
+    for problem in found:
+        problem.conclude(tried.get(_identity(problem), []))
     compiles = {compile_.id: compile_ for compile_ in record.compiles}
     for problem in found:
         if problem.kind == "graph break":
@@ -125,12 +176,16 @@ def problem_count(problems: Iterable[Problem], kind: ProblemKind) -> int:
     return sum(p.count if kind == "recompile" else 1 for p in problems if p.kind == kind)
 
 
+def _identity(problem: Problem) -> tuple[str, ...]:
+    """Returns what problems have in common that are counted as one."""
+    cause = problem.cause if problem.kind == "failure" else problem.behind
+    return (problem.kind, problem.title, problem.filename, str(problem.lineno), cause, *problem.remedies)
+
+
 def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
     groups: dict[tuple[str, ...], list[Problem]] = {}
     for problem in found:
-        cause = problem.cause if problem.kind == "failure" else problem.behind
-        key = (problem.kind, problem.title, problem.filename, str(problem.lineno), cause, *problem.remedies)
-        groups.setdefault(key, []).append(problem)
+        groups.setdefault(_identity(problem), []).append(problem)
     for first, *rest in groups.values():
         for again in rest:
             first.compiles += again.compiles
@@ -140,7 +195,8 @@ def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
             worse = GRADES.index(first.grade) - GRADES.index(again.grade)
             if worse > 0 or (worse == 0 and first.kind != "graph break"):
                 first.cause, first.advice = again.cause, again.advice or first.advice
-                first.remedies = again.remedies or first.remedies
+                first.remedies, first.lines = again.remedies or first.remedies, again.lines or first.lines
+                first._parts, first._proof = again._parts, again._proof
                 first.grade = again.grade
         first.cost = _cost(first)
         yield first
@@ -163,7 +219,9 @@ def _cost(problem: Problem) -> str:
 # ---- one frame ---------------------------------------------------------------------------------
 
 
-def _of_frame(record: Record, frame: Frame, divided: _DividedGraphs, charged: set[int]) -> Iterator[Problem]:
+def _of_frame(
+    record: Record, frame: Frame, divided: _DividedGraphs, charged: set[int], slow_ns: float
+) -> Iterator[Problem]:
     """Yields the problems of one frame.
 
     `charged`: frames of resume functions whose time was charged to a break already.
@@ -183,7 +241,8 @@ def _of_frame(record: Record, frame: Frame, divided: _DividedGraphs, charged: se
             if graph.reason:
                 title = f"no CUDA graph of the {graph.graph}"
                 yield at_frame.problem("no CUDA graph", "costly", title, graph.reason, compile_)
-        yield from _repeated_blocks(record, compile_, at_frame)
+        if compile_.duration_ns >= slow_ns:
+            yield from _repeated_blocks(record, compile_, at_frame)
         yield from _changed_graph(record, compile_, at_frame)
 
 
@@ -201,7 +260,10 @@ def _plain_python(record: Record, frame: Frame) -> Problem:
         advice = "Move the body of the loop into a function: it is compiled by itself, also with the graph break."
     last = frame.compiles[-1] if frame.compiles else None
     place = _Place.of_frame(record, frame, last)
-    return place.problem("plain Python", grade, f"{frame.name} runs as plain Python", frame.skipped, last, advice)
+    title = f"{frame.name} runs as plain Python"
+    problem = place.problem("plain Python", grade, title, frame.skipped, last, advice)
+    problem._proof = "" if advice else None
+    return problem
 
 
 def _repeated_blocks(record: Record, compile_: Compile, place: _Place) -> Iterator[Problem]:
@@ -209,8 +271,6 @@ def _repeated_blocks(record: Record, compile_: Compile, place: _Place) -> Iterat
 
     It is shown at the block's first line, if that is the user's, else at the function's.
     """
-    if compile_.duration_ns < SLOW_COMPILE_NS:
-        return
     captured = next((a for a in compile_.artifacts if a.pane == "captured" and a.graph), None)
     nodes = [n for n in captured.graph.nodes if n.op.startswith("call_")] if captured and captured.graph else []
     targets = [node.target for node in nodes]
@@ -222,16 +282,22 @@ def _repeated_blocks(record: Record, compile_: Compile, place: _Place) -> Iterat
         f"Its graph has {repeats} equal blocks of {operations} in a row, {length * repeats:,} of {len(targets):,} "
         "operations, and each of them is compiled."
     )
+    api = "torch" if record.engine == "torch" else "compiler_core"
+    # our `compile` compiles each module by itself, and stock's `module.compile()` nothing of PyTorch's own classes
     advice = (
-        "Compile the repeated block in place of the whole: a module by its `compile()`, or the function that the loop "
-        "calls. It is compiled once and used for each repetition. (Not tried here.)"
+        "Compile the repeated block in place of the whole: the class of a module by "
+        f"`Block.forward = {api}.compile(Block.forward)`, or the function that the loop calls.  It is compiled once "
+        "and used for each repetition."
     )
     title = "the same block is compiled many times"
     block = {captured.item(node.key) for node in nodes[start : start + length]} if captured else set()
     sources = [source for edge in compile_.edges if edge.made in block for source in edge.sources]
     of_user = [line for line in _lines(record, sources) if line.filename and not line.library]
     place = _Place.of_stack(record, compile_, of_user[:1]) if of_user else place
-    yield place.problem("slow compile", "costly", title, cause, compile_, advice, ns=compile_.duration_ns)
+    problem = place.problem("slow compile", "costly", title, cause, compile_, advice, ns=compile_.duration_ns)
+    problem._parts |= {BLOCKS: Part(advice)}
+    problem._proof = PROVEN
+    yield problem
 
 
 def repeated_block(targets: Sequence[str]) -> tuple[int, int, int]:
@@ -313,20 +379,23 @@ def _graph_break(
     problem = place.problem("graph break", grade, f"graph break: {break_.kind}", readable(break_.explanation),
                             compile_, advice, ns=sum(c.duration_ns for c in resumed))  # fmt: skip
     problem.breaks, problem.is_training = [break_id(compile_, break_)], break_.reason in _TRAINING
+    problem._parts |= {HINT: Part(advice)}
+    if grade != "expected" and advice == break_.hint and advice not in ("", NO_CHANGE_KNOWN):
+        problem._proof = FROM_PYTORCH if record.engine == "torch" else PROVEN
     return problem
 
 
 def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile, divided: _DividedGraphs) -> Problem:
     found = remedies(cause, lambda failed: _situation(frame, compile_, failed), compile_.id)
     grade: Grade = "expected" if found and all(each.is_nothing for each in found) else "costly"
-    advice, keys = "  ".join(each.text for each in found), [each.key for each in found]
+    advice = "  ".join(each.text for each in found)
     if library_of(frame.filename) and not compile_.breaks and not _has_operations(compile_):
         grade, advice = "expected", "Nothing to change: this function of a library computes nothing with tensors."
-        keys = []
+        found = []
     if frame.limit_reached:
         grade = "blocking"
     if frame.kind == "resume" and not divided.computes_from(frame):
-        grade, advice, keys = "expected", "Nothing to change: no tensor is computed from here on.", []
+        grade, advice, found = "expected", "Nothing to change: no tensor is computed from here on.", []
     place = _Place.of_frame(record, frame, compile_)
     if cause.line:
         place = _Place.of_stack(record, compile_, _lines(record, [cause.caller, cause.line]))
@@ -338,7 +407,10 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         text += f"  The limit of {len(frame.compiles)} compiles is reached: calls that none covers run as plain Python."
     title = f"recompiled: {what_changed(cause)}"
     problem = place.problem("recompile", grade, title, text, compile_, advice, ns=compile_.duration_ns)
-    problem.remedies = keys
+    problem.remedies = [each.key for each in found]
+    problem.lines = list(dict.fromkeys(line for each in found for line in each.lines))
+    problem._parts |= {each.key: Part(each.text, each.without) for each in found}
+    problem._proof = PROVEN if set(problem.remedies) - UNCHANGED else None
     return problem
 
 
@@ -403,14 +475,16 @@ class _Place(NamedTuple):
     ) -> Problem:  # fmt: skip
         """Returns a problem at this place."""
         is_of_call = kind == "recompile" and self.behind  # what the user's line passes in
+        parts = {}
         if self.library and grade != "expected" and not is_of_call:
-            advice = f"This is code of {self.library}, not yours.  {advice}".strip()
+            parts = {"": Part(f"This is code of {self.library}, not yours.")}
+            advice = f"{parts[''].text}  {advice}".strip()
         ids = [compile_.id] if compile_ else []
         if self.behind:
             first, newline, more = cause.partition("\n")
             cause = f"{first}  {self.behind}{newline}{more}"
-        return Problem(kind, grade, title, cause, advice, "", ns=ns, compiles=ids,
-                       filename=self.filename, lineno=self.lineno, line=self.line, behind=self.behind)  # fmt: skip
+        return Problem(kind, grade, title, cause, advice, "", ns=ns, compiles=ids, filename=self.filename,
+                       lineno=self.lineno, line=self.line, behind=self.behind, _parts=parts)  # fmt: skip
 
 
 def _lines(record: Record, items: Iterable[ItemId | None]) -> list[StackLine]:

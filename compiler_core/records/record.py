@@ -43,7 +43,7 @@ from compiler_core.records.kernels import (
 )
 from compiler_core.records.partition import Expansion, Partition
 from compiler_core.records.plain import RecordError, from_plain, json_text, short_repr, to_plain, without_gc
-from compiler_core.records.problems import Problem, find_problems, needing_action
+from compiler_core.records.problems import SLOW_COMPILE_S, Problem, find_problems, needing_action
 from compiler_core.records.ranks.collectives import Collective
 from compiler_core.records.recompiles.facts import Recompile
 from compiler_core.records.seen.seen_frames import SeenFrame
@@ -357,9 +357,12 @@ class Record:
         """Whether a source or a text of a compile has this id."""
         return any(each.id == id for each in self.sources) or any(each.has_artifact(id) for each in self.compiles)
 
-    def find_problems(self) -> None:
-        """Fills `problems` and `verdict` from everything that the record has so far."""
-        self.problems = find_problems(self)
+    def find_problems(self, slow_compile_s: float = SLOW_COMPILE_S) -> None:
+        """Fills `problems` and `verdict` from everything that the record has so far.
+
+        A compile of repeated blocks is a problem if it took `slow_compile_s` seconds.
+        """
+        self.problems = find_problems(self, slow_compile_s)
         self.find_verdict()
 
     @property

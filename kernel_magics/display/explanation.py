@@ -29,7 +29,7 @@ def _problem_lines(record: Record) -> Iterator[OutlineLine]:
             yield from (OutlineLine(2, line) for line in problem.cause.splitlines())
             if problem.advice:
                 # further lines are other remedies, and links, which the explorer shows
-                yield OutlineLine(2, f"What to do: {problem.advice.splitlines()[0]}")
+                yield OutlineLine(2, f"What to do: {problem.advice.splitlines()[0]}  {problem.checked}".rstrip())
         advised.add(problem.title)
     if (more := len(record.problems) - MAX_PROBLEMS) > 0:
         yield OutlineLine(1, f"and {count_text(more, 'more problem')}: kernel_magics.last_record().problems")

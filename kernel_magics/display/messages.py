@@ -39,6 +39,7 @@ STOCK_MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 TIMED_FORMS = ("core", "core:reduce-overhead", "pinned", "stock", *(f"stock:{mode}" for mode in STOCK_MODES))
 """The forms in which a cell can be timed, besides plain PyTorch and as it was compiled."""
 EXPERIMENTS = (
+    "advice",
     *("measure", "check", "machine", "steps", "frames", "memory-curve"),
     *("dynamic", "size", "stock", "core", "memory", "operators", "guard"),
 )

@@ -10,7 +10,7 @@ from compiler_core.records import Guard
 from compiler_core.records.plain import to_plain
 from kernel_magics.display import messages
 from kernel_magics.display.messages import CHANGE, EXPERIMENTS, FUSIONS, MAX_RUNS, TIMED_FORMS
-from kernel_magics.display.page_requests import CellTask, PageRequests
+from kernel_magics.display.page_requests import CellTask, ChangeRefused, PageRequests
 from kernel_magics.display.record_view import Experiments, Run
 
 if TYPE_CHECKING:
@@ -104,11 +104,22 @@ class Reruns:
         name, item = words
         assert self._experiments is not None
         if name == CHANGE:
-            self.add_run(self._experiments.run_changed_code(int(item), progress))
+            self._try_change(int(item), progress)
         elif name in FUSIONS:
             self.add_run(self._experiments.run_fused(name, item.split(","), progress))
         else:
             self.add_run(self._experiments.run(name, self._guard(item), progress))
+
+    def _try_change(self, number: int, progress: Callable[[str, float], None]) -> None:
+        """Tries a change and shows its run; where it is refused, the record says so, and it is no longer offered."""
+        assert self._experiments is not None
+        try:
+            made = self._experiments.run_changed_code(number, progress)
+        except ChangeRefused:
+            self._show_experiments(self._explorer.experiments.get("shown", 0))
+            self._explorer.refresh()
+            raise
+        self.add_run(made)
 
     def _guard(self, item: str) -> Guard | None:
         """Returns the guard of the shown record that is this item."""

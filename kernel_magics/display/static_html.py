@@ -125,7 +125,8 @@ def _problem_table(record: Record) -> str:
     for problem in problems:
         grade = f'<b style="color:{_COLOURS[problem.grade]}">{escape(problem.grade)}</b>'
         where = summary.location(record, problem.filename, problem.lineno) if problem.lineno else ""
-        why = "<br>".join(escape(text) for text in (problem.cause, problem.cost, problem.advice) if text)
+        texts = (problem.cause, problem.cost, problem.advice, problem.checked)
+        why = "<br>".join(escape(text) for text in texts if text)
         rows.append([grade, escape(problem.title), escape(where), why])
     return _table(["grade", "problem", "where", "why, cost, and what to do"], rows)
 

@@ -13,6 +13,7 @@ from compiler_core.records import (
     Frame,
     GraphBreak,
     Partition,
+    Problem,
     Record,
     StackLine,
     Symbol,
@@ -21,6 +22,7 @@ from compiler_core.records import (
     problem_count,
 )
 from compiler_core.records.advice import readable
+from compiler_core.records.problems import ProblemKind, break_id
 from compiler_core.records.queries import first_inaccurate
 from compiler_core.records.steps import Steps
 from compiler_core.records.timings.timings import bytes_text
@@ -147,19 +149,25 @@ def _frame_lines(record: Record, frame: Frame, explained: set[str]) -> Iterator[
     else:
         yield OutlineLine(1, place)
     for compile_ in frame.compiles:
-        yield from _compile_lines(compile_, explained)
+        yield from _compile_lines(record, compile_, explained)
 
 
-def _compile_lines(compile_: Compile, explained: set[str]) -> Iterator[OutlineLine]:
+def _compile_lines(record: Record, compile_: Compile, explained: set[str]) -> Iterator[OutlineLine]:
     if compile_.outcome == "compiled":
         backend = f" by {compile_.backend}" if compile_.backend else ""
         sizes = f"{count_text(operations(compile_), 'operation')}, {count_text(len(compile_.guards), 'guard')}"
         yield OutlineLine(2, f"{compile_.id} compiled{backend} in {compile_.duration_ns / 1e9:.2f} s: {sizes}")
     else:
         yield OutlineLine(2, f"{compile_.id} {compile_.outcome}: {compile_.reason or 'no reason given'}")
-    yield from (OutlineLine(3, line.text) for line in _recompile_lines(compile_))
+    yield from (OutlineLine(3, line.text) for line in _recompile_lines(record, compile_))
     for break_ in compile_.breaks:
-        yield from (OutlineLine(line.depth + 2, line.text) for line in _break_lines(break_, explained))
+        id_ = break_id(compile_, break_)
+        problem = next((each for each in record.problems if id_ in each.breaks), None)
+        yield from (OutlineLine(line.depth + 2, line.text) for line in _break_lines(break_, problem, explained))
+    slow = _problem_of(record, compile_, "slow compile")
+    if slow is not None:
+        yield OutlineLine(3, f"slow compile: {slow.cause}")
+        yield from (OutlineLine(4, text) for text in (slow.advice, slow.checked))
     for symbol in compile_.symbols:
         yield OutlineLine(3, _symbol_text(symbol))
     if compile_.partition and compile_.partition.values:
@@ -181,22 +189,30 @@ def _symbol_text(symbol: Symbol) -> str:
     return f"made static: {readable(symbol.source)} is {readable(symbol.became)} ({readable(symbol.condition or '')})"
 
 
-def _recompile_lines(compile_: Compile) -> list[OutlineLine]:
+def _problem_of(record: Record, compile_: Compile, kind: ProblemKind) -> Problem | None:
+    """Returns the problem of a kind that a compile has; None if it has none."""
+    return next((each for each in record.problems if each.kind == kind and compile_.id in each.compiles), None)
+
+
+def _recompile_lines(record: Record, compile_: Compile) -> list[OutlineLine]:
     cause = compile_.cause
     if cause is None:
         return []
-    why = f"recompile: {cause.text}"
-    return [OutlineLine(1, why), OutlineLine(2, f"guard that failed: {cause.guard}")]
+    lines = [OutlineLine(1, f"recompile: {cause.text}"), OutlineLine(2, f"guard that failed: {cause.guard}")]
+    problem = _problem_of(record, compile_, "recompile")
+    return [*lines, OutlineLine(2, problem.checked)] if problem and problem.tried else lines
 
 
-def _break_lines(break_: GraphBreak, explained: set[str]) -> list[OutlineLine]:
+def _break_lines(break_: GraphBreak, problem: Problem | None, explained: set[str]) -> list[OutlineLine]:
     """Lists a graph break: location and kind, and for the first break of each kind its explanation and remedy."""
     at = break_.place
     lines = [OutlineLine(1, f"graph break{_break_location(at)}: {break_.kind}")]
     if at and at.text.strip():
         lines.append(OutlineLine(2, at.text.strip()))
-    if break_.kind not in explained:
-        lines += [OutlineLine(2, line) for text in (break_.explanation, break_.hint) for line in text.splitlines()]
+    is_tried = problem is not None and bool(problem.tried)
+    if break_.kind not in explained or is_tried:
+        advice = [problem.advice, problem.checked] if problem and is_tried else [break_.hint]
+        lines += [OutlineLine(2, line) for text in (break_.explanation, *advice) for line in text.splitlines()]
     explained.add(break_.kind)
     return lines
 

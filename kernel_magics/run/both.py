@@ -61,7 +61,7 @@ def run_both(shell: Any, program: Program, request: Request, title: str, view: R
             second = _run_engine(
                 shell,
                 program,
-                request_for(request, engines[1], save=None, time=None),
+                request_for(request, engines[1], save=None, time=None, try_advice=False),
                 f"{title}, {engines[1]}",
                 RecordView(),
             )

@@ -58,8 +58,11 @@ def _complete_record(
     try:
         if raised is not None:
             record.raised = raised.__name__
-        elif request.time is not None:
-            _time(timer, record, request.time, view)
+        else:
+            if request.time is not None:
+                _time(timer, record, request.time, view)
+            if request.try_advice:
+                _try_advice(timer, record, view)
     finally:
         view.stop()
     record.labels |= cell_labels(record)
@@ -98,6 +101,16 @@ def _time(timer: CellTimer, record: Record, others: tuple[str, ...], view: Recor
                 record.notes.append(f"--time: not timed: {refusal}.")
     except KeyboardInterrupt:
         record.notes.append("--time: stopped; nothing was timed.")
+
+
+def _try_advice(timer: CellTimer, record: Record, view: RecordView) -> None:
+    """Tries the advice for ``--try-advice``; that it was stopped becomes a note of the record."""
+    record.find_problems()
+    try:
+        with warn_on_error("--try-advice"):
+            CellExperiments(timer, record).try_advice(view.show_progress)
+    except KeyboardInterrupt:
+        record.notes.append("--try-advice: stopped; no advice was tried.")
 
 
 def _unknown_node_notes(record: Record) -> list[str]:

@@ -42,6 +42,7 @@ class Experiment:
 
 
 EXPERIMENTS = {
+    "advice": Experiment("try the advice", "overview"),
     "measure": Experiment("time each kernel", "costs"),
     "check": Experiment("check kernels against plain PyTorch", "accuracy"),
     "machine": Experiment("record the machine code", "machine", {"target": "cpu"}),
@@ -93,6 +94,8 @@ class CellExperiments:
             return "nothing is saved for a backward"
         if name == "machine" and all(kernel.language != "cpp" for c in compiles for kernel in c.kernels):
             return "there are no kernels in C++"
+        if name == "advice" and not self._fixes.offers:
+            return "no advice can be tried on this cell"
         option = "target" if name == "machine" else name.replace("-", "_")
         if name in ("steps", "frames", "memory-curve", "dynamic", "machine") and getattr(self._request, option):
             return "the cell already ran like this"
@@ -119,8 +122,9 @@ class CellExperiments:
         }
 
     def changes(self) -> list[tuple[int, SourceEdit]]:
-        """Returns the changes of the code that may remove a problem, each with the number of the problem."""
-        return [(fix.problem, fix.edit) for fix in self._fixes.found]
+        """Returns the changes that may remove a problem, and that no trial has refuted, each with the number of the
+        problem."""
+        return [(problem, fix.edit) for problem, fix in self._fixes.offers]
 
     # ---- trying
 
@@ -128,11 +132,18 @@ class CellExperiments:
         """Tries one of `changes`; UsageError says why it is not offered, or why the cell cannot run again."""
         return self._fixes.run(number, progress)
 
+    def try_advice(self, progress: Progress) -> None:
+        """Tries all changes that the advice on the problems stands for; what came of it is in the record's problems."""
+        self._fixes.run_all(progress)
+
     def run(self, name: str, guard: Guard | None, progress: Progress) -> Run:
         """Makes an experiment; `guard` is the one that it leaves out.  UsageError says why it cannot be made."""
         experiment = EXPERIMENTS[name]
         if obstacle := self._obstacle(name):
             raise UsageError(obstacle)
+        if name == "advice":
+            self.try_advice(progress)
+            return Run(self._record, experiment.label, experiment.pane)
         if name in ("measure", "check"):
             return self._add_to_record(name, experiment, progress)
         request, label = self._changed(name, experiment, guard)

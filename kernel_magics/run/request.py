@@ -45,6 +45,8 @@ class Request:
     edits: tuple[CodeEdit, ...] = ()
     time: tuple[str, ...] | None = None
     """The forms to time besides plain PyTorch and that of the cell; None: nothing is timed."""
+    try_advice: bool = False
+    """Whether the advice on each problem is tried after the cell."""
     cover: tuple[str, ...] = ()
     """The panes to cover until a prediction is made."""
     dropped_guard: tuple[str, str] | None = None

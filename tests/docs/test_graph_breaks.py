@@ -14,7 +14,8 @@ import torch
 import compiler_core as cc
 from compiler_core.api.compile import record_of
 from compiler_core.api.testing import break_kinds
-from compiler_core.capture.break_kinds import BEFORE, KINDS, NO_CHANGE_KNOWN
+from compiler_core.capture.break_kinds import BEFORE, KINDS
+from compiler_core.records.advice import NO_CHANGE_KNOWN
 from compiler_core.records.capture import BreakReason
 
 NO_CHANGE: set[BreakReason] = {"backward", "gradient hook", "optimizer", "exception"}

@@ -3,13 +3,11 @@ named, and the script without the fault has none."""
 
 from __future__ import annotations
 
-from unittest import mock
-
 import pytest
 import torch
 
 import compiler_core
-from compiler_core.records import Record, problems
+from compiler_core.records import Record
 from compiler_core.records.two_runs.compare import compare
 from tests.faults.costs import INEXACT, MISSED, REPEATED, SAVED
 from tests.faults.fault import Fault, Inexact, Missed, Repeated, Saved
@@ -31,8 +29,8 @@ def by_title(fault: Fault) -> str:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("fault", REPEATED, ids=by_title)
 def test_a_repeated_block_is_found(fault: Repeated, engine: Engine) -> None:
-    with mock.patch.object(problems, "SLOW_COMPILE_NS", 0):  # the tests have no time for slow compiles
-        ran = run(fault.script, fault.title, engine)
+    ran = run(fault.script, fault.title, engine)
+    ran.record.find_problems(slow_compile_s=0)  # the tests have no time for slow compiles
     (problem,) = ran.problems
     assert (problem.kind, problem.lineno, problem.grade) == ("slow compile", fault.line, "costly")
     assert f"has {fault.blocks} equal blocks" in problem.cause
@@ -42,8 +40,8 @@ def test_a_repeated_block_is_found(fault: Repeated, engine: Engine) -> None:
 def test_the_block_compiled_alone_is_compiled_once(fault: Repeated) -> None:
     unit = f"\n{fault.unit} = compiler({fault.unit})\n\ndef program(x):"
     script = changed(fault.script, {"\ndef program(x):": unit})
-    with mock.patch.object(problems, "SLOW_COMPILE_NS", 0):
-        ran = run(script, fault.title, "core", is_compiled=True)
+    ran = run(script, fault.title, "core", is_compiled=True)
+    ran.record.find_problems(slow_compile_s=0)
     torch.testing.assert_close(ran.results, run(fault.script, fault.title, None).results)
     assert [problem for problem in ran.problems if problem.kind == "slow compile"] == []
     assert len(ran.compiles) == fault.compiles

@@ -9,12 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from compiler_core.records.advice import REMEDIES
+from compiler_core.records.advice import LINES, REMEDIES
 from tests.docs import recompiles
 from tests.faults.checks import errors
 from tests.faults.fault import Change, Recompiled
 from tests.faults.harness import ENGINES, Engine, Run, changed, run
 from tests.faults.recompiles import RECOMPILES
+
+
+def remedies_of(fault: Recompiled) -> set[str]:
+    return {fault.remedy, *(change.remedy for change in fault.changes)}
+
 
 CASES = [(fault, engine) for fault in RECOMPILES for engine in ENGINES if fault.happens_on(engine)]
 CHANGES = [(f, c, e) for f in RECOMPILES for c in f.changes for e in c.engines if f.happens_on(e)]
@@ -54,6 +59,23 @@ def test_the_advice_that_is_offered_works(fault: Recompiled, change: Change, eng
     assert len(after.problems) == (change.compiles > 1)
 
 
+LINED = [(f, e) for f in RECOMPILES for e in ENGINES if f.happens_on(e) and set(LINES) & remedies_of(f)]
+
+
+@pytest.mark.parametrize(("fault", "engine"), LINED, ids=named(LINED))
+def test_the_lines_that_are_offered_save_compiles(fault: Recompiled, engine: Engine) -> None:
+    """The lines run before each call, as `Problem.lines` says; the results are those of eager with the lines."""
+    before = found(fault, engine)
+    lines = dict.fromkeys(line for problem in before.problems for line in problem.lines)
+    if not lines:
+        pytest.skip("the object is an attribute, or an item without a name")
+    parameter = "program" if "def run(program)" in fault.script else "call"
+    script = fault.script + AFTER_LINES.format(lines="\n".join(lines), parameter=parameter)
+    after = run(script, fault.title, engine, fault.options)
+    torch.testing.assert_close(after.results, run(script, fault.title, None).results)
+    assert len(after.compiles) < len(before.compiles)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_script_without_its_fault_has_no_problem(engine: Engine) -> None:
     for fault in filter(lambda each: each.happens_on(engine), RECOMPILES):
@@ -68,11 +90,33 @@ def test_every_advice_is_proven() -> None:
     assert set(REMEDIES) == proven
 
 
+def test_every_line_is_proven() -> None:
+    proven = {key for fault, engine in LINED for key in remedies_of(fault) if found(fault, engine).problems[0].lines}
+    assert set(LINES) <= proven
+
+
 def test_the_page_says_what_the_record_says() -> None:
     assert recompiles.PAGE.read_text() == recompiles.page(lambda fault: found(fault, "core")), (
         "run `python -m tests.docs.recompiles`"
     )
 
+
+AFTER_LINES = """
+
+def run_after_lines({parameter}, run=run, original=program):
+    import inspect
+    is_module = isinstance(original, torch.nn.Module)
+    signature = inspect.signature(original.forward if is_module else original)
+
+    def after_lines(*args, **kwargs):
+        space = dict(signature.bind(*args, **kwargs).arguments)
+        exec({lines!r}, globals() | {{"self": original}}, space)
+        return {parameter}(*space.values())
+
+    return run(after_lines)
+
+run = run_after_lines
+"""
 
 ONLY_FIRST = """
 

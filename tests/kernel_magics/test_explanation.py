@@ -42,8 +42,9 @@ def test_a_problem_is_one_line_and_guards_are_one() -> None:
 def test_of_long_advice_the_first_line_is_printed() -> None:
     record = record_of_prints()
     record.problems[0].advice = "Do this.\nOr that.\nMore about it: http"
+    record.problems[0].checked = "Not tried here."
     text = explanation(record)
-    assert "    What to do: Do this.\n" in text
+    assert "    What to do: Do this.  Not tried here.\n" in text
     assert "Or that." not in text
 
 

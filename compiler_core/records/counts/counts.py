@@ -28,6 +28,8 @@ class CountedProblem:
     count: int = 1
     problem: str = ""
     """``graph break``, ``recompile``, ``failure``, ``slow compile``, ``changed graph`` ..."""
+    checked: str = ""
+    """How the hint was checked."""
 
     def __str__(self) -> str:
         at = f"{self.file}:{self.line}: " if self.line else ""
@@ -35,6 +37,8 @@ class CountedProblem:
         rows += [f"    {text}".replace("\n", "\n    ") for text in (self.text, self.reason.strip()) if text]
         if self.hint:
             rows.append(f"    hint: {self.hint}".replace("\n", "\n    "))
+        if self.checked:
+            rows.append(f"    {self.checked}")
         return "\n".join(rows)
 
 
@@ -119,5 +123,6 @@ def _counted(record: Record, problem: Problem) -> CountedProblem:
     text = record.line_text(problem.line)
     file = record.labels.get(problem.filename) or problem.filename
     return CountedProblem(
-        kind, file, problem.lineno, text, problem.cause, problem.advice, problem.grade, problem.count, problem.kind
+        kind, file, problem.lineno, text, problem.cause, problem.advice, problem.grade, problem.count, problem.kind,
+        problem.checked,
     )  # fmt: skip

@@ -1,50 +1,49 @@
-"""Tries a change of the user's code: the cell runs with it, and it is offered if it helps and the values are right."""
+"""Tries the changes that the advice on a cell's problems stands for: the cell runs again with each, on saved state.
+
+What came of it becomes data of the problem (`AdviceTrial`), from which its advice follows: a change is advised if there
+are fewer of the breaks, recompiles or graphs, or if compiling takes less than half of the time, and if values,
+gradients and printed text are those of plain PyTorch.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import linecache
-import re
+import functools
+import threading
+import time
 import types
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from compiler_core.errors import UsageError
 from compiler_core.records import Problem, Record
-from compiler_core.records.differences import Comparison, SourceEdit
+from compiler_core.records.differences import COMPILES, SECONDS, AdviceTrial, SourceEdit, Total, TrialOutcome
+from compiler_core.records.problems import problem_count
 from compiler_core.records.two_runs.compare import compare
-from kernel_magics.cell.parse import Program, parse
+from compiler_core.records.two_runs.line_facts import from_cache
+from kernel_magics.cell.parse import Program, Unit, parse
+from kernel_magics.display.interrupt import Interrupt
 from kernel_magics.display.page_requests import ChangeRefused
 from kernel_magics.display.record_view import Run, cell_labels
 from kernel_magics.run.cell_timer import CellTimer
-from kernel_magics.run.fixes.expressions import Modules
-from kernel_magics.run.fixes.live_code import compiled_code, functions_at, lines_of, replaced_code
-from kernel_magics.run.fixes.rewrites import disabled, rewritten
+from kernel_magics.run.fixes.finding import Fix, FixFinder
+from kernel_magics.run.fixes.live_code import (
+    compiled_class,
+    compiled_code,
+    fresh_code,
+    replaced_code,
+    with_lines,
+)
 from kernel_magics.run.request import fresh, open_record, unit_compiler
 from kernel_magics.run.silenced_output import silenced_output
 from kernel_magics.run.snapshots import plain_values, value_difference
 
 Progress = Callable[[str, float], None]
-_COUNTED = ("graphs", "graph breaks", "recompiles")
-_DYNAMIC = "dynamic sizes and numbers"
-_BY_OPTION = frozenset({"dynamic sizes", "dynamic numbers"})
-"""The advice that an option of the magic follows."""
-
-
-@dataclass(frozen=True)
-class Fix:
-    """A change that may remove a problem."""
-
-    problem: int
-    """The number of the problem in the record."""
-    edit: SourceEdit
-    flipped: tuple[SourceEdit, SourceEdit] | None = None
-    disables: str = ""
-    """The name of the function that is left to Python."""
-    is_dynamic: bool = False
-    """Whether the change is an option of the magic, and not of the code."""
+BUDGET_S = 60.0
+"""For how many seconds all advice on a cell is tried."""
+FASTER = 2
+"""By what factor a change must reduce the time of compiling, which is measured once."""
 
 
 class Fixes:
@@ -53,209 +52,306 @@ class Fixes:
     def __init__(self, timer: CellTimer, record: Record) -> None:
         self._timer, self._record, self._request = timer, record, timer.request
         self._shell, self._program = timer.shell, timer.program
-        self.found = [] if timer.program.is_async else list(self._find())
+        self._finder = FixFinder(timer.shell, timer.program, timer.request, record)
+        self._found = list(self._finder.find())
 
-    # ---- finding
+    @property
+    def offers(self) -> list[tuple[int, Fix]]:
+        """The changes that no trial has refuted, each with the number of a problem that it may remove."""
+        return [(n, fix) for fix in self._found for n in fix.problems if not self._is_refuted(n, fix)]
 
-    def _find(self) -> Iterator[Fix]:
-        modules = self._modules() if self._record.problems else Modules()
-        for number, problem in enumerate(self._record.problems):
-            if problem.kind == "graph break" and problem.grade != "expected" and self._is_cell(problem.filename):
-                fix = self._rewritten(number, problem, modules) or self._disabled(number, problem, modules)
-            else:
-                fix = self._dynamic(number, problem)
-            if fix is not None:
-                fix.edit.in_cell = fix.edit.file == self._program.filename
-                yield fix
-
-    def _modules(self) -> Modules:
-        values = reversed(self._shell.user_ns.items())
-        named = {value.__name__: name for name, value in values if isinstance(value, types.ModuleType)}
-        guards = [guard.code for compile_ in self._record.compiles for guard in compile_.guards]
-        with_gradients = any("requires_grad=True" in code for code in guards)
-        torch, numpy, math = (named.get(each, "") for each in ("torch", "numpy", "math"))
-        return Modules(torch, numpy, math, with_gradients)
-
-    def _rewritten(self, number: int, problem: Problem, modules: Modules) -> Fix | None:
-        made = rewritten(problem.filename, self._text(problem.filename), problem.lineno, modules)
-        return Fix(number, made.edit, made.flipped) if made and self._can_edit(made.edit) else None
-
-    def _disabled(self, number: int, problem: Problem, modules: Modules) -> Fix | None:
-        """Returns the change that leaves a function with several breaks to Python."""
-        made = disabled(problem.filename, self._text(problem.filename), problem.lineno, modules)
-        if made is None:
-            return None
-        name, edit = made
-        function = self._shell.user_ns.get(name)
-        if not isinstance(function, types.FunctionType) or function.__code__.co_filename != problem.filename:
-            return None
-        lines = lines_of(function.__code__)
-        breaks = [p for p in self._record.problems if p.kind == "graph break" and p.filename == problem.filename]
-        own = [each for each in breaks if each.lineno in lines]
-        is_training = any(each.is_training for each in own)  # a step of training is what is to be compiled
-        return Fix(number, edit, disables=name) if len(own) > 1 and not is_training else None
-
-    def _is_cell(self, filename: str) -> bool:
-        return self._cell_number(filename) is not None
-
-    def _cell_number(self, filename: str) -> int | None:
-        named = self._shell.compile.format_code_name(filename)
-        found = re.fullmatch(r"In\[(\d+)\]", named[1]) if named else None
-        return int(found[1]) if found else None
-
-    def _text(self, filename: str) -> list[str]:
-        if filename == self._program.filename:
-            return self._program.source.split("\n")
-        return [line.rstrip("\n") for line in linecache.getlines(filename)]
-
-    def _can_edit(self, edit: SourceEdit) -> bool:
-        return edit.file == self._program.filename or bool(self._functions(edit))
-
-    def _functions(self, edit: SourceEdit) -> list[types.FunctionType]:
-        codes = [self._program.skeleton, *self._program.units]
-        return functions_at(self._shell.user_ns, codes, edit.file, edit.first)
-
-    def _dynamic(self, number: int, problem: Problem) -> Fix | None:
-        first = self._program.source.partition("\n")[0]
-        is_advised = not _BY_OPTION.isdisjoint(problem.remedies)
-        if not is_advised or self._request.dynamic or not first.startswith("# %%compile"):
-            return None
-        magic = first.removeprefix("# ")
-        edit = SourceEdit(_DYNAMIC, self._program.filename, 1, [magic], [f"{magic} --dynamic"])
-        return Fix(number, edit, is_dynamic=True)
+    def _is_refuted(self, number: int, fix: Fix) -> bool:
+        tried = self._record.problems[number].tried if number < len(self._record.problems) else []
+        return any(trial.change == fix.change and trial.outcome in ("does not help", "wrong") for trial in tried)
 
     # ---- trying
 
     def run(self, number: int, progress: Progress) -> Run:
-        """Tries the change with this number.
+        """Tries the change that one of `offers` has.
 
         Raises:
             ChangeRefused: it does not help, or changes values or what is printed.
-            UsageError: the cell cannot run again.
+            UsageError: it cannot be tried.
         """
-        if not 0 <= number < len(self.found):
+        offers = self.offers
+        if not 0 <= number < len(offers):
             raise UsageError(f"there is no change number {number}")
-        fix = self.found[number]
+        problem, fix = offers[number]
         state = self._timer.saved_state(progress)
         with silenced_output(self._shell) as printed:
-            expected = _Outcome(self, self._program, printed)
-            self._timer.rehearse(state, expected.keep)
+            expected = self._expected(state, printed)
+            record, trials = self._try(fix, state, expected, printed, progress)
+        trial = trials[problem]
+        if trial.outcome == "not tried":
+            raise UsageError(trial.why)
+        for number, each in trials.items():
+            self._add(number, [each])
+        if record is None or trial.outcome != "helps":
+            how = "is wrong for this cell" if trial.outcome == "wrong" else "does not help"
+            raise ChangeRefused(f"The change was tried and {how}: {trial.why or trial.numbers()}.")
+        return Run(record, f"Line {fix.edit.first}: {fix.edit.title}" if fix.is_of_code else fix.change, "engines")
+
+    def run_all(self, progress: Progress, seconds: float = BUDGET_S) -> None:
+        """Tries all changes; what came of it is in the problems of the record.
+
+        Nothing is noted if it is interrupted.  What is not tried after `seconds` is noted as that.
+        """
+        found: dict[int, list[AdviceTrial]] = {}
+        why = ""
+        try:
+            with _Budget(seconds):
+                state = self._timer.saved_state(progress)
+                with silenced_output(self._shell) as printed:
+                    expected = self._expected(state, printed)
+                    for number, fix in enumerate(self._found):
+                        _, trials = self._try(fix, state, expected, printed, _part(progress, number, len(self._found)))
+                        for each, trial in trials.items():
+                            found.setdefault(each, []).append(trial)
+        except _BudgetUsed:
+            why = f"the {seconds:g} s for trials were used up"
+        except UsageError as refusal:
+            why = str(refusal)
+        for fix in self._found:
+            for each in fix.problems:
+                if all(trial.change != fix.change for trial in found.get(each, ())):
+                    found.setdefault(each, []).append(AdviceTrial(fix.change, "not tried", why, fix.remedies))
+        for problem, made in found.items():
+            self._add(problem, made)
+
+    def _expected(self, state: Any, printed: Any) -> _Ran:
+        """Runs the cell as plain PyTorch; returns what it left behind."""
+        expected = _Ran(self._shell, self._program, printed)
+        self._timer.rehearse(state, expected.keep)
+        return expected
+
+    def _add(self, number: int, trials: list[AdviceTrial]) -> None:
+        """Notes trials in a problem, in place of earlier ones of the same changes."""
+        problem = self._record.problems[number]
+        again = {trial.change for trial in trials}
+        problem.conclude([*(each for each in problem.tried if each.change not in again), *trials])
+
+    def _try(
+        self, fix: Fix, state: Any, expected: _Ran, printed: Any, progress: Progress
+    ) -> tuple[Record | None, dict[int, AdviceTrial]]:
+        """Tries a change; returns the record of its run, if there is one, and for each problem what came of it."""
+        try:
             if fix.flipped:
                 progress("comparing the other branch", 0.0)
-                before, after = (self._outcome_with(edit, state, printed) for edit in fix.flipped)
-                after.refuse_difference(before, "with the condition negated, ")
-            progress("compiling the changed cell", 0.0)
-            with self._changed(fix) as program, state.preserved():
-                made = _Outcome(self, program, printed)
-                record = self._compiled(fix, program, made)
-        made.refuse_difference(expected, "")
-        comparison = self._compared(record, fix)
-        self._refuse_useless(comparison)
-        if fix.disables:
-            self._refuse_idle(comparison)
-        return Run(record, f"Line {fix.edit.first}: {fix.edit.title}", "engines")
+                self._compare_flipped(fix.flipped, state, printed)
+            progress("compiling the changed cell" if fix.is_of_code else f"trying {fix.change}", 0.0)
+            made = _Ran(self._shell, self._program, printed)
+            with state.preserved():
+                record = self._compiled(fix, made)
+            made.check_same(expected, is_laid_out=not fix.lines)
+        except (_Differs, UsageError) as error:
+            outcome: TrialOutcome = "wrong" if isinstance(error, _Differs) else "not tried"
+            return None, dict.fromkeys(fix.problems, AdviceTrial(fix.change, outcome, str(error), fix.remedies))
+        record.comparison = compare(self._record, record)
+        record.comparison.values, record.comparison.edit = {}, fix.edit if fix.is_of_code or fix.is_dynamic else None
+        return record, {each: self._concluded(fix, self._record.problems[each], record) for each in fix.problems}
 
-    def _outcome_with(self, edit: SourceEdit, state: Any, printed: Any) -> _Outcome:
-        with self._edited(edit) as program:
-            found = _Outcome(self, program, printed)
+    def _compare_flipped(self, edits: tuple[SourceEdit, SourceEdit], state: Any, printed: Any) -> None:
+        """Raises `_Differs` unless the cell does the same with both edits, which have a condition negated."""
+        ran = []
+        for edit in edits:
+            with self._edited(edit) as program:
+                ran.append(_Ran(self._shell, program, printed))
+                try:
+                    CellTimer(self._shell, program, self._request).rehearse(state, ran[-1].keep)
+                except UsageError as error:
+                    raise _Differs(f"with the condition negated, {error}".rstrip(".:")) from None
+        ran[1].check_same(ran[0], "with the condition negated, ")
+
+    def _compiled(self, fix: Fix, ran: _Ran) -> Record:
+        """Runs the cell with a change; returns the record.  Raises `_Differs` if the cell raises."""
+        options: dict[str, Any] = {"save": None, "time": None} | ({"dynamic": True} if fix.is_dynamic else {})
+        request = dataclasses.replace(self._request, **options)
+        with ExitStack() as changed:
+            if request.engine == "torch":
+                changed.enter_context(fresh_code(self._record))
+            program = changed.enter_context(self._changed(fix))
+            record = changed.enter_context(open_record(request, f"{self._record.title}, changed"))
+            record.source(program.filename, 1, program.source.splitlines())
+            record.notes += program.notes
+            compile_unit = fresh(unit_compiler(request, record))
+            if fix.block is not None:
+                changed.enter_context(compiled_class(fix.block, self._function_compiler(compile_unit)))
+                compile_unit = _uncompiled
+            if fix.lines:
+                compile_unit = with_lines(fix.lines, self._shell.user_ns, compile_unit)
+            run = program.bind(self._shell.user_ns, compile_unit)
             try:
-                CellTimer(self._shell, program, self._request).rehearse(state, found.keep)
-            except UsageError as error:
-                raise ChangeRefused(
-                    f"The change was tried and is wrong: with the condition negated, {error}."
-                ) from None
-        return found
+                ran.keep(run())
+            except Exception as error:
+                text = str(error).strip().partition("\n")[0].rstrip(".:")
+                raise _Differs(f"it raises {type(error).__name__}: {text}") from None
+        record.labels |= cell_labels(record) | {program.filename: self._record.label(self._program.filename)}
+        record.find_problems()
+        return record
 
-    def _changed(self, fix: Fix) -> AbstractContextManager[Program]:
-        if fix.is_dynamic:
-            return nullcontext(self._program)
-        if fix.disables and fix.edit.file != self._program.filename:
-            return self._left_to_python(fix.disables)
-        return self._edited(fix.edit)
+    # ---- what is changed
 
     @contextmanager
-    def _left_to_python(self, name: str) -> Iterator[Program]:
+    def _changed(self, fix: Fix) -> Iterator[Program]:
+        if not fix.is_of_code:
+            yield self._program
+        elif fix.disables and fix.edit.file != self._program.filename:
+            with self._left_to_python(fix.disables):
+                yield self._program
+        else:
+            with self._edited(fix.edit) as program:
+                yield program
+
+    @contextmanager
+    def _left_to_python(self, name: str) -> Iterator[None]:
         import torch
 
         namespace = self._shell.user_ns
         function = namespace[name]
         namespace[name] = torch.compiler.disable(function)
         try:
-            yield self._program
+            yield
         finally:
             namespace[name] = function
 
     @contextmanager
     def _edited(self, edit: SourceEdit) -> Iterator[Program]:
         """Context manager in which the cell's functions, or its program, have other text."""
-        lines = self._text(edit.file)
+        lines = self._finder.text(edit.file)
         at = edit.first - 1
         source = "\n".join([*lines[:at], *edit.added, *lines[at + len(edit.removed) :]])
         if edit.file == self._program.filename:
             yield parse(self._shell, source)
             return
-        functions = self._functions(edit)
-        number = self._cell_number(edit.file) or 0
+        functions = self._finder.functions(edit)
+        number = self._finder.cell_number(edit.file) or 0
         code = compiled_code(self._shell, source, number, functions[0].__code__.co_qualname, edit.first)
         if code is None or any(code.co_freevars != each.__code__.co_freevars for each in functions):
             raise UsageError("the changed function has other variables of the functions around it")
         with replaced_code(functions, code):
             yield self._program
 
-    def _compiled(self, fix: Fix, program: Program, outcome: _Outcome) -> Record:
-        changes: dict[str, Any] = {"save": None, "time": None} | ({"dynamic": True} if fix.is_dynamic else {})
-        request = dataclasses.replace(self._request, **changes)
-        with open_record(request, f"{self._record.title}, changed") as record:
-            record.source(program.filename, 1, program.source.splitlines())
-            record.notes += program.notes
-            outcome.keep(program.bind(self._shell.user_ns, fresh(unit_compiler(request, record)))())
-        record.labels |= cell_labels(record) | {program.filename: self._record.label(self._program.filename)}
-        record.find_problems()
-        return record
+    def _function_compiler(self, compile_unit: Callable[[types.FunctionType], Any]) -> Callable[[Any], Any]:
+        """Returns a function that compiles any function as the cell is compiled."""
+        if self._request.engine == "core":
+            return compile_unit
+        import torch
 
-    def _compared(self, record: Record, fix: Fix) -> Comparison:
-        record.comparison = compare(self._record, record)
-        record.comparison.values = {}
-        record.comparison.edit = fix.edit
-        return record.comparison
+        request = self._request
+        given: dict[str, Any] = {"backend": request.backend, "mode": request.mode, "options": request.options}
+        given |= {"fullgraph": request.fullgraph, "dynamic": request.dynamic or None}
+        return functools.partial(torch.compile, **{name: value for name, value in given.items() if value is not None})
 
-    def _refuse_useless(self, comparison: Comparison) -> None:
-        """Raises ChangeRefused unless there are fewer breaks or recompiles, or as many and fewer graphs."""
-        totals = {total.name: (int(total.before or 0), int(total.after or 0)) for total in comparison.totals}
-        stops = [totals.get(name, (0, 0)) for name in ("graph breaks", "recompiles")]
+    # ---- what came of it
+
+    def _concluded(self, fix: Fix, problem: Problem, record: Record) -> AdviceTrial:
+        assert record.comparison is not None
+        known = {total.name: total for total in record.comparison.totals}
+        compiles = Total(COMPILES, *(float(_compiles(each)) for each in (self._record, record)))
+        counted = [known[name] for name in ("graph breaks", "graphs", SECONDS) if name in known]
+        trial = AdviceTrial(fix.change, "helps", "", fix.remedies, [compiles, *counted], fix.block is not None)
+        trial.outcome, trial.why = self._outcome(fix, problem, record)
+        return trial
+
+    def _outcome(self, fix: Fix, problem: Problem, record: Record) -> tuple[TrialOutcome, str]:
+        """Returns whether a change helps, and why it does not if its numbers do not say so."""
+        assert record.comparison is not None
+        totals = {total.name: (int(total.before or 0), int(total.after or 0)) for total in record.comparison.totals}
         before, after = totals.get("graphs", (0, 0))
-        is_fewer = any(new < old for old, new in stops) or (0 < after < before)
-        if any(new > old for old, new in stops) or not is_fewer or (before and not after):
-            numbers = [f"{old} {name} became {new}" for name, (old, new) in totals.items() if name in _COUNTED]
-            raise ChangeRefused(f"The change was tried and does not help: {', '.join(numbers)}.")
+        if before and not after:
+            return "does not help", "nothing would be compiled"
+        if fix.block is not None:
+            if any(from_cache(each) for each in record.compiles):
+                return "does not help", "its kernels came from the cache, so its time says nothing"
+            is_faster = FASTER * record.compile_ns < self._record.compile_ns
+            return ("helps" if is_faster else "does not help"), ""
+        stops = [totals.get(name, (0, 0)) for name in ("graph breaks", "recompiles")]
+        if any(new > old for old, new in stops):
+            return "does not help", ""
+        if fix.disables:
+            old, new = totals.get("captured operations", (0, 0))
+            if 2 * new < old:
+                return "does not help", f"of {old} operations {new} would be compiled"
+        if fix.is_of_code:
+            return ("helps" if any(new < old for old, new in stops) or after < before else "does not help"), ""
+        same = [each for each in record.problems if (each.kind, each.title) == (problem.kind, problem.title)]
+        was = [each for each in self._record.problems if (each.kind, each.title) == (problem.kind, problem.title)]
+        is_fewer = problem_count(same, problem.kind) < problem_count(was, problem.kind) and stops[1][1] < stops[1][0]
+        return ("helps" if is_fewer else "does not help"), ""
 
-    def _refuse_idle(self, comparison: Comparison) -> None:
-        """Raises ChangeRefused if most of what was compiled is left to Python."""
-        for total in comparison.totals:
-            if total.name == "captured operations" and 2 * (total.after or 0) < (total.before or 0):
-                text = f"of {total.before:.0f} operations {total.after or 0:.0f} would be compiled"
-                raise ChangeRefused(f"The change was tried and does not help: {text}.")
+
+def _compiles(record: Record) -> int:
+    return sum(compile_.outcome == "compiled" for compile_ in record.compiles)
 
 
-class _Outcome:
+def _contiguous(value: object) -> object:
+    """Returns a value with its tensors laid out in the order of their dimensions."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    return tree_map(lambda leaf: leaf.contiguous() if isinstance(leaf, torch.Tensor) else leaf, value)
+
+
+def _uncompiled(unit: types.FunctionType) -> Unit:
+    return unit
+
+
+def _part(progress: Progress, number: int, count: int) -> Progress:
+    """Returns the progress of one of several parts, each of which has the same share."""
+    return lambda text, share: progress(text, (number + share) / count)
+
+
+class _Differs(Exception):
+    """A run with a change does something else than plain PyTorch; the text says what."""
+
+
+class _BudgetUsed(Exception):
+    """The time for trials is used up."""
+
+
+class _Budget:
+    """Context manager that interrupts the block after some seconds, and then raises `_BudgetUsed`."""
+
+    def __init__(self, seconds: float) -> None:
+        self._interrupt = Interrupt()
+        self._end = time.monotonic() + seconds
+        self._timer = threading.Timer(seconds, self._interrupt)
+        self._timer.daemon = True
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: Any) -> None:
+        self._interrupt.disarm()
+        self._timer.cancel()
+        if kind is not None and issubclass(kind, KeyboardInterrupt) and time.monotonic() >= self._end:
+            raise _BudgetUsed from None
+
+
+class _Ran:
     """The values and the output of one run of the cell."""
 
-    def __init__(self, fixes: Fixes, program: Program, printed: Any) -> None:
-        self._fixes, self._program, self._printed = fixes, program, printed
+    def __init__(self, shell: Any, program: Program, printed: Any) -> None:
+        self._shell, self._program, self._printed = shell, program, printed
         self._start = len(printed.stdout), len(printed.stderr)
         self.values: dict[str, object] = {}
         self.output = ""
 
     def keep(self, value: object) -> None:
-        self.values = plain_values(self._fixes._shell.user_ns, [self._program.skeleton, *self._program.units], value)
+        """Notes what the run that has just ended left behind, and its value."""
+        self.values = plain_values(self._shell.user_ns, [self._program.skeleton, *self._program.units], value)
         out, errors = self._start
         self.output = self._printed.stdout[out:] + self._printed.stderr[errors:]
 
-    def refuse_difference(self, expected: _Outcome, when: str) -> None:
-        """Raises ChangeRefused if this run differs from the one that it must be like."""
+    def check_same(self, expected: _Ran, when: str = "", is_laid_out: bool = True) -> None:
+        """Raises `_Differs` if this run differs from the one that it must be like.
+
+        `is_laid_out`: also in the strides of tensors, which follow from those of inputs.
+        """
         for name in dict.fromkeys([*expected.values, *self.values]):
-            how = value_difference(expected.values.get(name), self.values.get(name))
+            values = expected.values.get(name), self.values.get(name)
+            how = value_difference(*(values if is_laid_out else map(_contiguous, values)))
             if how:
-                raise ChangeRefused(f"The change was tried and is wrong for this cell: {when}{name} differs: {how}.")
+                raise _Differs(f"{when}{name} differs: {how}")
         if self.output != expected.output:
-            raise ChangeRefused(f"The change was tried and is wrong for this cell: {when}it prints something else.")
+            raise _Differs(f"{when}it prints something else")

@@ -59,6 +59,9 @@ const problem: Problem = {
   breaks: ["0/0#b0"],
   behind: "",
   is_training: false,
+  lines: [],
+  tried: [],
+  checked: "Tried it: 2 graphs became 1.",
 };
 
 test("each problem with a line is one mark, in their order; one that needs no change is not a warning", () => {
@@ -82,7 +85,7 @@ test("each problem with a line is one mark, in their order; one that needs no ch
   );
   assert.equal(marks[0].reason, problem.cause);
   assert.equal(marks[1].reason, `${problem.cause}\n${problem.cost}`);
-  assert.equal(marks[1].hint, problem.advice);
+  assert.equal(marks[1].hint, `${problem.advice}\n${problem.checked}`);
 });
 
 const graphBreak: GraphBreak = {

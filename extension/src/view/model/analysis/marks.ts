@@ -77,12 +77,13 @@ function unique(texts: string[]): string[] {
   return [...new Set(texts)];
 }
 
-function problemMarks({ kind, grade, title, cause, advice, cost, compiles, line }: Problem): Mark[] {
+function problemMarks({ kind, grade, title, cause, advice, checked, cost, compiles, line }: Problem): Mark[] {
   if (line === null) return [];
   const reason = [cause, cost].filter(Boolean).join("\n");
   const usual = kind === "failure" && grade === "costly" ? "break" : PROBLEM_MARKS[kind]; // a refusal is no failure
   const mark = grade === "expected" ? "expected" : usual;
-  return [{ line, kind: mark, title, reason, hint: advice, compile: compiles[0] ?? "", pane: "overview" }];
+  const hint = [advice, checked].filter(Boolean).join("\n");
+  return [{ line, kind: mark, title, reason, hint, compile: compiles[0] ?? "", pane: "overview" }];
 }
 
 function staticMarks({ id, symbols }: Compile): Mark[] {

@@ -140,6 +140,16 @@ export interface SourceEdit {
   in_cell: boolean;
 }
 
+/** One change that the advice on a problem stands for, and what it did to the calls that were recorded. */
+export interface AdviceTrial {
+  change: string;
+  outcome: "helps" | "does not help" | "wrong" | "not tried";
+  why: string;
+  remedies: string[];
+  totals: Total[];
+  is_timed: boolean;
+}
+
 /** Totals, and the differences at each line for which either run has an entry. */
 export interface Comparison {
   before: string;
@@ -518,6 +528,9 @@ export interface Problem {
   breaks: string[];
   behind: string;
   is_training: boolean;
+  lines: string[];
+  tried: AdviceTrial[];
+  checked: string;
 }
 
 /** The time of one form of a call.  Times are in seconds. */
@@ -773,6 +786,14 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     removed: { list: "string" },
     added: { list: "string" },
     in_cell: "boolean",
+  },
+  AdviceTrial: {
+    change: "string",
+    outcome: { one: ["helps", "does not help", "wrong", "not tried"] },
+    why: "string",
+    remedies: { list: "string" },
+    totals: { list: { is: "Total" } },
+    is_timed: "boolean",
   },
   Comparison: {
     before: "string",
@@ -1085,6 +1106,9 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     breaks: { list: "string" },
     behind: "string",
     is_training: "boolean",
+    lines: { list: "string" },
+    tried: { list: { is: "AdviceTrial" } },
+    checked: "string",
   },
   Timing: {
     name: "string",
@@ -1221,6 +1245,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   StepNote: { item: null },
   Steps: { outcome: "captured", dropped: 0, codes: [], calls: [], values: [], call: [], at: [], pops: [], pushes: [], results: [], stores: [], texts: [], notes: [] },
   SourceEdit: { in_cell: true },
+  AdviceTrial: { why: "", is_timed: false, remedies: [], totals: [] },
   Comparison: { values: null, edit: null, shared: [], notes: [] },
   Node: { shape: null, dtype: null, device: null, bytes: null, module: null, role: null },
   Artifact: { graph: null, spans: [] },
@@ -1245,7 +1270,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   CudaGraph: { reason: "", recorded: 0, copied: 0 },
   KeyField: { digest: "" },
   CacheLookup: { key: "", reason: "", fields: [] },
-  Problem: { count: 1, ns: 0, filename: "", lineno: 0, line: null, behind: "", is_training: false, compiles: [], remedies: [], breaks: [] },
+  Problem: { count: 1, ns: 0, filename: "", lineno: 0, line: null, behind: "", is_training: false, checked: "", compiles: [], remedies: [], breaks: [], lines: [], tried: [] },
   Timing: { speed: 1.0, differs: false, compiled_again: 0, pays_off: null, problems: null, unclear: false },
   Timings: { load: 0.0, rows: [], failed: {} },
   Verdict: { speed: "", change: "", compile: "", memory: "", problems: "", warnings: [] },

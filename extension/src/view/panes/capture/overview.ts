@@ -82,7 +82,7 @@ export class Overview extends LinkedContent {
       { class: problem?.grade === "expected" ? "block" : "block warn" },
       h("h4", {}, `Graph break: ${b.kind}`, grade(problem)),
       h("p", {}, b.explanation),
-      ...costAndAdvice(problem ?? { advice: b.hint, cost: "" }),
+      ...costAndAdvice(problem ?? { advice: b.hint, cost: "", checked: "" }),
       changeOffer(this.state, problem),
       ...this.stack(compile, b),
       ...b.resumes.map((id) => this.resume(id)),
@@ -100,6 +100,7 @@ export class Overview extends LinkedContent {
       h("h4", {}, capitalized(title), grade(problem)),
       h("p", {}, cause),
       ...costAndAdvice(problem),
+      changeOffer(this.state, problem),
     );
     return this.linkTo(block, [line]);
   }
@@ -181,11 +182,15 @@ function grade(problem?: Problem): HTMLElement | null {
   return problem ? h("small", {}, ` ${problem.grade}`) : null;
 }
 
-/** What a problem cost, and what to do about it. */
-function costAndAdvice(problem?: Pick<Problem, "advice" | "cost">): HTMLElement[] {
+/** What a problem cost, what to do about it, and how that was checked. */
+function costAndAdvice(problem?: Pick<Problem, "advice" | "cost" | "checked">): HTMLElement[] {
   if (!problem) return [];
-  const { advice, cost } = problem;
-  const lines = [cost && h("p", {}, cost), advice && h("p", {}, h("b", {}, "What to do: "), advice)];
+  const { advice, cost, checked } = problem;
+  const lines = [
+    cost && h("p", {}, cost),
+    advice && h("p", {}, h("b", {}, "What to do: "), advice),
+    checked && h("p", { class: "checked" }, checked),
+  ];
   return lines.filter((line) => line instanceof HTMLElement);
 }
 

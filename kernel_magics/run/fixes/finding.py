@@ -1,0 +1,187 @@
+"""Finds the changes that the advice on a cell's problems stands for, as far as they can be made without the user."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import types
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.records import Problem, Record
+from compiler_core.records.advice import DYNAMIC, LINES
+from compiler_core.records.capture import BreakReason
+from compiler_core.records.differences import SourceEdit
+from compiler_core.records.problems import BLOCKS, HINT, MIN_REPEATS, break_id
+from kernel_magics.cell.parse import Program
+from kernel_magics.run.fixes.expressions import Modules
+from kernel_magics.run.fixes.live_code import functions_at, lines_of
+from kernel_magics.run.fixes.rewrites import disabled, rewritten
+from kernel_magics.run.request import Request
+from kernel_magics.run.snapshots import reachable
+
+if TYPE_CHECKING:
+    import torch
+
+_DYNAMIC_SIZES = "dynamic sizes and numbers"
+_REWRITTEN = frozenset[BreakReason]({"data-dependent branch", "tensor value read", "NumPy", "print"})
+"""The reasons of breaks whose hint is what `rewrites` does."""
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A change that may remove problems."""
+
+    problems: list[int]
+    """The numbers of the problems in the record."""
+    change: str
+    """What is changed, in few words."""
+    edit: SourceEdit
+    remedies: list[str] = field(default_factory=list)
+    """The parts of the problems' advice that it stands for."""
+    flipped: tuple[SourceEdit, SourceEdit] | None = None
+    disables: str = ""
+    """The name of the function that is left to Python."""
+    is_dynamic: bool = False
+    """Whether the change is an option of the compile, and not of the code."""
+    lines: list[str] = field(default_factory=list)
+    """Lines that run before each unit of the cell."""
+    block: type[torch.nn.Module] | None = None
+    """The class of the modules that are compiled in place of the cell."""
+
+    @property
+    def is_of_code(self) -> bool:
+        """Whether the text of the program changes."""
+        return not (self.is_dynamic or self.lines or self.block)
+
+
+class FixFinder:
+    """Finds the changes for one cell, whose run has `record`."""
+
+    def __init__(self, shell: Any, program: Program, request: Request, record: Record) -> None:
+        self._shell, self._program, self._request, self._record = shell, program, request, record
+
+    def find(self) -> Iterator[Fix]:
+        """Yields the changes, those of options and inputs after those of the code."""
+        if self._program.is_async or not self._record.problems:
+            return
+        modules = self._modules()
+        numbered = list(enumerate(self._record.problems))
+        for number, problem in numbered:
+            if problem.kind == "graph break" and problem.grade != "expected" and self.is_cell(problem.filename):
+                fix = self._rewritten(number, problem, modules) or self._disabled(number, problem, modules)
+                if fix is not None:
+                    fix.edit.in_cell = fix.edit.file == self._program.filename
+                    yield fix
+        yield from self._blocks([n for n, problem in numbered if problem.kind == "slow compile"])
+        yield from self._dynamic([n for n, problem in numbered if DYNAMIC.intersection(problem.remedies)])
+        for number, problem in numbered:
+            if problem.lines and self._is_of_globals(problem):
+                at = problem.lineno if problem.filename == self._program.filename else 1
+                edit = SourceEdit("before each call", self._program.filename, at, [], problem.lines)
+                remedies = [key for key in problem.remedies if key in LINES]
+                change = f"`{'; '.join(problem.lines)}` before each call"
+                yield Fix([number], change, edit, remedies, lines=problem.lines)
+
+    def _modules(self) -> Modules:
+        values = reversed(self._shell.user_ns.items())
+        named = {value.__name__: name for name, value in values if isinstance(value, types.ModuleType)}
+        guards = [guard.code for compile_ in self._record.compiles for guard in compile_.guards]
+        with_gradients = any("requires_grad=True" in code for code in guards)
+        torch, numpy, math = (named.get(each, "") for each in ("torch", "numpy", "math"))
+        return Modules(torch, numpy, math, with_gradients)
+
+    def _rewritten(self, number: int, problem: Problem, modules: Modules) -> Fix | None:
+        made = rewritten(problem.filename, self.text(problem.filename), problem.lineno, modules)
+        if made is None or not self._can_edit(made.edit):
+            return None
+        reasons = {b.reason for c in self._record.compiles for b in c.breaks if break_id(c, b) in problem.breaks}
+        remedies = [HINT] if reasons <= _REWRITTEN else []
+        return Fix([number], made.edit.title, made.edit, remedies, made.flipped)
+
+    def _disabled(self, number: int, problem: Problem, modules: Modules) -> Fix | None:
+        """Returns the change that leaves a function with several breaks to Python."""
+        made = disabled(problem.filename, self.text(problem.filename), problem.lineno, modules)
+        if made is None:
+            return None
+        name, edit = made
+        function = self._shell.user_ns.get(name)
+        if not isinstance(function, types.FunctionType) or function.__code__.co_filename != problem.filename:
+            return None
+        lines = lines_of(function.__code__)
+        breaks = [p for p in self._record.problems if p.kind == "graph break" and p.filename == problem.filename]
+        own = [each for each in breaks if each.lineno in lines]
+        is_training = any(each.is_training for each in own)  # a step of training is what is to be compiled
+        return Fix([number], edit.title, edit, disables=name) if len(own) > 1 and not is_training else None
+
+    def _dynamic(self, numbers: list[int]) -> Iterator[Fix]:
+        """Yields the change to dynamic sizes, for all problems that it is advised for."""
+        magic = self._program.source.partition("\n")[0].removeprefix("# ")
+        if numbers and not self._request.dynamic:
+            is_magic = magic.startswith("%%compile")
+            edit = SourceEdit(_DYNAMIC_SIZES, self._program.filename, 1, [magic] if is_magic else [],
+                              [f"{magic} --dynamic" if is_magic else "dynamic=True"])  # fmt: skip
+            yield Fix(numbers, "`dynamic=True`", edit, sorted(DYNAMIC), is_dynamic=True)
+
+    def _is_of_globals(self, problem: Problem) -> bool:
+        """Whether the objects that differ are globals, so that lines before a unit of the cell can change them."""
+        causes = [c.cause for c in self._record.compiles if c.id in problem.compiles and c.cause is not None]
+        return all(each.source.startswith("G[") for cause in causes for each in [cause, *cause.besides])
+
+    def _blocks(self, numbers: list[int]) -> Iterator[Fix]:
+        """Yields the change that compiles a class of modules, of which there are many, in place of the whole."""
+        if not numbers:
+            return
+        import torch
+
+        names, _ = reachable(self._shell.user_ns, [self._program.skeleton, *self._program.units])
+        read = {name: self._shell.user_ns.get(name) for name in sorted(names)}
+        roots = {name: value for name, value in read.items() if isinstance(value, torch.nn.Module)}
+        block = repeated_class({id(each): each for root in roots.values() for each in root.modules()}.values())
+        if block is None:
+            return
+        name = block.__name__
+        api = "torch" if self._request.engine == "torch" else "compiler_core"
+        line = f"{name}.forward = {api}.compile({name}.forward)"
+        edit = SourceEdit("in place of compiling the cell", self._program.filename, 1, [], [line])
+        yield Fix(numbers, f"compile each {name}", edit, [BLOCKS], block=block)
+
+    # ---- the code
+
+    def is_cell(self, filename: str) -> bool:
+        """Whether a file is a cell of this session."""
+        return self.cell_number(filename) is not None
+
+    def cell_number(self, filename: str) -> int | None:
+        """Returns the number of the cell that a file is; None for any other file."""
+        named = self._shell.compile.format_code_name(filename)
+        found = re.fullmatch(r"In\[(\d+)\]", named[1]) if named else None
+        return int(found[1]) if found else None
+
+    def text(self, filename: str) -> list[str]:
+        """Returns the lines of a cell or file."""
+        if filename == self._program.filename:
+            return self._program.source.split("\n")
+        return [line.rstrip("\n") for line in linecache.getlines(filename)]
+
+    def functions(self, edit: SourceEdit) -> list[types.FunctionType]:
+        """Returns the functions of another cell that an edit changes."""
+        codes = [self._program.skeleton, *self._program.units]
+        return functions_at(self._shell.user_ns, codes, edit.file, edit.first)
+
+    def _can_edit(self, edit: SourceEdit) -> bool:
+        return edit.file == self._program.filename or bool(self.functions(edit))
+
+
+def repeated_class(modules: Iterable[torch.nn.Module]) -> type[torch.nn.Module] | None:
+    """Returns the class of the modules that are repeated and, with what is in them, make up most; None without one."""
+    import torch
+
+    sizes: dict[type[torch.nn.Module], list[int]] = {}
+    for module in modules:
+        sizes.setdefault(type(module), []).append(sum(1 for _ in module.modules()))
+    repeated = [each for each, own in sizes.items() if len(own) >= MIN_REPEATS]
+    can_run = [each for each in repeated if each.forward is not torch.nn.Module.forward]
+    # the smallest of them counts: a container, such as Sequential, may also be around the others
+    return max(can_run, key=lambda each: len(sizes[each]) * min(sizes[each]), default=None)
