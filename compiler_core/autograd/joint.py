@@ -56,6 +56,8 @@ class JointGraph:
     """For each forward output, whether it has a tangent."""
     reached_primals: tuple[frozenset[int], ...]
     """For each tangent, the primals that get a gradient from it."""
+    unreached_primals: tuple[int, ...]
+    """The primals that require a gradient and get none from any tangent: eager PyTorch has no edge to them."""
     layouts: tuple[TensorLayout, ...]
     """The layout of each tangent: that of its output, or a dense one if elements of the output share memory."""
     freed_together: tuple[tuple[int, ...], ...]
@@ -140,7 +142,7 @@ def trace_joint(
             run, traced = _trace(gm, example_inputs)
         run.provenance.line_clock.add_to(compile_.line_times, "joint")
         with compile_.step("joint", "simplify"):
-            joint = _assemble(run, traced, len(example_inputs), compile_, change)
+            joint = _assemble(run, traced, example_inputs, compile_, change)
         name: Literal["joint", "forward"] = "joint" if joint.has_backward else "forward"
         record_graph(compile_, name, name, joint.gm)
         compile_.expansions = _expansions(gm.graph, joint.gm.graph)
@@ -197,18 +199,18 @@ def _trace(gm: fx.GraphModule, examples: Sequence[Any]) -> tuple[FunctionalRun, 
 def _assemble(
     run: FunctionalRun,
     traced: fx.GraphModule,
-    primal_count: int,
+    examples: Sequence[Any],
     compile_: Compile,
     change: Callable[[fx.GraphModule], fx.GraphModule] | None,
 ) -> JointGraph:
-    primals = tuple(f"primals_{i}" for i in range(1, primal_count + 1))
+    primals = tuple(f"primals_{i}" for i in range(1, len(examples) + 1))
     tangents = tuple(f"tangents_{i}" for i in range(1, sum(run.plan.differentiable) + 1))
     gm = simplify.copy_graph(traced, primals + tangents)
     _check_writes(gm.graph)
     count = len(run.plan.outputs)
     returned = count - len(run.plan.mutations)
     if tangents:
-        inputs = gm.graph.find_nodes(op="placeholder")[:primal_count]
+        inputs = gm.graph.find_nodes(op="placeholder")[: len(primals)]
         run.memory = ownership.after_accumulation(run.memory, inputs, output_nodes(gm.graph)[count:])
     simplify.inline_constants(gm)
     simplify.give_zeros_memory(gm.graph)
@@ -226,6 +228,8 @@ def _assemble(
     gm.recompile()
     nodes = output_nodes(gm.graph)
     exposed, guarded = _externally_writable(gm.graph, run, returned) if tangents else (frozenset(), {})
+    known = frozenset[int]().union(*run.reached_primals, (m.primal for m in run.plan.mutations))
+    with_gradient = (i for i, e in enumerate(examples) if isinstance(e, torch.Tensor) and e.requires_grad)
     layouts = [TensorLayout.of(n.meta["val"]) for n in gm.graph.find_nodes(op="placeholder") if n.name in tangents]
     return JointGraph(
         gm=gm,
@@ -235,6 +239,7 @@ def _assemble(
         captured_outputs=tuple(run.plan.captured_outputs),
         differentiable=tuple(run.plan.differentiable),
         reached_primals=tuple(run.reached_primals),
+        unreached_primals=tuple(i for i in with_gradient if i not in known),
         layouts=tuple(layouts),
         freed_together=run.freed_together,
         gradient_views=views,

@@ -838,6 +838,60 @@ def test_nothing_flows_back_through_results_that_the_loss_does_not_use(name: str
             assert difference(gradients[0], gradients[1], 1e-6) is None, used
 
 
+class Squared(torch.autograd.Function):
+    """Counts how often its backward runs."""
+
+    calls = 0
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        Squared.calls += 1
+        x: torch.Tensor = ctx.saved_tensors[0]
+        return 2 * x * gradient
+
+
+def without_gradient(y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        scale = y.abs().max()
+    return (w * scale).sin()
+
+
+UNREACHED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "detach": lambda y, w: (y.detach() * w).sin(),
+    "no_grad": without_gradient,
+    "comparison": lambda y, w: (w * (y > 0)).sin(),
+    "position": lambda y, w: w[:, y.argmax(-1)].sin(),
+    "shape": lambda y, w: (w * y.shape[0] + torch.zeros_like(y)).sin(),
+    "copy": lambda y, w: (y.detach().clone().add_(1) * w).sin(),
+}
+"""Functions of two tensors, of which the first gets no gradient."""
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+@pytest.mark.parametrize("name", UNREACHED)
+def test_nothing_flows_back_to_an_input_that_gets_no_gradient(name: str, backend: str) -> None:
+    """As a discriminator's step: the generator's graph is still there for the generator's own step."""
+    found = []
+    for function in (UNREACHED[name], compiler_core.compile(UNREACHED[name], backend=backend, strict=True)):
+        torch.manual_seed(0)
+        Squared.calls = 0
+        seen: list[Any] = []
+        x, w = t(3, 3), t(3, 3)
+        y = Squared.apply(x)
+        y.register_hook(seen.append)
+        function(y, w).sum().backward()
+        found.append([Squared.calls, len(seen), *gradients(x, w)])
+        y.sum().backward()
+        found[-1] += [Squared.calls, len(seen), *gradients(x, w)]
+    assert found[0][0] == 0
+    assert difference(found[0], found[1], 1e-5) is None
+
+
 @pytest.mark.parametrize(("name", "backend"), pairs(PROGRAMS, ["aot_eager", "cpp"], 2))
 def test_same_as_eager(name: str, backend: str) -> None:
     want = outcome(PROGRAMS[name], lambda function: function)

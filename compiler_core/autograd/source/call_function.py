@@ -66,7 +66,9 @@ class CallFunction:
             if not torch.is_grad_enabled():  # the graph turns gradients on, which inference mode ignores
                 self._lines.add(depth, "with torch.set_grad_enabled(not torch.is_inference_mode_enabled()):")
                 depth += 1
-            self._lines.add(depth, f"{assignment(names)}{function}({', '.join(joint.primals)})", "call")
+            # else the engine would run what made them with no gradient, and free what it has saved
+            arguments = [f"{n}.detach()" if i in joint.unreached_primals else n for i, n in enumerate(joint.primals)]
+            self._lines.add(depth, f"{assignment(names)}{function}({', '.join(arguments)})", "call")
         else:
             self._calls.run_forward(depth, joint.outputs)
         if may_raise:
