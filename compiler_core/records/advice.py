@@ -248,11 +248,15 @@ LINES: dict[str, str] = {
 
 
 def remedies(cause: Recompile, situation: Callable[[FailedGuard], Situation], compile_id: str) -> list[Remedy]:
-    """Returns what to do about a recompile: one remedy for each kind of difference from the nearest compile."""
+    """Returns what to do about a recompile: one remedy for each kind of difference from the nearest compile.
+
+    That nothing needs to change is said only if it holds for all differences.
+    """
     found: dict[str, list[FailedGuard]] = {}
     for failed in [cause, *cause.besides]:
         found.setdefault(_remedy_key(failed, situation(failed)), []).append(failed)
-    return [_remedy(key, group, compile_id) for key, group in found.items() if key]
+    all_found = [_remedy(key, group, compile_id) for key, group in found.items() if key]
+    return [each for each in all_found if not each.is_nothing] or all_found
 
 
 def _remedy(key: str, group: list[FailedGuard], compile_id: str) -> Remedy:

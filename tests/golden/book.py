@@ -57,7 +57,7 @@ _VARYING = [
     (re.compile(r"  # \d+ ns(?:; )?"), "  # "),
     (re.compile(r"  # $", re.MULTILINE), ""),
     (re.compile(r"\b(id\(.*?\)) == \d+"), r"\1 == ..."),
-    (re.compile(r"(_hooks\) ==) \[\d+\]"), r"\1 [...]"),
+    (re.compile(r"(_hooks)\[\d+\]|(_hooks\) ==) \[\d+\]"), r"\1\2 [...]"),
     (re.compile(r"0x[0-9a-f]{6,}"), "0x..."),
     (re.compile(r"(?<![.\d])\d{12,15}\b"), "..."),
     (re.compile(r"(?<![.\d])1\d{9}\.\d+"), "..."),

@@ -632,3 +632,18 @@ def test_a_graph_that_the_backend_refuses_is_no_nameless_break() -> None:
     kinds = [each.kind for compile_ in record.compiles for each in compile_.breaks]
     assert "Backend compiler exception" in kinds
     assert "" not in kinds
+
+
+def test_a_constant_in_a_list_is_named_as_the_user_writes_it() -> None:
+    def weighted(xs: list[torch.Tensor], weights: list[float]) -> torch.Tensor:
+        return sum(x * w for x, w in zip(xs, weights, strict=True))  # type: ignore[return-value]
+
+    with compiler_core.record(engine="torch") as record:
+        compiled = torch.compile(weighted, backend="eager")
+        for weights in ([1.0, 1.0, 1.0], [1.0, 0.5, 1.0, 1.0]):
+            compiled([torch.ones(2)] * len(weights), weights)
+    cause = record.compiles[1].cause
+    assert cause is not None
+    assert [(each.name, each.got) for each in cause.besides] == [("weights", "4"), ("weights[1]", "0.5")]
+    record.find_problems()
+    assert "Nothing" not in record.problems[0].advice  # since lists of other lengths are compiled again

@@ -99,6 +99,11 @@ class _Known:
             return self.values[source]
         return f"{self.sizes[source]:g}" if source in self.sizes else ""
 
+    def is_value(self, source: str, constant: str) -> bool:
+        """Returns whether the value at a source is this constant: ``1`` for a symbol is ``1.0``."""
+        number = self.number(constant)
+        return self.value(source) == constant or (number is not None and number == self.number(source))
+
     def number(self, operand: str) -> float | None:
         """Returns a number, or the size or number at a source; None if it is not known."""
         if re.fullmatch(r"-?\d+(\.\d+)?", operand):
@@ -293,14 +298,16 @@ def _differences(guard: Guard, known: _Known) -> list[Mismatch] | None:
     if (found := _TYPE.match(guard.code)) and guard.source in known.types:
         expected, got = class_name(found[3]), known.types[guard.source]
         return [Mismatch("class", expected, got)] if expected != got else None
+    is_condition = guard.kind == "LAMBDA_GUARD"
+    if not is_condition and (found := _VALUE.match(guard.code)) and (got := known.value(found[1])):
+        return [] if known.is_value(found[1], found[2]) else [Mismatch("value", found[2], got)]
     if found := _COMPARISON.fullmatch(guard.code):
         holds = _compare(found, known)
         if holds is not None:
             shown = as_user_wrote(guard.code, _SIZE.findall(guard.code))
             return [] if holds else [Mismatch("relation", shown, _current_values(guard.code, known), item=shown)]
     if (found := _VALUE.match(guard.code)) and (got := known.value(found[1])):
-        is_needed = guard.kind == "LAMBDA_GUARD"
-        return [] if got == found[2] else [Mismatch("value", found[2], got, is_specialised=is_needed)]
+        return [] if known.is_value(found[1], found[2]) else [Mismatch("value", found[2], got, is_specialised=True)]
     return None
 
 
