@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import types
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import UNBOUND, Value
@@ -25,6 +26,7 @@ from compiler_core.capture.values.user.cells import CellValue
 from compiler_core.capture.values.user.object_attributes import InstanceValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import ConstantSource, FreeCellSource, Scope
+from compiler_core.records.advice import readable
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Emitter
@@ -113,6 +115,21 @@ class SideEffects:
             elif isinstance(value, ContainerValue):
                 found += value.known_values()
         return [v for v in found if v is not UNBOUND]
+
+    def places(self) -> Iterator[tuple[str, list[Value]]]:
+        """Yields each place that is written, as the user would write it, and the values that it gets."""
+        for _, name, value in self._globals.values():
+            yield name, [value] if value is not UNBOUND else []
+        for obj, name in self._attributes.values():
+            if obj.source is not None and obj.stored[name] is not UNBOUND:
+                yield f"{readable(obj.source.text)}.{name}", [obj.stored[name]]
+        for changed in self._changed.values():
+            if changed.source is None:
+                continue
+            if isinstance(changed, CellValue):
+                yield changed.source.text, [changed._contents] if changed._contents is not None else []
+            elif isinstance(changed, ContainerValue):
+                yield readable(changed.source.text), changed.known_values()
 
     def replay(self, emit: Emitter) -> None:
         """Emits the code of the replay: it loads everything first, then writes."""

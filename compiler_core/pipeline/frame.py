@@ -299,6 +299,9 @@ class FrameCompile:
     # ------------------------------------------------------------ 3, 4 graph and generated code
 
     def _compile_graph(self, capture: Capture, outputs: dict[torch.fx.Node, int]) -> Callable[..., Any]:
+        for place, values in capture.effects.places():
+            for node in graph_outputs(values):
+                node.meta.setdefault("place", place)
         graph = capture.finish(outputs)
         record_graph(self.compile, "captured", "captured", graph)
         inputs, options = capture.example_inputs(), self.region.options

@@ -61,6 +61,9 @@ class Node:
     module: str | None = None
     role: str | None = None
     """``primal``, ``tangent``, ``saved``, ``output``, ``gradient`` ..., or None."""
+    place: str = ""
+    """In the captured graph, where the program has the value, as the user would write it: where an input is read from,
+    ``self.up.weight``, or where a result is kept after the call, ``self.kept``; empty if nowhere or unknown."""
 
 
 @dataclass(slots=True)

@@ -221,6 +221,7 @@ def describe(node: fx.Node) -> Node:
         bytes=sum(map(tensor_bytes, tensors)) if tensors else None,
         module=node.meta.get("module"),
         role=node.meta.get("role") or ("parameter" if _is_parameter(node, first) else None),
+        place=node.meta.get("place", ""),
     )
 
 

@@ -11,14 +11,20 @@ from collections.abc import Iterator
 
 from compiler_core.records import Frame, ItemId, Record
 from compiler_core.records.answers.costs import FunctionCost, function_costs
+from compiler_core.records.answers.memory import memory_peak
 from compiler_core.records.queries import first_inaccurate
-from compiler_core.records.timings.timings import plural, time_text
+from compiler_core.records.timings.timings import bytes_text, plural, time_text
+from compiler_core.records.two_runs.line_facts import ComparedRun
 
 SLOW_NS = 1_000_000_000
 """Compiling that takes longer has its functions, stages and lines listed."""
 MAX_FUNCTIONS = 3
 MAX_STAGES = 4
 MAX_LINES = 3
+MAX_HELD = 5
+LARGE_BYTES = 2**20
+"""Memory at the peak from which on it is listed what holds it."""
+KINDS = {"result": "a result", "saved": "saved for the backward", "intermediate": "an intermediate value"}
 MIN_SHARE = 0.05
 """The share of the whole time below which a function, and of a function's time below which a line, is not listed."""
 
@@ -27,6 +33,7 @@ def answer_lines(record: Record) -> Iterator[str]:
     """Yields the answers of a record that has any."""
     yield from _time_lines(record)
     yield from _cache_lines(record)
+    yield from _memory_lines(record)
     yield from _value_lines(record)
 
 
@@ -69,6 +76,30 @@ def _outcome(name: str, number: int) -> str:
     if name == "not cached" or number == 1:
         return name
     return {"hit": "hits", "miss": "misses"}[name]
+
+
+def _memory_lines(record: Record) -> Iterator[str]:
+    """Shows the compile with the highest peak: what it holds then, the largest first."""
+    peaks = [peak for compile_ in record.compiles if (peak := memory_peak(compile_))]
+    peak = max(peaks, key=lambda each: each.bytes, default=None)
+    if peak is None or peak.bytes < LARGE_BYTES:
+        return
+    run, frame = ComparedRun(record), next(each for each in record.frames if each.id == peak.compile.frame)
+    scope = "" if peak.is_plan else " (an estimate, as if each operation ran by itself)"
+    where = f"step {peak.step} of the {peak.which} of {peak.compile.id}, {_frame(record, frame)}"
+    yield f"memory: at its peak, {where} holds {bytes_text(peak.bytes)}{scope}:"
+    for held in peak.held[:MAX_HELD]:
+        what = f"{held.owner}, " if held.owner else ""
+        file, number = run.line_of(held.node)
+        line = record.line(file, number) if number else None
+        at = f", made at {_line(record, line)}" if line else ""
+        yield f"  {bytes_text(held.bytes)}: {what}{KINDS[held.kind]}{at}"
+    if rest := sum(held.bytes for held in peak.held[MAX_HELD:]):
+        yield f"  {bytes_text(rest)}: {len(peak.held) - MAX_HELD} more"
+    if peak.inputs:
+        named = ", ".join(f"{name} {bytes_text(size)}" for name, size in peak.inputs[:MAX_HELD])
+        more = f" and {len(peak.inputs) - MAX_HELD} more" if len(peak.inputs) > MAX_HELD else ""
+        yield f"  besides, its inputs take {bytes_text(sum(size for _, size in peak.inputs))}: {named}{more}"
 
 
 def _value_lines(record: Record) -> Iterator[str]:

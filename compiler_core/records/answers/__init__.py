@@ -1,1 +1,1 @@
-"""Answers that a finished record has: where compiling took the time (`costs`)."""
+"""Answers of a finished record: where compiling took the time (`costs`), what holds memory at its peak (`memory`)."""

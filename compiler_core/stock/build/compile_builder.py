@@ -14,6 +14,7 @@ from compiler_core.stock.build.memory_budget import MemoryBudget
 from compiler_core.stock.build.missed_entries import GuardIndex
 from compiler_core.stock.build.partition import read_partition
 from compiler_core.stock.read.lines import SourceLines
+from compiler_core.stock.read.source_names import shown_source
 from compiler_core.stock.read.stages import stage_of
 
 _RANGE = re.compile(r"\w*\[(-?[\w.]+), (-?[\w.]+)\]$")
@@ -101,8 +102,17 @@ class CompileBuilder:
             self.add_text("symbols", "\n".join(_symbol_text(each, strings) for each in self._symbols) + "\n")
         for name, pieces in self._joined_texts.items():
             self.add_text(name, "\n".join(pieces) + "\n")
+        self._name_inputs()
         self.kernels.close()
         self.compile.partition = read_partition([subgraph.graphs for subgraph in self.graphs.subgraphs])
+
+    def _name_inputs(self) -> None:
+        """Names the inputs of the captured graph as the user would: Dynamo makes their names from their sources."""
+        by_name = {_identifier(guard.source): shown_source(guard.source) for guard in self.compile.guards}
+        for artifact in self.compile.artifacts:
+            for node in artifact.graph.nodes if artifact.pane == "captured" and artifact.graph else ():
+                if node.op == "placeholder":
+                    node.place = by_name.get(_identifier(node.key), "")
 
     def _symbol(self, data: dict[str, Any], strings: dict[int, str]) -> Symbol:
         """Makes the symbol of a ``create_symbol`` event; bounds that are not numbers are left out."""
@@ -119,6 +129,11 @@ class CompileBuilder:
         else:
             symbol.equals = became
         return symbol
+
+
+def _identifier(text: str) -> str:
+    """Returns the letters and digits of a source, as Dynamo names an input after it."""
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 
 
 def _number(text: str) -> float | None:

@@ -7,7 +7,7 @@ import { Links } from "./links";
 
 function captured(id: string, rows: number | string): Artifact {
   const node = { key: "cos", op: "call_function", target: "torch.cos", device: null, bytes: null, module: null };
-  const graph = { nodes: [{ ...node, dtype: "float32", shape: [rows, 2], role: null }], edges: [] };
+  const graph = { nodes: [{ ...node, dtype: "float32", shape: [rows, 2], role: null, place: "" }], edges: [] };
   return { id: `${id}:captured`, pane: "captured", name: "captured", language: "python", text: "", spans: [], graph };
 }
 

@@ -180,6 +180,7 @@ export interface Node {
   bytes: number | null;
   module: string | null;
   role: string | null;
+  place: string;
 }
 
 /** The graph that an artifact's text prints: nodes, and edges as ``[from, to]`` pairs of node keys. */
@@ -820,6 +821,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     bytes: { maybe: "int" },
     module: { maybe: "string" },
     role: { maybe: "string" },
+    place: "string",
   },
   Graph: {
     nodes: { list: { is: "Node" } },
@@ -1247,7 +1249,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   SourceEdit: { in_cell: true },
   AdviceTrial: { why: "", is_timed: false, remedies: [], totals: [] },
   Comparison: { values: null, edit: null, shared: [], notes: [] },
-  Node: { shape: null, dtype: null, device: null, bytes: null, module: null, role: null },
+  Node: { shape: null, dtype: null, device: null, bytes: null, module: null, role: null, place: "" },
   Artifact: { graph: null, spans: [] },
   Event: { end: null, outcome: "running", detail: "" },
   Failure: { detail: "", kind: "bug", meaning: "", filename: "", lineno: 0, line: null },

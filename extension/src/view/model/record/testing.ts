@@ -94,6 +94,7 @@ export function node(key: string, more: Partial<Node> = {}): Node {
     bytes: null,
     module: null,
     role: null,
+    place: "",
     ...more,
   };
 }

@@ -1,0 +1,239 @@
+"""What holds the memory of a compiled function at its peak: each value with its owner, as the user would write it.
+
+Counted is what the compiled code allocates in its forward and backward.  Its inputs (arguments, parameters, states of
+an optimizer) are listed beside it, since others allocated them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from compiler_core.records import Artifact, Compile, ItemId, Node, PlannedMemory
+
+Which = Literal["forward", "backward"]
+_VIEWS = re.compile(
+    r"\b(view|_unsafe_view|reshape|permute|transpose|t|expand|squeeze|unsqueeze|slice|select|split|split_with_sizes"
+    r"|unbind|detach|alias|as_strided|diagonal|getitem|_reshape_alias|numel|size)(\.|$)"
+)
+"""Operations that allocate nothing."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A value in memory, in use from step `first` to step `last` of forward and backward."""
+
+    name: str
+    bytes: int
+    first: int
+    last: int
+    kind: Literal["result", "saved", "intermediate"]
+    node: ItemId | None
+    owner: str = ""
+    """``self.kept``, ``the gradient of self.up.weight``; empty if it has no name in the program."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The step with the most memory, and what is held then, the largest first."""
+
+    compile: Compile
+    which: Which
+    step: int
+    """The number of the step in forward or backward, from 1."""
+    bytes: int
+    held: list[Held]
+    inputs: list[tuple[str, int]]
+    """The names and bytes of the inputs, the largest first."""
+    is_plan: bool
+    """Whether it is the plan of the compiled code; else it is as if each operation of the graphs ran by itself."""
+
+
+def memory_peak(compile_: Compile) -> Peak | None:
+    """Returns the peak of a compile; None if the record has neither memory plans nor graphs of it."""
+    plans = {plan.graph: plan for plan in compile_.memory}
+    forward, backward = _graph(compile_, "forward"), _graph(compile_, "backward")
+    if plans:
+        steps = {which: _steps(plans.get(which)) for which in ("forward", "backward")}
+        held = list(_of_plans(plans, forward, backward, steps["forward"]))
+    else:
+        forward = forward or _captured(compile_)
+        steps = {"forward": len(_operations(forward)), "backward": len(_operations(backward))}
+        held = list(_of_graphs(forward, backward, steps["forward"]))
+    if not held:
+        return None
+    held = [_with_owner(each, _owners(compile_, forward, backward)) for each in held]
+    used = [0] * (sum(steps.values()) + 1)
+    for each in held:
+        used[each.first] += each.bytes
+        used[min(each.last, len(used) - 2) + 1] -= each.bytes
+    used = list(itertools.accumulate(used))
+    at = used.index(max(used))
+    there = sorted((each for each in held if each.first <= at <= each.last), key=lambda each: -each.bytes)
+    which: Which = "forward" if at < steps["forward"] else "backward"
+    number = at + 1 - (0 if which == "forward" else steps["forward"])
+    return Peak(compile_, which, number, used[at], there, _inputs(compile_), bool(plans))
+
+
+def _graph(compile_: Compile, which: Which) -> Artifact | None:
+    """Returns the graph of a direction: ours, or the last one of stock."""
+    found = {artifact.name: artifact for artifact in compile_.artifacts if artifact.graph}
+    return found.get(f"{which}.post_grad") or found.get(which)
+
+
+def _captured(compile_: Compile) -> Artifact | None:
+    return next((each for each in compile_.artifacts if each.pane == "captured" and each.graph), None)
+
+
+def _nodes(artifact: Artifact | None) -> list[Node]:
+    return artifact.graph.nodes if artifact and artifact.graph else []
+
+
+def _operations(artifact: Artifact | None) -> list[Node]:
+    return [node for node in _nodes(artifact) if node.op.startswith("call_")]
+
+
+# ---- of memory plans ---------------------------------------------------------------------------
+
+
+def _steps(plan: PlannedMemory | None) -> int:
+    if plan is None:
+        return 0
+    steps = [step for each in plan.buffers for step in (each.first, each.last or 0)]
+    return 1 + max([-1, *steps, *plan.released.values()])
+
+
+def _of_plans(
+    plans: dict[Which, PlannedMemory], forward: Artifact | None, backward: Artifact | None, forward_steps: int
+) -> Iterator[Held]:
+    end = forward_steps + _steps(plans.get("backward")) - 1
+    released = plans["backward"].released if "backward" in plans else {}
+    for each in _planned(plans.get("forward"), forward, 0, end):
+        if each.kind == "result" and each.name in released:
+            yield replace(each, kind="saved", last=forward_steps + released[each.name])
+        else:
+            yield each
+    yield from _planned(plans.get("backward"), backward, forward_steps, end)
+
+
+def _planned(plan: PlannedMemory | None, artifact: Artifact | None, offset: int, end: int) -> Iterator[Held]:
+    taken = {each.takes: each.first for each in plan.buffers} if plan else {}
+    keys = {node.key for node in _nodes(artifact)}
+    for each in plan.buffers if plan else ():
+        if each.bytes:
+            # the memory of one that another takes waits for it
+            last = taken[each.name] - 1 if each.name in taken else each.last
+            node = artifact.item(each.name) if artifact and each.name in keys else None
+            kind: Literal["result", "intermediate"] = "result" if each.last is None else "intermediate"
+            yield Held(each.name, each.bytes, offset + each.first, end if last is None else offset + last, kind, node)
+
+
+# ---- of graphs without a plan ------------------------------------------------------------------
+
+
+def _of_graphs(forward: Artifact | None, backward: Artifact | None, forward_steps: int) -> Iterator[Held]:
+    end = forward_steps + len(_operations(backward)) - 1
+    uses = _last_uses(backward)
+    taken = {node.key for node in _nodes(backward) if node.op == "placeholder"}
+    for each in _of_graph(forward, 0, end):
+        if each.kind == "result" and each.name in taken:
+            yield replace(each, kind="saved", last=forward_steps + min(uses.get(each.name, 0), end))
+        else:
+            yield each
+    yield from _of_graph(backward, forward_steps, end)
+
+
+def _of_graph(artifact: Artifact | None, offset: int, end: int) -> Iterator[Held]:
+    uses, results = _last_uses(artifact), _results(artifact)
+    for step, node in enumerate(_operations(artifact)):
+        if node.bytes and not _VIEWS.search(node.target) and artifact:
+            is_result = node.key in results
+            last = end if is_result else offset + uses.get(node.key, step)
+            kind: Literal["result", "intermediate"] = "result" if is_result else "intermediate"
+            yield Held(node.key, node.bytes, offset + step, last, kind, artifact.item(node.key))
+
+
+def _last_uses(artifact: Artifact | None) -> dict[str, int]:
+    """Returns the last step that uses each value, also through views of it."""
+    at = {node.key: step for step, node in enumerate(_operations(artifact))}
+    views = {node.key for node in _nodes(artifact) if _VIEWS.search(node.target)}
+    edges = artifact.graph.edges if artifact and artifact.graph else []
+    uses: dict[str, int] = {}
+    for source, reader in sorted(edges, key=lambda edge: -at.get(edge[1], len(at))):  # a view passes its last use on
+        step = max(at.get(reader, 0), uses.get(reader, 0) if reader in views else 0)
+        uses[source] = max(uses.get(source, 0), step)
+    return uses
+
+
+def _results(artifact: Artifact | None) -> list[str]:
+    """Returns the values that a graph returns, in order and without repetition, and those that they are views of."""
+    if artifact is None or artifact.graph is None:
+        return []
+    outputs = {node.key for node in artifact.graph.nodes if node.op == "output"}
+    found = [source for source, reader in artifact.graph.edges if reader in outputs]
+    return found + [_viewed(artifact, each) for each in found]
+
+
+def _viewed(artifact: Artifact, key: str) -> str:
+    """Returns the value that a chain of views begins with."""
+    nodes = {node.key: node for node in _nodes(artifact)}
+    inputs: dict[str, str] = {}
+    for source, reader in artifact.graph.edges if artifact.graph else ():
+        inputs.setdefault(reader, source)
+    seen: set[str] = set()
+    while key in nodes and key not in seen and _VIEWS.search(nodes[key].target) and key in inputs:
+        seen.add(key)
+        key = inputs[key]
+    return key
+
+
+# ---- owners ------------------------------------------------------------------------------------
+
+
+def _inputs(compile_: Compile) -> list[tuple[str, int]]:
+    inputs = [node for node in _nodes(_captured(compile_)) if node.op == "placeholder" and node.bytes]
+    return sorted(((node.place or node.key, node.bytes or 0) for node in inputs), key=lambda each: -each[1])
+
+
+def _owners(compile_: Compile, forward: Artifact | None, backward: Artifact | None) -> dict[ItemId, str]:
+    """Returns the owners of results of the forward, and of gradients, by the nodes that compute them."""
+    captured = _captured(compile_)
+    if captured is None or captured.graph is None:
+        return {}
+    places = {node.key: node.place for node in captured.graph.nodes}
+    inputs = [node.key for node in captured.graph.nodes if node.op == "placeholder"]
+    outputs = [source for source, reader in captured.graph.edges if reader.startswith("output")]
+    owners: dict[ItemId, str] = {}
+    if forward is not None:
+        if forward is captured:
+            owners.update((captured.item(key), places[key]) for key in outputs if places.get(key))
+        elif _shapes(forward, _results(forward)[: len(outputs)]) == _shapes(captured, outputs):
+            for key, output in zip(_results(forward), outputs, strict=False):
+                owners[forward.item(_viewed(forward, key))] = places.get(output, "")
+    if backward is not None:
+        returned = _returned(backward)
+        if len(returned) == len(inputs):
+            for key, source in zip(returned, inputs, strict=True):
+                if key and places[source]:
+                    owners[backward.item(_viewed(backward, key))] = f"the gradient of {places[source]}"
+    return owners
+
+
+def _shapes(artifact: Artifact, keys: list[str]) -> list[object]:
+    nodes = {node.key: node for node in _nodes(artifact)}
+    return [nodes[key].shape if key in nodes else None for key in keys]
+
+
+def _returned(artifact: Artifact) -> list[str]:
+    """Returns what the last statement of a graph's text returns, value by value; empty for None."""
+    _, _, values = artifact.text.rpartition("return ")
+    names = [re.sub(r"#.*", "", line) for line in values.split("\n")]
+    parts = [part.strip() for part in "".join(names).strip().strip("[]()").split(",")]
+    return ["" if part == "None" else part for part in parts if part]
+
+
+def _with_owner(held: Held, owners: dict[ItemId, str]) -> Held:
+    return replace(held, owner=owners.get(held.node or "", ""))
