@@ -222,6 +222,7 @@ _KINDS_OF_MODULES: dict[str, BreakReason] = {
     "time.": "clock",
     "datetime.": "clock",
     "logging.": "print",
+    "_warnings.warn": "print",
     "torch.optim.": "optimizer",
     "torch.amp.grad_scaler": "optimizer",
     "torch.utils.checkpoint": "checkpoint",

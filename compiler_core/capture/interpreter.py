@@ -274,6 +274,8 @@ def _kind_of_skipped(function: FunctionValue) -> BreakReason:
         return "distributed tensor"
     if packs_sequences(function.code):
         return "packed sequence"
+    if function.fn in (torch.autograd.grad, torch.autograd.backward):
+        return "backward"
     return kind_of_skipped(str(getattr(function.fn, "__module__", "")))
 
 

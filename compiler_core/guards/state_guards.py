@@ -95,7 +95,7 @@ class GlobalStateMatch(GuardKind):
         return "check_global_state()  # grad mode, autocast, default dtype, threads, determinism, modes"
 
     def expected(self, value: GlobalState) -> str:
-        return "the state at capture"
+        return ", ".join(f"{name} {setting}" for name, setting in value.settings.items())
 
     def difference(self, obj: Any, value: GlobalState) -> Mismatch | None:
         return value.difference()

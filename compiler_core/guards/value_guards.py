@@ -90,7 +90,13 @@ def _name_of(obj: Any) -> str:
     name = None
     if isinstance(obj, type) or not hasattr(type(obj), "__getattr__"):
         name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
+    if name and name.startswith(_OF_TORCH):
+        return f"torch.{name.removeprefix(_OF_TORCH)}"
     return name if name and "<" in name else f"<{name or type(obj).__name__}>"
+
+
+_OF_TORCH = "_VariableFunctionsClass."
+"""How the qualified names of the C functions of `torch` start."""
 
 
 @guard_kind("TYPE_MATCH")

@@ -227,6 +227,7 @@ REMEDIES: dict[str, str] = {
     "one setting": "Each {item} is compiled once.  Call the function under the same setting.",
     "set before": "{names} has the attribute `{item}` in some calls only.  Set it before the first call, such as in "
     "`__init__`.",
+    "modules before": "{names} got or lost modules after the first call.  Add them before, such as in `__init__`.",
     "replace before": "`{name}.{item}` was replaced after the first call.  Replace it before.",
     "define before": "A global hides a builtin since then.  Define it before the first call, or give it another name.",
     "call before": "Call {names} before the compiled function, and pass the result.",
@@ -294,6 +295,8 @@ _NUMBERS = ("int", "float")
 def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     """Returns the key in `REMEDIES`; an empty string if nothing is known to help."""
     aspect = failed.aspect
+    if failed.source.endswith(("['_modules']", "._modules")):
+        return "modules before"
     if aspect == "size":
         if failed.is_broadcast:
             return "sizes 0 and 1"

@@ -259,7 +259,8 @@ def _plain_python(record: Record, frame: Frame) -> Problem:
     elif any(each.in_loop for each in breaks):
         advice = "Move the body of the loop into a function: it is compiled by itself, also with the graph break."
     last = frame.compiles[-1] if frame.compiles else None
-    place = _Place.of_frame(record, frame, last)
+    looped = next((each for each in breaks if each.in_loop and frame.kind == "resume"), None)
+    place = _Place.of_stack(record, last, looped.stack) if looped else _Place.of_frame(record, frame, last)
     title = f"{frame.name} runs as plain Python"
     problem = place.problem("plain Python", grade, title, frame.skipped, last, advice)
     problem._proof = "" if advice else None

@@ -38,10 +38,8 @@ RESEND = {"type": "resend"}
 STOCK_MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 TIMED_FORMS = ("core", "core:reduce-overhead", "pinned", "stock", *(f"stock:{mode}" for mode in STOCK_MODES))
 """The forms in which a cell can be timed, besides plain PyTorch and as it was compiled."""
-ADVICE = "advice"
-"""The experiment that tries the advice on each problem."""
 EXPERIMENTS = (
-    ADVICE,
+    "advice",
     *("measure", "check", "machine", "steps", "frames", "memory-curve"),
     *("dynamic", "size", "stock", "core", "memory", "operators", "guard"),
 )

@@ -9,7 +9,7 @@ from compiler_core.errors import UsageError
 from compiler_core.records import Guard
 from compiler_core.records.plain import to_plain
 from kernel_magics.display import messages
-from kernel_magics.display.messages import ADVICE, CHANGE, EXPERIMENTS, FUSIONS, MAX_RUNS, TIMED_FORMS
+from kernel_magics.display.messages import CHANGE, EXPERIMENTS, FUSIONS, MAX_RUNS, TIMED_FORMS
 from kernel_magics.display.page_requests import CellTask, ChangeRefused, PageRequests
 from kernel_magics.display.record_view import Experiments, Run
 
@@ -109,15 +109,6 @@ class Reruns:
             self.add_run(self._experiments.run_fused(name, item.split(","), progress))
         else:
             self.add_run(self._experiments.run(name, self._guard(item), progress))
-            if name == ADVICE:
-                self._show_tried()
-
-    def _show_tried(self) -> None:
-        """Selects the compile that has the first problem whose advice was tried."""
-        record = self._explorer.record
-        tried = [id_ for problem in (record.problems if record else ()) if problem.tried for id_ in problem.compiles]
-        if tried:
-            self._explorer.compile = tried[0]
 
     def _try_change(self, number: int, progress: Callable[[str, float], None]) -> None:
         """Tries a change and shows its run; where it is refused, the record says so, and it is no longer offered."""

@@ -91,6 +91,8 @@ class Broken(Fault):
     problems: int = 1
     stock: dict[str, Any] | None = field(default_factory=dict)
     """The reason, the grade or the number of problems that stock has instead; None: it has no break."""
+    is_in_loop: bool = False
+    """Whether it is in a loop, so that our engine also reports that its function runs as plain Python."""
     config: dict[str, bool] = field(default_factory=dict)
     """Options of Dynamo's that its advice names."""
 

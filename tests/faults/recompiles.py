@@ -1354,4 +1354,24 @@ def run(program):
         (Change("one requires_grad", {"program(each)": "program(each.detach())"}),),
         stock={"name": "args[0]"},
     ),
+    Recompiled(
+        "a module that is added",
+        """
+heads = torch.nn.ModuleDict({"mask": torch.nn.Linear(3, 3)})
+
+def program(x):
+    return sum(head(x).sum() for head in heads.values())  # the fault
+
+def run(call):
+    call(torch.ones(2, 3))
+    heads["box"] = torch.nn.Linear(3, 3)
+    call(torch.ones(2, 3))
+""",
+        "heads",
+        "keys",
+        "['mask']",
+        "['mask', 'box']",
+        (Change("modules before", {'    heads["box"] = torch.nn.Linear(3, 3)\n': ""}),),
+        stock={"aspect": "length", "expected": "1", "got": "", "line": 4},  # of the function: stock names no line
+    ),
 ]

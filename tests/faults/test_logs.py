@@ -9,7 +9,6 @@ from pathlib import Path
 
 import compiler_core
 from compiler_core.records import Compile, Frame
-from compiler_core.records.advice import UNCHANGED
 from tests.faults import from_logs
 from tests.faults.checks import errors
 
@@ -27,10 +26,6 @@ def test_logs_name_the_same(tmp_path: Path) -> None:
         compiles = [c for frame in record.frames for c in frame.compiles if is_of(c, frame, file)]
         problems = [problem for problem in record.problems if problem.filename == file]
         wrong[fault.title] = errors(fault, "torch", compiles, problems)
-        for problem in (each for each in problems if each.remedies or each.kind == "graph break"):
-            is_nothing = set(problem.remedies) <= UNCHANGED if problem.remedies else problem.grade == "expected"
-            assert problem.checked.startswith("Not tried here.") != is_nothing, problem.title
-            assert all(line in problem.checked for line in problem.lines)
     assert {title: why for title, why in wrong.items() if why} == {}
 
 

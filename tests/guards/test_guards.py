@@ -326,7 +326,7 @@ def test_a_metaclass_runs_no_code_at_capture():
 KIND_PROGRAMS = {
     "TENSOR_MATCH": (lambda x, y: x + y, [(torch.ones(2), torch.ones(2)), (torch.ones(2), torch.ones(1))], "(1,)"),
     "EQUALS_MATCH": (lambda x, n: x + n, [(torch.ones(2), 1), (torch.ones(2), 2)], "1 | 1 | 2"),
-    "ID_MATCH": (lambda x, f: f(x), [(torch.ones(2), torch.sin), (torch.ones(2), torch.cos)], "cos>"),
+    "ID_MATCH": (lambda x, f: f(x), [(torch.ones(2), torch.sin), (torch.ones(2), torch.cos)], "torch.cos"),
     "TYPE_MATCH": (lambda x, m: m.go(x), [(torch.ones(2), Model()), (torch.ones(2), torch.ones(2))], "Model | Tensor"),
     "LENGTH": (lambda x, v: x + len(v), [(torch.ones(2), [1]), (torch.ones(2), [1, 2])], "1 | 2"),
     "DICT_KEYS": (lambda x, d: x + len([*d]), [(torch.ones(2), {"a": 1}), (torch.ones(2), {"b": 1})], "['b']"),

@@ -338,18 +338,6 @@ def test_22_what_does_the_assembly_look_like(task: Begin) -> None:
     )
 
 
-def test_advice_that_does_not_help_disappears(task: Begin) -> None:
-    t = task("types")
-    t.click(t.count("recompile"))
-    expect(t.pane("Overview")).to_contain_text("Convert it to one dtype before the call.")
-    expect(t.pane("Overview")).to_contain_text("Not tried here. Cutaway's tests prove it for this kind.")
-    t.explorer.root.locator(".verdict select").select_option(label="try the advice")
-    expect(t.pane("Overview")).to_contain_text("Nothing that is known helps here.")
-    expect(t.pane("Overview")).to_contain_text("Tried `z = z.to(torch.float32)` before each call: bounded differs")
-    expect(t.pane("Overview").locator(".change")).to_have_count(0)
-    expect(t.explorer.root.locator(".verdict")).to_contain_text("1 problem")
-
-
 def test_a_change_is_tried_then_written_into_the_cell_and_run(task: Begin) -> None:
     t = task("numpy")
     t.click(t.count("graph break"))

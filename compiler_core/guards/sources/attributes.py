@@ -31,7 +31,7 @@ class AttrSource(Source):
 
     @property
     def shown(self) -> str:
-        if self.name == "__code__":  # which function it is
+        if self.name in ("__code__", "_modules"):  # which function it is, which modules it has
             return self.base.shown
         is_item = self.table == "_modules" and self.name.isdecimal()  # of a Sequential or ModuleList
         return f"{self.base.shown}[{self.name}]" if is_item else f"{self.base.shown}.{self.name}"

@@ -19,6 +19,8 @@ class GetItemSource(Source):
 
     base: Source
     key: Any
+    field: str = ""
+    """Its name if `base` is a named tuple."""
 
     @property
     def text(self) -> str:
@@ -27,8 +29,11 @@ class GetItemSource(Source):
     @property
     def shown(self) -> str:
         owner = self.base.shown
+        if self.field:
+            return f"{owner}.{self.field}"
         if isinstance(self.key, str) and owner.endswith(".__dict__"):
-            return f"{owner.removesuffix('.__dict__')}.{self.key}"
+            of = owner.removesuffix(".__dict__")
+            return of if self.key == "_modules" else f"{of}.{self.key}"
         return f"{owner}[{safe_repr(self.key)}]"
 
     def fetch(self, scope: Scope) -> Any:

@@ -19,6 +19,7 @@ SLOW_S = 1.0
 """... and takes at least this many seconds longer."""
 _MAX_TEXT, _BEFORE = 120, 30
 """Characters of a text that are shown, and how many of them are before the first difference."""
+_SWITCHES = frozenset({"on", "off", "true", "false"})
 _STRIDES = re.compile(r", stride=\([^)]*\)")
 _TOKENS = re.compile(r"(?<![\w.])\d+\.\d+(?:e[+-]?\d+)?|\w+|\W")
 """Names, numbers, and characters between them."""
@@ -212,9 +213,17 @@ def _differing(kind: str, here: str, others: str) -> tuple[str, str, str]:
         places = [i for i in range(len(left)) if left[i] != right[i]]
         if len({(left[i], right[i]) for i in places}) == 1:
             i = places[0]
+            if left[i].lower() in _SWITCHES:  # it says little alone
+                return kind, _part_of(here, left, i), _part_of(others, right, i)
             is_size = left[i].isdigit() and right[i].isdigit() and _SIZE.search("".join(left[:i]))
             return "size" if is_size else kind, left[i], right[i]
     return kind, _short(here, others), _short(others, here)
+
+
+def _part_of(text: str, tokens: Sequence[str], i: int) -> str:
+    """Returns the part of a list of settings, or of conditions, in which the token with this number is."""
+    start = len("".join(tokens[:i]))
+    return text[text.rfind(",", 0, start) + 1 :].partition(",")[0].strip()
 
 
 def _short(text: str, other: str) -> str:

@@ -17,12 +17,12 @@ from compiler_core.records.seen.packages import package_of
 from compiler_core.records.two_runs.line_facts import ComparedRun, LineRef, from_cache, operation
 
 Kind = Literal["frame", "recompile", "guard", "graph break", "graph", "collective", "collective call"]
-_FOLLOWING_GUARDS = frozenset({"LIBRARY", "GLOBAL_STATE"})
-"""Kinds of guards that say which functions are called, and that something was compiled: other facts say that better."""
+_FOLLOWING_GUARDS = frozenset({"LIBRARY"})
+"""Kinds of guards that say which functions are called: other facts say that better."""
 KINDS: tuple[Kind, ...] = ("frame", "recompile", "guard", "graph break", "graph", "collective", "collective call")
 """``collective``: one in compiled code; ``collective call``: one that ran, in compiled code or not."""
 
-_ADDRESS = re.compile(r"\b(0x[0-9a-f]{6,}|\d{12,})\b")
+_ADDRESS = re.compile(r"(?<![\w.])(0x[0-9a-f]{6,}|\d{12,})\b")
 """The address of an object, which has a meaning in its own process only."""
 _NUMBERED = re.compile(r"\b(__\w+__)_\d+\b")
 """A global of stock's, such as ``__builtins_dict___3``, which it numbers in its process."""
@@ -108,7 +108,8 @@ def _compile_facts(side: ComparedRun, record: Record, compile_: Compile, rank: i
     yield fact("frame", first, f"{frame.name} {compile_.outcome}")
     for guard in compile_.guards:
         if guard.kind not in _FOLLOWING_GUARDS:
-            yield fact("guard", side.line_of(guard.line), guard.code)
+            text = guard.expected if guard.kind == "GLOBAL_STATE" else guard.code
+            yield fact("guard", side.line_of(guard.line), text)
     for artifact in (each for each in compile_.artifacts if each.pane == "captured" and each.graph):
         graph = artifact.graph or Graph([], [])
         for node in graph.nodes:

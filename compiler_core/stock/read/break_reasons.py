@@ -72,6 +72,7 @@ _BY_EXPLANATION: tuple[tuple[str, str, BreakReason], ...] = (
     (SKIPPED, r"builtin `(?:time|datetime)\.", "clock"),
     (SKIPPED, r"`_?(?:pack|pad)_(?:padded|packed)?_?sequence`", "packed sequence"),
     (BUILTIN, r"builtin operator `print`", "print"),
+    (SKIPPED, r"`_warnings\.warn`", "print"),
 )
 """Of types that say little: by the type and a part of the explanation."""
 

@@ -33,7 +33,7 @@ def shown_source(source: str) -> str:
         return f"key number {int(keys[2])} of {shown_source(keys[1])}"
     text = readable(_STACK.sub(INTERMEDIATE, _BUILTINS.sub(r"\1", source)))
     text = _OF_CLASS.sub(r"\1.\2", text)
-    text = text.removesuffix(".__code__")  # which function it is
+    text = text.removesuffix(".__code__").removesuffix("._modules")  # which function it is; which modules it has
     text = _OWN.sub(r".\1", _TABLED.sub(r".\1", _NUMBERED.sub(r"[\1]", text)))
     return _MODULE.sub(lambda found: found[1].replace("_dot_", "."), text)
 

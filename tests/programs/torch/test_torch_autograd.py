@@ -77,7 +77,7 @@ def test_backward_twice(x):
     return x.grad
 
 
-@same_as_eager(graphs=2, breaks=["backward", "skipped function"], inputs=leaf)
+@same_as_eager(graphs=2, breaks=["backward", "backward"], inputs=leaf)
 def test_backward_with_gradient(x):
     y = x * x
     y.backward(torch.ones_like(y))
@@ -85,14 +85,14 @@ def test_backward_with_gradient(x):
     return x.grad
 
 
-@same_as_eager(graphs=2, breaks=["skipped function"], inputs=leaf)
+@same_as_eager(graphs=2, breaks=["backward"], inputs=leaf)
 def test_autograd_grad(x):
     y = (x**3).sum()
     (g,) = torch.autograd.grad(y, x)
     return g * 2, x.grad is None
 
 
-@same_as_eager(graphs=2, breaks=["skipped function", "skipped function"], inputs=leaf)
+@same_as_eager(graphs=2, breaks=["backward", "backward"], inputs=leaf)
 def test_second_derivative_inside(x):
     y = (x**3).sum()
     (g,) = torch.autograd.grad(y, x, create_graph=True)
@@ -100,7 +100,7 @@ def test_second_derivative_inside(x):
     return g, h
 
 
-@same_as_eager(graphs=2, breaks=["skipped function", "backward"], inputs=leaf)
+@same_as_eager(graphs=2, breaks=["backward", "backward"], inputs=leaf)
 def test_gradient_penalty(x):
     w = torch.full((3,), 2.0)
     out = (x * w).tanh().sum()
@@ -554,7 +554,7 @@ def test_function_on_parameters(net, x):
     return net(x)
 
 
-@same_as_eager(graphs=3, breaks=["skipped function", "skipped function", "unsupported attribute"], inputs=leaf)
+@same_as_eager(graphs=3, breaks=["backward", "backward", "unsupported attribute"], inputs=leaf)
 def test_function_differentiated_twice(x):
     y = Square.apply(x * 2).sum()
     (g,) = torch.autograd.grad(y, x, create_graph=True)

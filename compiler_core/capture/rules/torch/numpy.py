@@ -37,8 +37,9 @@ ARRAY: Any = None if numpy is None else numpy.ndarray
 
 
 def is_numpy_call(function: Any, args: Sequence[Value]) -> bool:
-    """Whether it is a function of NumPy that gets an array."""
-    return isinstance(function, FUNCTION_TYPES) and any(isinstance(each, ArrayValue) for each in args)
+    """Whether it is a function of NumPy that gets an array or a tensor."""
+    is_of_numpy = isinstance(function, FUNCTION_TYPES) or getattr(function, "__module__", None) == "numpy"
+    return is_of_numpy and any(isinstance(each, (ArrayValue, TensorValue)) for each in args)
 
 
 class ArrayValue(Value):

@@ -64,7 +64,9 @@ class ContainerValue(Value):
         """Returns the source of an item of an outside container."""
         assert self.source is not None
         if type(self.real).__getitem__ is self.cls.__getitem__:
-            return GetItemSource(self.source, key)
+            fields = getattr(type(self.real), "_fields", ()) if isinstance(self.real, tuple) else ()
+            is_field = isinstance(key, int) and 0 <= key < len(fields)
+            return GetItemSource(self.source, key, str(fields[key]) if is_field else "")
         return BuiltinItemSource(self.source, key, self.cls)
 
     def prepare_mutation(self, tx: Interpreter) -> None:

@@ -1,0 +1,659 @@
+"""Planted faults of other kinds than those of the corpus, written after it to see how far it carries."""
+
+from __future__ import annotations
+
+from tests.faults.costs import WEIGHTS
+from tests.faults.fault import Broken, Change, Diverged, Inexact, Missed, Recompiled, Repeated, Saved
+
+RECOMPILES = [
+    Recompiled(
+        "a field of a named tuple",
+        """
+from typing import NamedTuple
+
+class Batch(NamedTuple):
+    image: torch.Tensor
+    mode: str
+
+def program(batch):
+    return batch.image.mean() if batch.mode == "mean" else batch.image.sum()  # the fault
+
+def run(call):
+    for mode in ("mean", "sum"):
+        call(Batch(torch.ones(3), mode))
+""",
+        "batch.mode",
+        "value",
+        "'mean'",
+        "'sum'",
+        (Change("few values", {'("mean", "sum")': '("mean", "mean")'}),),
+    ),
+    Recompiled(
+        "an option that is left out",
+        """
+def program(x, *, scale=None):
+    return x.sin() if scale is None else x * scale  # the fault
+
+def run(program):
+    return [program(torch.ones(3)), program(torch.ones(3), scale=2.0)]
+""",
+        "scale",
+        "value",
+        "None",
+        "2.0",
+        (Change("not None", {"program(torch.ones(3)), ": "program(torch.ones(3), scale=2.0), "}),),
+    ),
+    Recompiled(
+        "another activation in a list",
+        """
+def program(x, activations):
+    for activation in activations:
+        x = activation(x)  # the fault
+    return x
+
+def run(call):
+    call(torch.ones(3), [torch.sin, torch.cos])
+    call(torch.ones(3), [torch.sin, torch.tanh])
+""",
+        "activations[1]",
+        "identity",
+        "torch.cos",
+        "torch.tanh",
+        (Change("same object", {"torch.tanh": "torch.cos"}),),
+        stock={"expected": "the object at capture", "got": "another object"},
+    ),
+    Recompiled(
+        "complex numbers",
+        """
+def program(spectrum):
+    return (spectrum * 2).abs()  # the fault
+
+def run(call):
+    call(torch.ones(3))
+    call(torch.fft.fft(torch.ones(3)))
+""",
+        "spectrum",
+        "dtype",
+        "torch.float32",
+        "torch.complex64",
+        (Change("one dtype", {"call(torch.ones(3))": "call(torch.ones(3).to(torch.complex64))"}),),
+    ),
+    Recompiled(
+        "an expanded tensor",
+        """
+def program(mask):
+    return mask * 2  # the fault
+
+def run(call):
+    call(torch.ones(4, 3))
+    call(torch.ones(1, 3).expand(4, 3))
+""",
+        "mask",
+        "stride",
+        "(3, 1)",
+        "(0, 1)",
+        (Change("one layout", {"expand(4, 3)": "expand(4, 3).contiguous()"}),),
+    ),
+    Recompiled(
+        "images in channels_last",
+        """
+def program(images):
+    return images.relu()  # the fault
+
+def run(call):
+    images = torch.ones(2, 3, 4, 5)
+    call(images)
+    call(images.to(memory_format=torch.channels_last))
+""",
+        "images",
+        "stride",
+        "(60, 20, 5, 1)",
+        "(60, 1, 15, 3)",
+        (Change("one layout", {"channels_last)": "channels_last).contiguous()"}),),
+    ),
+    Recompiled(
+        "a cache that is empty at first",
+        """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cache = None
+
+    def forward(self, x):
+        return x if self.cache is None else x + self.cache  # the fault
+
+program = Model()
+
+def run(call):
+    call(torch.ones(3))
+    program.cache = torch.ones(3)
+    call(torch.ones(3))
+""",
+        "self.cache",
+        "value",
+        "None",
+        "a Tensor",
+        (Change("not None", {"self.cache = None": "self.cache = torch.zeros(3)"}),),
+        stock=None,  # which captures nothing in the first call, and does not try again
+    ),
+    Recompiled(
+        "a slice",
+        """
+def program(x, part):
+    return x[part] * 2  # the fault
+
+def run(call):
+    call(torch.ones(6), slice(0, 2))
+    call(torch.ones(6), slice(0, None))
+""",
+        "part.stop",
+        "value",
+        "2",
+        "None",
+        (Change("not None", {"slice(0, None)": "slice(0, 2)"}),),
+    ),
+    Recompiled(
+        "a layer that is appended",
+        """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(3, 3)])
+
+    def forward(self, x):
+        for layer in self.layers:  # the fault
+            x = layer(x)
+        return x
+
+program = Model()
+
+def run(call):
+    call(torch.ones(2, 3))
+    program.layers.append(torch.nn.Linear(3, 3))
+    call(torch.ones(2, 3))
+""",
+        "self.layers",
+        "keys",
+        "['0']",
+        "['0', '1']",
+        (Change("modules before", {"    program.layers.append(torch.nn.Linear(3, 3))\n": ""}),),
+        stock={"aspect": "length", "expected": "1", "got": "", "line": 7},
+    ),
+    Recompiled(
+        "another number of arguments",
+        """
+def program(*tensors):
+    return sum(tensors)  # the fault
+
+def run(call):
+    call(torch.ones(3), torch.ones(3))
+    call(torch.ones(3), torch.ones(3), torch.ones(3))
+""",
+        "tensors",
+        "length",
+        "2",
+        "3",
+        (
+            Change(
+                "one length",
+                {"call(torch.ones(3), torch.ones(3))\n": "call(torch.ones(3), torch.ones(3), torch.ones(3))\n"},
+            ),
+        ),
+    ),
+    Recompiled(
+        "a tuple in place of a list",
+        """
+def program(x, shape):
+    return x.reshape(*shape) * 2  # the fault
+
+def run(call):
+    call(torch.ones(6), [2, 3])
+    call(torch.ones(6), (2, 3))
+""",
+        "shape",
+        "class",
+        "list",
+        "tuple",
+        (Change("one type", {"(2, 3)": "[2, 3]"}),),
+    ),
+]
+
+BREAKS = [
+    Broken(
+        "an identifier of the batch",
+        """
+import uuid
+
+seen = []
+
+def program(x):
+    y = x.sin()
+    seen.append(uuid.uuid4().hex)  # the fault
+    return y.cos()
+""",
+        "skipped function",
+        "uuid.uuid4()",
+        "do it before the compiled function",
+        {
+            "def program(x):\n    y = x.sin()\n    seen.append(uuid.uuid4().hex)  # the fault\n": "seen.append(uuid.uuid4().hex)\n\ndef program(x):\n    y = x.sin()\n"
+        },
+    ),
+    Broken(
+        "an expression in a string",
+        """
+def program(x):
+    y = x.sin()
+    y = eval("y * 2")  # the fault
+    return y.cos()
+""",
+        "skipped function",
+        'eval("y * 2")',
+        "",
+        {'eval("y * 2")': "y * 2"},
+        stock=None,
+    ),
+    Broken(
+        "collecting garbage",
+        """
+import gc
+
+def program(x):
+    y = x.sin()
+    gc.collect()  # the fault
+    return y.cos()
+""",
+        "skipped function",
+        "gc.collect()",
+        "do it before the compiled function",
+        {
+            "def program(x):\n    y = x.sin()\n    gc.collect()  # the fault\n": "gc.collect()\n\ndef program(x):\n    y = x.sin()\n"
+        },
+    ),
+    Broken(
+        "a seed in the function",
+        """
+def program(x):
+    y = x.sin()
+    torch.manual_seed(0)  # the fault
+    return y + 1
+""",
+        "skipped function",
+        "torch.manual_seed(0)",
+        "do it before the compiled function",
+        {
+            "def program(x):\n    y = x.sin()\n    torch.manual_seed(0)  # the fault\n": "torch.manual_seed(0)\n\ndef program(x):\n    y = x.sin()\n"
+        },
+    ),
+    Broken(
+        "the size of a pickle",
+        """
+import pickle
+
+config = {"width": 3}
+
+def program(x):
+    y = x.sin()
+    size = len(pickle.dumps(config))  # the fault
+    return y * size
+""",
+        "skipped function",
+        "pickle.dumps(config)",
+        "do it before the compiled function",
+        {
+            "def program(x):\n    y = x.sin()\n    size = len(pickle.dumps(config))  # the fault\n": "size = len(pickle.dumps(config))\n\ndef program(x):\n    y = x.sin()\n"
+        },
+    ),
+    Broken(
+        "a value in a list",
+        """
+def program(x):
+    y = x.round()
+    if y[0, 0] in [1.0, 2.0]:  # the fault
+        y = y * 2
+    return y.cos()
+""",
+        "data-dependent branch",
+        "y[0, 0] in [1.0, 2.0]",
+        "torch.where",
+        {
+            "    if y[0, 0] in [1.0, 2.0]:  # the fault\n        y = y * 2\n": "    y = torch.where((y[0, 0] == 1) | (y[0, 0] == 2), y * 2, y)\n"
+        },
+    ),
+    Broken(
+        "the names of a function",
+        """
+def program(x):
+    y = x.sin()
+    names = sorted(locals())  # the fault
+    return y * len(names)
+""",
+        "skipped function",
+        "locals()",
+        "",
+        {"sorted(locals())": '["x", "y"]'},
+        stock=None,
+    ),
+    Broken(
+        "a warning to the user",
+        """
+import warnings
+
+warnings.simplefilter("ignore")
+
+def program(x):
+    y = x.sin()
+    warnings.warn("old argument")  # the fault
+    return y.cos()
+""",
+        "print",
+        'warnings.warn("old argument")',
+        "after the compiled function",
+        {'    warnings.warn("old argument")  # the fault\n': ""},
+    ),
+    Broken(
+        "the largest element by its place",
+        """
+def program(x):
+    y = x.sin().flatten()
+    best = y[y.argmax()]  # the fault
+    return best * 2
+""",
+        "tensor value read",
+        "y[y.argmax()]",
+        "Compute with the tensor itself",
+        {"y[y.argmax()]": "y.gather(0, y.argmax(keepdim=True))[0]"},
+    ),
+    Broken(
+        "parts as long as a tensor says",
+        """
+def program(x):
+    y = x.sin().flatten()
+    lengths = x[:, 0].long() + 1
+    first, second = torch.split(y, lengths.tolist() if False else [2, int(lengths[0]) + 2])  # the fault
+    return first.sum() + second.sum()
+""",
+        "tensor value read",
+        "int(lengths[0])",
+        "read the value after",
+        {"lengths.tolist() if False else [2, int(lengths[0]) + 2]": "[2, 4]"},
+    ),
+    Broken(
+        "an array of a tensor",
+        """
+import numpy as np
+
+means = []
+
+def program(x):
+    y = x.sin()
+    means.append(np.asarray(y).mean())  # the fault
+    return y.cos()
+""",
+        "NumPy",
+        "np.asarray(y)",
+        "Call the function of torch",
+        {"np.asarray(y).mean()": "y.mean()"},
+        stock=None,
+    ),
+    Broken(
+        "a gradient in the function",
+        """
+w = torch.ones(3, requires_grad=True)
+
+def program(x):
+    y = (x * w).sin().sum()
+    (gradient,) = torch.autograd.grad(y, w)  # the fault
+    return gradient * 2
+""",
+        "backward",
+        "torch.autograd.grad(y, w)",
+        "Nothing to change",
+        {"(gradient,) = torch.autograd.grad(y, w)": "gradient = (x * (x * w).cos()).sum(0).detach()"},
+        grade="expected",
+    ),
+    Broken(
+        "the number of a line",
+        """
+import inspect
+
+def program(x):
+    y = x.sin()
+    line = inspect.currentframe().f_lineno  # the fault
+    return y * line
+""",
+        "skipped function",
+        "inspect.currentframe()",
+        "",
+        {"inspect.currentframe().f_lineno": "6"},
+    ),
+    Broken(
+        "a pause",
+        """
+import time
+
+def program(x):
+    y = x.sin()
+    time.sleep(0)  # the fault
+    return y.cos()
+""",
+        "clock",
+        "time.sleep(0)",
+        "",
+        {"    time.sleep(0)  # the fault\n": ""},
+    ),
+    Broken(
+        "a while loop until it converges",
+        """
+def program(x):
+    y = x / 10
+    while y.abs().max() > 0.3:  # the fault
+        y = y * 0.5
+    return y.cos()
+""",
+        "data-dependent branch",
+        "y.abs().max() > 0.3",
+        "Move the body of the loop into a function",
+        {"while y.abs().max() > 0.3:": "for _ in range(1):"},
+        is_in_loop=True,
+    ),
+]
+
+DIVERGENCES = [
+    Diverged(
+        "one rank computes no gradients",
+        """
+w = torch.ones(3, requires_grad=True)
+
+def program(x):  # the fault
+    return x * w
+
+def run(program):
+    with torch.set_grad_enabled(rank == 0):
+        return [program(torch.ones(3))]
+""",
+        "guard",
+        "grad mode off",
+        "grad mode on",
+        {"rank == 0": "True"},
+        stock={"here": '"grad_mode":false', "others": '"grad_mode":true'},
+    ),
+    Diverged(
+        "images in channels_last on one rank",
+        """
+def program(images):
+    return images.relu()  # the fault
+
+def run(call):
+    images = torch.ones(2, 3, 4, 5)
+    call(images.to(memory_format=torch.channels_last) if rank else images)
+""",
+        "guard",
+        "1, 15, 3",
+        "20, 5, 1",
+        {"images.to(memory_format=torch.channels_last) if rank else images": "images"},
+    ),
+    Diverged(
+        "a key more on one rank",
+        """
+def program(batch):
+    return sum(batch.values())  # the fault
+
+def run(call):
+    batch = {"a": torch.ones(3), "b": torch.ones(3)}
+    call(batch | {"weight": torch.ones(3)} if rank else batch)
+""",
+        "guard",
+        "weight",
+        "",
+        {'batch | {"weight": torch.ones(3)} if rank else batch': "batch"},
+    ),
+    Diverged(
+        "another probability of dropout on one rank",
+        """
+p = 0.1 + 0.2 * rank
+
+def program(x):
+    return torch.nn.functional.dropout(x, p, False) * p  # the fault
+""",
+        "guard",
+        "0.3",
+        "0.1",
+        {"0.1 + 0.2 * rank": "0.1"},
+    ),
+    Diverged(
+        "one rank reads a value",
+        """
+def program(x):
+    loss = x.sin().sum()
+    if rank == 0:
+        print(loss.item(), end="")  # the fault
+    return loss * 2
+""",
+        "graph break",
+        "nothing",
+        "tensor value read",
+        {'    if rank == 0:\n        print(loss.item(), end="")  # the fault\n': ""},
+    ),
+]
+
+REPEATED = [
+    Repeated(
+        "loops in loops",
+        """
+weights = [[torch.full((3, 3), 0.1) for _ in range(4)] for _ in range(3)]
+
+def layer(x, weight):
+    return (x @ weight).relu()  # the fault
+
+def program(x):
+    for row in weights:
+        for weight in row:
+            x = layer(x, weight)
+    return x
+""",
+        12,
+        "layer",
+    ),
+    Repeated(
+        "losses of each class",
+        """
+def loss(x, label):
+    return (x - label).square().mean()  # the fault
+
+def program(x):
+    total = x.sum() * 0
+    for label in range(9):
+        total = total + loss(x, label)
+    return total
+""",
+        9,
+        "loss",
+        compiles=2,
+    ),
+]
+
+SAVED = [
+    Saved(
+        "the order of a sort",
+        """
+def program(x, w):
+    scores = x @ w
+    return scores.sort(-1).values.square().sum()  # the fault
+"""
+        + WEIGHTS,
+        256 * 512 * 8,
+        {"x @ w\n": "x[:8] @ w\n"},
+    ),
+    Saved(
+        "the input of a convolution",
+        """
+def program(x, w):
+    image = (x @ w).reshape(1, 1, 256, 512)  # the fault
+    return torch.nn.functional.conv2d(image.sin(), w[:3, :3].reshape(1, 1, *w[:3, :3].shape)).sum()
+"""
+        + WEIGHTS,
+        256 * 512 * 4,
+        {"(x @ w).reshape(1, 1, 256, 512)": "(x[:8] @ w).reshape(1, 1, 8, 512)"},
+    ),
+]
+
+INEXACT = [
+    Inexact(
+        "a smallest value in place of the largest",
+        """
+def program(x):
+    y = x @ x.t()
+    peak = y.amax(1)  # the fault
+    return x.t() @ peak
+""",
+        edit={"v0 > amax_lane[lane]": "v0 < amax_lane[lane]"},
+    ),
+    Inexact(
+        "a logarithm of nearly one",
+        """
+def program(x):
+    p = x.sigmoid() * 1e-7
+    rare = (1 + p).log()  # the fault
+    return rare @ x.t()
+""",
+        repair={"(1 + p).log()": "p.log1p()"},
+    ),
+    Inexact(
+        "a long sum in bfloat16",
+        """
+def program(x):
+    total = (x.bfloat16() + 100).cumsum(0)[-1:] - 200  # the fault
+    return total @ total.t()
+""",
+        repair={"x.bfloat16()": "x"},
+    ),
+]
+
+MISSED = [
+    Missed(
+        "a gradient",
+        """
+def program(x):
+    return (x * 2).cos()  # the fault
+
+def run(call):
+    call(torch.ones(6, 4, requires_grad=bool(rank)))
+""",
+        "inputs[0]",
+        "=False",
+        "=True",
+        {"bool(rank)": "False"},
+    ),
+    Missed(
+        "an operation more",
+        """
+def program(x):
+    y = x.sin()
+    return y.cos() if rank else y  # the fault
+""",
+        "graph",
+        "sin",
+        "cos",
+        {"y.cos() if rank else y": "y"},
+    ),
+]
