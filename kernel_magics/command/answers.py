@@ -88,14 +88,16 @@ def _memory_lines(record: Record) -> Iterator[str]:
     scope = "" if peak.is_plan else " (an estimate, as if each operation ran by itself)"
     where = f"step {peak.step} of the {peak.which} of {peak.compile.id}, {_frame(record, frame)}"
     yield f"memory: at its peak, {where} holds {bytes_text(peak.bytes)}{scope}:"
-    for held in peak.held[:MAX_HELD]:
-        what = f"{held.owner}, " if held.owner else ""
+    owners: Counter[str] = Counter()
+    for held in peak.held:
         file, number = run.line_of(held.node)
         line = record.line(file, number) if number else None
-        at = f", made at {_line(record, line)}" if line else ""
-        yield f"  {bytes_text(held.bytes)}: {what}{KINDS[held.kind]}{at}"
-    if rest := sum(held.bytes for held in peak.held[MAX_HELD:]):
-        yield f"  {bytes_text(rest)}: {len(peak.held) - MAX_HELD} more"
+        what = f"{held.owner}, {KINDS[held.kind]}" if held.owner else KINDS[held.kind]
+        owners[f"{what}, made at {_line(record, line)}" if line else what] += held.bytes
+    listed = owners.most_common(MAX_HELD)
+    yield from (f"  {bytes_text(size)}: {owner}" for owner, size in listed)
+    if rest := peak.bytes - sum(size for _, size in listed):
+        yield f"  {bytes_text(rest)}: {len(owners) - len(listed)} more"
     if peak.inputs:
         named = ", ".join(f"{name} {bytes_text(size)}" for name, size in peak.inputs[:MAX_HELD])
         more = f" and {len(peak.inputs) - MAX_HELD} more" if len(peak.inputs) > MAX_HELD else ""

@@ -79,7 +79,7 @@ class Counts:
 
 
 _LISTED = ("graph break", "recompile", "failure")
-"""The kinds of problems that have a list of their own."""
+"""The kinds of problems that have their lists; `Counts.others` has the rest."""
 
 
 def count(record: Record) -> Counts:
