@@ -184,8 +184,7 @@ NO_CHANGE: dict[BreakReason, str] = {
 """Of graph breaks after which nothing needs to change: why, by their reasons."""
 
 REMEDIES: dict[str, str] = {
-    "dynamic sizes": _SETTLED + "dynamic=True (%%compile --dynamic), or torch._dynamo.mark_dynamic on the sizes of "
-    "{names} that change, before the first call.",
+    "dynamic sizes": _SETTLED + "dynamic=True (%%compile --dynamic){marks} before the first call.",
     "sizes 0 and 1": "Sizes 0 and 1 are always compiled separately, since they broadcast; dynamic=True does not change "
     "that.  Each takes one more compile.  To avoid it, pad {names} to 2 or more.",
     "few sizes": "This compile holds for one size of {names} only, since the program needs the number itself, and "
@@ -233,7 +232,10 @@ REMEDIES: dict[str, str] = {
     "call before": "Call {names} before the compiled function, and pass the result.",
 }
 """What to do, by kind.  ``{names}``: the objects that differ; ``{name}``: the first of them; ``{item}``: the key,
-setting, condition or other object; ``{compile}``: the new compile."""
+setting, condition or other object; ``{compile}``: the new compile; ``{marks}``: `_MARKS`, if the tensors are there
+before the call."""
+
+_MARKS = ", or torch._dynamo.mark_dynamic on the sizes of {names} that change,"
 
 LINES: dict[str, str] = {
     "dynamic sizes": "torch._dynamo.mark_dynamic({name}, {dims})",
@@ -248,29 +250,33 @@ LINES: dict[str, str] = {
 """The line that does what a remedy says for one object, where a line can."""
 
 
-def remedies(cause: Recompile, situation: Callable[[FailedGuard], Situation], compile_id: str) -> list[Remedy]:
+def remedies(
+    cause: Recompile, situation: Callable[[FailedGuard], Situation], compile_id: str, is_inside: bool = False
+) -> list[Remedy]:
     """Returns what to do about a recompile: one remedy for each kind of difference from the nearest compile.
 
-    That nothing needs to change is said only if it holds for all differences.
+    That nothing needs to change is said only if it holds for all differences.  `is_inside`: what is compiled is the
+    rest of a function after a graph break, whose locals are not there before the call.
     """
     found: dict[str, list[FailedGuard]] = {}
     for failed in [cause, *cause.besides]:
         found.setdefault(_remedy_key(failed, situation(failed)), []).append(failed)
-    all_found = [_remedy(key, group, compile_id) for key, group in found.items() if key]
+    all_found = [_remedy(key, group, compile_id, is_inside) for key, group in found.items() if key]
     return [each for each in all_found if not each.is_nothing] or all_found
 
 
-def _remedy(key: str, group: list[FailedGuard], compile_id: str) -> Remedy:
+def _remedy(key: str, group: list[FailedGuard], compile_id: str, is_inside: bool) -> Remedy:
     found = list(dict.fromkeys(each.name for each in group))
     names = " and ".join(name if name == INTERMEDIATE else f"`{name}`" for name in found)
-    text = REMEDIES[key].format(names=names, name=found[0], item=group[0].item, compile=compile_id)
-    lines = [_line(key, each) for each in group if _has_line(key, each)]
+    lines = [_line(key, each) for each in group if _has_line(key, each, is_inside)]
+    marks = _MARKS.format(names=names) if lines else ""
+    text = REMEDIES[key].format(names=names, name=found[0], item=group[0].item, compile=compile_id, marks=marks)
     without = _SYMBOL.format(compile=compile_id) if key in DYNAMIC else ""
     return Remedy(key, text[:1].upper() + text[1:], list(dict.fromkeys(lines)), without)
 
 
-def _has_line(key: str, failed: FailedGuard) -> bool:
-    if key not in LINES or INTERMEDIATE in failed.name:
+def _has_line(key: str, failed: FailedGuard, is_inside: bool) -> bool:
+    if key not in LINES or INTERMEDIATE in failed.name or (is_inside and failed.place == "argument"):
         return False
     # an attribute may be a parameter, which takes no other tensor, and what has a position may be in a tuple
     is_parameter = failed.place == "attribute" and key != "a tensor"

@@ -387,7 +387,8 @@ def _graph_break(
 
 
 def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile, divided: _DividedGraphs) -> Problem:
-    found = remedies(cause, lambda failed: _situation(frame, compile_, failed), compile_.id)
+    is_inside = frame.kind == "resume"
+    found = remedies(cause, lambda failed: _situation(frame, compile_, failed), compile_.id, is_inside)
     grade: Grade = "expected" if found and all(each.is_nothing for each in found) else "costly"
     advice = "  ".join(each.text for each in found)
     if library_of(frame.filename) and not compile_.breaks and not _has_operations(compile_):

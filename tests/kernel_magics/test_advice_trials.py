@@ -175,6 +175,16 @@ def test_the_class_that_is_repeated_is_the_largest() -> None:
     assert repeated_class(containers.modules()) is Outer
 
 
+def test_what_is_made_inside_the_program_has_no_line_before_the_call(magics: InteractiveShell) -> None:
+    _, record = experiments(magics, "core", "for t in (torch.ones(5, 2), torch.ones(4, 2)):\n    z = branch(t)")
+    inside = [each for each in record.problems if each.title == "recompiled: the size of y changed"]
+    assert inside != []
+    for problem in inside:
+        assert problem.lines == []
+        assert "dynamic=True (%%compile --dynamic) before the first call" in problem.advice
+        assert "mark_dynamic" not in problem.advice + problem.checked
+
+
 def test_a_cell_that_cannot_run_again_says_why(magics: InteractiveShell, tmp_path: Any) -> None:
     cell = f"for t in (x, x.t()):\n    z = t.sin()\nopen({str(tmp_path / 'out')!r}, 'w').close()"
     (problem,) = [each for each in tried(magics, "core", cell) if each.kind == "recompile"]
