@@ -170,7 +170,7 @@ KINDS: dict[BreakReason, BreakKind] = {
     ),
     "exception": BreakKind(
         "The program raises here, or PyTorch cannot run the operation on fake tensors; Python runs it.",
-        "Nothing to change if the exception is intended.",
+        NO_CHANGE["exception"],
     ),
     "unsupported call": BreakKind(
         "The compiler has no rule for this call.",

@@ -14,6 +14,8 @@ from compiler_core.capture.break_kinds import BreakingCode
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.hook.skip_rules import is_library_file
+from compiler_core.resume.resume_functions import NULL, VALUE, ResumeLayout
+from compiler_core.support.evaluated import values_on_stack
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
@@ -42,6 +44,31 @@ def breaking_code(tx: Interpreter, is_root: bool) -> BreakingCode:
     needs_graph = any(map(_is_computed, found)) if is_root else bool(found)
     is_call = isinstance(node, ast.Call)
     return BreakingCode(_segment(lines, node), type(statement).__name__, needs_graph, is_call)
+
+
+def stack_names(tx: Interpreter, layout: ResumeLayout) -> dict[str, str]:
+    """Returns the user's expressions of the stack values that a resume function gets, by its parameters for them."""
+    before = tx.instructions[layout.target - 1]
+    tree, positions = _tree("".join(linecache.getlines(tx.code.co_filename))), before.positions
+    if tree is None or positions is None or None in positions:
+        return {}
+    statement, node = _innermost(tree, positions)
+    if statement is None or node is None:
+        return {}
+    slots = values_on_stack(statement, node)
+    if layout.callee_args is not None or before.opname.startswith(_PUSH_NOTHING):
+        slots = slots[:-1]
+    names, offset = {}, len(layout.stack) - len(slots)
+    for i, slot in enumerate(slots, offset):
+        is_alone = i > 0 and layout.stack[i - 1] == NULL
+        text = (slot[1] if is_alone else None) or slot[0]
+        if i >= 0 and layout.stack[i] == VALUE and text and len(text) <= MAX_LENGTH:
+            names[f"__stack{i}"] = text
+    return names
+
+
+_PUSH_NOTHING = ("POP_", "JUMP", "STORE_", "DELETE_", "RAISE", "RETURN", "SEND", "FOR_ITER")
+"""The beginnings of the names of instructions that leave no value."""
 
 
 @functools.lru_cache(maxsize=16)

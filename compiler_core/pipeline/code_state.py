@@ -57,6 +57,8 @@ class CodeState:
     entries: list[InstalledCode] = field(default_factory=list)
     expired: set[str] = field(default_factory=set)
     """Compiles that were dropped because an object that they refer to died; they count towards the recompile limit."""
+    stack_names: dict[str, str] = field(default_factory=dict)
+    """For a resume function: what the user wrote, by its parameters for values of the stack."""
     loop_break: CaptureBreak | None = None
     """For a resume function that starts with a loop: the break in the loop because of which Python runs all of it."""
     cache_changes: CacheChanges = field(default_factory=CacheChanges)

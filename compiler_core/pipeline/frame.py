@@ -62,12 +62,12 @@ from compiler_core.hook import frame_hook
 from compiler_core.hook.failures import only_recorded
 from compiler_core.hook.frame_hook import FrameInfo
 from compiler_core.hook.skip_rules import is_library_file
-from compiler_core.pipeline.breaking_code import breaking_code
+from compiler_core.pipeline.breaking_code import breaking_code, stack_names
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
 from compiler_core.pipeline.graph import compile_graph
 from compiler_core.pipeline.graph_passes import run_passes
 from compiler_core.records import Compile, GraphBreak, StackLine, Stage
-from compiler_core.records.advice import has_generated_name
+from compiler_core.records.advice import has_generated_name, readable
 from compiler_core.resume import break_points, eager_fallback, resume_functions
 from compiler_core.resume.break_points import MAX_DEPTH, BreakPoint, StoppedCapture
 from compiler_core.resume.cached_calls import CachedCalls
@@ -100,8 +100,8 @@ class CaptureBreak:
     @property
     def about(self) -> str:
         """What the break is about in parentheses: in the compiler's words, or the user's if these name no value."""
-        about = self.reason.context
-        if not about or has_generated_name(about):
+        about = readable(self.reason.context)
+        if not about or has_generated_name(self.reason.context):
             is_users = self.code.expression and not self.stack[0].library
             about = f"`{self.code.expression}`" if is_users else ""
         return f" ({about})" if about else ""
@@ -210,6 +210,7 @@ class FrameCompile:
             code = breaking_code(capture.current_tx, self.state.frame.kind == "root")
         if reason.kind == "data-dependent branch" and code.statement == "Assert":
             reason = Unsupported("assertion", reason.context)
+        reason = Unsupported(reason.kind, capture.symbols.with_values(reason.context))
         break_ = CaptureBreak(reason, stop_point.at, stop_point.in_loop, stack, code)
         break_ = self._break_of_loop(break_)
         self._record_break(break_)
@@ -291,7 +292,8 @@ class FrameCompile:
         self._attempts.append(capture)
         info = self.info
         arguments = {n: v for n, v in info.f_locals.items() if n not in info.code.co_freevars}
-        local: dict[str, Value] = {n: capture.wrap(v, LocalSource(n)) for n, v in arguments.items()}
+        names = self.state.stack_names
+        local: dict[str, Value] = {n: capture.wrap(v, LocalSource(n, names.get(n, ""))) for n, v in arguments.items()}
         closure: list[CellValue] = [capture.cell(info.closure[n], FreeCellSource(n)) for n in info.code.co_freevars]
         tx = interpreter(capture, self.lines, info.code, info.f_globals, info.f_builtins, local, closure)
         return capture, tx
@@ -319,6 +321,8 @@ class FrameCompile:
             line = tx.instructions[layout.target].lineno or tx.code.co_firstlineno
             frame = self.region.add_resume(code, self.info.code, line, self.compile, self.state.record)
             self.region.states[CodeKey(code)].loop_break = self._loop_break
+            with self._only_recorded("bytecode", "the expressions of stack values"):
+                self.region.states[CodeKey(code)].stack_names = stack_names(tx, layout)
         else:
             frame = known.frame.id
         if frame not in self.compile.breaks[-1].resumes:

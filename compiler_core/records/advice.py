@@ -21,7 +21,7 @@ NOTHING_HELPS = "Nothing that is known helps here."
 ENTRY_OF_OURS = "this entry is Cutaway's, so stock torch.compile does not use it"
 """The reason that stock gives, in its logs, for not using an entry of ours."""
 INTERMEDIATE = "an intermediate value"
-_GENERATED = re.compile(r"\b__(stack|callee)\d*\b")
+_GENERATED = re.compile(r"\b_{2,3}((?:stack|callee)\d*)\b")
 _ROOT = re.compile(r"\b[LG]\[(['\"])(\w+)\1\]")
 _MAX_LISTED = 4
 NO_CHANGE_KNOWN = (
@@ -32,9 +32,16 @@ NO_CHANGE_KNOWN = (
 
 
 def readable(source: str) -> str:
-    """Returns a source as the user would write it: ``self.calls`` for ``L['self'].calls``.  A parameter that a resume
-    function has for a value of the stack has no name in the user's code."""
-    return _GENERATED.sub(INTERMEDIATE, _ROOT.sub(r"\2", source))
+    """Returns a source as the user would write it: ``self.calls`` for ``L['self'].calls``."""
+    return named(_ROOT.sub(r"\2", source), {})
+
+
+def named(text: str, names: Mapping[str, str]) -> str:
+    """Returns a text with the user's expressions for the parameters that a resume function has for values of the stack.
+
+    `names`: the expressions that are known, by ``stack0``.
+    """
+    return _GENERATED.sub(lambda found: names.get(found[1], INTERMEDIATE), text)
 
 
 def has_generated_name(text: str) -> bool:
@@ -178,6 +185,7 @@ NO_CHANGE: dict[BreakReason, str] = {
     "gradient outside if only later code outside uses it.",
     "optimizer": "Nothing to change: the forward and the backward are compiled.  The step runs as without the "
     "compiler.",
+    "exception": "Nothing to change if the exception is intended.",
     "new parameter": "Nothing to change if it is made once. For one graph, make the module or parameter before the "
     "compiled function, and pass it in.",
 }

@@ -62,6 +62,8 @@ class Symbol:
     """The condition that specialised it, or that first narrowed its range."""
     condition_line: ItemId | None = None
     """The user's line that evaluated the condition."""
+    name: str = ""
+    """The value in the user's words."""
 
 
 @dataclass(slots=True)

@@ -45,10 +45,13 @@ Grade = Literal["expected", "costly", "blocking"]
 GRADES: tuple[Grade, ...] = ("blocking", "costly", "expected")
 """From the worst to the mildest."""
 
-_ASKED_FOR = frozenset[BreakReason]({"exception", "asked for", "stock-compiled function"})
-"""Reasons of breaks that the program asks for, or where it raises an exception."""
+_ASKED_FOR = frozenset[BreakReason]({"asked for", "stock-compiled function"})
+"""Reasons of breaks that the program asks for."""
 _READS_ONLY = frozenset[BreakReason]({"tensor value read", "print"})
 """Reasons of breaks at which nothing is computed that a graph could hold."""
+_OF_THE_CALL = frozenset[BreakReason]({"distribution check", "checkpoint", "packed sequence", *_ASKED_FOR, *NO_CHANGE})
+"""Reasons whose advice is on how the user's code calls a library."""
+_IN_A_LIBRARY = "Call it outside of the compiled function, or call something else."
 _TRAINING = frozenset[BreakReason]({"backward", "optimizer"})
 """Reasons of the breaks of a step of training."""
 _Key = tuple[str, str, int]
@@ -367,12 +370,15 @@ def _graph_break(
     record: Record, compile_: Compile, break_: GraphBreak, divided: _DividedGraphs, charged: set[int]
 ) -> Problem:
     grade: Grade = "expected" if break_.reason in _ASKED_FOR or break_.reason in NO_CHANGE else "costly"
+    library = break_.stack[-1].library if break_.stack else ""
     advice = NO_CHANGE.get(break_.reason, break_.hint)
+    if library and record.engine == "core" and break_.reason not in _OF_THE_CALL:
+        advice = _IN_A_LIBRARY  # a hint would be on the library's own statement
     if grade == "costly" and (why := divided.why_harmless(break_)):
         grade, advice = "expected", f"Nothing to change: {why}, so it divides no graph.  For fullgraph=True: {advice}"
     if grade == "costly" and break_.is_consequence:
         grade, advice = "expected", _CONSEQUENCE
-    if compile_.is_broken and break_ is compile_.breaks[-1]:
+    if compile_.is_broken and break_ is compile_.breaks[-1] and break_.reason != "exception":
         grade = "blocking"
     resumed = [c for f in record.frames if f.id in set(break_.resumes) - charged for c in f.compiles]
     charged.update(break_.resumes)
@@ -394,6 +400,8 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     if library_of(frame.filename) and not compile_.breaks and not _has_operations(compile_):
         grade, advice = "expected", "Nothing to change: this function of a library computes nothing with tensors."
         found = []
+    if compile_.outcome in ("failed", "skipped"):  # what it would have been valid for is not known
+        grade, advice, found = "expected", "Nothing to change: this compile ended early, for another reason.", []
     if frame.limit_reached:
         grade = "blocking"
     if frame.kind == "resume" and not divided.computes_from(frame):

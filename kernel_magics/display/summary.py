@@ -184,9 +184,11 @@ def _compile_lines(record: Record, compile_: Compile, explained: set[str]) -> It
 
 
 def _symbol_text(symbol: Symbol) -> str:
+    name = symbol.name or readable(symbol.source)
     if symbol.became is None:
-        return f"symbolic: {readable(symbol.source)} ({symbol.why})"
-    return f"made static: {readable(symbol.source)} is {readable(symbol.became)} ({readable(symbol.condition or '')})"
+        return f"symbolic: {name} ({symbol.why})"
+    because = f" ({readable(symbol.condition)})" if symbol.condition else ""
+    return f"made static: {name} is {readable(symbol.became)}{because}"
 
 
 def _problem_of(record: Record, compile_: Compile, kind: ProblemKind) -> Problem | None:

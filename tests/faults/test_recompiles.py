@@ -15,6 +15,7 @@ from tests.faults.checks import errors
 from tests.faults.fault import Change, Recompiled
 from tests.faults.harness import ENGINES, Engine, Run, changed, run
 from tests.faults.recompiles import RECOMPILES
+from tests.records.texts import wrong_lines
 
 
 def remedies_of(fault: Recompiled) -> set[str]:
@@ -46,6 +47,7 @@ def test_the_cause_is_named_and_nothing_else(fault: Recompiled, engine: Engine) 
     ran = found(fault, engine)
     torch.testing.assert_close(ran.results, run(fault.script, fault.title, None).results)
     assert errors(fault, engine, ran.compiles, ran.problems) == []
+    assert wrong_lines(ran.record) == []
 
 
 @pytest.mark.parametrize(("fault", "change", "engine"), CHANGES, ids=named(CHANGES))

@@ -144,16 +144,26 @@ def test_times_and_code_of_kernels_by_line() -> None:
     (kernel,) = found.of("changed", "kernel")
     assert (kernel.line, kernel.before) == (2, ["forward cpp k over lines 2, 3\ncos();"])
     assert kernel.after == ["forward cpp k over lines 2, 3\ncosf();"]
-    assert [(d.line, d.before, d.after) for d in found.of("changed", "kernel time")] == [
+    assert found.of("changed", "kernel time") == []  # each was measured once, which tells nothing
+    assert [(d.line, d.before, d.after) for d in found.of("same", "kernel time")] == [
         (2, ["forward k 2 us"], ["forward k 500 ns"]),
         (3, ["forward k 2 us"], ["forward k 500 ns"]),
     ]
-    (compiling,) = found.of("same", "compile time")  # 5 percent more is within the tolerance
+    (compiling,) = found.of("same", "compile time")
     assert (compiling.line, compiling.before) == (1, ["capture 1 ms", "codegen 1 ms"])
     totals = {t.name: (t.before, t.after) for t in found.totals}
     assert totals["kernel microseconds"] == (4, 1)
     assert totals["compile seconds"] == (0.002, 0.0021)
     assert totals["of these in capture"] == (0.001, 0.00105)
+
+
+def test_times_of_single_measurements_are_not_called_changed() -> None:
+    """Also if they differ much: the text lists no line for them, and `cutaway diff` finds no difference."""
+    before, after = kernel_record("cos();", 4000, 1_000_000), kernel_record("cos();", 9000, 9_000_000)
+    found = compare(before, after)
+    assert {each.state for each in found.lines} == {"same"}
+    assert "changed" not in str(found)
+    assert "compile seconds" in str(found)
 
 
 def test_missing_times_are_not_compared() -> None:

@@ -223,11 +223,16 @@ class Symbols:
         else:  # symbolic arithmetic does not model inf and nan
             yield sympy.Abs(symbol) <= sys.float_info.max
 
+    def with_values(self, text: str) -> str:
+        """Returns a text with the numbers of this call in place of the symbols' names."""
+        values = {str(symbol): self.env.backed_var_to_val[symbol] for symbol in self.sources}
+        return _NAME.sub(lambda found: str(values.get(found[0], found[0])), text)
+
     def _condition(self, expr: Any) -> Condition:
         symbols = sorted(expr.free_symbols, key=str)
         shown = {symbol: source.shown for symbol, source in self.sources.items()}
         condition = Condition(
-            python_text(expr), python_text(expr, self._texts), python_text(expr, shown),
+            python_text(expr), python_text(expr, self._texts), python_text(_without_sum(expr), shown),
             {str(s): self.sources[s] for s in symbols},
         )  # fmt: skip
         numbers = [arg for arg in expr.args if arg.is_number] if len(symbols) == 1 else []
@@ -257,7 +262,7 @@ class Symbols:
         if wanted is None:
             wanted = DynamicDim(self._reasons.get(source, "a stride that sizes do not explain"))
         record = Symbol(str(symbol), source.text, float(self.env.backed_var_to_val[symbol]), wanted.why)
-        record.line = self._first_lines[symbol]
+        record.line, record.name = self._first_lines[symbol], source.shown
         if now.is_number:
             record.became = python_text(now, texts)
         elif now != symbol:
@@ -303,6 +308,7 @@ def _static_context(base: torch.Tensor | None) -> StatelessSymbolicContext[..., 
     return None if base is None else StatelessSymbolicContext(dynamic_sizes=[DimDynamic.STATIC] * base.dim())
 
 
+_NAME = re.compile(r"\b[a-z]+\d+\b")
 # the function that computes each kind of expression in the graph
 OPERATIONS: dict[Any, Callable[..., Any]] = {
     sympy.Add: operator.add, sympy.Mul: operator.mul, sympy.Pow: operator.pow, PowByNatural: operator.pow,
@@ -324,6 +330,21 @@ class _Printer(PythonPrinter):
 
     def _print_Symbol(self, expr: sympy.Symbol) -> str:
         return self._texts.get(expr, str(expr))
+
+
+def _without_sum(expr: Any) -> Any:
+    """Returns ``v <= 3`` for ``v - 3 <= 0``, which is how PyTorch writes a comparison."""
+    terms = sympy.Add.make_args(expr.lhs) if isinstance(expr, sympy.core.relational.Relational) else ()
+    numbers = [each for each in terms if each.is_number]
+    others = [each for each in terms if not each.is_number]
+    if not numbers or not others or not expr.rhs.is_number:
+        return expr
+    added = [each for each in others if not each.could_extract_minus_sign()]
+    taken = [-each for each in others if each.could_extract_minus_sign()]
+    number = expr.rhs - sympy.Add(*numbers)
+    if added:
+        return type(expr)(sympy.Add(*added), sympy.Add(*taken, number), evaluate=False)
+    return type(expr.reversed)(sympy.Add(*taken), -number, evaluate=False)
 
 
 def python_text(expr: Any, texts: dict[sympy.Symbol, str] | None = None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.guards.sources.base import Scope, Source, shown_name
@@ -18,6 +18,8 @@ class LocalSource(Source):
     """An argument of the compiled frame, or the contents of one of its free variables."""
 
     name: str
+    expression: str = field(default="", compare=False)
+    """What the user wrote, if the name is that of a parameter of a resume function."""
 
     @property
     def text(self) -> str:
@@ -25,7 +27,7 @@ class LocalSource(Source):
 
     @property
     def shown(self) -> str:
-        return shown_name(self.name)
+        return self.expression or shown_name(self.name)
 
     def fetch(self, scope: Scope) -> Any:
         return scope.f_locals[self.name]

@@ -10,9 +10,9 @@ from pathlib import Path
 _FOLDER = re.compile(r".*[\\/](?:site|dist)-packages[\\/](\w+).*")
 """Packages lie in folders of these names: of an environment, of the Python that it builds on, of the user (``pip
 install --user``), of Debian."""
-STANDARD_LIBRARY = "the standard library"
+STANDARD_LIBRARY, OWN = "the standard library", "Cutaway"
 _STANDARD_LIBRARY = re.compile(r".*[\\/](?:lib[\\/]python3\.\d+t?|Python3\d+[\\/]Lib)[\\/].*|<frozen [\w.]+>")
-_OWN = tuple(str(Path(__file__).parents[3] / name) + os.sep for name in ("compiler_core", "kernel_magics"))
+_FOLDERS = tuple(str(Path(__file__).parents[3] / name) + os.sep for name in ("compiler_core", "kernel_magics"))
 """The folders of Cutaway, which is no installed package if it is developed."""
 
 
@@ -29,4 +29,4 @@ def library_of(filename: str) -> str:
         return package
     if _STANDARD_LIBRARY.fullmatch(filename):
         return STANDARD_LIBRARY
-    return "Cutaway" if filename.startswith((*_OWN, "<cutaway ")) else ""
+    return OWN if filename.startswith((*_FOLDERS, "<cutaway ")) else ""

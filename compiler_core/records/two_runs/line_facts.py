@@ -28,7 +28,7 @@ class LineFact:
     body: tuple[str, ...] = ()
     """Further lines that are compared, and shown where they differ: a kernel's code."""
     ns: float | None = None
-    """The nanoseconds if the fact is a time; times are compared with a tolerance."""
+    """The nanoseconds if the fact is a time."""
 
 
 @dataclass

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from compiler_core.records import Compile, Event, MissedEntry, Symbol, limits
+from compiler_core.records.advice import named
 from compiler_core.records.plain import MAX_SAFE_INT
 from compiler_core.stock.build.graphs import ArtifactNames, GraphBuilder
 from compiler_core.stock.build.kernels import KernelBuilder, aot_id
@@ -14,7 +15,8 @@ from compiler_core.stock.build.memory_budget import MemoryBudget
 from compiler_core.stock.build.missed_entries import GuardIndex
 from compiler_core.stock.build.partition import read_partition
 from compiler_core.stock.read.lines import SourceLines
-from compiler_core.stock.read.source_names import shown_source
+from compiler_core.stock.read.recompile_reasons import size_as_call
+from compiler_core.stock.read.source_names import EXTENT, shown_source
 from compiler_core.stock.read.stages import stage_of
 
 _RANGE = re.compile(r"\w*\[(-?[\w.]+), (-?[\w.]+)\]$")
@@ -42,6 +44,8 @@ class CompileBuilder:
         self.reasons: list[MissedEntry] = []
         """Why older compiles did not fit."""
         self._guard_index = GuardIndex(self.compile.guards)
+        self.stack_names: dict[str, str] = {}
+        """Of a resume function: what the user wrote for the values of the stack that it gets."""
         self.specialised: dict[str, str] = {}
         """What symbols became, by their names."""
 
@@ -122,7 +126,9 @@ class CompileBuilder:
         filename, lineno = strings.get(stack[-1].get("filename")), stack[-1].get("line")
         line = self._lines.item(filename, int(lineno)) if filename and lineno else None
         key, source = limits.truncate(str(data.get("symbol"))), limits.truncate(str(data.get("source")))
+        shown = size_as_call(source) if EXTENT.match(source) else shown_source(source)
         symbol = Symbol(key, source, _number(str(data.get("val"))) or 0, "PyTorch made it symbolic", low, high, line)
+        symbol.name = named(shown, self.stack_names)
         became = self.specialised.get(key)
         if became is not None and _number(became) is not None:
             symbol.became = became
@@ -144,7 +150,7 @@ def _number(text: str) -> float | None:
         return None
     if not math.isfinite(value) or abs(value) > MAX_SAFE_INT:
         return None
-    return int(value) if value.is_integer() else value
+    return value if "." in text else int(value)
 
 
 def _symbol_text(data: Any, strings: dict[int, str]) -> str:

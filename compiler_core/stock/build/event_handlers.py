@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from compiler_core.records import Compile, CudaGraph, Frame, GraphBreak, StackLine, limits
+from compiler_core.records.advice import named
 from compiler_core.records.plain import MAX_SAFE_INT, RecordError, short_repr
 from compiler_core.records.seen.packages import library_of
 from compiler_core.stock.build.bytecode import record_bytecode
@@ -186,7 +187,9 @@ def _write_guards(record: PartialRecord, event: TraceEvent) -> None:
     compile_ = builder.compile
     artifact = compile_.artifact("guards", "guards", "text", event.payload, parsed.spans)
     lines = GuardLines(record.lines, record.frame_of(event), builder.guard_lines)
+    names = record.stack_names(record.frame_of(event))
     for guard in parsed.guards:
+        guard.name, guard.meaning = named(guard.name, names), named(guard.meaning, names)
         guard.line = lines.of(guard, parsed.locations.get(guard.key))
         guard.caller = lines.caller_of(guard)
         if guard.line is not None:

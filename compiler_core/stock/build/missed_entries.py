@@ -24,6 +24,7 @@ from compiler_core.stock.read.recompile_reasons import (
     class_name,
     failed_guard,
     keys_difference,
+    setting_name,
     size_as_call,
 )
 from compiler_core.stock.read.source_names import EXTENT, shown_source
@@ -48,7 +49,6 @@ _ONE_OBJECT = re.compile(r"([LG]\['\w+'\][^ ]*) is ([LG]\['\w+'\][^ ]*)")
 _BUILTINS = re.compile(r"__builtins_dict___\d+")
 _MAX_COMPARED = 16
 """The most compiles whose guards are compared with those of the new one."""
-_SETTINGS = {"num_threads": "number of threads", "deterministic_algorithms": "use of deterministic algorithms"}
 
 
 @dataclass
@@ -97,7 +97,7 @@ class _Known:
         """Returns the number or constant at a source; an empty string if it is not known."""
         if source in self.values:
             return self.values[source]
-        return f"{self.sizes[source]:g}" if source in self.sizes else ""
+        return str(self.sizes[source]) if source in self.sizes else ""
 
     def is_value(self, source: str, constant: str) -> bool:
         """Returns whether the value at a source is this constant: ``1`` for a symbol is ``1.0``."""
@@ -298,16 +298,15 @@ def _differences(guard: Guard, known: _Known) -> list[Mismatch] | None:
     if (found := _TYPE.match(guard.code)) and guard.source in known.types:
         expected, got = class_name(found[3]), known.types[guard.source]
         return [Mismatch("class", expected, got)] if expected != got else None
-    is_condition = guard.kind == "LAMBDA_GUARD"
-    if not is_condition and (found := _VALUE.match(guard.code)) and (got := known.value(found[1])):
-        return [] if known.is_value(found[1], found[2]) else [Mismatch("value", found[2], got)]
+    if (found := _VALUE.match(guard.code)) and not _SIZE.fullmatch(found[1]) and (got := known.value(found[1])):
+        is_needed = guard.kind == "LAMBDA_GUARD"
+        is_same = known.is_value(found[1], found[2])
+        return [] if is_same else [Mismatch("value", found[2], got, is_specialised=is_needed)]
     if found := _COMPARISON.fullmatch(guard.code):
         holds = _compare(found, known)
         if holds is not None:
             shown = as_user_wrote(guard.code, _SIZE.findall(guard.code))
             return [] if holds else [Mismatch("relation", shown, _current_values(guard.code, known), item=shown)]
-    if (found := _VALUE.match(guard.code)) and (got := known.value(found[1])):
-        return [] if known.is_value(found[1], found[2]) else [Mismatch("value", found[2], got, is_specialised=True)]
     return None
 
 
@@ -362,7 +361,7 @@ def _state(text: str) -> dict[str, Any]:
 def _state_differences(expected: dict[str, Any], got: dict[str, Any]) -> Iterator[Mismatch]:
     for key in sorted(expected):
         if key in got and expected[key] != got[key]:
-            item = _SETTINGS.get(key, key.removesuffix("_state").replace("_", " "))
+            item = setting_name(key)
             shown = [_shown_setting(each) for each in (expected[key], got[key])]
             if key == "default_dtype":
                 shown = [_DTYPES.get(each, each) for each in shown]

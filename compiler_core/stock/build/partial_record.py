@@ -7,11 +7,13 @@ import traceback
 import types
 
 from compiler_core.records import Compile, Frame, GraphBreak, Recompile, Record, limits
+from compiler_core.records.advice import named
 from compiler_core.stock.build.compile_builder import CompileBuilder
 from compiler_core.stock.build.event_costs import cost_of
 from compiler_core.stock.build.memory_budget import MemoryBudget
 from compiler_core.stock.build.missed_entries import recompile_of
 from compiler_core.stock.read.lines import SourceLines
+from compiler_core.stock.read.stack_names import stack_names
 from compiler_core.stock.read.trace_event import TraceEvent
 
 _FIRST_SKIPPED = -1_000_000
@@ -31,6 +33,8 @@ class PartialRecord:
         """File names by the numbers that stand for them in the trace."""
         self.compiles: dict[str, CompileBuilder] = {}
         self._frames: dict[int, Frame] = {}
+        self._stack_names: dict[int, dict[str, str]] = {}
+        """Of resume functions, by the number of the frame."""
 
     def compile_of(self, event: TraceEvent) -> CompileBuilder:
         """Returns the compile of an event, a new one if needed.  Events without an id belong to the latest compile."""
@@ -83,6 +87,8 @@ class PartialRecord:
         """Finishes all compiles and links resume functions to the graph breaks before them."""
         for builder in self.compiles.values():
             try:
+                frame = next(each for each in self.record.frames if each.id == builder.compile.frame)
+                builder.stack_names = self.stack_names(frame)
                 builder.close(self.strings)
             except Exception as error:
                 builder.compile.fail("backend", f"{type(error).__name__}: {error}", traceback.format_exc())
@@ -97,7 +103,24 @@ class PartialRecord:
         compiles = {each.compile: self.compiles.get(each.compile) for each in builder.reasons}
         guards = {id_: found.guard_index for id_, found in compiles.items() if found is not None}
         reasons = copy.deepcopy(builder.reasons)
-        return recompile_of(reasons, guards, builder.compile.guards, builder.compile.symbols)
+        cause = recompile_of(reasons, guards, builder.compile.guards, builder.compile.symbols)
+        frame = next(each for each in self.record.frames if each.id == builder.compile.frame)
+        return _with_names(cause, self.stack_names(frame))
+
+    def stack_names(self, frame: Frame) -> dict[str, str]:
+        """Returns what the user wrote for the values of the stack that a resume function gets."""
+        if frame.kind != "resume":
+            return {}
+        if frame.id not in self._stack_names:
+            before = [b for c in self.record.compiles if c.frame < frame.id for b in c.breaks]
+            at = [
+                (b, line)
+                for b in before
+                for line in b.stack
+                if (line.filename, line.lineno) == (frame.filename, frame.line)
+            ]
+            self._stack_names[frame.id] = stack_names(*at[-1]) if at else {}
+        return self._stack_names[frame.id]
 
     def _link_resume_functions(self) -> None:
         """Links each resume function to the latest break before it at its line; a line may break several times."""
@@ -113,3 +136,12 @@ class PartialRecord:
                     compile_, break_ = max(before, key=lambda each: each[0].frame)
                     frame.resumes = compile_.id
                     break_.resumes.append(frame.id)
+
+
+def _with_names(cause: Recompile, names: dict[str, str]) -> Recompile:
+    """Returns a cause with the user's expressions for values of the stack."""
+    for each in (cause, *cause.besides, *(failed for entry in cause.others for failed in entry.failed)):
+        each.name, each.subject, each.item = (named(text, names) for text in (each.name, each.subject, each.item))
+        each.expected = named(each.expected, names)
+    cause.text = named(cause.text, names)
+    return cause

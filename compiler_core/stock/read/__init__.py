@@ -6,6 +6,7 @@
 ``guard_meaning``  what a guard requires, in plain words
 ``source_names``   sources of values, as the user would write them
 ``messages``       graph breaks
+``stack_names``    what the user wrote for the values that resume functions get
 ``break_reasons``  their reasons, in the words that both engines share
 ``recompile_reasons``  reasons for recompiles
 ``cache_keys``     lookups in PyTorch's caches of graphs, and their keys

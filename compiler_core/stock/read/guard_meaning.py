@@ -80,6 +80,7 @@ _SENTENCES: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
         ),
         (r"not (?:math|torch)\.isnan\((.+)\)$", lambda f: f"{shown_source(f[1])} is not NaN"),
         (r"not math\.isinf\((.+)\)$", lambda f: f"{shown_source(f[1])} is finite"),
+        (r"_*dict_version\((.+)\) == \d+$", lambda f: f"{shown_source(f[1])} has not changed"),
         (r".*top_saved_tensors_hooks ids == None$", lambda f: "no hooks on saved tensors are active"),
         (r"(-?\d+) <= (\S+) <= (-?\d+)$", lambda f: f"{shown_source(f[2])} is from {f[1]} to {f[3]}"),
         (r"(-?\d+) <= (\S+)$", lambda f: f"{shown_source(f[2])} is at least {f[1]}"),

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from compiler_core.records import StackLine
+from compiler_core.records.seen.packages import OWN
 
 _FILE = re.compile(r'  File "(.+)", line (\d+), in (.+)$')
 
@@ -21,6 +22,8 @@ class ParsedBreak:
     stack: list[StackLine] = field(default_factory=list)
 
 
+_NO_MESSAGE = re.compile(r" Message: (?:None)?$")
+_VARIABLE = re.compile(r"\bUserDefined\w+Variable\((\w+)\)")
 _SECTIONS = {"Explanation:": "explanation", "Hint:": "hints"}
 
 
@@ -51,13 +54,21 @@ def read_break(text: str) -> ParsedBreak:
             section = None
         elif section is not None and stripped:
             section.append(stripped)
-    parsed.explanation = ["\n".join(lines) for lines in sections["explanation"]]
+    parsed.explanation = [_in_plain_words("\n".join(lines)) for lines in sections["explanation"]]
     if found := _POSITIONAL_MESSAGE.search(message):  # PyTorch shows only a message passed by name
         shown = found[1][1:-1]
-        parsed.explanation = [each.replace("Message: None", f"Message: {shown}") for each in parsed.explanation]
+        parsed.explanation = [f"{each} Message: {shown}" for each in parsed.explanation]
     parsed.hints = ["\n".join(lines) for lines in sections["hints"]]
-    parsed.stack = read_stack(trace.partition("\nTraceback (most recent call last)")[0])
+    stack = read_stack(trace.partition("\nTraceback (most recent call last)")[0])
+    # the lines of Cutaway's own functions, such as its `graph_break`, say nothing
+    parsed.stack = [line for line in stack if line.library != OWN] or stack
     return parsed
+
+
+def _in_plain_words(explanation: str) -> str:
+    """Returns an explanation without Dynamo's names for what it traces, and without an empty message."""
+    text = explanation.partition("\nThe branch condition involves a tensor computed as follows:")[0]
+    return _NO_MESSAGE.sub("", _VARIABLE.sub(r"\1", text))
 
 
 def read_stack(text: str) -> list[StackLine]:

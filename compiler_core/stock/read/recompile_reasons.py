@@ -24,6 +24,7 @@ GLOBAL = "torch's global state"
 ORIGINAL, ANOTHER = "the object at capture", "another object"
 AT_CAPTURE = "the one at capture"
 MODES = "stack of torch function modes, such as a default device"
+_SOURCE = re.compile(r"\b[LG]\['\w+'\](?:\.\w+|\[[^\[\]]*\])*")
 _BACKENDS = {"CPU": "cpu", "CUDA": "cuda", "Meta": "meta", "MPS": "mps", "XPU": "xpu", "HPU": "hpu"}
 """Dispatch keys that name a device."""
 
@@ -92,9 +93,16 @@ def _requires_grad_facts(found: re.Match[str]) -> _Facts:
     return "TENSOR_MATCH", found[1], Mismatch("requires_grad", str(expected), str(not expected))
 
 
+_SETTINGS = {"num_threads": "number of threads", "deterministic_algorithms": "use of deterministic algorithms"}
+
+
+def setting_name(key: str) -> str:
+    """Returns the name of one of PyTorch's settings: ``grad mode`` for ``grad_mode``."""
+    return _SETTINGS.get(key, key.removesuffix("_state").replace("_", " "))
+
+
 def _state_facts(found: re.Match[str]) -> _Facts:
-    setting = found[1].replace("num_threads", "number of threads").replace("_", " ")
-    return "GLOBAL_STATE", GLOBAL, Mismatch("setting", "", "", item=setting)
+    return "GLOBAL_STATE", GLOBAL, Mismatch("setting", "", "", item=setting_name(found[1]))
 
 
 def class_name(text: str) -> str:
@@ -145,6 +153,7 @@ def as_user_wrote(condition: str, sizes: Iterable[str]) -> str:
     """Returns a condition with ``x.size(0)`` for each ``L['x'].size()[0]`` in it."""
     for size in dict.fromkeys(sizes):
         condition = condition.replace(size, size_as_call(size))
+    condition = _SOURCE.sub(lambda found: shown_source(found[0]), condition)
     swapped = re.match(r"(-?\d+) <= ([^ ]+)$", condition)
     return f"{swapped[2]} >= {swapped[1]}" if swapped else condition
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from compiler_core.records.advice import INTERMEDIATE, readable
-
 _MODULE = re.compile(r"\b__import_(\w+)")
 _NUMBERED = re.compile(r"(?:\.__dict__\['_modules'\]|\._modules)\['(\d+)'\]")
 _TABLED = re.compile(
@@ -14,24 +12,27 @@ _TABLED = re.compile(
 )
 _OWN = re.compile(r"\.__dict__\['(\w+)'\]")
 _OF_CLASS = re.compile(r"dict\(([^()]*(?:\([^()]*\))?[^()]*?)(?:\.__mro__\[\d+\])?\.__dict__\)\['(\w+)'\]")
+_OPTIMIZER = re.compile(r"G\['__optimizer_\w+'\]\(\)")
+"""A weak reference that Dynamo holds."""
 _FIRST_KEYS = re.compile(r"list\(dict\.keys\((.+)\)\)\[(\d+)\]$")
 _BUILTINS = re.compile(r"(?:G\[')?__builtins_dict__\w*(?:'\])?\['(\w+)'\]")
 EXTENT = re.compile(r"(.+)\.(size|stride)\(\)\[(\d+)\]$")
 """A size or stride: the tensor, which of both, and the dimension."""
 _OFFSET = re.compile(r"(.+)\.storage_offset\(\)$")
-_STACK = re.compile(r"(?:L\[')?_{2,3}(?:stack|callee)\d+(?:'\])?")
 _ROOT = re.compile(r"([LG])\['\w+'\]")
+_LOCAL_OR_GLOBAL = re.compile(r"\b[LG]\['(\w+)'\]")
 
 
 def shown_source(source: str) -> str:
-    """Returns a source as the user would write it."""
+    """Returns a source as the user would write it; a parameter of a resume function keeps its name (`advice.named`)."""
     if extent := EXTENT.match(source):
         return f"{extent[2]} {extent[3]} of {shown_source(extent[1])}"
     if offset := _OFFSET.match(source):
         return f"the storage offset of {shown_source(offset[1])}"
     if keys := _FIRST_KEYS.match(source):
         return f"key number {int(keys[2])} of {shown_source(keys[1])}"
-    text = readable(_STACK.sub(INTERMEDIATE, _BUILTINS.sub(r"\1", source)))
+    source = _OPTIMIZER.sub("the optimizer", source)
+    text = _LOCAL_OR_GLOBAL.sub(r"\1", _BUILTINS.sub(r"\1", source))
     text = _OF_CLASS.sub(r"\1.\2", text)
     text = text.removesuffix(".__code__").removesuffix("._modules")  # which function it is; which modules it has
     text = _OWN.sub(r".\1", _TABLED.sub(r".\1", _NUMBERED.sub(r"[\1]", text)))

@@ -99,7 +99,7 @@ class SymbolicText(SymbolicValue):
         return str(self.function(*map(_current_value, self.args)))
 
     def __repr__(self) -> str:
-        return f"{self.function.__name__}({', '.join(map(str, self.args))})"
+        return str(_sampled(self, lambda number: _hint(number.sym)))
 
     def python_type(self) -> type:
         return str

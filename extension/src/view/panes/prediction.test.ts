@@ -43,6 +43,7 @@ test("the question about guards is which of the lines that were used are guarded
     sizes: null,
     name: "",
     meaning: "",
+    caller: null,
   };
   const used = compileOf("0/0", [["0/0:captured#add", ["src:0#2"]]]);
   const guarded = { ...used, guards: [{ ...guard, line: "src:0#1" }] };

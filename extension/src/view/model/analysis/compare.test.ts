@@ -21,6 +21,7 @@ const guard = {
   sizes: null,
   name: "",
   meaning: "",
+  caller: null,
 };
 const first = compileOf("0/0", [["0/0:captured#cos", ["src:0#10"]]]);
 const again = compileOf("0/1", [["0/1:captured#cos", ["src:0#10"]]]);

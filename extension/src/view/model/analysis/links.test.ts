@@ -64,6 +64,7 @@ test("a guard is linked to the line that made it", () => {
     sizes: null,
     name: "",
     meaning: "",
+    caller: null,
   });
   assert.ok(new Links(recordOf(lines, [guarded])).linked(["0/0:guards#g0"]).has("src:0#12"));
 });

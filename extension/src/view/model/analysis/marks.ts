@@ -87,11 +87,11 @@ function problemMarks({ kind, grade, title, cause, advice, checked, cost, compil
 }
 
 function staticMarks({ id, symbols }: Compile): Mark[] {
-  return symbols.flatMap(({ source, became, condition, condition_line, line }): Mark[] => {
+  return symbols.flatMap(({ name, source, became, condition, condition_line, line }): Mark[] => {
     const at = condition_line ?? line;
     if (became === null || at === null) return [];
     const reason = condition ? `Because of ${readable(condition)}, the compiled code is valid for one value only.` : "";
-    const title = `${readable(source)} became ${readable(became)}`;
+    const title = `${name || readable(source)} became ${readable(became)}`;
     const hint = "Write the line without comparing with this value, and one compile covers other values too.";
     return [{ line: at, kind: "static", title, reason, hint, compile: id, pane: "sizes" }];
   });

@@ -258,6 +258,7 @@ export interface Symbol {
   equals: string | null;
   condition: string | null;
   condition_line: string | null;
+  name: string;
 }
 
 /** One line of a stack; `line` is its item if its file is among the sources. */
@@ -885,6 +886,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     equals: { maybe: "string" },
     condition: { maybe: "string" },
     condition_line: { maybe: "string" },
+    name: "string",
   },
   StackLine: {
     filename: "string",
@@ -1254,7 +1256,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Event: { end: null, outcome: "running", detail: "" },
   Failure: { detail: "", kind: "bug", meaning: "", filename: "", lineno: 0, line: null },
   Guard: { line: null, cost_ns: null, dropped: false, sizes: null, name: "", meaning: "", caller: null },
-  Symbol: { low: null, high: null, line: null, became: null, equals: null, condition: null, condition_line: null },
+  Symbol: { low: null, high: null, line: null, became: null, equals: null, condition: null, condition_line: null, name: "" },
   StackLine: { line: null, library: "" },
   GraphBreak: { instruction: null, expression: "", statement: "", needs_graph: null, reason: "other", in_loop: false, is_consequence: false, resumes: [] },
   FailedGuard: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", caller: null, dims: [] },

@@ -50,13 +50,13 @@ export class SizesTable extends LinkedContent {
     this.element.append(h("h3", {}, title), this.sentences(heads, rows));
   }
 
-  private became({ source, became, condition, condition_line, line }: Sym): HTMLTableRowElement {
+  private became({ name, source, became, condition, condition_line, line }: Sym): HTMLTableRowElement {
     const at = condition_line ?? line;
     const row = h(
       "tr",
       {},
       ...cells(
-        code(readable(source)),
+        code(name || readable(source)),
         shortCell(code(readable(became ?? ""))),
         code(readable(condition ?? "")),
         this.lineText(at),
@@ -65,10 +65,11 @@ export class SizesTable extends LinkedContent {
     return this.linkTo(row, [at]);
   }
 
-  private symbol({ source, low, high, equals, why, line, condition, condition_line }: Sym): HTMLTableRowElement {
+  private symbol({ name, source, low, high, equals, why, line, condition, condition_line }: Sym): HTMLTableRowElement {
     const range = equals === null ? `${low ?? "−∞"} … ${high ?? "∞"}` : `equal to ${readable(equals)}`;
     const narrowed = condition && h("small", {}, " narrowed by ", code(readable(condition)));
-    const row = h("tr", {}, ...cells(code(readable(source)), h("span", {}, range, narrowed), why, this.lineText(line)));
+    const shown = code(name || readable(source));
+    const row = h("tr", {}, ...cells(shown, h("span", {}, range, narrowed), why, this.lineText(line)));
     return this.linkTo(row, [condition_line ?? line]);
   }
 

@@ -1,0 +1,66 @@
+"""What the user wrote for the values of the stack that a resume function of stock `torch.compile` gets.
+
+Dynamo says the line of a graph break, and often which function it is about: the expression is the only such call there.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from compiler_core.records import GraphBreak, StackLine
+from compiler_core.support.evaluated import values_on_stack
+
+MAX_LENGTH = 80
+_NAMED = re.compile(r"Tensor\.(\w+)\(\)|(?:builtin(?: operator)?|function) `(?:[^`.]*\.)*(\w+)\.?`")
+_READS = frozenset({".item", ".tolist", "float", "int", "bool"})
+"""Calls that read the value of a tensor, which Dynamo calls ``item``."""
+_HEADER = re.compile(r"(?:if|while|for|with|elif|else|try)\b.*:$")
+
+
+def stack_names(break_: GraphBreak, at: StackLine) -> dict[str, str]:
+    """Returns the expressions by ``stack0`` and so on.
+
+    Args:
+        break_: the break before the resume function.
+        at: the line of its stack at which the function was split.
+    """
+    statement = _statement(at.text.strip())
+    inside = next(iter(break_.stack[break_.stack.index(at) + 1 :]), None)
+    call = _call(statement, break_, inside) if statement is not None else None
+    if statement is None or call is None:
+        return {}
+    values = values_on_stack(statement, call, one_for_call=True)
+    return {f"stack{i}": text for i, (text, _) in enumerate(values) if text and len(text) <= MAX_LENGTH}
+
+
+def _statement(text: str) -> ast.stmt | None:
+    """Parses a line that is a whole statement, or the head of one."""
+    if _HEADER.fullmatch(text):
+        text = f"{text.removeprefix('el')} pass"
+    try:
+        return ast.parse(text).body[0]
+    except (SyntaxError, ValueError, IndexError):
+        return None
+
+
+def _call(statement: ast.stmt, break_: GraphBreak, inside: StackLine | None) -> ast.Call | None:
+    """Returns the call that broke the graph, if there is one that it must be.  `inside`: the line in its function."""
+    if inside is None and break_.reason in ("data-dependent branch", "assertion"):
+        return None  # which leave no value
+    if inside is not None:
+        names = {inside.function, f".{inside.function}"}
+    elif break_.reason == "tensor value read":
+        names = set(_READS)
+    else:
+        found = _NAMED.search(break_.kind) or _NAMED.search(break_.explanation)
+        name = next(filter(None, found.groups())) if found else ""
+        names = {name, f".{name}"}
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    calls = [each for each in calls if _name(each) in names] or calls
+    return calls[0] if len(calls) == 1 else None
+
+
+def _name(call: ast.Call) -> str:
+    """Returns the name of a function, or with a dot that of a method."""
+    return f".{call.func.attr}" if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
