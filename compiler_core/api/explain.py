@@ -28,8 +28,8 @@ class Explanation:
 
     @property
     def graph_count(self) -> int:
-        """The number of captured graphs."""
-        return sum(a.pane == "captured" for c in self.compiles for a in c.artifacts)
+        """The number of captured graphs that compute something."""
+        return sum(len(c.captured_graphs) for c in self.compiles)
 
     @property
     def graph_break_count(self) -> int:

@@ -73,6 +73,11 @@ class Graph:
     nodes: list[Node]
     edges: list[list[str]]
 
+    @property
+    def computes(self) -> bool:
+        """Whether it has operations, and not only inputs and outputs."""
+        return any(node.op.startswith("call_") for node in self.nodes)
+
 
 @dataclass(slots=True)
 class Artifact:

@@ -593,5 +593,4 @@ def _key(break_: GraphBreak) -> _Key:
 
 
 def _has_operations(compile_: Compile) -> bool:
-    graphs = [artifact.graph for artifact in compile_.artifacts if artifact.pane == "captured"]
-    return any(node.op.startswith("call_") for graph in graphs if graph is not None for node in graph.nodes)
+    return bool(compile_.captured_graphs)

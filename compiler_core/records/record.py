@@ -175,6 +175,11 @@ class Compile:
         return Replay(self.steps[attempt], line, lambda at: f"{self.id}:bytecode#{at}")
 
     @property
+    def captured_graphs(self) -> list[Artifact]:
+        """Its captured graphs that compute something: what is counted as graphs wherever they are counted."""
+        return [each for each in self.artifacts if each.pane == "captured" and each.graph and each.graph.computes]
+
+    @property
     def generated_kernels(self) -> list[Kernel]:
         """Its kernels, without the calls of PyTorch's: what is counted as kernels wherever they are counted."""
         return [kernel for kernel in self.kernels if kernel.language != "extern"]

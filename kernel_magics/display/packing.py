@@ -78,14 +78,15 @@ def _kernel_lines(record: Record) -> Iterator[list[ItemId]]:
 
 
 def _summary(compile_: Compile, kernel_lines: Iterator[list[ItemId]]) -> dict[str, Any]:
-    """Returns what the page shows of a compile before it reads the details: the number of nodes of the captured graph
-    (None without one), what is saved for the backward, the user's lines that something was made from, and those of
-    each kernel."""
+    """Returns what the page shows of a compile before it reads the details: the number of its graphs that compute
+    something, the number of nodes of the captured graph (None without one), what is saved for the backward, the user's
+    lines that something was made from, and those of each kernel."""
     captured = next((each for each in compile_.artifacts if each.pane == "captured"), None)
     saved = compile_.partition
     made = {line for edge in compile_.edges for line in edge.sources if line.startswith("src:")}
     made |= {guard.line for guard in compile_.guards if guard.line}
     return {
+        "graphs": len(compile_.captured_graphs),
         "nodes": (len(captured.graph.nodes) if captured.graph else 0) if captured else None,
         "saved_count": saved.saved_count if saved else 0,
         "saved_bytes": saved.saved_bytes if saved else 0,

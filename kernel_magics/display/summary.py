@@ -70,11 +70,6 @@ def _truncated(lines: list[OutlineLine]) -> list[OutlineLine]:
     return [*lines[: limits.LINES], OutlineLine(1, f"showing the first {limits.LINES:,} of {len(lines):,} lines")]
 
 
-def graphs(compile_: Compile) -> int:
-    """Returns how many graphs the compile captured: one, or zero if there was nothing to compute."""
-    return sum(a.pane == "captured" for a in compile_.artifacts) if operations(compile_) else 0
-
-
 def operations(compile_: Compile) -> int:
     """Returns the number of operations in the captured graph."""
     nodes = [n for a in compile_.artifacts if a.pane == "captured" and a.graph for n in a.graph.nodes]
@@ -83,7 +78,6 @@ def operations(compile_: Compile) -> int:
 
 def headline(record: Record) -> str:
     """Returns the counts of frames, graphs, problems and kernels, and the time of compiling."""
-    compiles = [c for c in record.compiles if c.outcome == "compiled"]
     failures = [problem for problem in record.problems if problem.kind == "failure"]
     refused = sum(problem.grade == "costly" for problem in failures)
     counted = ((len(failures) - refused, "failure"), (refused, "refusal"))
@@ -91,10 +85,10 @@ def headline(record: Record) -> str:
     parts += [count_text(count, name) for count, name in counted if count]
     parts += [
         count_text(len([f for f in record.frames if f.compiles]), "frame"),
-        count_text(sum(map(graphs, compiles)), "graph"),
+        count_text(sum(len(c.captured_graphs) for c in record.compiles), "graph"),
         _problem_count_text(record, "graph break"),
         _problem_count_text(record, "recompile"),
-        count_text(sum(len(c.generated_kernels) for c in compiles), "kernel"),
+        count_text(sum(len(c.generated_kernels) for c in record.compiles), "kernel"),
     ]
     took = record.compile_ns / 1e9
     return f"Cutaway{' of ' + record.title if record.title else ''}: {', '.join(parts)}; compiled in {took:.2f} s"

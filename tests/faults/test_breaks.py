@@ -10,6 +10,7 @@ from tests.faults.breaks import BREAKS
 from tests.faults.checks import errors
 from tests.faults.fault import Broken
 from tests.faults.harness import ENGINES, Engine, changed, run
+from tests.records.texts import wrong_lines
 
 TITLES = [fault.title for fault in BREAKS]
 
@@ -19,6 +20,7 @@ TITLES = [fault.title for fault in BREAKS]
 def test_the_reason_is_named_and_nothing_else(fault: Broken, engine: Engine) -> None:
     ran = run(fault.script, fault.title, engine)
     torch.testing.assert_close(ran.results, run(fault.script, fault.title, None).results)
+    assert wrong_lines(ran.record) == []
     if fault.happens_on(engine):
         assert errors(fault, engine, ran.record.compiles, ran.problems) == []
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,7 +93,7 @@ def count(record: Record) -> Counts:
         title=record.title,
         engine=record.engine,
         frames=sum(bool(frame.compiles) for frame in record.frames),
-        graphs=sum(1 for _ in _graphs(record)),
+        graphs=sum(len(each.captured_graphs) for each in compiles),
         graph_breaks=problem_count(record.problems, "graph break"),
         recompiles=problem_count(record.problems, "recompile"),
         failures=problem_count(record.problems, "failure"),
@@ -107,15 +106,6 @@ def count(record: Record) -> Counts:
         others=others,
         notes=list(record.notes),
     )
-
-
-def _graphs(record: Record) -> Iterator[str]:
-    """Yields the id of each captured graph that computes something."""
-    for compile_ in record.compiles:
-        for artifact in compile_.artifacts:
-            nodes = artifact.graph.nodes if artifact.graph else ()
-            if artifact.pane == "captured" and any(node.op.startswith("call_") for node in nodes):
-                yield artifact.id
 
 
 def _counted(record: Record, problem: Problem) -> CountedProblem:

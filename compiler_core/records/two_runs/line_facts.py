@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from compiler_core.records import Compile, Event, ItemId, Kernel, KernelResources, Record, Stage
+from compiler_core.records import Compile, Event, ItemId, Kernel, KernelResources, Record, Stage, problem_count
 from compiler_core.records.differences import Aspect
 from compiler_core.records.timings.timings import time_text
 
@@ -246,11 +246,6 @@ FACTS: dict[Aspect, Callable[[ComparedRun], Iterator[LineFact]]] = {
 TIMES = frozenset[Aspect]({"kernel time", "compile time"})
 
 
-def _graphs(side: ComparedRun) -> float:
-    captured = [a.graph for c in side.compiles for a in c.artifacts if a.pane == "captured" and a.graph]
-    return sum(any(node.op.startswith("call_") for node in graph.nodes) for graph in captured)
-
-
 def _kernel_microseconds(side: ComparedRun) -> float | None:
     """Returns the sum over one run of each kernel; None unless all were timed."""
     times = [k.time_ns for c in side.compiles for k in c.kernels]
@@ -287,10 +282,17 @@ def _resources(side: ComparedRun) -> list[KernelResources]:
     return [each for c in side.compiles for each in c.resources]
 
 
+def _graph_breaks(side: ComparedRun) -> float:
+    """Returns how many there are, as problems are counted: one for each line and kind."""
+    if isinstance(side.source, Record):
+        return problem_count(side.source.problems, "graph break")
+    return len({(fact.line, fact.text) for fact in _breaks(side)})
+
+
 COUNTS: dict[str, Callable[[ComparedRun], float | None]] = {
     "compiles": lambda side: sum(c.outcome == "compiled" for c in side.compiles),
-    "graphs": _graphs,
-    "graph breaks": lambda side: len({(fact.line, fact.text) for fact in _breaks(side)}),
+    "graphs": lambda side: sum(len(c.captured_graphs) for c in side.compiles),
+    "graph breaks": _graph_breaks,
     "recompiles": lambda side: sum(c.cause is not None for c in side.compiles),
     "guards": lambda side: sum(len(c.guards) for c in side.compiles),
     "captured operations": lambda side: sum(1 for _ in _operations("captured")(side)),

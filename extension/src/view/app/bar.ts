@@ -6,7 +6,7 @@
 import { h } from "../dom/elements";
 import { bytes, plural } from "../dom/format";
 import type { PaneName } from "../model/content";
-import { summaryOf } from "../model/record/details";
+import { graphCount, summaryOf } from "../model/record/details";
 import type { Compile, Record as CutawayRecord, ItemId, Problem } from "../model/record/record";
 import type { State } from "../model/state";
 
@@ -55,7 +55,7 @@ function countsOf({ record, links }: State): Count[] {
       "blocking",
     ),
     problemCount(record, "failure", "refusal", "What PyTorch runs, because compiled code might differ", "costly"),
-    graphCount(compiles),
+    graphsCount(compiles),
     problemCount(record, "graph break", "graph break", "Where and why graphs broke, and what to write instead"),
     problemCount(record, "recompile", "recompile", "Why code was recompiled: the guard that failed"),
     problemCount(record, "plain Python", "frame in plain Python", "Functions that are not compiled, and why"),
@@ -83,10 +83,11 @@ function target(compile: Compile, pane: PaneName, line: ItemId | null = null): T
   return { compile: compile.id, pane, line };
 }
 
-function graphCount(compiles: Compile[]): Count {
-  const captured = compiles.filter((compile) => summaryOf(compile).nodes !== null);
+function graphsCount(compiles: Compile[]): Count {
+  const captured = compiles.filter(graphCount);
+  const count = captured.reduce((sum, compile) => sum + graphCount(compile), 0);
   return {
-    text: plural(captured.length, "graph"),
+    text: plural(count, "graph"),
     title: "Show the captured graphs, one after another",
     tone: "",
     targets: captured.map((compile) => target(compile, "captured")),

@@ -4,7 +4,7 @@ import { h, onceSized, scrollInside } from "../dom/elements";
 import { headline, isRefusal, shortMessage } from "../model/analysis/failures";
 import { breakPlace, breakProblem, recompileProblem } from "../model/analysis/problems";
 import { frameKind, frameName } from "../model/frame_names";
-import { summaryOf } from "../model/record/details";
+import { graphCount } from "../model/record/details";
 import type { Compile, Frame, GraphBreak, Recompile } from "../model/record/record";
 import type { State } from "../model/state";
 
@@ -195,5 +195,5 @@ function breakPosition(b: GraphBreak): string {
 
 /** Text for a compile without graph break. */
 function withoutBreaks(compile: Compile): string {
-  return summaryOf(compile).nodes !== null ? "one graph, no break" : "no tensor operation";
+  return graphCount(compile) ? "one graph, no break" : "no tensor operation";
 }

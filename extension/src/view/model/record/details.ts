@@ -13,6 +13,8 @@ type Details = Pick<Compile, (typeof DETAILS)[number]>;
 
 /** What is shown of a compile without its details. */
 export interface Summary {
+  /** The number of captured graphs that compute something; packed records of earlier versions have none. */
+  graphs?: number;
   /** The number of nodes of the captured graph; null without a graph. */
   nodes: number | null;
   saved_count: number;
@@ -30,10 +32,12 @@ const unread = new WeakSet<Compile>();
 export function summaryOf(compile: Compile): Summary {
   const known = summaries.get(compile);
   if (known) return known;
-  const captured = compile.artifacts.find(({ pane }) => pane === "captured");
+  const all = compile.artifacts.filter(({ pane }) => pane === "captured");
+  const [captured] = all;
   const sources = compile.edges.flatMap((edge) => edge.sources.filter((item) => item.startsWith("src:")));
   const guarded = compile.guards.flatMap(({ line }) => (line === null ? [] : [line]));
   const made: Summary = {
+    graphs: all.filter(({ graph }) => graph?.nodes.some(({ op }) => op.startsWith("call_"))).length,
     nodes: captured ? (captured.graph?.nodes.length ?? 0) : null,
     saved_count: compile.partition?.saved_count ?? 0,
     saved_bytes: compile.partition?.saved_bytes ?? 0,
@@ -41,6 +45,12 @@ export function summaryOf(compile: Compile): Summary {
   };
   summaries.set(compile, made);
   return made;
+}
+
+/** Returns the number of graphs of a compile that compute something, as `Compile.captured_graphs` has them. */
+export function graphCount(compile: Compile): number {
+  const { graphs, nodes } = summaryOf(compile);
+  return graphs ?? (nodes === null ? 0 : 1);
 }
 
 /** Whether the details of a compile are packed, and nothing has used them yet. */
