@@ -112,7 +112,7 @@ class CompileBuilder:
 
     def _name_inputs(self) -> None:
         """Names the inputs of the captured graph as the user would: Dynamo makes their names from their sources."""
-        by_name = {_identifier(guard.source): shown_source(guard.source) for guard in self.compile.guards}
+        by_name = {_identifier(guard.source): guard.name for guard in self.compile.guards}
         for artifact in self.compile.artifacts:
             for node in artifact.graph.nodes if artifact.pane == "captured" and artifact.graph else ():
                 if node.op == "placeholder":
