@@ -10,7 +10,7 @@ from kernel_magics.display import summary
 from kernel_magics.display.explanation import explanation
 
 _GENERATED = (
-    r"__stack|__callee|\b[LG]\[['\"]|\b___\w|MetaFloat|__import_|__builtins_dict|__mro__|join_text|__optimizer"
+    r"__stack|__callee|\b[LG]\[['\"]|\b___\w|MetaFloat|__import_(?!_)|__builtins_dict|__mro__|join_text|__optimizer"
     r"|torch_dynamo_resume|UserDefined\w+Variable|<Box>|\b[su]\d+\b|\bself\.\d"
 )
 """Names of resume functions and their parameters, sources, symbols, and classes of the compilers."""
