@@ -33,7 +33,9 @@ import compiler_core
 from compiler_core.api import compile as api
 from compiler_core.api.explain import Explanation
 from compiler_core.records import Record, RecordError
+from compiler_core.records.counts.counts import count
 from compiler_core.stock.trace_logs import read_logs
+from kernel_magics.command.text import record_text
 from kernel_magics.display import export, static_html, summary
 from kernel_magics.display.explanation import explanation
 from kernel_magics.display.messages import PANES, InvalidMessage, check_message
@@ -210,6 +212,7 @@ def used(record: Record, is_saved: bool) -> None:
     """Uses a record in all the ways in which a loaded record is used."""
     assert Record.from_json(record.to_json()) == record
     summary.text(record)
+    record_text(record, count(record))
     static_html.html(record)
     explanation(record)
     str(Explanation(record))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -66,16 +67,18 @@ def memory_peak(compile_: Compile) -> Peak | None:
     if not held:
         return None
     held = [_with_owner(each, _owners(compile_, forward, backward)) for each in held]
-    used = [0] * (sum(steps.values()) + 1)
+    changes: Counter[int] = Counter()
     for each in held:
-        used[each.first] += each.bytes
-        used[min(each.last, len(used) - 2) + 1] -= each.bytes
-    used = list(itertools.accumulate(used))
-    at = used.index(max(used))
+        changes[each.first] += each.bytes
+        changes[each.last + 1] -= each.bytes
+    steps_of_changes = sorted(changes)
+    used = list(itertools.accumulate(changes[step] for step in steps_of_changes))
+    most = max(used)
+    at = steps_of_changes[used.index(most)]
     there = sorted((each for each in held if each.first <= at <= each.last), key=lambda each: -each.bytes)
     which: Which = "forward" if at < steps["forward"] else "backward"
     number = at + 1 - (0 if which == "forward" else steps["forward"])
-    return Peak(compile_, which, number, used[at], there, _inputs(compile_), bool(plans))
+    return Peak(compile_, which, number, most, there, _inputs(compile_), bool(plans))
 
 
 def _graph(compile_: Compile, which: Which) -> Artifact | None:
