@@ -11,6 +11,7 @@
     make                constructors of instructions that hide the differences between versions
     bytecode_text       a listing for people (`operand`, `constant_text`: parts of it)
     decompile/          bytecode as Python statements
+    evaluated           the expressions of the values on the stack, from the source of a statement
 
 It needs the standard library only.
 """

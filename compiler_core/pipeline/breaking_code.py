@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from compiler_core.bytecode.evaluated import values_on_stack
 from compiler_core.capture.break_kinds import BreakingCode
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.hook.skip_rules import is_library_file
 from compiler_core.resume.resume_functions import NULL, VALUE, ResumeLayout
-from compiler_core.support.evaluated import values_on_stack
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter

@@ -14,8 +14,8 @@ import torch
 import compiler_core
 from compiler_core.capture.break_kinds import KINDS
 from compiler_core.records.capture import BreakReason
-from compiler_core.stock.read import break_reasons
-from compiler_core.stock.read.break_reasons import reason_of
+from compiler_core.stock.read.breaks import reasons
+from compiler_core.stock.read.breaks.reasons import reason_of
 from tests.docs.test_graph_breaks import NEED_RANKS, programs
 
 ELSEWHERE: dict[BreakReason, BreakReason] = {
@@ -37,19 +37,18 @@ def test_stock_breaks_for_the_same_reason(kind: BreakReason) -> None:
             torch.compile(programs(kind)[0], backend="eager")(torch.ones(3))
         except ValueError:
             assert kind == "exception"
-    reasons = {each.reason for compile_ in record.compiles for each in compile_.breaks}
-    assert not reasons or ELSEWHERE.get(kind, kind) in reasons
+    found = {each.reason for compile_ in record.compiles for each in compile_.breaks}
+    assert not found or ELSEWHERE.get(kind, kind) in found
 
 
 def test_every_pattern_is_of_a_type_that_dynamo_has() -> None:
     registry = Path(torch._dynamo.__file__).parent / "graph_break_registry.json"
     entries = json.loads(registry.read_text()).values()
     types = {each["Gb_type"] for versions in entries for each in versions}
-    parts = [part for pattern, _ in break_reasons._BY_TYPE for part in _alternatives(pattern)]
+    parts = [part for pattern, _ in reasons._BY_TYPE for part in _alternatives(pattern)]
     assert [part for part in parts if not any(re.fullmatch(part, type_) for type_ in types)] == []
-    assert break_reasons.LOOP in types
-    reasons = {reason_of(type_, "") for type_ in types}
-    assert reasons <= set(get_args(BreakReason))
+    assert reasons.LOOP in types
+    assert {reason_of(type_, "") for type_ in types} <= set(get_args(BreakReason))
 
 
 def _alternatives(pattern: str) -> list[str]:

@@ -19,9 +19,9 @@ from compiler_core.stock.build.guard_lines import GuardLines
 from compiler_core.stock.build.memory_budget import Cost
 from compiler_core.stock.build.partial_record import PartialRecord
 from compiler_core.stock.read import cache_keys
-from compiler_core.stock.read.break_reasons import LOOP, UNSUPPORTED, reason_of
+from compiler_core.stock.read.breaks.messages import ParsedBreak, read_break
+from compiler_core.stock.read.breaks.reasons import LOOP, UNSUPPORTED, reason_of
 from compiler_core.stock.read.guard_tree import read_guards
-from compiler_core.stock.read.messages import ParsedBreak, read_break
 from compiler_core.stock.read.recompile_reasons import read_recompile_reasons
 from compiler_core.stock.read.trace_event import TraceEvent
 

@@ -12,8 +12,8 @@ from compiler_core.stock.build.compile_builder import CompileBuilder
 from compiler_core.stock.build.event_costs import cost_of
 from compiler_core.stock.build.memory_budget import MemoryBudget
 from compiler_core.stock.build.missed_entries import recompile_of
+from compiler_core.stock.read.breaks.stack_names import stack_names
 from compiler_core.stock.read.lines import SourceLines
-from compiler_core.stock.read.stack_names import stack_names
 from compiler_core.stock.read.trace_event import TraceEvent
 
 _FIRST_SKIPPED = -1_000_000

@@ -5,9 +5,7 @@
 ``guard_tree``     Dynamo's printed guard tree
 ``guard_meaning``  what a guard requires, in plain words
 ``source_names``   sources of values, as the user would write them
-``messages``       graph breaks
-``stack_names``    what the user wrote for the values that resume functions get
-``break_reasons``  their reasons, in the words that both engines share
+``breaks``         graph breaks: messages, their reasons, and the values that resume functions get
 ``recompile_reasons``  reasons for recompiles
 ``cache_keys``     lookups in PyTorch's caches of graphs, and their keys
 ``output_code``    Inductor's generated Python file: kernels, launches and memory plan

@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 import re
 
+from compiler_core.bytecode.evaluated import values_on_stack
 from compiler_core.records import GraphBreak, StackLine
-from compiler_core.support.evaluated import values_on_stack
 
 MAX_LENGTH = 80
 _NAMED = re.compile(r"Tensor\.(\w+)\(\)|(?:builtin(?: operator)?|function) `(?:[^`.]*\.)*(\w+)\.?`")

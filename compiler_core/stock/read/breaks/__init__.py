@@ -1,0 +1,6 @@
+"""What Dynamo says about graph breaks.
+
+``messages``     its messages: the kind, the explanation, the hints and the stack
+``reasons``      their reasons, in the words that both engines share
+``stack_names``  what the user wrote for the values that resume functions get
+"""
