@@ -25,5 +25,12 @@ def always(values: Iterable[Any], chosen: Callable[[Any], bool]) -> list[Any]:
     return [value if chosen(value) else _sweep(value) for value in values]
 
 
+def few_of_stock(cases: Iterable[tuple[Any, ...]], step: int = 4) -> list[Any]:
+    """Marks those cases with ``sweep`` whose last value is the engine ``torch``, except each `step`-th of them: stock
+    takes longer, and a test of logs has what it says of all."""
+    of_stock = [case for case in cases if case[-1] == "torch"]
+    return always(cases, lambda case: case[-1] != "torch" or of_stock.index(case) % step == 0)
+
+
 def _sweep(value: Any) -> Any:
     return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.sweep)

@@ -21,11 +21,13 @@ class BreakingCode:
     expression: str = ""
     """Its source on one line; empty if the source is not known."""
     statement: str = ""
-    """The name of its statement's class in `ast`: ``Assert``, ``While``."""
+    """The name of its statement's class in `ast`: ``Assert``, ``Expr``."""
     needs_graph: bool = True
     """Whether it may use a tensor that the graph computes."""
     is_call: bool = False
     """Whether it is a call, such as that of ``max``."""
+    ends_round: bool = False
+    """Whether it decides on a round of a loop: the condition of ``while``, or of a ``break`` or ``continue``."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +37,15 @@ class BreakKind:
     explanation: str
     hint: str = ""
     """What to do about it.  Without one, that depends on whether the code needs what the graph computes."""
-    hint_in_while: str = ""
-    """The same for the condition of a ``while``."""
+    hint_in_loop: str = ""
+    """The same for what decides on a round of a loop."""
     hint_in_call: str = ""
     """The same for what a function does that is called, such as ``max``."""
 
     def hint_for(self, code: BreakingCode) -> str:
         """Returns what to do about a break at `code`."""
-        if self.hint_in_while and code.statement == "While":
-            return self.hint_in_while
+        if self.hint_in_loop and code.ends_round:
+            return self.hint_in_loop
         if self.hint_in_call and code.is_call:
             return self.hint_in_call
         if self.hint or code.needs_graph:

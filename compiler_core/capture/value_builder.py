@@ -138,7 +138,7 @@ def build_value(capture: Capture, obj: Any, source: Source) -> Value:
         return ArrayMethodValue(obj, source)
     if type(obj) is contextvars.ContextVar:
         return ContextVarValue(obj, source)
-    if is_instance(obj, ProcessGroup):
+    if issubclass(type(obj), ProcessGroup):
         return GroupValue(obj, source, source)
     if type(obj) is weakref.ref:
         return WeakRefValue(obj, source)

@@ -43,7 +43,14 @@ def breaking_code(tx: Interpreter, is_root: bool) -> BreakingCode:
     found = [scope[name] for scope in (tx.locals, tx.cells) for name in names & scope.keys()]
     needs_graph = any(map(_is_computed, found)) if is_root else bool(found)
     is_call = isinstance(node, ast.Call)
-    return BreakingCode(_segment(lines, node), type(statement).__name__, needs_graph, is_call)
+    ends_round = isinstance(statement, ast.While) or (isinstance(statement, ast.If) and _ends_round(statement))
+    return BreakingCode(_segment(lines, node), type(statement).__name__, needs_graph, is_call, ends_round)
+
+
+def _ends_round(node: ast.AST) -> bool:
+    """Whether there is a ``break`` or ``continue`` in a statement, for the loop around it."""
+    parts = (part for part in ast.iter_child_nodes(node) if not isinstance(part, (ast.For, ast.While, ast.FunctionDef)))
+    return isinstance(node, (ast.Break, ast.Continue)) or any(map(_ends_round, parts))
 
 
 def stack_names(tx: Interpreter, layout: ResumeLayout) -> dict[str, str]:

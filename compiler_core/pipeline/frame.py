@@ -210,7 +210,7 @@ class FrameCompile:
             code = breaking_code(capture.current_tx, self.state.frame.kind == "root")
         if reason.kind == "data-dependent branch" and code.statement == "Assert":
             reason = Unsupported("assertion", reason.context)
-        reason = Unsupported(reason.kind, capture.symbols.with_values(reason.context))
+        reason.context = capture.symbols.with_values(reason.context)  # it may be an exception of the program
         break_ = CaptureBreak(reason, stop_point.at, stop_point.in_loop, stack, code)
         break_ = self._break_of_loop(break_)
         self._record_break(break_)

@@ -360,7 +360,12 @@ def advice_after(parts: Mapping[str, Part], tried: Iterable[AdviceTrial]) -> str
     helping = {key for trial in tried if trial.outcome in ("helps", "not tried") for key in trial.remedies}
     refuted = {key for trial in tried if trial.outcome in ("does not help", "wrong") for key in trial.remedies}
     texts = [part.without if key in refuted - helping else part.text for key, part in parts.items()]
-    return "  ".join(dict.fromkeys(filter(None, texts))) or NOTHING_HELPS
+    return sentences(texts) or NOTHING_HELPS
+
+
+def sentences(texts: Iterable[str]) -> str:
+    """Returns the sentences of texts, each once.  Two spaces are between sentences."""
+    return "  ".join(dict.fromkeys(each for text in texts for each in text.split("  ") if each))
 
 
 def checked_text(tried: Iterable[AdviceTrial], proof: str, how: str) -> str:

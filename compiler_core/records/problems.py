@@ -24,6 +24,7 @@ from compiler_core.records.advice import (
     checked_text,
     readable,
     remedies,
+    sentences,
     values_over_time,
     what_changed,
 )
@@ -396,7 +397,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     is_inside = frame.kind == "resume"
     found = remedies(cause, lambda failed: _situation(frame, compile_, failed), compile_.id, is_inside)
     grade: Grade = "expected" if found and all(each.is_nothing for each in found) else "costly"
-    advice = "  ".join(each.text for each in found)
+    advice = sentences(each.text for each in found)
     if library_of(frame.filename) and not compile_.breaks and not _has_operations(compile_):
         grade, advice = "expected", "Nothing to change: this function of a library computes nothing with tensors."
         found = []

@@ -11,12 +11,13 @@ from tests.faults.checks import errors
 from tests.faults.fault import Broken
 from tests.faults.harness import ENGINES, Engine, changed, run
 from tests.records.texts import wrong_lines
+from tests.sampling import few_of_stock
 
-TITLES = [fault.title for fault in BREAKS]
+CASES = [(fault, engine) for engine in ENGINES for fault in BREAKS]
+IDS = [f"{fault.title} - {engine}" for fault, engine in CASES]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("fault", BREAKS, ids=TITLES)
+@pytest.mark.parametrize(("fault", "engine"), few_of_stock(CASES), ids=IDS)
 def test_the_reason_is_named_and_nothing_else(fault: Broken, engine: Engine) -> None:
     ran = run(fault.script, fault.title, engine)
     torch.testing.assert_close(ran.results, run(fault.script, fault.title, None).results)
@@ -27,8 +28,7 @@ def test_the_reason_is_named_and_nothing_else(fault: Broken, engine: Engine) -> 
         assert [problem.title for problem in ran.problems] == []
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("fault", BREAKS, ids=TITLES)
+@pytest.mark.parametrize(("fault", "engine"), few_of_stock(CASES), ids=IDS)
 def test_the_script_without_its_fault_has_no_problem(fault: Broken, engine: Engine) -> None:
     repaired = changed(fault.script, fault.repair)
     ran = run(repaired, fault.title, engine)

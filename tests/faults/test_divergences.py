@@ -9,6 +9,7 @@ from compiler_core.records.ranks.facts import rank_facts
 from tests.faults.divergences import DIVERGENCES
 from tests.faults.fault import Diverged
 from tests.faults.harness import ENGINES, Engine, changed, run
+from tests.sampling import few_of_stock
 
 
 def compared(script: str, title: str, engine: Engine) -> RankComparison:
@@ -17,8 +18,11 @@ def compared(script: str, title: str, engine: Engine) -> RankComparison:
     return compare_rank_facts([rank_facts(record, f"rank {number}", number) for number, record in ranks])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("fault", DIVERGENCES, ids=lambda each: each.title)
+CASES = [(fault, engine) for engine in ENGINES for fault in DIVERGENCES]
+IDS = [f"{fault.title} - {engine}" for fault, engine in CASES]
+
+
+@pytest.mark.parametrize(("fault", "engine"), few_of_stock(CASES), ids=IDS)
 def test_the_first_difference_is_named(fault: Diverged, engine: Engine) -> None:
     comparison = compared(fault.script, fault.title, engine)
     (_, group) = comparison.groups
@@ -30,8 +34,7 @@ def test_the_first_difference_is_named(fault: Diverged, engine: Engine) -> None:
     assert f":{truth['line']}: " in str(comparison).splitlines()[1]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("fault", DIVERGENCES, ids=lambda each: each.title)
+@pytest.mark.parametrize(("fault", "engine"), few_of_stock(CASES), ids=IDS)
 def test_ranks_that_do_the_same_are_alike(fault: Diverged, engine: Engine) -> None:
     comparison = compared(changed(fault.script, fault.repair), fault.title, engine)
     assert str(comparison) == "2 alike"

@@ -16,6 +16,7 @@ from tests.faults.fault import Change, Recompiled
 from tests.faults.harness import ENGINES, Engine, Run, changed, run
 from tests.faults.recompiles import RECOMPILES
 from tests.records.texts import wrong_lines
+from tests.sampling import always, few_of_stock
 
 
 def remedies_of(fault: Recompiled) -> set[str]:
@@ -42,7 +43,7 @@ def found(fault: Recompiled, engine: Engine) -> Run:
     return run(fault.script, fault.title, engine, fault.options)
 
 
-@pytest.mark.parametrize(("fault", "engine"), CASES, ids=named(CASES))
+@pytest.mark.parametrize(("fault", "engine"), few_of_stock(CASES), ids=named(CASES))
 def test_the_cause_is_named_and_nothing_else(fault: Recompiled, engine: Engine) -> None:
     ran = found(fault, engine)
     torch.testing.assert_close(ran.results, run(fault.script, fault.title, None).results)
@@ -50,7 +51,7 @@ def test_the_cause_is_named_and_nothing_else(fault: Recompiled, engine: Engine) 
     assert wrong_lines(ran.record) == []
 
 
-@pytest.mark.parametrize(("fault", "change", "engine"), CHANGES, ids=named(CHANGES))
+@pytest.mark.parametrize(("fault", "change", "engine"), few_of_stock(CHANGES), ids=named(CHANGES))
 def test_the_advice_that_is_offered_works(fault: Recompiled, change: Change, engine: Engine) -> None:
     before = found(fault, engine)
     assert change.remedy in before.remedies
@@ -64,7 +65,7 @@ def test_the_advice_that_is_offered_works(fault: Recompiled, change: Change, eng
 LINED = [(f, e) for f in RECOMPILES for e in ENGINES if f.happens_on(e) and set(LINES) & remedies_of(f)]
 
 
-@pytest.mark.parametrize(("fault", "engine"), LINED, ids=named(LINED))
+@pytest.mark.parametrize(("fault", "engine"), few_of_stock(LINED), ids=named(LINED))
 def test_the_lines_that_are_offered_save_compiles(fault: Recompiled, engine: Engine) -> None:
     """The lines run before each call, as `Problem.lines` says; the results are those of eager with the lines."""
     before = found(fault, engine)
@@ -78,7 +79,7 @@ def test_the_lines_that_are_offered_save_compiles(fault: Recompiled, engine: Eng
     assert len(after.compiles) < len(before.compiles)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", always(ENGINES, "core".__eq__))
 def test_a_script_without_its_fault_has_no_problem(engine: Engine) -> None:
     for fault in filter(lambda each: each.happens_on(engine), RECOMPILES):
         first_call_only = fault.script + ONLY_FIRST

@@ -25,9 +25,9 @@ def record() -> Record:
     return record
 
 
-def test_a_packed_record_is_a_fifth_of_its_json(record: Record) -> None:
+def test_a_packed_record_is_a_quarter_of_its_json(record: Record) -> None:
     packed = json.dumps(pack(record))
-    assert len(packed) * 5 < len(record.to_json())
+    assert len(packed) * 4 < len(record.to_json())
     assert unpack(json.loads(packed)) == record
 
 

@@ -7,6 +7,7 @@ makes a tensor that shares the array's memory, which becomes an input of the gra
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,9 @@ ARRAY: Any = None if numpy is None else numpy.ndarray
 
 def is_numpy_call(function: Any, args: Sequence[Value]) -> bool:
     """Whether it is a function of NumPy that gets an array or a tensor."""
-    is_of_numpy = isinstance(function, FUNCTION_TYPES) or getattr(function, "__module__", None) == "numpy"
+    is_of_numpy = isinstance(function, FUNCTION_TYPES) or (
+        isinstance(function, (types.FunctionType, types.BuiltinFunctionType)) and function.__module__ == "numpy"
+    )
     return is_of_numpy and any(isinstance(each, (ArrayValue, TensorValue)) for each in args)
 
 
