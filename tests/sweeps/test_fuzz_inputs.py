@@ -18,6 +18,8 @@ from compiler_core.records.steps import StepCall, StepCode, Steps
 from kernel_magics.display.messages import check_message
 from tests.sweeps import fuzz_inputs
 
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+
 COUNTS = {"records": 25, "logs": 25, "messages": 1200}
 
 
