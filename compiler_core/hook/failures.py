@@ -36,7 +36,7 @@ from compiler_core.errors import (
     ToolWarning,
     error_location,
 )
-from compiler_core.hook.skip_rules import is_library_file, users_frame
+from compiler_core.hook.skip_rules import innermost_frame, is_library_file, is_runtime
 from compiler_core.records import Compile, Failure, ItemId, Stage
 from compiler_core.records.two_runs.line_facts import UNKNOWN_LINE, ComparedRun, LineRef
 from compiler_core.support.silenced_warnings import unsilence_warnings
@@ -204,7 +204,7 @@ def _known_place(compile_: Compile, error: BaseException) -> LineRef:
 
 def _calling_user_line() -> LineRef | None:
     """Returns the innermost line of the user's code on this thread's stack."""
-    frame = users_frame()
+    frame = innermost_frame(lambda code: is_library_file(code.co_filename) or is_runtime(code))
     return (frame.f_code.co_filename, frame.f_lineno) if frame else None
 
 

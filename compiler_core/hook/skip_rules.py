@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import types
 import weakref
+from collections.abc import Callable
 
 import torch
 
@@ -124,10 +125,10 @@ def is_runtime(code: types.CodeType) -> bool:
     return is_generated and code.co_filename not in _user_graphs
 
 
-def users_frame() -> types.FrameType | None:
-    """Returns the innermost frame of the user's code on this thread's stack."""
+def innermost_frame(is_passed: Callable[[types.CodeType], bool]) -> types.FrameType | None:
+    """Returns the innermost frame on this thread's stack but for those whose code is passed."""
     frame: types.FrameType | None = sys._getframe()
-    while frame is not None and (is_library_file(frame.f_code.co_filename) or is_runtime(frame.f_code)):
+    while frame is not None and is_passed(frame.f_code):
         frame = frame.f_back
     return frame
 

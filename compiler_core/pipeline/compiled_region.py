@@ -31,6 +31,7 @@ from compiler_core.hook.frame_hook import FrameInfo
 from compiler_core.hook.skip_rules import (
     frame_reason,
     imports_modules,
+    innermost_frame,
     is_generator,
     is_override,
     is_runtime,
@@ -199,7 +200,8 @@ class Region:
             return self._run_code_plain(state)
         compile_ = state.record.compile(state.frame)
         compile_.cause = _recompile_cause(state.entries, scope)
-        frame = _calling_frame() if library_of(info.code.co_filename) else None
+        is_library = library_of(info.code.co_filename) != ""
+        frame = innermost_frame(lambda code: library_of(code.co_filename) != "") if is_library else None
         code = frame.f_code if frame is not None else None
         compile_.caller = _line_of(frame) if frame is not None else None
         del frame  # an exception's traceback would keep it, and the user's objects, alive
@@ -401,14 +403,6 @@ def _first_line(code: types.CodeType) -> int:
     if code.co_name != "<module>":
         return code.co_firstlineno
     return min((line for *_, line in code.co_lines() if line), default=code.co_firstlineno)
-
-
-def _calling_frame() -> types.FrameType | None:
-    """Returns the innermost frame of the user's; None if no frame is the user's."""
-    frame: types.FrameType | None = sys._getframe()
-    while frame is not None and library_of(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
 
 
 def _line_of(frame: types.FrameType) -> StackLine:

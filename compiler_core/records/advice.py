@@ -358,7 +358,7 @@ def advice_after(parts: Mapping[str, Part], tried: Iterable[AdviceTrial]) -> str
     """Returns an advice without the parts that trials have refuted; `parts` have the keys of `AdviceTrial.remedies`."""
     tried = list(tried)
     helping = {key for trial in tried if trial.outcome in ("helps", "not tried") for key in trial.remedies}
-    refuted = {key for trial in tried if trial.outcome in ("does not help", "wrong") for key in trial.remedies}
+    refuted = {key for trial in tried if trial.is_refuted for key in trial.remedies}
     texts = [part.without if key in refuted - helping else part.text for key, part in parts.items()]
     return sentences(texts) or NOTHING_HELPS
 
@@ -377,9 +377,8 @@ def checked_text(tried: Iterable[AdviceTrial], proof: str, how: str) -> str:
         how: how a reader tries it.
     """
     tried = list(tried)
-    for outcomes in (("helps",), ("does not help", "wrong")):
-        shown = [each for each in tried if each.outcome in outcomes and (each.remedies or each.outcome == "helps")]
-        if found := [str(trial) for trial in shown]:
-            return f"Tried {'; '.join(found)}."
+    helped = [trial for trial in tried if trial.outcome == "helps"]
+    if shown := helped or [trial for trial in tried if trial.is_refuted and trial.remedies]:
+        return f"Tried {'; '.join(map(str, shown))}."
     reasons = [str(trial) for trial in tried if trial.outcome == "not tried"]
     return " ".join(filter(None, [reasons[0] if reasons else "Not tried here.", proof, how]))

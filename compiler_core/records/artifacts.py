@@ -95,6 +95,10 @@ class Artifact:
         """Returns the id of the item with this key."""
         return f"{self.id}#{key}"
 
+    def statement(self, span: Span) -> str:
+        """Returns the text of a node in a graph, without what is dropped after it."""
+        return self.lines(span).strip().partition(";")[0]
+
     def lines(self, span: Span) -> str:
         """Returns the lines of one span."""
         return "\n".join(self.text.split("\n")[span.first - 1 : span.last])

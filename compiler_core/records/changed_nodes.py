@@ -51,9 +51,7 @@ def _graph_before(compile_: Compile, after: Artifact) -> Artifact | None:
 def _texts(artifact: Artifact) -> dict[str, str]:
     """Returns the text of each node of a graph that computes something."""
     computing = {n.key for n in artifact.graph.nodes if n.op not in ("placeholder", "output")} if artifact.graph else ()
-    return {
-        span.key: artifact.lines(span).strip().partition(";")[0] for span in artifact.spans if span.key in computing
-    }
+    return {span.key: artifact.statement(span) for span in artifact.spans if span.key in computing}
 
 
 def _listed(

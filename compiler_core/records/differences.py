@@ -89,6 +89,11 @@ class AdviceTrial:
     is_timed: bool = False
     """Whether it is the time of compiling that it should reduce."""
 
+    @property
+    def is_refuted(self) -> bool:
+        """Whether the trial showed that the change is of no use here."""
+        return self.outcome in ("does not help", "wrong")
+
     def __str__(self) -> str:
         if self.outcome == "not tried":
             return f"Not tried here: {self.why}."

@@ -121,7 +121,7 @@ class Problem:
     def conclude(self, tried: list[AdviceTrial]) -> None:
         """Notes what came of trying the advice; `advice` and `checked` follow from it."""
         self.tried = tried
-        if any(trial.outcome in ("does not help", "wrong") and trial.remedies for trial in tried):
+        if any(trial.is_refuted and trial.remedies for trial in tried):
             self.advice = advice_after(self._parts, tried)
         if tried or self._proof is not None:
             self.checked = checked_text(tried, self._proof or "", self._how())
@@ -256,10 +256,7 @@ def _plain_python(record: Record, frame: Frame) -> Problem:
     grade: Grade = "expected" if breaks and all(each.reason == "exception" for each in breaks) else "costly"
     advice = "Remove the graph break: the frame is captured without it." if breaks else ""
     if breaks and library_of(frame.filename):
-        grade, advice = (
-            "expected",
-            "Nothing to change here: it goes with the graph break in it.",
-        )
+        grade, advice = "expected", "Nothing to change here: it goes with the graph break in it."
     elif any(each.in_loop for each in breaks):
         advice = "Move the body of the loop into a function: it is compiled by itself, also with the graph break."
     last = frame.compiles[-1] if frame.compiles else None
@@ -276,7 +273,7 @@ def _repeated_blocks(record: Record, compile_: Compile, place: _Place) -> Iterat
 
     It is shown at the block's first line, if that is the user's, else at the function's.
     """
-    captured = next((a for a in compile_.artifacts if a.pane == "captured" and a.graph), None)
+    captured = next(iter(compile_.captured_graphs), None)
     nodes = [n for n in captured.graph.nodes if n.op.startswith("call_")] if captured and captured.graph else []
     targets = [node.target for node in nodes]
     length, repeats, start = repeated_block(targets)

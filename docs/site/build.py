@@ -16,6 +16,7 @@ import re
 import shutil
 import sys
 import time
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -123,11 +124,15 @@ def write_gallery() -> None:
         text = f'# {example.title}\n\n{example.text} <a href="{address}">Open it alone.</a>\n\n{frame}\n'
         (pages / f"{name}.md").write_text(text, encoding="utf-8")
         rows.append(f"- [{example.title}]({name}.md): {example.text}")
-    toctree = "\n".join(["```{toctree}", ":hidden:", "", *EXAMPLES, "```"])
-    head = (
-        "# Gallery\n\nExplorers of small programs, without a kernel: press a line, a node, or a stage in the bar.\n\n"
-    )
-    (pages / "index.md").write_text(head + "\n".join(rows) + "\n\n" + toctree + "\n", encoding="utf-8")
+    text = "Explorers of small programs, without a kernel: press a line, a node, or a stage in the bar."
+    write_index(pages, "Gallery", text, rows, EXAMPLES)
+
+
+def write_index(folder: Path, title: str, text: str, rows: list[str], names: Iterable[str]) -> None:
+    """Writes the page that lists the pages of a folder, which have these names."""
+    toctree = "\n".join(["```{toctree}", ":hidden:", "", *names, "```"])
+    page = "\n\n".join([f"# {title}", text, "\n".join(rows), toctree])
+    (folder / "index.md").write_text(f"{page}\n", encoding="utf-8")
 
 
 def write_golden_book() -> None:
@@ -151,12 +156,11 @@ def write_golden_book() -> None:
             )
         (folder / f"{kind}.md").write_text("\n".join(parts), encoding="utf-8")
         rows.append(f"- [{title}]({kind}.md): {len(files)} programs")
-    toctree = "\n".join(["```{toctree}", ":hidden:", "", *GOLDEN_BOOK, "```"])
-    head = f"# {len(programs())} programs through the compiler\n\n" + (
+    text = (
         "Each with the text of every stage: bytecode, guards, graphs, loops, fusions and why loops were not fused, "
-        "C++ and Triton kernels, problems. The tests compare all of it.\n\n"
+        "C++ and Triton kernels, problems. The tests compare all of it."
     )
-    (folder / "index.md").write_text(head + "\n".join(rows) + "\n\n" + toctree + "\n", encoding="utf-8")
+    write_index(folder, f"{len(programs())} programs through the compiler", text, rows, GOLDEN_BOOK)
 
 
 def write_reference() -> None:

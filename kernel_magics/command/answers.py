@@ -109,24 +109,18 @@ def _value_lines(record: Record) -> Iterator[str]:
     checked = sum(len(compile_.accuracy) for compile_ in record.compiles)
     if not checked:
         return
-    found = [(c, first) for c in record.compiles if c.accuracy and (first := first_inaccurate(c))]
+    found = [first for c in record.compiles if c.accuracy and (first := first_inaccurate(c))]
     if not found:
         yield f"{checked} {plural('value', checked)} compared with float64: none has a large error"
         return
-    compile_, first = min(found, key=lambda each: each[1].is_eagers)
+    first = min(found, key=lambda each: each.is_eagers)
     each = first.accuracy
     whose = "eager PyTorch has it, too: the precision is too low" if first.is_eagers else "the kernel's own"
     yield f"the first value with a large error, {whose}:"
     if first.lines:
         yield f"  {_line(record, first.lines[0])}"
-    artifact, _, node = each.node.rpartition("#")
-    yield from (
-        f"  {graph.lines(span).strip()}"
-        for graph in compile_.artifacts
-        if graph.id == artifact
-        for span in graph.spans
-        if span.key == node
-    )
+    if text := record.line_text(each.node):
+        yield f"  {text}"
     if each.value:
         where = f" at {each.index}" if each.index else ""
         yield f"  {each.value} in place of {each.expected}{where}"

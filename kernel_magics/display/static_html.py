@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-import graphviz
 from IPython.display import display
 
 from compiler_core.errors import UsageError
@@ -90,6 +89,8 @@ def draw_partitions(record: Record) -> None:
     Raises:
         UsageError: the record has no joint graph that was divided.
     """
+    from graphviz import ExecutableNotFound
+
     from compiler_core.api.inspection.partition_plans import partition_plans
 
     plans = partition_plans(record)
@@ -98,7 +99,7 @@ def draw_partitions(record: Record) -> None:
     text = "\n".join(map(str, plans))
     try:
         figures = "".join(map(_figure, plans)) if len(plans[0].graph.nodes) <= MAX_NODES else ""
-    except graphviz.ExecutableNotFound:
+    except ExecutableNotFound:
         figures, text = "", f"{text}\n{NO_DOT}"
     shown: dict[str, Any] = {"text/plain": text}
     if figures:
@@ -107,7 +108,9 @@ def draw_partitions(record: Record) -> None:
 
 
 def _figure(plan: PartitionPlan) -> str:
-    drawn = graphviz.Source(plan.dot()).pipe("svg", encoding="utf-8")
+    from graphviz import Source
+
+    drawn = Source(plan.dot()).pipe("svg", encoding="utf-8")
     svg = drawn[drawn.index("<svg") :]
     return f'<figure style="margin:0"><figcaption>{escape(str(plan))}</figcaption>{svg}</figure>'
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,8 +47,8 @@ def text(record: Record) -> str:
 
 def outline(record: Record) -> list[OutlineLine]:
     """Returns the summary as lines: the headline, failures, then each frame with its compiles, then notes."""
-    explained: set[str] = set()
-    lines = [line for frame in record.frames for line in _frame_lines(record, frame, explained)]
+    problems, explained = _problems(record), set[str]()
+    lines = [line for frame in record.frames for line in _frame_lines(record, frame, problems, explained)]
     notes = [OutlineLine(1, f"note: {note}") for note in record.notes]
     top = [OutlineLine(0, headline(record)), *_timing_lines(record), *_failure_lines(record)]
     return [*top, *_truncated(lines), *_truncated(notes)]
@@ -132,7 +132,18 @@ def _failure_lines(record: Record) -> Iterator[OutlineLine]:
         yield OutlineLine(1, f"showing the first {limits.FAILURES:,} of {len(failures):,} failures")
 
 
-def _frame_lines(record: Record, frame: Frame, explained: set[str]) -> Iterator[OutlineLine]:
+def _problems(record: Record) -> dict[tuple[ProblemKind, str], Problem]:
+    """Returns the problems by their kind, and by each break, else each compile, that they count."""
+    found: dict[tuple[ProblemKind, str], Problem] = {}
+    for problem in record.problems:
+        for id_ in problem.breaks or problem.compiles:
+            found.setdefault((problem.kind, id_), problem)
+    return found
+
+
+def _frame_lines(
+    record: Record, frame: Frame, problems: Mapping[tuple[ProblemKind, str], Problem], explained: set[str]
+) -> Iterator[OutlineLine]:
     place = f"{frame.name}, {location(record, frame.filename, frame.line)}"
     if frame.kind == "resume":
         place = f"resumes after {f'the graph break of {frame.resumes}' if frame.resumes else 'a graph break'}: {place}"
@@ -143,22 +154,25 @@ def _frame_lines(record: Record, frame: Frame, explained: set[str]) -> Iterator[
     else:
         yield OutlineLine(1, place)
     for compile_ in frame.compiles:
-        yield from _compile_lines(record, compile_, explained)
+        yield from _compile_lines(compile_, problems, explained)
 
 
-def _compile_lines(record: Record, compile_: Compile, explained: set[str]) -> Iterator[OutlineLine]:
+def _compile_lines(
+    compile_: Compile, problems: Mapping[tuple[ProblemKind, str], Problem], explained: set[str]
+) -> Iterator[OutlineLine]:
     if compile_.outcome == "compiled":
         backend = f" by {compile_.backend}" if compile_.backend else ""
         sizes = f"{count_text(operations(compile_), 'operation')}, {count_text(len(compile_.guards), 'guard')}"
         yield OutlineLine(2, f"{compile_.id} compiled{backend} in {compile_.duration_ns / 1e9:.2f} s: {sizes}")
     else:
         yield OutlineLine(2, f"{compile_.id} {compile_.outcome}: {compile_.reason or 'no reason given'}")
-    yield from (OutlineLine(3, line.text) for line in _recompile_lines(record, compile_))
+    yield from (
+        OutlineLine(3, line.text) for line in _recompile_lines(compile_, problems.get(("recompile", compile_.id)))
+    )
     for break_ in compile_.breaks:
-        id_ = break_id(compile_, break_)
-        problem = next((each for each in record.problems if id_ in each.breaks), None)
+        problem = problems.get(("graph break", break_id(compile_, break_)))
         yield from (OutlineLine(line.depth + 2, line.text) for line in _break_lines(break_, problem, explained))
-    slow = _problem_of(record, compile_, "slow compile")
+    slow = problems.get(("slow compile", compile_.id))
     if slow is not None:
         yield OutlineLine(3, f"slow compile: {slow.cause}")
         yield from (OutlineLine(4, text) for text in (slow.advice, slow.checked))
@@ -185,17 +199,11 @@ def _symbol_text(symbol: Symbol) -> str:
     return f"made static: {name} is {readable(symbol.became)}{because}"
 
 
-def _problem_of(record: Record, compile_: Compile, kind: ProblemKind) -> Problem | None:
-    """Returns the problem of a kind that a compile has; None if it has none."""
-    return next((each for each in record.problems if each.kind == kind and compile_.id in each.compiles), None)
-
-
-def _recompile_lines(record: Record, compile_: Compile) -> list[OutlineLine]:
+def _recompile_lines(compile_: Compile, problem: Problem | None) -> list[OutlineLine]:
     cause = compile_.cause
     if cause is None:
         return []
     lines = [OutlineLine(1, f"recompile: {cause.text}"), OutlineLine(2, f"guard that failed: {cause.guard}")]
-    problem = _problem_of(record, compile_, "recompile")
     return [*lines, OutlineLine(2, problem.checked)] if problem and problem.tried else lines
 
 

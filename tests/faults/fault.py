@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 MARK = "  # the fault"
 """At the end of the user's line that has the fault."""
 
-FACTS = ("name", "aspect", "expected", "got", "compiles", "remedy", "line", "is_confirmed")
-"""The fields of a recompile that may differ for stock."""
 RUN = """
 def run(call):
     call(torch.arange(1.0, 7.0).reshape(2, 3))
@@ -47,9 +45,29 @@ class Fault:
 
 
 @dataclass(frozen=True, eq=False)
-class Recompiled(Fault):
-    """A recompile.  A row in `stock` is what stock says instead."""
+class OfEngines(Fault):
+    """A fault of which the engines may say something else."""
 
+    facts: ClassVar[tuple[str, ...]]
+    """The fields that an engine should name."""
+    stock: dict[str, Any] | None = field(default_factory=dict, kw_only=True)
+    """Those that differ for stock; None: stock has no such fault."""
+
+    def of(self, engine: str) -> dict[str, Any]:
+        """Returns the facts that an engine should name."""
+        facts = {name: getattr(self, name) for name in self.facts}
+        return facts | (self.stock or {}) if engine == "torch" else facts
+
+    def happens_on(self, engine: str) -> bool:
+        """Returns whether an engine has the fault."""
+        return engine == "core" or self.stock is not None
+
+
+@dataclass(frozen=True, eq=False)
+class Recompiled(OfEngines):
+    """A recompile."""
+
+    facts = ("name", "aspect", "expected", "got", "compiles", "remedy", "line", "is_confirmed")
     name: str
     """The object in the user's words."""
     aspect: str
@@ -62,23 +80,14 @@ class Recompiled(Fault):
     problems: int = 1
     """How many problems it has: recompiles of one cause count as one."""
     options: dict[str, Any] = field(default_factory=dict)
-    stock: dict[str, Any] | None = field(default_factory=dict)
-    """Fields that differ for stock; None: stock does not compile again."""
     is_confirmed: bool = True
-
-    def of(self, engine: str) -> dict[str, Any]:
-        """Returns the facts that an engine should name."""
-        facts = {name: getattr(self, name) for name in FACTS}
-        return facts | (self.stock or {}) if engine == "torch" else facts
-
-    def happens_on(self, engine: str) -> bool:
-        return engine == "core" or self.stock is not None
 
 
 @dataclass(frozen=True, eq=False)
-class Broken(Fault):
+class Broken(OfEngines):
     """A graph break."""
 
+    facts = ("reason", "grade", "problems", "line")
     reason: str
     """Why, in the words of both engines (`records.BreakReason`)."""
     expression: str
@@ -89,26 +98,17 @@ class Broken(Fault):
     """The script without the fault, as the advice says: what is replaced."""
     grade: str = "costly"
     problems: int = 1
-    stock: dict[str, Any] | None = field(default_factory=dict)
-    """The reason, the grade or the number of problems that stock has instead; None: it has no break."""
     is_in_loop: bool = False
     """Whether it is in a loop, so that our engine also reports that its function runs as plain Python."""
     config: dict[str, bool] = field(default_factory=dict)
     """Options of Dynamo's that its advice names."""
 
-    def of(self, engine: str) -> dict[str, Any]:
-        """Returns the facts that an engine should name."""
-        facts = {name: getattr(self, name) for name in ("reason", "grade", "problems", "line")}
-        return facts | (self.stock or {}) if engine == "torch" else facts
-
-    def happens_on(self, engine: str) -> bool:
-        return engine == "core" or self.stock is not None
-
 
 @dataclass(frozen=True, eq=False)
-class Diverged(Fault):
+class Diverged(OfEngines):
     """Ranks that do not do the same; the script has the number of the rank as ``rank``."""
 
+    facts = ("kind", "here", "others", "line")
     kind: str
     """What differs first at the line (`records.ranks.facts.Kind`)."""
     here: str
@@ -116,13 +116,6 @@ class Diverged(Fault):
     others: str
     repair: dict[str, str]
     """The script without the fault: what is replaced."""
-    stock: dict[str, Any] = field(default_factory=dict)
-    """Fields that differ for stock."""
-
-    def of(self, engine: str) -> dict[str, Any]:
-        """Returns the facts that an engine should name."""
-        facts = {name: getattr(self, name) for name in ("kind", "here", "others", "line")}
-        return facts | self.stock if engine == "torch" else facts
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import functools
-import linecache
-import sys
-import types
 import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,6 +11,7 @@ import torch
 
 import compiler_core
 from compiler_core.records import Compile, Problem, Record
+from tests.cases.scripts import namespace_of
 from tests.faults.fault import RUN
 
 Engine = Literal["core", "torch"]
@@ -52,13 +50,8 @@ def changed(script: str, replace: dict[str, str]) -> str:
 
 def load(script: str, filename: str, rank: int = 0, compiler: Any = None) -> dict[str, Any]:
     """Runs a script, and returns what it defines."""
-    module = types.ModuleType("script")
-    sys.modules[module.__name__] = module  # dataclasses look there
-    space: dict[str, Any] = vars(module)
-    space |= {"torch": torch, "rank": rank, "compiler": compiler}
-    torch.manual_seed(0)
-    exec(compile(script if "def run(" in script else script + RUN, filename, "exec"), space)
-    return space
+    text = script if "def run(" in script else script + RUN
+    return namespace_of(text, filename, rank=rank, compiler=compiler)
 
 
 def run(
@@ -74,7 +67,6 @@ def run(
     `is_compiled`: the script compiles what it wants to, by ``compiler``.
     """
     filename = f"{name.replace(' ', '_')}.py"
-    linecache.cache[filename] = (len(script), None, script.splitlines(keepends=True), filename)
     make: Any = compiler_core.compile if engine == "core" else torch.compile
     compiler = functools.partial(make, **{"backend": "eager", **(options or {})})
     space = load(script, filename, rank, compiler)

@@ -20,11 +20,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import linecache
 import random
 import re
 import sys
-import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -39,6 +37,7 @@ from compiler_core.config import Options
 from compiler_core.loops import ir
 from compiler_core.pipeline.graph import compile_differentiable, print_kernels
 from compiler_core.records import Compile, Record
+from tests.cases.scripts import namespace_of
 
 FOLDER = Path(__file__).parent / "programs"
 _MARK = re.compile(r"^---- (.+)\n", re.MULTILINE)
@@ -85,13 +84,7 @@ def written(found: dict[str, str]) -> str:
 def compiled(title: str, program: str) -> dict[str, str]:
     """Runs a program, and returns its sections."""
     found = {"title": title, "program": program}
-    module = types.ModuleType("program")
-    sys.modules[module.__name__] = module  # dataclasses look there
-    space: dict[str, Any] = vars(module)
-    space.update(torch=torch, compiler_core=compiler_core)
-    filename = "program.py"
-    linecache.cache[filename] = (len(program), None, program.splitlines(keepends=True), filename)
-    exec(compile(program, filename, "exec"), space)
+    space = namespace_of(program, "program.py", "program", compiler_core=compiler_core)
     torch.manual_seed(0)
     random.seed(0)
     triton: dict[str, str] = {}

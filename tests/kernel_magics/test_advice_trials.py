@@ -22,25 +22,19 @@ from kernel_magics.display.static_html import html
 from kernel_magics.run.experiments import CellExperiments
 from kernel_magics.run.fixes.finding import repeated_class
 from kernel_magics.run.fixes.trial import Fixes
+from tests.cases.branches import BRANCHES
 
 pytestmark = pytest.mark.usefixtures("fresh_stock", "_interruptible")
 
 ENGINES = ("core", "torch")
 HELPED = "Tried `t = t.contiguous()` before each call: 2 compiles became 1, same values."
-SETUP = """
+SETUP = (
+    """
 import time
 x = torch.linspace(-1, 1, 9).view(3, 3)
-def branch(x):
-    y = x.cos()
-    if y.sum() > 0:
-        y = y / 2
-    return y.relu()
-def lopsided(x):
-    y = x.sin()
-    if y.sum() > 9:
-        y = torch.zeros(5)
-    return y.sum()
-def rows(x):
+"""
+    + BRANCHES
+    + """def rows(x):
     return torch.stack([x[0] * i for i in range(x.shape[0])])
 class Block(torch.nn.Module):
     def __init__(self):
@@ -57,6 +51,7 @@ class Net(torch.nn.Module):
             x = block(x)
         return x
 """
+)
 
 
 def experiments(shell: InteractiveShell, engine: str, cell: str, options: str = "") -> tuple[Any, Record]:

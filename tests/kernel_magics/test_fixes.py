@@ -13,6 +13,7 @@ from kernel_magics.display.page_requests import ChangeRefused
 from kernel_magics.display.record_view import RecordView, Run
 from kernel_magics.run.fixes.expressions import Modules
 from kernel_magics.run.fixes.rewrites import rewritten
+from tests.cases.branches import BRANCHES
 
 MODULES = Modules("torch", "np", "math")
 
@@ -56,20 +57,13 @@ def test_gradients_do_not_flow_through_what_was_a_number() -> None:
     assert made.edit.added == ["s = x.norm().detach()"]
 
 
-FUNCTIONS = """
+FUNCTIONS = (
+    """
 import gc, math, sys
 x = torch.linspace(-1, 1, 12).view(4, 3)
-def branch(x):
-    y = x.cos()
-    if y.sum() > 0:
-        y = y / 2
-    return y.relu()
-def lopsided(x):
-    y = x.sin()
-    if y.sum() > 9:
-        y = torch.zeros(5)
-    return y.sum()
-def reader(x):
+"""
+    + BRANCHES
+    + """def reader(x):
     scale = x.abs().max().item()
     return {"scale": scale, "doubled": x * 2}
 def logged(x):
@@ -94,6 +88,7 @@ def collected(x):
 def calls_collected(x):
     return collected(x.sin()).cos()
 """
+)
 
 
 def changes(shell: InteractiveShell, cell: str, options: str = "--backend eager") -> RecordView:

@@ -59,11 +59,8 @@ class GuardCollector:
         """Adds a guard of `kind` (see `guards/kinds.py`) on the object at `source`."""
         key = (kind, source, value if kind in GUARDED_BY_VALUE else None)
         if key not in self.guards:
-            self.guards[key] = GuardSpec(kind, source, guarded_value(kind, value), *self._lines())
-
-    def _lines(self) -> tuple[ItemId | None, ItemId | None]:
-        """Returns the current line, and the user's line that called its function."""
-        return self.location.line, self.location.caller
+            at = self.location
+            self.guards[key] = GuardSpec(kind, source, guarded_value(kind, value), at.line, at.caller)
 
     def guard_library_name(self, names: dict[str, Any], home: str, name: str) -> None:
         """Guards that `name` in the dict of library module `home` stays what it is."""

@@ -61,12 +61,13 @@ def memory_peak(compile_: Compile) -> Peak | None:
         steps = {which: _steps(plans.get(which)) for which in ("forward", "backward")}
         held = list(_of_plans(plans, forward, backward, steps["forward"]))
     else:
-        forward = forward or _captured(compile_)
+        forward = forward or next(iter(compile_.captured_graphs), None)
         steps = {"forward": len(_operations(forward)), "backward": len(_operations(backward))}
         held = list(_of_graphs(forward, backward, steps["forward"]))
     if not held:
         return None
-    held = [_with_owner(each, _owners(compile_, forward, backward)) for each in held]
+    owners = _owners(compile_, forward, backward)
+    held = [replace(each, owner=owners.get(each.node or "", "")) for each in held]
     changes: Counter[int] = Counter()
     for each in held:
         changes[each.first] += each.bytes
@@ -85,10 +86,6 @@ def _graph(compile_: Compile, which: Which) -> Artifact | None:
     """Returns the graph of a direction: ours, or the last one of stock."""
     found = {artifact.name: artifact for artifact in compile_.artifacts if artifact.graph}
     return found.get(f"{which}.post_grad") or found.get(which)
-
-
-def _captured(compile_: Compile) -> Artifact | None:
-    return next((each for each in compile_.artifacts if each.pane == "captured" and each.graph), None)
 
 
 def _nodes(artifact: Artifact | None) -> list[Node]:
@@ -177,33 +174,37 @@ def _results(artifact: Artifact | None) -> list[str]:
         return []
     outputs = {node.key for node in artifact.graph.nodes if node.op == "output"}
     found = [source for source, reader in artifact.graph.edges if reader in outputs]
-    return found + [_viewed(artifact, each) for each in found]
+    return found + _viewed(artifact, found)
 
 
-def _viewed(artifact: Artifact, key: str) -> str:
-    """Returns the value that a chain of views begins with."""
-    nodes = {node.key: node for node in _nodes(artifact)}
+def _viewed(artifact: Artifact, keys: list[str]) -> list[str]:
+    """Returns for each value the one that its chain of views begins with."""
+    views = {node.key for node in _nodes(artifact) if _VIEWS.search(node.target)}
     inputs: dict[str, str] = {}
     for source, reader in artifact.graph.edges if artifact.graph else ():
         inputs.setdefault(reader, source)
-    seen: set[str] = set()
-    while key in nodes and key not in seen and _VIEWS.search(nodes[key].target) and key in inputs:
-        seen.add(key)
-        key = inputs[key]
-    return key
+    found = []
+    for key in keys:
+        seen: set[str] = set()
+        while key in views and key not in seen and key in inputs:
+            seen.add(key)
+            key = inputs[key]
+        found.append(key)
+    return found
 
 
 # ---- owners ------------------------------------------------------------------------------------
 
 
 def _inputs(compile_: Compile) -> list[tuple[str, int]]:
-    inputs = [node for node in _nodes(_captured(compile_)) if node.op == "placeholder" and node.bytes]
+    captured = next(iter(compile_.captured_graphs), None)
+    inputs = [node for node in _nodes(captured) if node.op == "placeholder" and node.bytes]
     return sorted(((node.place or node.key, node.bytes or 0) for node in inputs), key=lambda each: -each[1])
 
 
 def _owners(compile_: Compile, forward: Artifact | None, backward: Artifact | None) -> dict[ItemId, str]:
     """Returns the owners of results of the forward, and of gradients, by the nodes that compute them."""
-    captured = _captured(compile_)
+    captured = next(iter(compile_.captured_graphs), None)
     if captured is None or captured.graph is None:
         return {}
     places = {node.key: node.place for node in captured.graph.nodes}
@@ -214,14 +215,14 @@ def _owners(compile_: Compile, forward: Artifact | None, backward: Artifact | No
         if forward is captured:
             owners.update((captured.item(key), places[key]) for key in outputs if places.get(key))
         elif _shapes(forward, _results(forward)[: len(outputs)]) == _shapes(captured, outputs):
-            for key, output in zip(_results(forward), outputs, strict=False):
-                owners[forward.item(_viewed(forward, key))] = places.get(output, "")
+            results = _viewed(forward, _results(forward)[: len(outputs)])
+            owners.update((forward.item(key), places.get(each, "")) for key, each in zip(results, outputs, strict=True))
     if backward is not None:
         returned = _returned(backward)
         if len(returned) == len(inputs):
-            for key, source in zip(returned, inputs, strict=True):
+            for key, base, source in zip(returned, _viewed(backward, returned), inputs, strict=True):
                 if key and places[source]:
-                    owners[backward.item(_viewed(backward, key))] = f"the gradient of {places[source]}"
+                    owners[backward.item(base)] = f"the gradient of {places[source]}"
     return owners
 
 
@@ -236,7 +237,3 @@ def _returned(artifact: Artifact) -> list[str]:
     names = [re.sub(r"#.*", "", line) for line in values.split("\n")]
     parts = [part.strip() for part in "".join(names).strip().strip("[]()").split(",")]
     return ["" if part == "None" else part for part in parts if part]
-
-
-def _with_owner(held: Held, owners: dict[ItemId, str]) -> Held:
-    return replace(held, owner=owners.get(held.node or "", ""))

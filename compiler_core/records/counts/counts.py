@@ -84,8 +84,7 @@ _LISTED = ("graph break", "recompile", "failure")
 def count(record: Record) -> Counts:
     """Returns the counts of a finished record."""
     breaks, recompiled, failed = (
-        [_counted(record, each) for each in record.problems if each.kind == kind]
-        for kind in ("graph break", "recompile", "failure")
+        [_counted(record, each) for each in record.problems if each.kind == kind] for kind in _LISTED
     )
     others = [_counted(record, each) for each in record.problems if each.kind not in _LISTED]
     compiles = record.compiles

@@ -101,7 +101,7 @@ class _Side:
             span = next((each for each in artifact.spans if each.key == name), None)
             if span is not None:
                 at = self._moved(self._run.line_of(artifact.item(name)))
-                return at if at[1] else self.start, artifact.lines(span).strip().partition(";")[0]
+                return at if at[1] else self.start, artifact.statement(span)
         return self.start, line
 
 

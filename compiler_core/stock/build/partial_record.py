@@ -87,8 +87,7 @@ class PartialRecord:
         """Finishes all compiles and links resume functions to the graph breaks before them."""
         for builder in self.compiles.values():
             try:
-                frame = next(each for each in self.record.frames if each.id == builder.compile.frame)
-                builder.stack_names = self.stack_names(frame)
+                builder.stack_names = self.stack_names(self._frames[builder.compile.frame])
                 builder.close(self.strings)
             except Exception as error:
                 builder.compile.fail("backend", f"{type(error).__name__}: {error}", traceback.format_exc())
@@ -104,8 +103,7 @@ class PartialRecord:
         guards = {id_: found.guard_index for id_, found in compiles.items() if found is not None}
         reasons = copy.deepcopy(builder.reasons)
         cause = recompile_of(reasons, guards, builder.compile.guards, builder.compile.symbols)
-        frame = next(each for each in self.record.frames if each.id == builder.compile.frame)
-        return _with_names(cause, self.stack_names(frame))
+        return _with_names(cause, self.stack_names(self._frames[builder.compile.frame]))
 
     def stack_names(self, frame: Frame) -> dict[str, str]:
         """Returns what the user wrote for the values of the stack that a resume function gets."""

@@ -62,7 +62,7 @@ class Fixes:
 
     def _is_refuted(self, number: int, fix: Fix) -> bool:
         tried = self._record.problems[number].tried if number < len(self._record.problems) else []
-        return any(trial.change == fix.change and trial.outcome in ("does not help", "wrong") for trial in tried)
+        return any(trial.change == fix.change and trial.is_refuted for trial in tried)
 
     # ---- trying
 

@@ -131,10 +131,12 @@ def _named(fn: types.FunctionType, state: OutsideState) -> list[Any]:
 
 def _names(code: types.CodeType) -> set[str]:
     """Returns the names of globals and attributes in code and in the functions made by it."""
-    names = set(code.co_names)
-    if not _INTROSPECTION_NAMES.isdisjoint(names) or any(i.opname == "IMPORT_NAME" for i in dis.get_instructions(code)):
+    codes = list(_codes(code))
+    names = set[str]().union(*(each.co_names for each in codes))
+    imports = any(i.opname == "IMPORT_NAME" for each in codes for i in dis.get_instructions(each))
+    if imports or not _INTROSPECTION_NAMES.isdisjoint(names):
         raise _MayReach
-    return names.union(*(_names(each) for each in code.co_consts if isinstance(each, types.CodeType)))
+    return names
 
 
 def _writes(objects: list[Any]) -> bool:

@@ -85,10 +85,8 @@ _BY_FILE: tuple[tuple[BreakReason, str, BreakReason], ...] = (
 
 def reason_of(kind: str, explanation: str, filename: str = "") -> BreakReason:
     """Returns the reason of a break with this type and explanation of Dynamo's, in this file."""
-    found: BreakReason = "other"
-    for type_, reason in reversed(_BY_TYPE):  # the first that fits
-        if re.fullmatch(type_, kind):
-            found = reason
+    other: BreakReason = "other"
+    found = next((reason for type_, reason in _BY_TYPE if re.fullmatch(type_, kind)), other)
     for type_, part, reason in _BY_EXPLANATION:
         if re.fullmatch(type_, kind) and re.search(part, explanation):
             found = reason
