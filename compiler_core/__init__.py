@@ -46,59 +46,60 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from compiler_core import tools  # noqa: F401 - they add to what is recorded
 from compiler_core.support import fork_locks  # noqa: F401 - before the first thread that compiles
 
 if TYPE_CHECKING:
-    from compiler_core.api.accuracy import check_accuracy
-    from compiler_core.api.assertions.compiles import assert_compiles
-    from compiler_core.api.capture_methods import capture_methods
-    from compiler_core.api.compile import compile, disable, graph_break, mark_dynamic, mark_static, pin, record, reset
-    from compiler_core.api.editing.edits import edit, editable_text, revert, stock_edited, try_edit
-    from compiler_core.api.explain import Explanation, explain, frames
+    from compiler_core.api.compile import compile, disable, graph_break, mark_dynamic, mark_static, reset
     from compiler_core.api.export import export
-    from compiler_core.api.inspection.compiled_before import already_compiled, decompiled, guards_text
-    from compiler_core.api.inspection.partition_plans import partition_plans
-    from compiler_core.api.inspection.what_if import what_if
-    from compiler_core.api.measure import measure
-    from compiler_core.api.pin import Dispatcher
-    from compiler_core.api.ranks.reading import compare_ranks
-    from compiler_core.api.recording import record_ranks
-    from compiler_core.api.reproduce.reproducer import reproducer
-    from compiler_core.api.roofline import roofline
-    from compiler_core.api.sweep.sweeping import sweep
-    from compiler_core.api.timing.call import time
-    from compiler_core.api.timing.chrome_trace import save_trace
     from compiler_core.config import GraphPass
     from compiler_core.errors import CompileWarning, GraphPassWarning, RefusalWarning, ToolWarning
-    from compiler_core.records.queries import added_by_autograd, first_inaccurate, why_kept, why_static
-    from compiler_core.records.two_runs.compare import compare
-    from compiler_core.stock.trace_logs import read_logs
+    from compiler_core.tools.accuracy import check_accuracy
+    from compiler_core.tools.assertions.compiles import assert_compiles
+    from compiler_core.tools.capture_methods import capture_methods
+    from compiler_core.tools.editing.edits import edit, editable_text, revert, stock_edited, try_edit
+    from compiler_core.tools.explain import Explanation, explain, frames
+    from compiler_core.tools.inspection.compiled_before import already_compiled, decompiled, guards_text
+    from compiler_core.tools.inspection.partition_plans import partition_plans
+    from compiler_core.tools.inspection.what_if import what_if
+    from compiler_core.tools.measure import measure
+    from compiler_core.tools.pin import Dispatcher, pin
+    from compiler_core.tools.questions.compare import compare
+    from compiler_core.tools.questions.queries import added_by_autograd, first_inaccurate, why_kept, why_static
+    from compiler_core.tools.ranks.reading import compare_ranks
+    from compiler_core.tools.recording import record, record_ranks
+    from compiler_core.tools.reproduce.reproducer import reproducer
+    from compiler_core.tools.roofline import roofline
+    from compiler_core.tools.stock.trace_logs import read_logs
+    from compiler_core.tools.sweep.sweeping import sweep
+    from compiler_core.tools.timing.call import time
+    from compiler_core.tools.timing.chrome_trace import save_trace
 
 _EXPORTS = {
-    "api.compile": ("compile", "disable", "graph_break", "mark_dynamic", "mark_static", "pin", "record", "reset"),
-    "api.explain": ("Explanation", "explain", "frames"),
+    "api.compile": ("compile", "disable", "graph_break", "mark_dynamic", "mark_static", "reset"),
+    "tools.explain": ("Explanation", "explain", "frames"),
     "api.export": ("export",),
     "config": ("GraphPass",),
     "errors": ("CompileWarning", "GraphPassWarning", "RefusalWarning", "ToolWarning"),
-    "api.inspection.compiled_before": ("already_compiled", "decompiled", "guards_text"),
-    "stock.trace_logs": ("read_logs",),
-    "api.accuracy": ("check_accuracy",),
-    "api.assertions.compiles": ("assert_compiles",),
-    "api.capture_methods": ("capture_methods",),
-    "api.measure": ("measure",),
-    "api.pin": ("Dispatcher",),
-    "api.ranks.reading": ("compare_ranks",),
-    "api.recording": ("record_ranks",),
-    "api.roofline": ("roofline",),
-    "api.inspection.partition_plans": ("partition_plans",),
-    "api.reproduce.reproducer": ("reproducer",),
-    "api.inspection.what_if": ("what_if",),
-    "api.editing.edits": ("edit", "editable_text", "revert", "stock_edited", "try_edit"),
-    "api.sweep.sweeping": ("sweep",),
-    "api.timing.call": ("time",),
-    "api.timing.chrome_trace": ("save_trace",),
-    "records.two_runs.compare": ("compare",),
-    "records.queries": ("added_by_autograd", "first_inaccurate", "why_kept", "why_static"),
+    "tools.inspection.compiled_before": ("already_compiled", "decompiled", "guards_text"),
+    "tools.stock.trace_logs": ("read_logs",),
+    "tools.accuracy": ("check_accuracy",),
+    "tools.assertions.compiles": ("assert_compiles",),
+    "tools.capture_methods": ("capture_methods",),
+    "tools.measure": ("measure",),
+    "tools.pin": ("Dispatcher", "pin"),
+    "tools.ranks.reading": ("compare_ranks",),
+    "tools.recording": ("record", "record_ranks"),
+    "tools.roofline": ("roofline",),
+    "tools.inspection.partition_plans": ("partition_plans",),
+    "tools.reproduce.reproducer": ("reproducer",),
+    "tools.inspection.what_if": ("what_if",),
+    "tools.editing.edits": ("edit", "editable_text", "revert", "stock_edited", "try_edit"),
+    "tools.sweep.sweeping": ("sweep",),
+    "tools.timing.call": ("time",),
+    "tools.timing.chrome_trace": ("save_trace",),
+    "tools.questions.compare": ("compare",),
+    "tools.questions.queries": ("added_by_autograd", "first_inaccurate", "why_kept", "why_static"),
 }
 
 

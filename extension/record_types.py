@@ -29,13 +29,13 @@ def record_ts() -> str:
     """Returns the text of record.ts."""
     sys.path.insert(0, str(ROOT))
     from compiler_core import records
-    from compiler_core.api import roofline
     from compiler_core.records import artifacts, capture, differences, kernels, partition, problems, steps
     from compiler_core.records import record as tree
     from compiler_core.records.caches import lookups
     from compiler_core.records.ranks import collectives
     from compiler_core.records.recompiles import facts
     from compiler_core.records.timings import part_times, timings, verdict
+    from compiler_core.tools import roofline
 
     parts_of_it = (
         steps,
@@ -76,7 +76,7 @@ def _is_frozen(cls: Any) -> bool:
 
 
 _PEAKS = """\
-/** Peak bytes and operations per nanosecond by target: `compiler_core.api.roofline`. */
+/** Peak bytes and operations per nanosecond by target: `compiler_core.tools.roofline`. */
 export const PEAKS: { [target: string]: { device: string; bytes: number; operations: number } } = {"""
 
 _SHAPE_TYPE = """\

@@ -1,6 +1,6 @@
 """Says what works here, and how to fix what does not: ``cutaway doctor`` or ``python -m kernel_magics.doctor``.
 
-The checks of `compiler_core.api.check`, then those of the notebook: packages, the core engine on these versions, the
+The checks of `compiler_core.tools.check`, then those of the notebook: packages, the core engine on these versions, the
 explorer's browser code, JupyterLab's extensions, and the kernel that notebooks start.  With ``--json`` the findings
 are one line of JSON.  The exit status is 1 if there is a problem.
 """
@@ -16,9 +16,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from compiler_core.api import check
-from compiler_core.api.check import Finding
 from compiler_core.errors import BuildError
+from compiler_core.tools import check
+from compiler_core.tools.check import Finding
 
 LAB_EXTENSIONS = {
     "cutaway": "marks beside the lines of cells, Panel",

@@ -110,7 +110,7 @@ def _seeded() -> Iterator[None]:
     """The same random numbers in every run of a test, and gradients on for the next one."""
     import torch
 
-    from compiler_core.api.testing.observed_run import seed_all
+    from compiler_core.tools.testing.observed_run import seed_all
 
     seed_all(SEED)
     yield

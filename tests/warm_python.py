@@ -30,7 +30,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 IMPORTED = (
     *("torch", "torch._dynamo", "torch._functorch.aot_autograd", "torch._inductor.decomposition"),
-    *("compiler_core.pipeline.frame", "compiler_core.pipeline.graph", "compiler_core.api.testing"),
+    *("compiler_core.pipeline.frame", "compiler_core.pipeline.graph", "compiler_core.tools.testing"),
     *("ipykernel.kernelapp", "ipykernel.ipkernel", "anywidget"),
 )
 FIXED_AT_IMPORT = ("TRITON_INTERPRET",)

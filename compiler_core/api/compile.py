@@ -1,8 +1,7 @@
 """`compile` and the functions that mark code and tensors for it; the other modules of `api` follow from here.
 
 compiled_function, compiled_module   what `compile` returns
-recording                            `record`
-pin                                  `pin`
+recording                            the records that are open
 """
 
 from __future__ import annotations
@@ -24,10 +23,8 @@ from compiler_core.api.compiled_function import (
     with_code,
 )
 from compiler_core.api.compiled_module import CompiledModule
-from compiler_core.api.pin import pin
-from compiler_core.api.recording import new_record, record
 from compiler_core.backends import registry as backends
-from compiler_core.codegen.machine_code.compiled_forms import check_target
+from compiler_core.codegen.targets import check_target
 from compiler_core.config import CodeEdit, GraphPass, Options
 from compiler_core.errors import UsageError
 from compiler_core.hook import frame_hook
@@ -257,6 +254,5 @@ def mark_static(tensor: torch.Tensor, dim: int | None = None) -> None:
 
 
 __all__ = [
-    "compile", "disable", "graph_break", "mark_dynamic", "mark_static", "new_record", "pin", "record", "record_of",
-    "reset",
+    "compile", "disable", "graph_break", "mark_dynamic", "mark_static", "record_of", "reset",
 ]  # fmt: skip

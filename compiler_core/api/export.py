@@ -15,7 +15,8 @@ import torch.fx as fx
 import torch.utils._pytree as pytree
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
-from compiler_core.api.compile import compile, record
+from compiler_core.api.compile import compile
+from compiler_core.api.recording import new_record, recording
 from compiler_core.errors import UsageError
 from compiler_core.support.fx_graphs import graph_module
 
@@ -45,7 +46,7 @@ def export(fn: Any, *args: Any, **kwargs: Any) -> fx.GraphModule:
     run = _Run()
     module = fn if isinstance(fn, torch.nn.Module) else None
     before = _plain_attributes(module)
-    with record(title="export"):
+    with recording(new_record("export")):
         result = compile(fn, backend=run.backend, fullgraph=True, dynamic=False, strict=True)(*args, **kwargs)
     if run.graph is None:
         raise UsageError("nothing to export: the call has no tensor operations")

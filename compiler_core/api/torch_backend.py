@@ -16,7 +16,7 @@ from torch._guards import TracingContext, detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from compiler_core.api.recording import new_record, open_record
-from compiler_core.codegen.machine_code.compiled_forms import check_target
+from compiler_core.codegen.targets import check_target
 from compiler_core.config import Options
 from compiler_core.errors import UsageError
 from compiler_core.pipeline.foreign_graph import record_foreign_graph

@@ -16,8 +16,8 @@ import torch.fx as fx
 
 from compiler_core.autograd.op_cost import count_operations
 from compiler_core.backends.printers import generate
-from compiler_core.codegen.machine_code import compiled_forms
 from compiler_core.codegen.source import KernelSource
+from compiler_core.codegen.targets import CPU_TARGETS
 from compiler_core.codegen.wrapper import memory_plan
 from compiler_core.codegen.wrapper.writer import Wrapper
 from compiler_core.hook.failures import only_recorded
@@ -35,7 +35,7 @@ from compiler_core.records import (
     PlannedMemory,
     Span,
 )
-from compiler_core.support import opaque_ops
+from compiler_core.support import instruments, opaque_ops
 from compiler_core.support.fx_graphs import target_name
 from compiler_core.support.size_expr import hint
 
@@ -95,14 +95,14 @@ class KernelRecorder:
 
         Without kernels in the language of the target, all kernels are printed in that language for this purpose.
         """
-        if not self._loops:
+        if not self._loops or instruments.record_machine_code is None:
             return
-        language: ir.Language = "cpp" if target in compiled_forms.CPU_TARGETS else "triton"
+        language: ir.Language = "cpp" if target in CPU_TARGETS else "triton"
         with only_recorded(self._compile, "build", f"the machine code for {target}", strict):
             if language not in self._kernels:
                 loops = self._compile.find(f"{self._which}.loops")
                 self._kernels[language] = self._record_code(generate(self._program, language, self._block_sizes), loops)
-            compiled_forms.record_machine_code(self._compile, self._kernels[language], target)
+            instruments.record_machine_code(self._compile, self._kernels[language], target)
 
     def _record_rewrites(self, fused: FusionResult, loops: Artifact) -> None:
         """Writes the artifact of fusion: a line for each rewrite, linked to its kernel, and for each refusal."""

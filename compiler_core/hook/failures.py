@@ -38,7 +38,7 @@ from compiler_core.errors import (
 )
 from compiler_core.hook.skip_rules import innermost_frame, is_library_file, is_runtime
 from compiler_core.records import Compile, Failure, ItemId, Stage
-from compiler_core.records.two_runs.line_facts import UNKNOWN_LINE, ComparedRun, LineRef
+from compiler_core.records.item_lines import UNKNOWN_LINE, ItemLines, LineRef
 from compiler_core.support.silenced_warnings import unsilence_warnings
 
 PLAIN = "This code runs as plain PyTorch: the results are right, but it is not compiled."
@@ -191,7 +191,7 @@ def _user_place(compile_: Compile, error: BaseException) -> LineRef:
 
 
 def _known_place(compile_: Compile, error: BaseException) -> LineRef:
-    side = ComparedRun(compile_)
+    side = ItemLines(compile_)
     for each in _cause_chain(error):
         items, place = error_location(each)
         if place is not None:
@@ -214,7 +214,7 @@ def _cause_chain(error: BaseException | None) -> Iterable[BaseException]:
         error = error.__cause__
 
 
-def _first_known(side: ComparedRun, items: Iterable[ItemId]) -> LineRef | None:
+def _first_known(side: ItemLines, items: Iterable[ItemId]) -> LineRef | None:
     return next((place for item in items if (place := side.line_of(item)) != UNKNOWN_LINE), None)
 
 

@@ -5,7 +5,6 @@ that is about to run; output: code to run in its place.
 
 `compiled_region` decides for each frame of a compiled function whether to compile it, `code_state` has the state of
 each code object, and `plain_frames` those that cannot be captured.  `breaking_code` finds the user's code at a graph
-break.  `graph_passes` and `rule_passes` run passes and rules of the user, `stock_graph_passes` and `stock_rule_passes`
-do so in stock `torch.compile`.  On demand, `frame_watch` watches which frames run, `stock_frame_watch` does so in
-stock, and `foreign_graph` records graphs that others captured.
+break.  `graph_passes` and `rule_passes` run passes and rules of the user, and `foreign_graph` records graphs that
+others captured.
 """

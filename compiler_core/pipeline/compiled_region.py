@@ -38,14 +38,13 @@ from compiler_core.hook.skip_rules import (
     runs_once,
     skip_reason,
 )
-from compiler_core.pipeline import frame_watch
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
 from compiler_core.pipeline.frame import FrameCompile
 from compiler_core.pipeline.plain_frames import plain_entry
 from compiler_core.records import Compile, MissedEntry, Recompile, Record, StackLine, Stage
 from compiler_core.records.advice import recompile
 from compiler_core.records.seen.packages import library_of
-from compiler_core.support import interrupts, torch_state
+from compiler_core.support import instruments, interrupts, torch_state
 from compiler_core.support.fork_locks import replace_after_fork
 from compiler_core.support.silenced_warnings import silence_warnings
 
@@ -139,7 +138,7 @@ class Region:
 
     def compile_frame(self, info: FrameInfo) -> Any:
         """The callback of the frame hook: returns what runs in place of the frame."""
-        watch = frame_watch.active
+        watch = instruments.frame_watch
         return self.decide(info) if watch is None else watch.decide(self, info)
 
     def decide(self, info: FrameInfo) -> Any:

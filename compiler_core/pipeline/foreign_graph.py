@@ -1,4 +1,4 @@
-"""Records FX graphs that others captured: PyTorch's symbolic tracer, `torch.export`, or the user."""
+"""Records FX graphs that others captured: stock `torch.compile`, PyTorch's symbolic tracer, or the user."""
 
 from __future__ import annotations
 
@@ -10,41 +10,11 @@ import torch.fx as fx
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from compiler_core.hook.skip_rules import is_library_file
-from compiler_core.records import Compile, Graph, Record
-from compiler_core.stock.read.lines import SourceLines
-from compiler_core.support.fx_graphs import copy_graph, record_graph
+from compiler_core.records import Compile, Record
+from compiler_core.records.source_files import SourceFiles
+from compiler_core.support.fx_graphs import record_graph
 
 _FILE = re.compile(r'File "(.+)", line (\d+), in (.+)')
-
-
-def graph_record(graph: Any, beside: Record | None = None) -> Record:
-    """Returns a record of a graph as the captured graph of a compile; `graph` does not change.
-
-    Args:
-        graph: a `torch.fx.GraphModule`, or an exported program.
-        beside: a record whose compiles the graph is shown beside; the new record has a copy of them, too.
-
-    Tensor types, module paths and source lines are recorded as far as the nodes' metadata have them.
-    """
-    gm = getattr(graph, "graph_module", graph)
-    record = Record.from_json(beside.to_json()) if beside else Record()
-    record.title = f"{beside.title} and a graph" if beside else type(graph).__name__
-    copied = copy_graph(gm)
-    signature = getattr(graph, "graph_signature", None)
-    parameters = signature.inputs_to_parameters if signature else {}
-    for node, original in zip(copied.graph.nodes, gm.graph.nodes, strict=True):
-        node.name = original.name
-        node.meta |= _our_metadata(original)
-        if original.name in parameters:
-            node.meta["role"] = "parameter"
-    compile_ = record_foreign_graph(copied, record)
-    compile_.outcome = "skipped"
-    compile_.reason = f"a graph that was opened ({type(graph).__name__}), not compiled here"
-    for described in (compile_.find("captured").graph or Graph([], [])).nodes:
-        if described.device == "meta":  # a shape alone, whose device is not known
-            described.device = None
-    record.find_problems()
-    return record
 
 
 def record_foreign_graph(gm: fx.GraphModule, record: Record) -> Compile:
@@ -61,7 +31,7 @@ def record_foreign_graph(gm: fx.GraphModule, record: Record) -> Compile:
     # The ids of stock's frames are not their positions in the list.
     frame.id = 1 + max((each.id for each in record.frames if each is not frame), default=-1)
     compile_ = record.compile(frame)
-    lines = SourceLines(record, read_files=True)
+    lines = SourceFiles(record, read_files=True)
     for node in gm.graph.nodes:
         item = lines.item(locations[node][0], int(locations[node][1])) if node in locations else None
         node.meta |= {"origin": (item,) if item else (), "rule": "capture"}
@@ -71,7 +41,7 @@ def record_foreign_graph(gm: fx.GraphModule, record: Record) -> Compile:
     return compile_
 
 
-def _our_metadata(node: fx.Node) -> dict[str, Any]:
+def our_metadata(node: fx.Node) -> dict[str, Any]:
     """Returns what our graphs keep of a node: an example of its value, and the path of its module."""
     found: dict[str, Any] = {}
     value = node.meta.get("val", node.meta.get("example_value", node.meta.get("tensor_meta")))

@@ -18,8 +18,8 @@
 
 If a stage fails, the frame runs as plain Python, the failure is recorded, and a warning is given (`hook/failures.py`).
 If the graph fails when it runs, the frame runs again (`resume/eager_fallback.py`).  All stages share what is in
-support/ (PyTorch's own warnings: `support/eager_warnings.py`; Ctrl-C: `support/interrupts.py`), use bytecode/ and
-bytecode/decompile/, and write to the record (records/).  The options are in config.py, the errors in errors.py.
+support/ (PyTorch's own warnings: `support/eager_warnings.py`; Ctrl-C: `support/interrupts.py`), use bytecode/, and
+write to the record (records/).  The options are in config.py, the errors in errors.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.bytecode import bytecode_text, disassemble_cached, verify
-from compiler_core.bytecode.decompile import decompile
 from compiler_core.capture import break_kinds
 from compiler_core.capture.break_kinds import BreakingCode
 from compiler_core.capture.bytecode_emitter import graph_outputs
@@ -73,6 +72,7 @@ from compiler_core.resume.break_points import MAX_DEPTH, BreakPoint, StoppedCapt
 from compiler_core.resume.cached_calls import CachedCalls
 from compiler_core.resume.frame_codegen import FrameCode
 from compiler_core.resume.resume_functions import BreakingInstruction, ResumeLayout
+from compiler_core.support import instruments
 from compiler_core.support.fx_graphs import record_graph
 
 if TYPE_CHECKING:
@@ -445,7 +445,9 @@ class FrameCompile:
         breaking = self.compile.breaks[-1].instruction if self.compile.breaks else None
         for span in spans:
             self.compile.link(artifact.item(span.key), [breaking] if breaking else [], "replaces")
-        statements, places = decompile(code)
+        if instruments.decompile is None:
+            return
+        statements, places = instruments.decompile(code)
         shown = self.compile.artifact("decompiled", "decompiled", "python", statements, places)
         for span in places:
             self.compile.link(shown.item(span.key), [artifact.item(span.key)], "decompile")

@@ -19,9 +19,10 @@ size is limited (`limits`), and its notes count what was left out.
 
 `record.py` has the tree; `artifacts.py`, `capture.py`, `recompiles/`, `partition.py`, `kernels.py`, `steps.py`,
 `differences.py` and `timings` (with the verdict) have its parts; `problems.py` (with `advice.py` and
-`changed_nodes.py`) and `queries.py` read finished records, and so do `answers/`, `counts/` and `two_runs/`.  `seen/`
-has the Python frames that ran, `caches/` the lookups in caches of compiled graphs, `ranks/` the ranks of a job, and
-`stored/` the parts of a record that are kept in a file.
+`changed_nodes.py`) and `item_lines.py` read finished records; what else they answer is in `tools/questions`.
+`source_files.py` adds source lines that graphs of others refer to.  `seen/` has the Python frames that ran, `caches/`
+the lookups in caches of compiled graphs, `ranks/` the collectives of a rank, and `stored/` the parts of a record that
+are kept in a file.
 """
 
 from __future__ import annotations

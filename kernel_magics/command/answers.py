@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from compiler_core.records import Frame, ItemId, Record
-from compiler_core.records.answers.costs import FunctionCost, function_costs
-from compiler_core.records.answers.memory import memory_peak
-from compiler_core.records.queries import first_inaccurate
+from compiler_core.records.item_lines import ItemLines
 from compiler_core.records.timings.timings import bytes_text, plural, time_text
-from compiler_core.records.two_runs.line_facts import ComparedRun
+from compiler_core.tools.questions.costs import FunctionCost, function_costs
+from compiler_core.tools.questions.memory import memory_peak
+from compiler_core.tools.questions.queries import first_inaccurate
 
 SLOW_NS = 1_000_000_000
 """Compiling that takes longer has its functions, stages and lines listed."""
@@ -84,7 +84,7 @@ def _memory_lines(record: Record) -> Iterator[str]:
     peak = max(peaks, key=lambda each: each.bytes, default=None)
     if peak is None or peak.bytes < LARGE_BYTES:
         return
-    run, frame = ComparedRun(record), next(each for each in record.frames if each.id == peak.compile.frame)
+    run, frame = ItemLines(record), next(each for each in record.frames if each.id == peak.compile.frame)
     scope = "" if peak.is_plan else " (an estimate, as if each operation ran by itself)"
     where = f"step {peak.step} of the {peak.which} of {peak.compile.id}, {_frame(record, frame)}"
     yield f"memory: at its peak, {where} holds {bytes_text(peak.bytes)}{scope}:"

@@ -11,8 +11,8 @@ from typing import Any
 
 from compiler_core.errors import CutawayError
 from compiler_core.records import Record, RecordError, to_plain
-from compiler_core.records.counts.counts import Counts, count
-from compiler_core.records.ranks.growing_file import make_folder
+from compiler_core.tools.growing_file import make_folder
+from compiler_core.tools.questions.counts import Counts, count
 from kernel_magics.command import sweep_command
 from kernel_magics.command.text import choices_of, print_json, print_message, print_text, record_text
 
@@ -280,8 +280,8 @@ def _add_diff(commands: Any) -> None:
 
 
 def _diff(options: argparse.Namespace) -> int:
-    from compiler_core.records.two_runs.compare import compare
-    from compiler_core.records.two_runs.line_facts import TIMES
+    from compiler_core.tools.questions.compare import compare
+    from compiler_core.tools.questions.line_facts import TIMES
     from kernel_magics.command.read import read_one
 
     if options.after is None:
@@ -301,7 +301,7 @@ def _diff(options: argparse.Namespace) -> int:
 
 
 def _diff_ranks(options: argparse.Namespace) -> int:
-    from compiler_core.api.ranks.reading import compare_ranks
+    from compiler_core.tools.ranks.reading import compare_ranks
     from kernel_magics.command.text import Progress
 
     progress = Progress("reading", unit_name=" files")

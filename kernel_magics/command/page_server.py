@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from compiler_core.records import Record
-from compiler_core.records.counts.counts import count
+from compiler_core.tools.questions.counts import count
 from kernel_magics.display.report import report_html
 
 HOST = "127.0.0.1"

@@ -29,12 +29,12 @@ def read_records(path: str) -> list[Record]:
         record.title = record.title or target.stem
         return [record]
     if target.is_file() and target.suffix == ".jsonl":
-        from compiler_core.records.ranks.journal import read_journal
+        from compiler_core.tools.ranks.journal import read_journal
 
         return [read_journal(target)]
     if target.is_dir() and not any([*target.glob("*.log"), *target.glob("*.log.gz")]):
         raise RecordError(f"{path}: there is no log (*.log, *.log.gz); TORCH_TRACE={path} has PyTorch write some")
-    from compiler_core.stock.trace_logs import read_logs
+    from compiler_core.tools.stock.trace_logs import read_logs
 
     progress = Progress("reading", 1e6, " MB")
     try:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import compiler_core
 from compiler_core.records import Record
-from compiler_core.stock.hooks.after_import import call_after_import
+from compiler_core.tools.stock.hooks.after_import import call_after_import
 
 Engine = Literal["core", "torch"]
 _STARTS: dict[Engine, str] = {"torch": "torch._dynamo", "core": "torch"}
@@ -77,7 +77,7 @@ class ScriptRecording:
             self.record.raised = type(error).__name__
 
     def _open(self) -> None:
-        from compiler_core.api.recording import record, record_ranks
+        from compiler_core.tools.recording import record, record_ranks
 
         if self._ranks:
             record_ranks(self._ranks)

@@ -15,8 +15,8 @@ from compiler_core.errors import UsageError
 from kernel_magics.command.text import choices_of, print_json, print_message, print_text
 
 if TYPE_CHECKING:
-    from compiler_core.api.sweep.cases import Case
-    from compiler_core.api.sweep.results import Change, Sweep
+    from compiler_core.tools.sweep.cases import Case
+    from compiler_core.tools.sweep.results import Change, Sweep
 
 CHECKS = ("flags", "worse")
 EXAMPLES = (
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> list[str]:
 
     Raises UsageError if there is neither a model to compile nor a file of results.
     """
-    from compiler_core.api.sweep.results import Sweep, compare_sweeps
+    from compiler_core.tools.sweep.results import Sweep, compare_sweeps
 
     cases = _cases(options)
     if not cases and not Path(options.file).exists():
@@ -123,7 +123,7 @@ def _print(result: Sweep, changes: list[Change], as_json: bool) -> None:
 
 
 def _sweep(cases: list[Case], options: argparse.Namespace) -> Sweep:
-    from compiler_core.api.sweep.sweeping import sweep
+    from compiler_core.tools.sweep.sweeping import sweep
 
     return sweep(
         cases, options.file, workers=options.workers, engine=options.engine, options=_options(options.option),
@@ -149,7 +149,7 @@ def _cases(options: argparse.Namespace) -> list[Case]:
     found: list[Case] = []
     sys.path.insert(0, "")  # as Python does for scripts
     if options.models or options.graphs:
-        from compiler_core.api.sweep import ready
+        from compiler_core.tools.sweep import ready
 
         for text in options.models:
             name, _, patterns = text.partition(":")

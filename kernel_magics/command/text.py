@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from compiler_core.records import Record
-from compiler_core.records.counts.counts import Counts
+from compiler_core.tools.questions.counts import Counts
 from kernel_magics.command.answers import answer_lines
 
 EVERY_S = 0.2

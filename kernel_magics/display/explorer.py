@@ -61,7 +61,7 @@ class Explorer(anywidget.AnyWidget):
         self.reruns = Reruns(self)  # first, since ipywidgets closes also what could not be made
         self._notifying = threading.RLock()
         if record is not None and not isinstance(record, Record):
-            from compiler_core.pipeline.foreign_graph import graph_record
+            from compiler_core.tools.inspection.opened_graph import graph_record
 
             if not hasattr(getattr(record, "graph_module", record), "graph"):
                 raise UsageError(f"an explorer shows a record or an FX graph, not a {type(record).__name__}")
@@ -142,8 +142,8 @@ class Explorer(anywidget.AnyWidget):
         self.refresh()
 
     def measure(self) -> None:
-        """Times the record's kernels on this machine's device and shows the times (`compiler_core.api.measure`)."""
-        from compiler_core.api.measure import measure
+        """Times the record's kernels on this machine's device and shows the times (`compiler_core.tools.measure`)."""
+        from compiler_core.tools.measure import measure
 
         if self.record is not None:
             measure(self.record)
@@ -151,8 +151,8 @@ class Explorer(anywidget.AnyWidget):
 
     def check_accuracy(self) -> None:
         """Compares the kernels' results with eager PyTorch in float64 and shows the errors
-        (`compiler_core.api.accuracy`)."""
-        from compiler_core.api.accuracy import check_accuracy
+        (`compiler_core.tools.accuracy`)."""
+        from compiler_core.tools.accuracy import check_accuracy
 
         if self.record is not None:
             check_accuracy(self.record)

@@ -45,7 +45,7 @@ def save(record: Record, path: str) -> Path:
     if path.endswith("/"):
         return save_folder(record, target)
     if path.endswith(".trace.json"):
-        from compiler_core.api.timing.chrome_trace import save_trace
+        from compiler_core.tools.timing.chrome_trace import save_trace
 
         return save_trace(record, target)
     if path.endswith(".json"):
@@ -63,8 +63,8 @@ def save_folder(record: Record, folder: Path) -> Path:
     steps of the symbolic interpreter (``steps.txt``, if recorded), and for each graph with kernels a Python file that
     runs it (``run_forward.py``, ``run_backward.py``).
     """
-    from compiler_core.api.inspection.compiled_before import guards_text
-    from compiler_core.api.standalone_script import standalone_script
+    from compiler_core.tools.inspection.compiled_before import guards_text
+    from compiler_core.tools.standalone_script import standalone_script
     from kernel_magics.display import summary
 
     folder.mkdir(parents=True, exist_ok=True)

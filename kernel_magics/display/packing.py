@@ -18,8 +18,8 @@ from itertools import islice
 from typing import Any
 
 from compiler_core.records import Compile, ItemId, Record, RecordError, limits
+from compiler_core.records.item_lines import ItemLines
 from compiler_core.records.plain import json_text, to_plain, without_gc
-from compiler_core.records.two_runs.line_facts import ComparedRun
 
 ENCODING = "gzip+base64"
 BY_COMPILE = "gzip+base64 by compile"
@@ -73,7 +73,7 @@ def _compiles(plain: dict[str, Any]) -> list[dict[str, Any]]:
 def _kernel_lines(record: Record) -> Iterator[list[ItemId]]:
     """Yields the user's lines of each kernel of each compile."""
     item_of = cache(record.line)
-    for _, lines in ComparedRun(record).kernel_lines():
+    for _, lines in ItemLines(record).kernel_lines():
         yield [item for file, number in lines if (item := item_of(file, number))]
 
 

@@ -15,9 +15,9 @@ from kernel_magics.display import summary
 from kernel_magics.display.pictures.lines_and_kernels import lines_and_kernels
 
 if TYPE_CHECKING:
-    from compiler_core.api.capture_methods import CaptureComparison, CaptureResult
-    from compiler_core.api.inspection.partition_plans import PartitionPlan
     from compiler_core.records.seen.seen_frames import FrameReport
+    from compiler_core.tools.capture_methods import CaptureComparison, CaptureResult
+    from compiler_core.tools.inspection.partition_plans import PartitionPlan
 
 _COLOURS = {"blocking": "#b3261e", "costly": "#a23b00", "expected": "#575d68"}
 _VERDICT_COLOURS = {"right": "#1b6e3c", "error": "#a23b00", "silently wrong": "#b3261e"}
@@ -91,7 +91,7 @@ def draw_partitions(record: Record) -> None:
     """
     from graphviz import ExecutableNotFound
 
-    from compiler_core.api.inspection.partition_plans import partition_plans
+    from compiler_core.tools.inspection.partition_plans import partition_plans
 
     plans = partition_plans(record)
     if not plans:

@@ -8,7 +8,7 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from compiler_core.records import Record
-from compiler_core.records.two_runs.compare import compare
+from compiler_core.tools.questions.compare import compare
 from kernel_magics.cell.parse import Program
 from kernel_magics.display.record_view import EngineComparison, RecordView, print_line
 from kernel_magics.display.storage import shown_records

@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 from compiler_core.errors import UsageError as WrongUse
 
 if TYPE_CHECKING:
-    from compiler_core.api.capture_methods import CaptureComparison
+    from compiler_core.tools.capture_methods import CaptureComparison
 
 USAGE = "%capture_methods takes one or two calls of a function, for example: %capture_methods f(x), f(y)"
 
@@ -26,7 +26,7 @@ def capture_expression(shell: Any, expression: str) -> CaptureComparison:
     Raises:
         UsageError: another expression, or a call that raises an exception as plain PyTorch.
     """
-    from compiler_core.api.capture_methods import capture_methods  # imports PyTorch
+    from compiler_core.tools.capture_methods import capture_methods  # imports PyTorch
 
     calls = _calls(expression)
     function, first, *others = [

@@ -19,9 +19,9 @@ from kernel_magics.run.request import Request, unit_compiler
 from kernel_magics.run.silenced_output import silenced_output
 
 if TYPE_CHECKING:
-    from compiler_core.api.timing.forms import Form
-    from compiler_core.api.timing.rounds import Progress
-    from compiler_core.api.timing.saved_state import SavedState
+    from compiler_core.tools.timing.forms import Form
+    from compiler_core.tools.timing.rounds import Progress
+    from compiler_core.tools.timing.saved_state import SavedState
 
 SECONDS = 2.0
 """For how long all forms together are timed, besides compiling."""
@@ -48,7 +48,7 @@ class CellTimer:
         Raises:
             UsageError: the cell cannot be timed; the message says why.
         """
-        from compiler_core.api.timing.rounds import time_forms
+        from compiler_core.tools.timing.rounds import time_forms
 
         state = self.saved_state(progress)
         with silenced_output(self.shell):
@@ -65,7 +65,7 @@ class CellTimer:
 
     def saved_state(self, progress: Progress = no_progress) -> SavedState:
         """Saves the state that the cell finds now, for `rehearse`; UsageError if it cannot be restored."""
-        from compiler_core.api.timing.saved_state import SavedState
+        from compiler_core.tools.timing.saved_state import SavedState
 
         if self.program.is_async:
             raise UsageError("the cell awaits, and what it waits for cannot be repeated")
@@ -96,7 +96,7 @@ class CellTimer:
             raise UsageError(f"the cell changes {refused[0]}, which cannot be undone")
 
     def _form(self, name: str) -> Form:
-        from compiler_core.api.timing.forms import Form
+        from compiler_core.tools.timing.forms import Form
 
         if name == "pinned":
             return self._pinned_form()
@@ -117,8 +117,8 @@ class CellTimer:
 
     def _pinned_form(self) -> Form:
         """Returns the form in which each unit of the cell is pinned to its one compile, after the first run."""
-        from compiler_core.api.compile import pin
-        from compiler_core.api.timing.forms import Form
+        from compiler_core.tools.pin import pin
+        from compiler_core.tools.timing.forms import Form
 
         request = self.request if self.request.engine == "core" else Request()
         compile_unit = unit_compiler(request, Record())

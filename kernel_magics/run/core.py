@@ -73,12 +73,12 @@ def _complete_record(
     record.notes += [*without_effect, *edits.notes(record, request.edits)]
     with warn_on_error("--measure"):
         if request.measure:
-            from compiler_core.api.measure import measure
+            from compiler_core.tools.measure import measure
 
             measure(record)
     with warn_on_error("--check"):
         if request.check:
-            from compiler_core.api.accuracy import check_accuracy
+            from compiler_core.tools.accuracy import check_accuracy
 
             check_accuracy(record)
     record.find_problems()

@@ -14,7 +14,7 @@ from compiler_core.records import Record
 from kernel_magics.display.record_view import RecordView
 
 if TYPE_CHECKING:
-    from compiler_core.api.editing.edits import Edit
+    from compiler_core.tools.editing.edits import Edit
 
 _EDITED = {".loops": "edited loops", ".wrapper": "an edited wrapper"}
 MAX_LENGTH = 160
@@ -37,7 +37,7 @@ def graph_edits() -> tuple[GraphPass, ...]:
 
 def text(id: str) -> str:
     """Returns the text of that id in the last cell; UsageError if there is none."""
-    from compiler_core.api.editing.edits import editable_text
+    from compiler_core.tools.editing.edits import editable_text
 
     with wrong_use_shown():
         return editable_text(_view().record, id)
@@ -51,7 +51,7 @@ def try_and_use(id: str, text: str, force: bool) -> str:
     Raises:
         UsageError: the last cell has nothing of that id, or the text is not one that can take its place.
     """
-    from compiler_core.api.editing.edits import try_edit
+    from compiler_core.tools.editing.edits import try_edit
 
     view = _view()
     with wrong_use_shown():
@@ -75,7 +75,7 @@ def _view() -> Any:
 
 def _use(edit: Edit) -> None:
     global _codes
-    from compiler_core.api.editing.edits import merged
+    from compiler_core.tools.editing.edits import merged
 
     if edit.code is not None:
         _codes = merged(_codes, edit.code)

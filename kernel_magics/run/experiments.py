@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import UsageError
 from compiler_core.records import Guard, Record
 from compiler_core.records.differences import SourceEdit
-from compiler_core.records.two_runs.compare import compare
+from compiler_core.tools.questions.compare import compare
 from kernel_magics.display.record_view import Run, cell_labels
 from kernel_magics.run.cell_timer import CellTimer
 from kernel_magics.run.fixes.trial import Fixes
@@ -153,7 +153,7 @@ class CellExperiments:
     def run_fused(self, name: str, kernels: Sequence[str], progress: Progress) -> Run:
         """Runs the cell again with two of its kernels joined (``join``) or one of them split (``split``), and times the
         kernels of both runs; UsageError says why it cannot."""
-        from compiler_core.api.inspection.what_if import fusion_rules, notes_of_rules
+        from compiler_core.tools.inspection.what_if import fusion_rules, notes_of_rules
 
         join = [(kernels[0], kernels[1])] if name == "join" else []
         rules = fusion_rules(self._record, kernels if name == "split" else (), join)
@@ -178,7 +178,7 @@ class CellExperiments:
 
     def time_kernels(self, record: Record, notes: Sequence[str]) -> None:
         """Times the kernels of the cell's record and of another run, and compares them again; `notes` are added."""
-        from compiler_core.api.measure import measure
+        from compiler_core.tools.measure import measure
 
         for each in (self._record, record):
             if each.engine == "core" and not any(kernel.time_ns for c in each.compiles for kernel in c.kernels):
@@ -193,7 +193,7 @@ class CellExperiments:
         """Context manager in which sizes of tensors are marked as symbolic."""
         import torch
 
-        from compiler_core.api.inspection.what_if import remove_marks
+        from compiler_core.tools.inspection.what_if import remove_marks
 
         namespace = self._timer.shell.user_ns
         tensors = [(namespace.get(name), dim, name) for name, dim in marks]
@@ -209,8 +209,8 @@ class CellExperiments:
 
     def _add_to_record(self, name: str, experiment: Experiment, progress: Progress) -> Run:
         """Adds times or errors of kernels to the record of the cell."""
-        from compiler_core.api.accuracy import check_accuracy
-        from compiler_core.api.measure import measure
+        from compiler_core.tools.accuracy import check_accuracy
+        from compiler_core.tools.measure import measure
 
         progress("running the kernels", 0.0)
         (measure if name == "measure" else check_accuracy)(self._record)

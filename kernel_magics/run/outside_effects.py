@@ -82,7 +82,7 @@ def _listening(on_audit_event: Callable[[str, tuple[Any, ...]], None]) -> Iterat
 
 @functools.cache
 def _install_audit_hook() -> None:
-    from compiler_core.stock.hooks import torch_internals
+    from compiler_core.tools.stock.hooks import torch_internals
 
     torch_internals.skip_module(__name__)  # the hook runs inside code that is being compiled
     sys.addaudithook(_audit)  # permanently: Python cannot remove an audit hook

@@ -10,10 +10,10 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from compiler_core.records import Record
-from compiler_core.records.ranks.comparison import RankComparison, compare_rank_facts, ranges
-from compiler_core.records.ranks.facts import rank_facts
 from compiler_core.records.timings.timings import plural
-from compiler_core.records.two_runs.compare import compare
+from compiler_core.tools.questions.compare import compare
+from compiler_core.tools.ranks.comparison import RankComparison, compare_rank_facts, ranges
+from compiler_core.tools.ranks.facts import rank_facts
 
 
 @dataclass(frozen=True)

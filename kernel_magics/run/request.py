@@ -93,10 +93,10 @@ def open_record(request: Request, title: str) -> Iterator[Record]:
     if request.engine == "core" and version_trial.core_engine_problem():
         yield Record(title=title, options=request.as_text())
         return
-    from compiler_core.api import compile as api
+    from compiler_core.tools.recording import record as recording
 
     engine: Literal["core", "torch"] = "torch" if request.engine == "torch" else "core"
-    with api.record(title, engine=engine, steps=request.steps, logs=request.logs, frames=request.frames) as record:
+    with recording(title, engine=engine, steps=request.steps, logs=request.logs, frames=request.frames) as record:
         record.options = request.as_text()
         yield record
 

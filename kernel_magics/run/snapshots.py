@@ -36,7 +36,7 @@ class Snapshot:
         own = {name: value for name, value in self._before[0].items() if name in self.names}
         self._copies = [dict(self._copied(own, memo, _names_written_first(codes)))]
         self._copies += [dict(self._copied(values, memo)) for values in self._before[1:]]
-        from compiler_core.api.timing.process_state import save_process_state  # imports PyTorch
+        from compiler_core.tools.timing.process_state import save_process_state  # imports PyTorch
 
         self._save_process_state = save_process_state
         self._restore_surroundings = save_process_state()
@@ -112,7 +112,7 @@ class _FunctionState:
         self._cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
 
     def read(self) -> dict[str, Any]:
-        from compiler_core.api.timing.state_parts import has_value
+        from compiler_core.tools.timing.state_parts import has_value
 
         cells = {name: cell.cell_contents for name, cell in self._cells.items() if has_value(cell)}
         return cells | {name: getattr(self._function, name) for name in _FUNCTION_STATE}
@@ -165,7 +165,7 @@ def _names_written_first(codes: Sequence[types.CodeType]) -> set[str]:
 
 def _holders(value: Any, namespace: dict[str, Any]) -> Iterator[types.FunctionType | type]:
     """Yields the functions and classes of this namespace that a value is, is an instance of, or closes over."""
-    from compiler_core.api.timing.state_parts import has_value
+    from compiler_core.tools.timing.state_parts import has_value
 
     work, seen = [value], set[int]()
     while work:
@@ -244,7 +244,7 @@ def _plain_types() -> tuple[type, ...]:
 
 def value_difference(one: object, other: object) -> str | None:
     """Returns how two values differ by more than `TOLERANCE`; None if they do not."""
-    from compiler_core.api.testing import difference
+    from compiler_core.tools.testing import difference
 
     if one is other:
         return None

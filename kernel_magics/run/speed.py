@@ -29,7 +29,7 @@ def time_expression(
     Raises:
         UsageError: a statement, an unknown engine or mode, or a result without a gradient.
     """
-    from compiler_core.api.timing.call import time  # imports PyTorch
+    from compiler_core.tools.timing.call import time  # imports PyTorch
 
     source = f"lambda: ({expression}\n)"
     try:

@@ -20,8 +20,8 @@ def unit_compiler(
     that are None are not passed on."""
     import torch
 
-    from compiler_core.api.editing.stock_edits import with_output_code
-    from compiler_core.pipeline.stock_graph_passes import stock_passes
+    from compiler_core.tools.editing.stock_edits import with_output_code
+    from compiler_core.tools.stock.inductor_passes import stock_passes
 
     given = {name: value for name, value in options.items() if value is not None}
 

@@ -25,7 +25,7 @@ def what_if(request: Request, default: Request, given: argparse.Namespace) -> st
     """
     from torch.cuda import is_available as cuda_is_available
 
-    from compiler_core.api.inspection.what_if import check_kernels, notes_of_rules
+    from compiler_core.tools.inspection.what_if import check_kernels, notes_of_rules
 
     view = RecordView.latest
     if view is None or view.experiments is None or view.record is None:
@@ -62,7 +62,7 @@ def what_if(request: Request, default: Request, given: argparse.Namespace) -> st
 
 def _fusion_rules(record: Record, given: argparse.Namespace) -> tuple[GraphPass, ...]:
     """Returns the rules of fusion that split and join kernels of a record."""
-    from compiler_core.api.inspection.what_if import fusion_rules
+    from compiler_core.tools.inspection.what_if import fusion_rules
 
     pairs = [tuple(text.split(",")) for text in given.join or ()]
     if wrong := [pair for pair in pairs if len(pair) != 2 or not all(pair)]:

@@ -22,6 +22,7 @@ TIMEOUT_S = 120
 PROGRAM = """
 import torch
 from compiler_core.api import compile as api
+from compiler_core.tools import recording
 
 def function(x):
     y = torch.cos(x) * 2
@@ -29,7 +30,7 @@ def function(x):
 
 x = torch.linspace(-1, 1, 12, requires_grad=True)
 want = torch.autograd.grad(function(x), x)
-with api.record() as record:
+with recording.record() as record:
     got = torch.autograd.grad(api.compile(function)(x), x)
 torch.testing.assert_close(got, want)
 failures = [f.message for c in record.compiles for f in c.failures] + [c.reason for c in record.compiles]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compiler_core.api.sweep.cases import Case, make_case
+from compiler_core.tools.sweep.cases import Case, make_case
 
 MEASURE = f"{__name__}:measure"
 

@@ -22,12 +22,12 @@ import torch.nn as nn
 
 import compiler_core as cc
 import kernel_magics
-from compiler_core.api.compile import record as recording
 from compiler_core.api.compile import record_of
-from compiler_core.api.testing import check, graph_count
 from compiler_core.backends import registry as backends
 from compiler_core.errors import CompilerBug, FullGraphError, UsageError
 from compiler_core.hook import skip_rules
+from compiler_core.tools.recording import record as recording
+from compiler_core.tools.testing import check, graph_count
 from tests import warm_python
 
 

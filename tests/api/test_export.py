@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import compiler_core
-from compiler_core.api.testing import difference
 from compiler_core.errors import FullGraphError, UsageError
+from compiler_core.tools.testing import difference
 
 X = torch.randn(3, 4)
 

@@ -21,7 +21,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
 
 import compiler_core
-from compiler_core.api.testing import check, difference
+from compiler_core.tools.testing import check, difference
 from tests.sampling import pairs
 
 PROGRAMS: dict[str, Callable[[Any], Any]] = {}

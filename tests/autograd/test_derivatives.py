@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from compiler_core.api.testing import check
+from compiler_core.tools.testing import check
 from tests.sampling import pairs
 
 nan, inf = math.nan, math.inf

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 import compiler_core
 from compiler_core.api.compile import record_of
-from compiler_core.api.testing import Expected, check
+from compiler_core.tools.testing import Expected, check
 
 
 @torch.library.custom_op("cutaway_tests::grow", mutates_args=("x",))

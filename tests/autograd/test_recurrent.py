@@ -17,11 +17,11 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 from torch.utils._pytree import tree_leaves
 
 import compiler_core
-from compiler_core.api.standalone_script import standalone_script
-from compiler_core.api.testing import break_kinds
 from compiler_core.autograd.joint import trace_joint
 from compiler_core.records import Compile, Record
 from compiler_core.support import opaque_ops
+from compiler_core.tools.standalone_script import standalone_script
+from compiler_core.tools.testing import break_kinds
 from tests import warm_python
 
 # eager gives these warnings, too

@@ -15,12 +15,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import compiler_core
-from compiler_core.api.standalone_script import standalone_script
 from compiler_core.autograd.trace import decompositions
 from compiler_core.backends import registry as backends
 from compiler_core.backends.cuda_graphs import replay_obstacle
 from compiler_core.codegen.cpp import launch as cpp_module
-from compiler_core.codegen.machine_code import compiled_forms
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.wrapper import memory_plan
 from compiler_core.config import Options
@@ -33,6 +31,8 @@ from compiler_core.loops.lower import lower
 from compiler_core.pipeline import graph as graph_stages
 from compiler_core.records import Compile
 from compiler_core.support import torch_state
+from compiler_core.tools.machine_code import compiled_forms
+from compiler_core.tools.standalone_script import standalone_script
 from tests.cases import device_cases, triton_cases
 from tests.cases.device_cases import printed, scattered
 from tests.cases.interpreter import verdicts_of

@@ -28,7 +28,7 @@ import compiler_core
 from compiler_core.guards import GuardSpec, GuardTree
 from compiler_core.guards.sources import GetItemSource, LocalSource, Scope
 from compiler_core.records import Record, limits
-from compiler_core.stock.trace_logs import LogReader
+from compiler_core.tools.stock.trace_logs import LogReader
 from kernel_magics.display import summary
 
 HEAD = "V1121 10:20:57.653000 10669 torch/_dynamo/utils.py:2350] "

@@ -28,10 +28,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from compiler_core.api.sweep.cases import Case
-from compiler_core.api.sweep.store import Store
-from compiler_core.api.sweep.sweeping import sweep
-from tests.api import test_sweep_executors as executors
+from compiler_core.tools.sweep.cases import Case
+from compiler_core.tools.sweep.store import Store
+from compiler_core.tools.sweep.sweeping import sweep
+from tests.tools import test_sweep_executors as executors
 
 VARYING = {
     "compile_seconds", "first_seconds", "eager_seconds", "compiled_seconds", "speed", "peak_bytes", "seconds",

@@ -19,7 +19,7 @@ import torch._dynamo
 
 import compiler_core
 from compiler_core.api.compile import record_of
-from compiler_core.api.testing import break_kinds, difference, graph_count
+from compiler_core.tools.testing import break_kinds, difference, graph_count
 from tests.cases.architectures import FIRST, MODELS, loss_of
 
 ROUNDS = 3

@@ -18,9 +18,9 @@ import torch
 from torch._inductor.utils import fresh_cache
 
 import compiler_core
-from compiler_core.records.two_runs.compare import compare
+from compiler_core.tools.questions.compare import compare
 from tests.cases.architectures import FIRST, MODELS
-from tests.stock.test_stock_logs import write_log
+from tests.tools.stock.test_stock_logs import write_log
 
 ROUNDS = 15
 MOST = 1.05
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1800)]
 
 READ = """
 import resource, sys, time
-from compiler_core.stock.trace_logs import read_logs
+from compiler_core.tools.stock.trace_logs import read_logs
 
 start = time.process_time()
 read_logs(sys.argv[1])

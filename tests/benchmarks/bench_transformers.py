@@ -32,8 +32,8 @@ import torch
 
 import compiler_core
 from compiler_core.api.compile import record_of
-from compiler_core.api.testing import break_kinds, graph_count
-from compiler_core.records.two_runs.line_facts import stage_ns
+from compiler_core.tools.questions.line_facts import stage_ns
+from compiler_core.tools.testing import break_kinds, graph_count
 from tests.benchmarks.bench_nets import ENGINES, Step, milliseconds
 from tests.benchmarks.bench_networks import alone, figures_of, gain
 from tests.cases import wide_models

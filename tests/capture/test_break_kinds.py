@@ -18,8 +18,8 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 import compiler_core as cc
-from compiler_core.api.testing import Expected, break_kinds, check, same_as_eager
 from compiler_core.capture import break_kinds as breaks
+from compiler_core.tools.testing import Expected, break_kinds, check, same_as_eager
 
 MADE: set[str] = set()
 

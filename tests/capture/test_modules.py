@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 import compiler_core as cc
 from compiler_core.api.compile import record_of
-from compiler_core.api.testing import break_kinds, check, graph_count, same_as_eager
+from compiler_core.tools.testing import break_kinds, check, graph_count, same_as_eager
 
 
 class Block(nn.Module):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import compiler_core as cc
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 COUNT = 0
 LOG: list[object] = []

@@ -17,6 +17,7 @@ from compiler_core.capture.values.base import UNBOUND
 from compiler_core.capture.values.describe import describe
 from compiler_core.records import Compile, Guard, Record, to_plain
 from compiler_core.records.steps import Replay, Steps, steps_text
+from compiler_core.tools import recording
 
 State = tuple[list[str], dict[str, str]]
 layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
@@ -80,7 +81,7 @@ PROGRAMS: list[Callable[[torch.Tensor], Any]] = [plain, containers, calls, closu
 
 def record_of(function: Callable[[torch.Tensor], Any]) -> Record:
     STATE["calls"] = 0
-    with api.record() as result:
+    with recording.record() as result:
         api.compile(function, backend="eager", steps=True)(torch.ones(4, 4))
     return result
 
@@ -117,7 +118,7 @@ def test_replay_gives_each_state_that_there_was(
 
 
 def test_nothing_is_recorded_unless_it_is_asked_for() -> None:
-    with api.record() as result:
+    with recording.record() as result:
         api.compile(plain, backend="eager")(torch.ones(4))
     (compiled,) = result.compiles
     assert compiled.steps == []
@@ -132,7 +133,7 @@ def guards(compile_: Compile) -> list[Guard]:
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
 def test_recording_changes_nothing_that_is_captured(function: Callable[[torch.Tensor], Any]) -> None:
     STATE["calls"] = 0
-    with api.record() as without:
+    with recording.record() as without:
         api.compile(function, backend="eager")(torch.ones(4, 4))
     recorded = record_of(function)
     assert [guards(c) for c in recorded.compiles] == [guards(c) for c in without.compiles]

@@ -14,7 +14,7 @@ from torch.testing._internal.common_methods_invocations import op_db as op_db
 from torch.testing._internal.common_modules import module_db as module_db
 from torch.testing._internal.opinfo import core
 
-from compiler_core.api.testing.observed_run import seed_all
+from compiler_core.tools.testing.observed_run import seed_all
 
 FOREACH = ("foreach_unary_op_db", "foreach_binary_op_db", "foreach_pointwise_op_db", "foreach_reduce_op_db")
 foreach_all: list[Any] = [op for name in FOREACH for op in vars(common_methods_invocations)[name]]

@@ -15,10 +15,10 @@ import pytest
 
 from compiler_core import config
 from compiler_core.codegen.build import disk_cache
-from compiler_core.codegen.machine_code import compiled_forms
 from compiler_core.errors import BuildError
+from compiler_core.tools.machine_code import compiled_forms
 from tests import warm_python
-from tests.codegen.test_machine_code import SOFTMAX
+from tests.tools.test_machine_code import SOFTMAX
 
 ROOT = Path(__file__).parents[2]
 

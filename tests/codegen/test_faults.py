@@ -369,7 +369,7 @@ print(watcher._watcher.pid)
 
 
 def checked(**environment: str) -> tuple[int, str]:
-    done = warm_python.run(["-m", "compiler_core.api.check"], env=os.environ | environment)
+    done = warm_python.run(["-m", "compiler_core.tools.check"], env=os.environ | environment)
     assert not done.stderr
     return done.returncode, done.stdout
 

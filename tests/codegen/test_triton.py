@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import compiler_core
-from compiler_core.codegen.machine_code import compiled_forms
 from compiler_core.codegen.source import KernelSource
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.triton import printer as triton
@@ -27,6 +26,7 @@ from compiler_core.loops.schedule.multi_pass import split_passes
 from compiler_core.loops.schedule.two_kernel_reduction import split_reductions
 from compiler_core.pipeline import graph as graph_stages
 from compiler_core.support.size_expr import Int, symbol
+from compiler_core.tools.machine_code import compiled_forms
 from tests.cases import triton_cases
 from tests.cases.interpreter import verdicts_of
 from tests.sampling import sample

@@ -13,10 +13,10 @@ import torch
 
 import compiler_core as cc
 from compiler_core.api.compile import record_of
-from compiler_core.api.testing import break_kinds
 from compiler_core.capture.break_kinds import BEFORE, KINDS
 from compiler_core.records.advice import NO_CHANGE_KNOWN
 from compiler_core.records.capture import BreakReason
+from compiler_core.tools.testing import break_kinds
 
 NO_CHANGE: set[BreakReason] = {"backward", "gradient hook", "optimizer", "exception"}
 """Kinds for which nothing needs to change, and no second program is on the page."""

@@ -23,7 +23,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import compiler_core
 import kernel_magics
-from compiler_core.stock.hooks.trace_file import write_trace
+from compiler_core.tools.stock.hooks.trace_file import write_trace
 from kernel_magics.command.main import parser
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from torch import nn
 import compiler_core
 from compiler_core.config import CodeEdit, GraphPass
 from compiler_core.records import Record
-from compiler_core.stock.hooks.trace_file import write_trace
+from compiler_core.tools.stock.hooks.trace_file import write_trace
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import torch
 
 import compiler_core
 from compiler_core.records import Record
-from compiler_core.records.two_runs.compare import compare
+from compiler_core.tools.questions.compare import compare
 from tests.faults.costs import INEXACT, MISSED, REPEATED, SAVED
 from tests.faults.fault import Fault, Inexact, Missed, Repeated, Saved
 from tests.faults.harness import ENGINES, Engine, changed, run

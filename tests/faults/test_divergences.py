@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from compiler_core.records.ranks.comparison import RankComparison, compare_rank_facts
-from compiler_core.records.ranks.facts import rank_facts
+from compiler_core.tools.ranks.comparison import RankComparison, compare_rank_facts
+from compiler_core.tools.ranks.facts import rank_facts
 from tests.faults.divergences import DIVERGENCES
 from tests.faults.fault import Diverged
 from tests.faults.harness import ENGINES, Engine, changed, run

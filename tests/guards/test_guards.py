@@ -11,8 +11,8 @@ import torch
 
 import compiler_core as cc
 from compiler_core.api.compile import record_of
-from compiler_core.api.testing import difference
 from compiler_core.guards import KINDS, GuardTree, all_hold
+from compiler_core.tools.testing import difference
 
 SCALE = 2
 

@@ -19,8 +19,8 @@ import torch.nn.functional as F
 import compiler_core
 from compiler_core.config import CodeEdit, GraphPass
 from compiler_core.records import Record
-from compiler_core.records.counts.counts import count
-from compiler_core.stock.hooks.trace_file import write_trace
+from compiler_core.tools.questions.counts import count
+from compiler_core.tools.stock.hooks.trace_file import write_trace
 from kernel_magics.command import answers
 from kernel_magics.command.main import main
 from kernel_magics.command.text import record_text

@@ -18,8 +18,8 @@ import jupyterlab_server.config  # noqa: F401
 import pytest
 import torch
 
-from compiler_core.api import check
-from compiler_core.api.check import Finding
+from compiler_core.tools import check
+from compiler_core.tools.check import Finding
 from kernel_magics import doctor
 from kernel_magics.command.main import main
 from kernel_magics.display import assets

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from compiler_core.api import compile as api
-from compiler_core.api.explain import Explanation
 from compiler_core.records import Failure, Record
+from compiler_core.tools import recording
+from compiler_core.tools.explain import Explanation
 from kernel_magics.display import summary
 from kernel_magics.display.explanation import MAX_PROBLEMS, explanation
 
@@ -20,7 +21,7 @@ def printing(x: torch.Tensor) -> torch.Tensor:
 
 
 def record_of_prints() -> Record:
-    with api.record("the prints") as record:
+    with recording.record("the prints") as record:
         compiled = api.compile(printing, backend="eager")
         for dtype in (torch.float32, torch.float64):
             compiled(torch.ones(3, dtype=dtype))
@@ -74,7 +75,7 @@ def test_texts_of_a_record_that_lacks_the_lines_it_names() -> None:
 
 def test_explanation_says_what_is_kept_and_what_that_would_cost_to_drop() -> None:
     weight = torch.randn(64, 64, requires_grad=True)
-    with api.record() as made:
+    with recording.record() as made:
         api.compile(lambda x: (x @ weight).exp().sin(), backend="aot_eager", strict=True)(torch.randn(128, 64))
     text = explanation(made)
     assert "  saved for the backward: 2 values, 64 KiB (PyTorch's default partition: " in text

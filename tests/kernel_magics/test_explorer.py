@@ -16,6 +16,7 @@ import kernel_magics
 from compiler_core.api import compile as api
 from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Kernel, Record
+from compiler_core.tools import recording
 from kernel_magics.display import explorer as explorers
 from kernel_magics.display import progress
 from kernel_magics.display.explorer import MIME, Explorer
@@ -213,7 +214,7 @@ def test_an_fx_graph_is_shown_alone_and_beside_ours() -> None:
     graph = alone.compiles[0].find("captured").graph
     assert graph is not None
     assert [(n.target, n.module) for n in graph.nodes][1:3] == [("linear", "linear"), ("relu", None)]
-    with api.record("ours") as ours:
+    with recording.record("ours") as ours:
         api.compile(Block(), backend="eager")(torch.ones(2, 4))
     exported = torch.export.export(Block(), (torch.ones(2, 4),))
     both = Explorer(exported, beside=ours).record
@@ -228,7 +229,7 @@ def test_an_fx_graph_is_shown_alone_and_beside_ours() -> None:
     lines = {both.text(item).strip() for edge in both.compiles[1].edges for item in edge.sources}
     assert lines == {"result: torch.Tensor = self.linear(x).relu() + x"}
     assert str(gm.graph) == before
-    with api.record("stock", engine="torch") as stock:  # whose frames are numbered over the whole process
+    with recording.record("stock", engine="torch") as stock:  # whose frames are numbered over the whole process
         torch.compile(Block(), backend="eager")(torch.ones(2, 4))
     beside_stock = Explorer(gm, beside=stock).record
     assert beside_stock is not None

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import compiler_core
-from compiler_core.api.explain import Explanation
 from compiler_core.records import Record
-from compiler_core.records.counts.counts import count
-from compiler_core.records.two_runs.line_facts import COUNTS, ComparedRun, stage_ns
+from compiler_core.tools.explain import Explanation
+from compiler_core.tools.questions.counts import count
+from compiler_core.tools.questions.line_facts import COUNTS, ComparedRun, stage_ns
 from kernel_magics.display import summary
 from kernel_magics.display.packing import pack, unpack
 from tests.sampling import always

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compiler_core.api.sweep.results import Sweep
-from compiler_core.api.sweep.store import Store
 from compiler_core.records import Record
+from compiler_core.tools.sweep.results import Sweep
+from compiler_core.tools.sweep.store import Store
 from kernel_magics.command.main import main
 from kernel_magics.display.offline.sweep_page import write_sweep_page
 from kernel_magics.display.offline.tables import Cell, Table, page

@@ -14,8 +14,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 import kernel_magics
-from compiler_core.api.testing import difference
-from compiler_core.api.testing.observed_run import random_states, seed_all
+from compiler_core.tools.testing import difference
+from compiler_core.tools.testing.observed_run import random_states, seed_all
 
 pytestmark = pytest.mark.slow
 

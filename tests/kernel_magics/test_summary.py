@@ -12,10 +12,11 @@ import torch
 
 from compiler_core import CompileWarning, RefusalWarning
 from compiler_core.api import compile as api
-from compiler_core.api.accuracy import check_accuracy
-from compiler_core.api.measure import measure
 from compiler_core.backends import registry
 from compiler_core.records import Record, Tuning, TuningTrial
+from compiler_core.tools import recording
+from compiler_core.tools.accuracy import check_accuracy
+from compiler_core.tools.measure import measure
 from kernel_magics.display import static_html, summary
 from kernel_magics.display.explanation import explanation
 from kernel_magics.display.pictures.lines_and_kernels import lines_and_kernels
@@ -30,7 +31,7 @@ def toy(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def record() -> Record:
-    with api.record("the toy") as record:
+    with recording.record("the toy") as record:
         compiled = api.compile(toy)
         for size in (10, 20):
             a = torch.linspace(-1, 1, size, requires_grad=True)
@@ -72,7 +73,7 @@ def test_a_refusal_is_no_failure() -> None:
         return doubled + y
 
     both = torch.ones(8)
-    with api.record() as result, pytest.warns(RefusalWarning):
+    with recording.record() as result, pytest.warns(RefusalWarning):
         api.compile(program, backend="aot_eager")(both[:6], both[2:])
     line = program.__code__.co_firstlineno + 2
     head, refusal, source, *_ = summary.text(result).splitlines()
@@ -91,7 +92,7 @@ def test_what_failed_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
         print(end="")
         return x.sin()
 
-    with api.record() as result:
+    with recording.record() as result:
         compiled = api.compile(program, backend="broken", dynamic=False)
         with pytest.warns(CompileWarning, match="by design"):
             compiled(torch.ones(3)), compiled(torch.ones(4))
@@ -158,7 +159,7 @@ def test_empty_record() -> None:
 
 
 def test_says_what_was_measured() -> None:
-    with api.record("measured") as result:
+    with recording.record("measured") as result:
         api.compile(lambda x: (x.sin() @ x).sum(), tune=True, mode="reduce-overhead")(torch.randn(64, 64))
     before = summary.text(result)
     assert "kernels take" not in before

@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 
 from compiler_core.backends.cuda_graphs import replay_obstacle
-from compiler_core.codegen.machine_code import compiled_forms
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.triton import printer as triton
 from compiler_core.codegen.wrapper import memory_plan
 from compiler_core.codegen.wrapper.writer import print_wrapper
 from compiler_core.loops import ir
 from compiler_core.loops.ir import philox
+from compiler_core.tools.machine_code import compiled_forms
 from tests.cases import philox_cases
 from tests.cases.interpreter import verdicts_of
 from tests.cases.philox_cases import on_gpu

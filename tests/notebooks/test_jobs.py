@@ -55,7 +55,7 @@ JOBS = {
     "A3": Job(
         "10,000 calls guarded, pinned and eager",
         "benchmarks/bench_guards.py::test_hundred_modules",
-        "api/test_pin.py::test_stock_compiles_can_be_pinned",
+        "tools/test_pin.py::test_stock_compiles_can_be_pinned",
         "01_questions dispatch-times",
     ),
     "B1": Job(
@@ -73,7 +73,7 @@ JOBS = {
     "B3": Job(
         "CUDA graphs, or why not",
         f"{OPENING}::test_why_there_is_no_cuda_graph",
-        "stock/test_stock.py::test_reason_for_skipped_cuda_graphs",
+        "tools/stock/test_stock.py::test_reason_for_skipped_cuda_graphs",
         "02_opening_and_changing cuda-graphs-why",
     ),
     "C1": Job(
@@ -109,7 +109,7 @@ JOBS = {
     "C6": Job(
         "every frame that the hook sees",
         f"{OPENING}::test_frames",
-        "api/test_frames.py::test_frames_of_stock",
+        "tools/test_frames.py::test_frames_of_stock",
         "02_opening_and_changing frames-show",
     ),
     "D1": Job(

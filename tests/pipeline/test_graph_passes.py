@@ -17,7 +17,7 @@ import compiler_core
 from compiler_core import GraphPass
 from compiler_core.api.compile import record_of
 from compiler_core.errors import StrictError, UsageError
-from compiler_core.pipeline.stock_graph_passes import stock_passes
+from compiler_core.tools.stock.inductor_passes import stock_passes
 
 aten = torch.ops.aten
 BACKENDS = (None, "aot_eager")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from compiler_core.api.testing import settings
+from compiler_core.tools.testing import settings
 
 _on = contextlib.ExitStack()
 

@@ -11,7 +11,7 @@ import torch
 
 import compiler_core
 from compiler_core.api.compile import record_of
-from compiler_core.api.testing import (
+from compiler_core.tools.testing import (
     Comparison,
     Exact,
     Float64Error,

@@ -14,7 +14,7 @@ import traceback
 import torch
 
 import compiler_core as cc
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 
 class Noted:

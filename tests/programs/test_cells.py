@@ -11,7 +11,7 @@ import functools
 
 import torch
 
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 
 def logged(fn):

@@ -16,10 +16,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import compiler_core
-from compiler_core.api.measure import measure
-from compiler_core.api.standalone_script import standalone_script
 from compiler_core.backends import registry
 from compiler_core.records import Record
+from compiler_core.tools.measure import measure
+from compiler_core.tools.standalone_script import standalone_script
 from tests.cases.failing_backend import fails
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]

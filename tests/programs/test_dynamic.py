@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from compiler_core.api.compile import compile, record_of
-from compiler_core.api.testing import Expected, check
+from compiler_core.tools.testing import Expected, check
 from tests.cases.torch_version import SINCE_2_13
 
 BACKENDS = ("eager", "aot_eager")

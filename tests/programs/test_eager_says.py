@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import compiler_core
-from compiler_core.api.testing import check, difference
+from compiler_core.tools.testing import check, difference
 from tests.sampling import pairs
 
 BACKENDS = ("eager", "aot_eager", "cpp")

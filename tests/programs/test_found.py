@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import compiler_core
-from compiler_core.api.testing import Expected, break_kinds, check, difference, observe, same_as_eager
+from compiler_core.tools.testing import Expected, break_kinds, check, difference, observe, same_as_eager
 from tests.sampling import pairs
 
 pytestmark = pytest.mark.slow

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 import compiler_core
-from compiler_core.api.testing import Expected, check, same_as_eager
+from compiler_core.tools.testing import Expected, check, same_as_eager
 
 LOG = []
 

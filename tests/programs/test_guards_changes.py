@@ -21,7 +21,7 @@ import torch.nn as nn
 
 import compiler_core as cc
 from compiler_core.api.compile import record_of
-from compiler_core.api.testing import difference
+from compiler_core.tools.testing import difference
 
 PROGRAMS = []
 

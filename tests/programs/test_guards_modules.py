@@ -13,7 +13,7 @@ import torch.nn.utils.parametrize as parametrize
 
 import compiler_core as cc
 from compiler_core.api.compile import record_of
-from compiler_core.api.testing import difference
+from compiler_core.tools.testing import difference
 from compiler_core.guards.sources import VERSIONS_ARE_STALE
 from tests.sampling import always, pairs
 

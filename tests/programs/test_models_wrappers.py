@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import nn
 
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 
 # ---------------------------------------------------------------- decorators of methods

@@ -21,7 +21,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 
 @same_as_eager()

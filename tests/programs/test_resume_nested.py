@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import compiler_core as cc
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 
 def one(x):

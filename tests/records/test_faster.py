@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from compiler_core.api.editing.kernel_trial import Trial
-from compiler_core.api.sweep.results import Thresholds, _flags, _row_changes
 from compiler_core.records.timings.faster import compare
 from compiler_core.records.timings.timings import Timing, Timings
 from compiler_core.records.timings.verdict import verdict
+from compiler_core.tools.editing.kernel_trial import Trial
+from compiler_core.tools.sweep.results import Thresholds, _flags, _row_changes
 
 Noise = Callable[[random.Random], float]
 

@@ -26,7 +26,7 @@ from compiler_core.guards.sources import (
     Scope,
 )
 from compiler_core.records import Failure, Graph, Kernel, Node, Record, RecordError, Span, limits
-from compiler_core.records.two_runs.compare import compare
+from compiler_core.tools.questions.compare import compare
 from kernel_magics.display import progress, summary
 from kernel_magics.display.explorer import Explorer
 from tests.cases.counted import is_linear

@@ -14,6 +14,7 @@ from torch import nn
 
 from compiler_core.api import compile as api
 from compiler_core.records import SCHEMA_VERSION, Compile, ItemId, Record, RecordError, to_plain
+from compiler_core.tools import recording
 
 
 def function(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -41,7 +42,7 @@ class MLP(nn.Module):
 @pytest.fixture(scope="module")
 def walk() -> Record:
     compiled = api.compile(function)
-    with api.record("walk") as record:
+    with recording.record("walk") as record:
         for size in (10, 8):
             compiled({name: torch.randn(size, requires_grad=True) for name in "xy"}).sum().backward()
     return record
@@ -50,7 +51,7 @@ def walk() -> Record:
 @pytest.fixture(scope="module")
 def mlp() -> Record:
     compiled = api.compile(MLP())
-    with api.record("mlp") as record:
+    with recording.record("mlp") as record:
         compiled(torch.randn(5, 8)).square().sum().backward()
     return record
 

@@ -12,6 +12,7 @@ import torch
 from compiler_core.api import compile as api
 from compiler_core.hook import skip_rules
 from compiler_core.records.seen.packages import library_of, package_of
+from compiler_core.tools import recording
 
 FOLDERS = {
     "an environment": sysconfig.get_path("purelib"),
@@ -38,7 +39,7 @@ def test_code_of_packages_is_known_by_their_folder(folder: str) -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_model_of_a_package_is_captured(folder: str) -> None:
-    with api.record() as record:
+    with recording.record() as record:
         compiled = api.compile(made(f"{FOLDERS[folder]}/models/net.py"), backend="eager")
         assert torch.equal(compiled(torch.ones(3)), torch.ones(3).sin() + 1)
     assert [(each.outcome, each.breaks) for each in record.compiles] == [("compiled", [])]

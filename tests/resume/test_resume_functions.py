@@ -11,9 +11,9 @@ import torch
 
 import compiler_core as cc
 from compiler_core.api.compile import record_of
-from compiler_core.api.testing import break_kinds, check, same_as_eager
 from compiler_core.bytecode import disassemble, verify
 from compiler_core.resume.resume_functions import VALUE, ResumeLayout, resume_code
+from compiler_core.tools.testing import break_kinds, check, same_as_eager
 
 
 def say(text):

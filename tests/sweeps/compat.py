@@ -20,8 +20,8 @@ from tests.sweeps.versions import ROOT, TESTS, run_tests
 
 INSTALLED = version("torch")
 STOCK = [
-    *(f"tests/stock/test_{name}.py" for name in ("stock", "stock_logs", "stock_cells", "stock_ranks")),
-    "tests/records/test_compare.py",
+    *(f"tests/tools/stock/test_{name}.py" for name in ("stock", "stock_logs", "stock_cells", "stock_ranks")),
+    "tests/tools/test_compare.py",
 ]
 BUILD_TOOLS = ["hatchling", "editables", "hatch-jupyter-builder", "jupyter-builder"]
 OF_PYTORCH = ("torch", "triton", "setuptools")

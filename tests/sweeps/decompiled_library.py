@@ -63,8 +63,8 @@ def run(replace: bool) -> Result:
 
 def replace_functions() -> int:
     """Replaces the functions of `MODULES`; returns how many."""
-    from compiler_core.api.inspection.compiled_before import function_from
     from compiler_core.errors import UsageError
+    from compiler_core.tools.inspection.compiled_before import function_from
 
     count = 0
     generators = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR

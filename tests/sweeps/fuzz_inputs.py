@@ -30,11 +30,11 @@ from typing import Any
 import torch
 
 import compiler_core
-from compiler_core.api import compile as api
-from compiler_core.api.explain import Explanation
 from compiler_core.records import Record, RecordError
-from compiler_core.records.counts.counts import count
-from compiler_core.stock.trace_logs import read_logs
+from compiler_core.tools import recording
+from compiler_core.tools.explain import Explanation
+from compiler_core.tools.questions.counts import count
+from compiler_core.tools.stock.trace_logs import read_logs
 from kernel_magics.command.text import record_text
 from kernel_magics.display import export, static_html, summary
 from kernel_magics.display.explanation import explanation
@@ -81,7 +81,7 @@ def records() -> list[dict[str, Any]]:
     """Returns records of both engines, with steps, breaks, recompiles and a failure."""
     created = []
     for engine in ("core", "torch"):
-        with api.record("fuzzed", engine=engine, steps=True) as record:
+        with recording.record("fuzzed", engine=engine, steps=True) as record:
             compiled = (
                 torch.compile(program, backend="aot_eager")
                 if engine == "torch"

@@ -3,12 +3,12 @@
     python -m tests.sweeps.operator_sweep [--backend NAME] [--only TEXT] [--share I/N] [--device NAME] [--dtype NAME]
 
 The cases are all operators that take the dtype (float32) on the device, all samples of their inputs, and both variants
-(the function, and the in-place method).  Everything that `compiler_core.api.testing` compares must equal eager; the
+(the function, and the in-place method).  Everything that `compiler_core.tools.testing` compares must equal eager; the
 error of values, compared with float64, may be at most twice eager's, which is the greatest of several runs whose inputs
 and results are changed in their last bits.  The verdicts are
 
     equal      compiled, and equal to eager
-    known      compiled, and equal to eager except for a difference in `compiler_core/api/testing/known_differences.py`
+    known      compiled, and equal to eager except for a difference of `tools/testing/known_differences.py`
     refused    not compiled, for a reason that the record gives; equal to eager
     wrong      a difference from eager
     crashed    an exception that eager does not raise, or a failure inside the compiler
@@ -31,8 +31,8 @@ import torch
 from torch.utils._pytree import tree_map
 
 import compiler_core
-from compiler_core.api import testing
 from compiler_core.records import Record
+from compiler_core.tools import testing
 from tests.cases.operators import op_db
 from tests.sweeps.fuzz.within_noise import Noise
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from compiler_core.api.compile import compile, record_of
-from compiler_core.api.testing import difference
 from compiler_core.records import Record
+from compiler_core.tools.testing import difference
 
 LIMIT = 64
 """The recompile limit, high enough that neither compiler reaches it."""

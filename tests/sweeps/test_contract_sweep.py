@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 import compiler_core
-from compiler_core.api.testing import difference
+from compiler_core.tools.testing import difference
 from tests.cases.operators import module_db
 from tests.sampling import always, sample
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import compiler_core
-from compiler_core.api import compile as api
 from compiler_core.records import Record, RecordError
 from compiler_core.records.steps import StepCall, StepCode, Steps
+from compiler_core.tools import recording
 from kernel_magics.display.messages import check_message
 from tests.sweeps import fuzz_inputs
 
@@ -168,7 +168,7 @@ def test_a_binary_file(tmp_path: Path) -> None:
 
 
 def test_records_of_the_compiler_satisfy_the_rules() -> None:
-    with api.record("ours") as record:
+    with recording.record("ours") as record:
         compiled = compiler_core.compile(lambda x: (x @ x).softmax(-1).sum(), steps=True, dynamic=True)
         compiled(torch.ones(3, 3, requires_grad=True)).backward()
     assert Record.from_json(record.to_json()) == record

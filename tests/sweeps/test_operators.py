@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("expecttest", reason="PyTorch's operator database needs the package expecttest")
 
-from compiler_core.api.testing import KNOWN_DIFFERENCES
 from compiler_core.capture import break_kinds
+from compiler_core.tools.testing import KNOWN_DIFFERENCES
 from tests.sampling import sample
 from tests.sweeps.operator_sweep import VERDICTS, cases_of, names, run, sample_of
 

@@ -27,9 +27,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import compiler_core
-from tests.api.rank_programs import PROGRAMS
 from tests.sweeps.rank_trainings import PROGRAMS as PROGRAMS_OF_TWO
 from tests.sweeps.rank_trainings import differences
+from tests.tools.rank_programs import PROGRAMS
 
 WIDTH, BATCH, STEPS = 256, 32, 5
 TIMED_STEPS = 60

@@ -11,7 +11,8 @@ import torch
 from playwright.sync_api import Browser, Page, expect
 
 from compiler_core.api import compile as api
-from compiler_core.api.measure import measure
+from compiler_core.tools import recording
+from compiler_core.tools.measure import measure
 from kernel_magics.display.messages import PANES
 from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer, Notebook, Server, expect_value
@@ -63,7 +64,7 @@ def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiled = api.compile(function, steps=True)
-    with api.record("accessible") as record:
+    with recording.record("accessible") as record:
         for size in (6, 8):
             compiled(torch.randn(size, 4), torch.ones(4, 4, requires_grad=True)).backward()
     measure(record)

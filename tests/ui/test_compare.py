@@ -11,6 +11,7 @@ import torch
 from playwright.sync_api import Locator, Page, expect
 
 from compiler_core.api import compile as api
+from compiler_core.tools import recording
 from kernel_magics.display.report import write_report
 from tests.ui.drive import INSIDE, Explorer, expect_value
 
@@ -29,7 +30,7 @@ def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiled = api.compile(function)
-    with api.record("two compiles") as record:
+    with recording.record("two compiles") as record:
         for size in (8, 10):
             compiled(torch.ones(size, 4, requires_grad=True), torch.ones(size, 4)).sum().backward()
     return write_report(record, tmp_path_factory.mktemp("report") / "report.html")

@@ -11,7 +11,8 @@ import torch
 from playwright.sync_api import Browser, Page, expect
 
 from compiler_core.api import compile as api
-from compiler_core.pipeline.frame_watch import FrameWatch
+from compiler_core.tools import recording
+from compiler_core.tools.frames.frame_watch import FrameWatch
 from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer, expect_value, open_report
 
@@ -28,7 +29,7 @@ def function(x: torch.Tensor) -> torch.Tensor:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiled = api.compile(function, steps=True)
-    with api.record("explored") as record, FrameWatch() as watch:
+    with recording.record("explored") as record, FrameWatch() as watch:
         for size in (6, 8):
             compiled(torch.ones(size, requires_grad=True)).sum().backward()
     watch.write(record)
@@ -61,7 +62,7 @@ def test_each_click_on_a_count_goes_to_the_next_target(explorer: Explorer) -> No
 
 
 def test_kernels_open_at_the_first_kernel(browser: Browser, tmp_path: Path) -> None:
-    with api.record("softmax") as record:
+    with recording.record("softmax") as record:
         api.compile(lambda x: torch.softmax(x, -1))(torch.ones(50, 30))
     with open_report(browser, write_report(record, tmp_path / "report.html")) as page:
         explorer = Explorer(page.locator(".cutaway"))

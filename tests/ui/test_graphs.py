@@ -11,6 +11,7 @@ import torch
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from compiler_core.api import compile as api
+from compiler_core.tools import recording
 from kernel_magics.display.report import write_report
 from tests.sampling import sample
 from tests.ui.drive import Explorer, expect_value
@@ -42,7 +43,7 @@ class Model(torch.nn.Module):
 def report_of(layers: int, backend: str, path: Path) -> Path:
     torch.manual_seed(0)
     compiled = api.compile(Model(layers), backend=backend, memory_curve=backend == "cpp")
-    with api.record("a model of layers") as record:
+    with recording.record("a model of layers") as record:
         compiled(torch.randn(4, WIDTH)).sum().backward()
     return write_report(record, path)
 

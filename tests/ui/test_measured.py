@@ -13,9 +13,9 @@ import torch
 from playwright.sync_api import Browser, Page, expect
 
 import compiler_core
-from compiler_core.api.accuracy import check_accuracy
-from compiler_core.api.measure import measure
 from compiler_core.records import Record, Tuning, TuningTrial
+from compiler_core.tools.accuracy import check_accuracy
+from compiler_core.tools.measure import measure
 from kernel_magics.display.report import write_report
 from tests.sampling import always
 from tests.ui.drive import Explorer, Notebook, Server, expect_value, line_of, open_report

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 import kernel_magics
 from compiler_core.api import compile as api
+from compiler_core.tools import recording
 from kernel_magics.display.assets import asset
 from kernel_magics.display.packing import pack
 from kernel_magics.display.report import write_report
@@ -32,7 +33,7 @@ def function(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiled = api.compile(function)
-    with api.record("the report's test") as record:
+    with recording.record("the report's test") as record:
         for size in (10, 8):
             compiled({name: torch.randn(size, requires_grad=True) for name in "xy"}).sum().backward()
     return write_report(record, tmp_path_factory.mktemp("report") / "report.html")
@@ -90,7 +91,7 @@ IN_SHADOW_ROOT = """async ([script, css, record]) => {
 
 
 def test_texts_have_their_styles_in_a_shadow_root(browser: Browser) -> None:
-    with api.record("shadow") as record:
+    with recording.record("shadow") as record:
         api.compile(lambda x: x.cos(), backend="eager")(torch.ones(3))
     page = browser.new_page()
     script, css = (asset(name).read_text("utf-8") for name in ("explorer.js", "explorer.css"))
@@ -121,7 +122,7 @@ IN_ANYWIDGET = """async ([script, css, state]) => {
 
 
 def test_the_widget_needs_nothing_of_jupyterlab(browser: Browser) -> None:
-    with api.record("a widget") as record:
+    with recording.record("a widget") as record:
         api.compile(lambda x: x.cos(), backend="eager")(torch.ones(3))
     explorer = kernel_magics.Explorer(record)
     state = {name: value for name, value in explorer.get_state().items() if not name.startswith("_")}

@@ -11,6 +11,7 @@ import torch
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from compiler_core.api import compile as api
+from compiler_core.tools import recording
 from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer
 
@@ -34,7 +35,7 @@ def function(x: torch.Tensor, layers: torch.nn.Module) -> torch.Tensor:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
-    with api.record("steps") as record:
+    with recording.record("steps") as record:
         api.compile(function, backend="eager", steps=True)(torch.ones(2, 4), layers)
     return write_report(record, tmp_path_factory.mktemp("report") / "report.html")
 
@@ -134,7 +135,7 @@ def test_the_attempt_with_the_graph_break(
 
 
 def test_a_compile_without_steps_names_the_option(browser: Browser, tmp_path: Path) -> None:
-    with api.record("no steps") as record:
+    with recording.record("no steps") as record:
         api.compile(scale, backend="eager")(torch.ones(2), 2)
     page = browser.new_page()
     page.goto(write_report(record, tmp_path / "report.html").as_uri())

@@ -12,9 +12,10 @@ from torch._inductor.utils import fresh_cache
 
 from compiler_core.api import compile as api
 from compiler_core.records import Record
-from compiler_core.records.two_runs.compare import compare
+from compiler_core.tools import recording
+from compiler_core.tools.questions.compare import compare
 from kernel_magics.display.report import write_report
-from tests.stock.stock_ranks import Net
+from tests.tools.stock.stock_ranks import Net
 from tests.ui.drive import Explorer
 
 Screenshot = Callable[[Page, str], None]
@@ -33,7 +34,7 @@ def function(x: torch.Tensor) -> torch.Tensor:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch._dynamo.reset()
     x = torch.ones(8, requires_grad=True)
-    with fresh_cache(), api.record("stock", engine="torch", steps=True) as record:
+    with fresh_cache(), recording.record("stock", engine="torch", steps=True) as record:
         torch.compile(function)(x).sum().backward()
     assert record.notes == []
     return write_report(record, tmp_path_factory.mktemp("report") / "report.html")
@@ -91,7 +92,7 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = []
     for engine, through in (("core", api.compile), ("torch", torch.compile)):
         torch._dynamo.reset()
-        with api.record(engine, engine=engine) as record:  # type: ignore[arg-type]
+        with recording.record(engine, engine=engine) as record:  # type: ignore[arg-type]
             through(function, backend="aot_eager")(torch.ones(8, requires_grad=True)).sum().backward()
         runs.append(record)
     runs[0].comparison = compare(*runs)
@@ -120,9 +121,9 @@ def test_two_engines_side_by_side(two_runs: Path, browser: Browser) -> None:
 
 
 def rank(number: int) -> Record:
-    """The record of what one rank of `tests/stock/stock_ranks.py` compiles."""
+    """The record of what one rank of `tests/tools/stock/stock_ranks.py` compiles."""
     torch._dynamo.reset()
-    with api.record(f"rank {number}", engine="torch") as record:
+    with recording.record(f"rank {number}", engine="torch") as record:
         torch.compile(Net(number), backend="aot_eager")(torch.randn(6, 8)).mean().backward()
     return record
 

@@ -108,7 +108,7 @@ def find(kind: str, key: str, use: Callable[[int, bytes], T | None]) -> T | None
     except OSError as error:
         report_problem(_unusable(error))
     for other in _read_only_caches():
-        with suppress(OSError, MissingTool):  # `compiler_core.api.check` reports caches that cannot be read
+        with suppress(OSError, MissingTool):  # `compiler_core.tools.check` reports caches that cannot be read
             found = _find_in(partial(_open_read_only_folder, other, kind), kind, name, use, own=False)
             if found is not None:
                 return found

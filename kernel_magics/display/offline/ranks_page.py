@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from compiler_core.api.ranks.reading import compare_ranks
 from compiler_core.records import Record
-from compiler_core.records.ranks.comparison import RankComparison, RankGroup
-from compiler_core.records.ranks.facts import KINDS, RankFacts
 from compiler_core.records.timings.timings import time_text
+from compiler_core.tools.ranks.comparison import RankComparison, RankGroup
+from compiler_core.tools.ranks.facts import KINDS, RankFacts
+from compiler_core.tools.ranks.reading import compare_ranks
 from kernel_magics.display.offline.record_pages import BESIDE, RecordPages
 from kernel_magics.display.offline.tables import Cell, Table, number, page
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from html import escape
 
 from compiler_core.records import Kernel, Record, limits
+from compiler_core.records.item_lines import ItemLines
 from compiler_core.records.timings.timings import bytes_text, plural
-from compiler_core.records.two_runs.line_facts import ComparedRun
 
 _Line = tuple[str, int]
 MAX_ROWS = 14
@@ -24,7 +24,7 @@ def lines_and_kernels(record: Record) -> str:
     """Returns the picture; an empty string if no kernel is known to compute a line."""
     if len(record.compiles) > MAX_COMPILES:
         return ""
-    run = ComparedRun(record)
+    run = ItemLines(record)
     found = [(kernel, [line for line in lines if line[1]]) for kernel, lines in run.kernel_lines()]
     kernels = [(kernel, lines) for kernel, lines in found if lines][:MAX_ROWS]
     lines = sorted({line for _, lines in kernels for line in lines})[:MAX_ROWS]
@@ -71,7 +71,7 @@ def _curve(line_row: int, kernel_row: int) -> str:
     return f'<path d="M{x0} {y0}C{middle} {y0} {middle} {y1} {x1} {y1}" fill="none" stroke="{colour}"/>'
 
 
-def _line_row(record: Record, run: ComparedRun, line: _Line, row: int) -> str:
+def _line_row(record: Record, run: ItemLines, line: _Line, row: int) -> str:
     name = record.labels.get(line[0]) or line[0].replace("\\", "/").rpartition("/")[2]
     text = run.text(line).strip()
     name = limits.truncate(name, 20)

@@ -76,7 +76,7 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 def fresh_code(record: Record) -> Iterator[None]:
     """Context manager in which stock has compiled none of the functions of a record: it keeps what it compiled, and the
     sizes that it saw, by code objects."""
-    from compiler_core.stock.uncached import without_known_sizes
+    from compiler_core.tools.stock.uncached import without_known_sizes
 
     places = {(frame.filename, frame.line) for frame in record.frames}
     by_code: dict[types.CodeType, list[types.FunctionType]] = {}
@@ -127,7 +127,7 @@ def with_lines(
 
 @contextmanager
 def _line(statement: ast.stmt, code: types.CodeType, namespace: dict[str, Any]) -> Iterator[None]:
-    from compiler_core.api.inspection.what_if import remove_marks
+    from compiler_core.tools.inspection.what_if import remove_marks
 
     match statement:
         case ast.Assign([target]):
@@ -163,7 +163,7 @@ def _names(code: types.CodeType) -> set[str]:
 @contextmanager
 def compiled_class(block: type[torch.nn.Module], compile_function: Callable[[Any], Any]) -> Iterator[None]:
     """Context manager in which the forward of a class of modules is compiled, once for all of them."""
-    from compiler_core.stock.uncached import uncached
+    from compiler_core.tools.stock.uncached import uncached
 
     own = vars(block).get("forward")
     block.forward = compile_function(uncached(block.forward))

@@ -20,8 +20,8 @@ from compiler_core.errors import UsageError
 from compiler_core.records import Problem, Record
 from compiler_core.records.differences import COMPILES, SECONDS, AdviceTrial, SourceEdit, Total, TrialOutcome
 from compiler_core.records.problems import problem_count
-from compiler_core.records.two_runs.compare import compare
-from compiler_core.records.two_runs.line_facts import from_cache
+from compiler_core.tools.questions.compare import compare
+from compiler_core.tools.questions.line_facts import from_cache
 from kernel_magics.cell.parse import Program, Unit, parse
 from kernel_magics.display.interrupt import Interrupt
 from kernel_magics.display.page_requests import ChangeRefused

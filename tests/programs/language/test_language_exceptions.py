@@ -10,7 +10,7 @@ import traceback
 
 import torch
 
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 
 @same_as_eager(graphs=1, breaks=[])

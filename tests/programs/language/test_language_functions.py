@@ -10,7 +10,7 @@ import functools
 
 import torch
 
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 
 def everything(a, b=2, /, c=3, *args, d, e=5, **kwargs):

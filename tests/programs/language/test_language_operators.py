@@ -11,7 +11,7 @@ import operator
 
 import torch
 
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 
 class Vec:

@@ -15,7 +15,7 @@ import typing
 
 import torch
 
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 
 class Version:

@@ -13,7 +13,7 @@ import types
 import torch
 
 import compiler_core
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 
 class Point:

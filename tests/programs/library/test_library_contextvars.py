@@ -12,7 +12,7 @@ import torch
 
 import compiler_core
 from compiler_core.api.compile import record_of
-from compiler_core.api.testing import graph_count, same_as_eager
+from compiler_core.tools.testing import graph_count, same_as_eager
 
 scale = contextvars.ContextVar("scale", default=2)
 unset = contextvars.ContextVar("unset")

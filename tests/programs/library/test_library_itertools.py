@@ -14,7 +14,7 @@ import sys
 import pytest
 import torch
 
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 first = operator.itemgetter(0)
 by_name = operator.attrgetter("name")

@@ -9,7 +9,7 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 import pytest
 import torch
 
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 np = pytest.importorskip("numpy")
 

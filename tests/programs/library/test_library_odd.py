@@ -10,7 +10,7 @@ import collections, copy, dataclasses, enum, functools, itertools, operator, typ
 from dataclasses import dataclass, field
 import torch
 from typing import NamedTuple
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 
 def signed(a, b=3, /, *c, d, **e):

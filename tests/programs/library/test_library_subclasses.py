@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Optional
 
 import torch
 
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 
 class ModelOutput(collections.OrderedDict):

@@ -16,7 +16,7 @@ from fractions import Fraction
 
 import torch
 
-from compiler_core.api.testing import check, same_as_eager
+from compiler_core.tools.testing import check, same_as_eager
 
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 

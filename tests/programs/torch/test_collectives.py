@@ -16,7 +16,7 @@ from torch import Tensor
 
 import compiler_core
 from compiler_core.api.compile import record_of
-from compiler_core.api.testing import Expected, break_kinds, check
+from compiler_core.tools.testing import Expected, break_kinds, check
 
 dist: Any = pytest.importorskip("torch.distributed")
 if not dist.is_available():

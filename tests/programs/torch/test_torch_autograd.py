@@ -12,7 +12,7 @@ import torch.nn as nn
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 leaf = lambda: (torch.randn(3, requires_grad=True),)

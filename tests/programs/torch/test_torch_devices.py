@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from compiler_core.api.testing import check
+from compiler_core.tools.testing import check
 from tests.cases.torch_version import SINCE_2_13
 
 if torch.get_default_device().type != "cpu":

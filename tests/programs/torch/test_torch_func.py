@@ -27,8 +27,8 @@ from torch.func import (
     vmap,
 )
 
-from compiler_core.api.testing import check, same_as_eager
-from compiler_core.api.testing.programs import Expected
+from compiler_core.tools.testing import check, same_as_eager
+from compiler_core.tools.testing.programs import Expected
 from tests.cases.torch_version import SINCE_2_13
 
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])

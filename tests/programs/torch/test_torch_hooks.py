@@ -10,7 +10,7 @@ import functools
 import torch
 import torch.nn as nn
 
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 LOG = []

@@ -11,7 +11,7 @@ import torch
 import torch.nn as nn
 
 import compiler_core as cc
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 

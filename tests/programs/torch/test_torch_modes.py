@@ -15,7 +15,7 @@ import torch.nn as nn
 
 import compiler_core as cc
 from compiler_core.api.compile import record_of
-from compiler_core.api.testing import break_kinds, graph_count, same_as_eager
+from compiler_core.tools.testing import break_kinds, graph_count, same_as_eager
 
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 

@@ -12,7 +12,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch._dynamo.eval_frame import TorchPatcher
 
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 TorchPatcher.patch()  # the first use of torch.compile in a process marks LBFGS.step as one to leave alone
 

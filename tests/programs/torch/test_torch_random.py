@@ -13,7 +13,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 from tests.cases.torch_version import SINCE_2_13
 
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from compiler_core.api.testing import Expected, check, same_as_eager
+from compiler_core.tools.testing import Expected, check, same_as_eager
 
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 

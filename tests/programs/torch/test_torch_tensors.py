@@ -14,7 +14,7 @@ import torch
 import torch.nn as nn
 
 import compiler_core
-from compiler_core.api.testing import check, same_as_eager
+from compiler_core.tools.testing import check, same_as_eager
 
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 

@@ -9,7 +9,7 @@ import functools
 
 import torch
 
-from compiler_core.api.testing import same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 

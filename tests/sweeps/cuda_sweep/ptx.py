@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from compiler_core.codegen.machine_code import compiled_forms
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.triton.module import TritonKernel
 from compiler_core.errors import BuildError
+from compiler_core.tools.machine_code import compiled_forms
 
 TARGET = "sm_90"
 MOST_SHARED = 227 * 1024

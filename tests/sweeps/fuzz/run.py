@@ -31,8 +31,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from compiler_core.api import testing
 from compiler_core.records import Record
+from compiler_core.tools import testing
 from tests.sweeps.fuzz import within_noise
 from tests.sweeps.fuzz.reduce import reduced
 

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from compiler_core.api import testing
 from compiler_core.api.compile import compile, record_of
 from compiler_core.records import Record
+from compiler_core.tools import testing
 
 RUNS = 6
 aten = torch.ops.aten

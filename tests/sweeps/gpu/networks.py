@@ -12,9 +12,9 @@ from unittest import mock
 import torch
 
 import compiler_core
-from compiler_core.api import testing
 from compiler_core.api.compile import record_of
 from compiler_core.autograd.passes import channels_last
+from compiler_core.tools import testing
 
 IMAGES = 4
 """Batch norm over two images divides by variances of two values, which tell nothing."""

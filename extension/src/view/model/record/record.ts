@@ -685,7 +685,7 @@ export interface Record {
   views: View[];
 }
 
-/** Peak bytes and operations per nanosecond by target: `compiler_core.api.roofline`. */
+/** Peak bytes and operations per nanosecond by target: `compiler_core.tools.roofline`. */
 export const PEAKS: { [target: string]: { device: string; bytes: number; operations: number } } = {
   cpu: { device: "one core of a server", bytes: 10, operations: 50 },
   "x86-64-v2": { device: "one core with SSE4", bytes: 10, operations: 12 },

@@ -1,0 +1,7 @@
+"""Looks at the compiles of a function: those in use, one with something changed, and other partitions of one.
+
+compiled_before   `already_compiled`, `guards_text` and `decompiled`
+what_if           compiles a call again with something changed
+partition_plans   the ways to divide a joint graph
+opened_graph      a record of a graph that was not compiled here
+"""

@@ -1,0 +1,9 @@
+"""What a finished record answers.  Like the record, this needs the standard library only.
+
+queries          why a value is kept, a size static, a node there; the first inaccurate value
+costs, memory    where the time went; what holds the memory at its peak
+counts           how many graphs and breaks there are
+line_facts       what a run has at each of the user's lines
+compare          two runs, line by line
+key_differences  two lookups in a cache of compiled graphs, field by field
+"""

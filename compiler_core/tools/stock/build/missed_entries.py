@@ -1,0 +1,380 @@
+"""Why stock `torch.compile` compiled a frame again: Dynamo's reasons, completed from the guards of both compiles.
+
+Dynamo names the first guard of each compile that failed.  What else differs follows from the guards of the new compile,
+since they hold for the call: a guard of an older compile that a guard of the new one contradicts has failed too, and
+one that both have holds.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from compiler_core.records import FailedGuard, Guard, MissedEntry, Recompile, Symbol
+from compiler_core.records.advice import recompile
+from compiler_core.records.recompiles.facts import Mismatch
+from compiler_core.records.recompiles.layouts import layout_differences
+from compiler_core.tools.stock.read.recompile_reasons import (
+    as_user_wrote,
+    class_name,
+    failed_guard,
+    keys_difference,
+    setting_name,
+    size_as_call,
+)
+from compiler_core.tools.stock.read.source_names import EXTENT, shown_source
+
+_TENSOR = re.compile(
+    r"check_tensor\((.+), (\w+), (DispatchKeySet\(.*?\)), (torch\.\w+), device=(\w+), requires_grad=(\w+), "
+    r"size=\[(.*?)\], stride=\[(.*?)\]\)$"
+)
+_VALUE = re.compile(r"(.+) (?:==|is) (-?[\d.]+(?:e[+-]?\d+)?|'.*'|True|False|None)$")
+_LOCAL = re.compile(r"\bL\['(\w+)'\]")
+_LENGTH = re.compile(r"len\((.+)\) == (\d+)$")
+_TYPE = re.compile(r"_*check_type_id\((.+), (\d+)\), type=(.+)$")
+_ID = re.compile(r"_*check_obj_id\((.+), (\d+)\)")
+_STATE = re.compile(r"_*check_global_state\(\) against (\{.*\})$")
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt
+}  # fmt: skip
+_OPERAND = r"(?:-?\d+(?:\.\d+)?|[LG]\['\w+'\][^ ]*)"
+_COMPARISON = re.compile(rf"{_OPERAND}(?: (?:==|!=|<=|<|>=|>) {_OPERAND})+")
+_SIZE = re.compile(r"[\w.\[\]']+?\.(?:size|stride)\(\)\[\d+\]")
+_ONE_OBJECT = re.compile(r"([LG]\['\w+'\][^ ]*) is ([LG]\['\w+'\][^ ]*)")
+_BUILTINS = re.compile(r"__builtins_dict___\d+")
+_MAX_COMPARED = 16
+"""The most compiles whose guards are compared with those of the new one."""
+
+
+@dataclass
+class _Known:
+    """What the guards of the new compile say of the values of the call, by source."""
+
+    codes: set[str]
+    tensors: dict[str, tuple[str, ...]]
+    values: dict[str, str]
+    lengths: dict[str, str]
+    types: dict[str, str]
+    state: dict[str, Any]
+    sizes: Mapping[str, float]
+    """The values of symbolic sizes and numbers."""
+    aliases: list[tuple[str, str]] = field(default_factory=list)
+    """Sources of one object, which is guarded as one of them."""
+    _numbers: dict[str, float | None] = field(default_factory=dict)
+
+    @functools.cached_property
+    def _roots(self) -> dict[str, str]:
+        sources = (*self.types, *self.tensors, *self.values, *self.lengths, *self.sizes)
+        return {_without_root(source): source for source in sources}
+
+    @classmethod
+    def of(cls, guards: Sequence[Guard], symbols: Sequence[Symbol]) -> _Known:
+        known = cls(set(), {}, {}, {}, {}, {}, {symbol.source: symbol.value for symbol in symbols})
+        for guard in guards:
+            known.codes.add(_code(guard))
+            if found := _ONE_OBJECT.fullmatch(guard.code):
+                known.aliases.append((found[2], found[1]))
+                known.aliases.append((found[1], found[2]))
+            if found := _TENSOR.match(guard.code):
+                known.tensors[guard.source] = found.groups()
+                known.types[guard.source] = found[2]
+            elif found := _TYPE.match(guard.code):
+                known.types[guard.source] = class_name(found[3])
+            elif found := _LENGTH.match(guard.code):
+                known.lengths[found[1]] = found[2]
+            elif found := _STATE.match(guard.code):
+                known.state = _state(found[1])
+            elif found := _VALUE.match(guard.code):
+                known.values[found[1]] = found[2]
+        return known
+
+    def value(self, source: str) -> str:
+        """Returns the number or constant at a source; an empty string if it is not known."""
+        if source in self.values:
+            return self.values[source]
+        return str(self.sizes[source]) if source in self.sizes else ""
+
+    def is_value(self, source: str, constant: str) -> bool:
+        """Returns whether the value at a source is this constant: ``1`` for a symbol is ``1.0``."""
+        number = self.number(constant)
+        return self.value(source) == constant or (number is not None and number == self.number(source))
+
+    def number(self, operand: str) -> float | None:
+        """Returns a number, or the size or number at a source; None if it is not known."""
+        if re.fullmatch(r"-?\d+(\.\d+)?", operand):
+            return float(operand) if "." in operand else int(operand)
+        if operand not in self._numbers:
+            self._numbers[operand] = self._number(operand)
+        return self._numbers[operand]
+
+    def _number(self, source: str) -> float | None:
+        extent = EXTENT.match(source)
+        tensor = None if extent is None else self.root(extent[1])
+        if extent is not None and tensor in self.tensors:
+            extents = self.extents(tensor, extent[2])
+            return extents[int(extent[3])] if int(extent[3]) < len(extents) else None
+        text = self.value(source)
+        return float(text) if re.fullmatch(r"-?\d+\.\d+", text) else int(text) if text.isdecimal() else None
+
+    def root(self, source: str) -> str:
+        """Returns a source with its root: reasons name local variables without ``L``."""
+        return self._roots.get(source, source)
+
+    def extents(self, source: str, method: str) -> list[int | None]:
+        """Returns the sizes or strides of a tensor; None for one that is not known."""
+        text = self.tensors[source][6 if method == "size" else 7]
+        found: list[int | None] = []
+        for i, each in enumerate(filter(None, text.split(", "))):
+            known = each if each.isdecimal() else self.value(f"{source}.{method}()[{i}]")
+            found.append(int(known) if known.isdecimal() else None)
+        return found
+
+
+class GuardIndex:
+    """The guards of a compile, by what reasons for recompiles name."""
+
+    def __init__(self, guards: Sequence[Guard]) -> None:
+        self.guards = guards
+        self._by_code: dict[str, Guard] = {}
+        self._of_tensors: dict[str, Guard] = {}
+        self._aliasing: Guard | None = None
+        for guard in guards:
+            self._by_code.setdefault(_without_root(guard.code), guard)
+            if guard.kind == "TENSOR_MATCH":
+                self._of_tensors.setdefault(_without_root(guard.source), guard)
+            elif guard.kind == "NO_TENSOR_ALIASING":
+                self._aliasing = self._aliasing or guard
+
+    def find(self, failed: FailedGuard) -> Guard | None:
+        """Returns the guard that a reason is about."""
+        if failed.kind == "ALL_DIFFERENT":
+            return self._aliasing
+        if failed.kind == "TENSOR_MATCH":
+            return self._of_tensors.get(_without_root(failed.source))
+        code = failed.guard
+        if failed.kind == "DICT_LENGTH":
+            code = code.replace(" != ", " == ")
+        return self._by_code.get(_without_root(code))
+
+
+def recompile_of(
+    reasons: Sequence[MissedEntry],
+    guards_of: Mapping[str, GuardIndex],
+    guards: Sequence[Guard],
+    symbols: Sequence[Symbol],
+) -> Recompile:
+    """Returns the cause of a recompile.
+
+    Args:
+        reasons: Dynamo's reasons, at least one.
+        guards_of: the guards of the compiles that did not fit, by their ids.
+        guards, symbols: those of the new compile.
+    """
+    known, none = _Known.of(guards, symbols), GuardIndex(())
+    completed = [
+        _complete(each, guards_of.get(each.compile, none), known, is_compared=bool(guards) and i < _MAX_COMPARED)
+        for i, each in enumerate(reasons)
+    ]
+    completed.sort(key=lambda each: len(each[0].failed))
+    nearest, is_checked = completed[0]
+    entries = [entry for entry, _ in completed]
+    return recompile(entries, is_confirmed=is_checked and len(nearest.failed) == 1)
+
+
+def _complete(entry: MissedEntry, index: GuardIndex, known: _Known, is_compared: bool) -> tuple[MissedEntry, bool]:
+    """Adds what else differs; also returns whether all other guards are known to hold."""
+    (first,) = entry.failed
+    reported = index.find(first)
+    if reported is not None:
+        first.line, first.caller, first.guard = reported.line, reported.caller, reported.code
+    _fill(first, known)
+    found, is_checked = [], bool(is_compared and index.guards)
+    for guard in index.guards if is_compared else ():
+        if guard is reported and guard.kind != "TENSOR_MATCH":
+            continue
+        if guard.kind == "NO_TENSOR_ALIASING" and first.kind == "ALL_DIFFERENT":
+            continue  # one check, listed for each tensor
+        if first.aspect in ("keys", "items") and _is_of(guard, first):
+            continue  # the list of keys differs, and with it its items
+        differences = _differences(guard, known)
+        if differences is None:
+            is_checked = is_checked and guard is reported
+        for difference in differences or ():
+            failed = failed_guard(guard.kind, guard.code, guard.source, difference, known.types.get(guard.source, ""))
+            failed.line, failed.caller = guard.line, guard.caller
+            found.append(failed)
+    found = list(_without_consequences(first, found))
+    same = [each for each in found if (each.name, each.aspect) == (first.name, first.aspect)]
+    others = [each for each in found if each not in same]
+    if first.aspect == "dispatch keys" and any(each.name == first.name for each in others):
+        return MissedEntry(entry.compile, others), is_checked  # they follow from it
+    return MissedEntry(entry.compile, [*(same[:1] or [first]), *others]), is_checked
+
+
+def _is_of(guard: Guard, failed: FailedGuard) -> bool:
+    """Whether a guard is on the object itself of a difference, or on its list of keys."""
+    source, owner = _without_root(guard.source), _without_root(failed.source)
+    return source == owner or source.startswith(f"list(dict.keys({owner}))")
+
+
+def _without_consequences(first: FailedGuard, found: list[FailedGuard]) -> Iterator[FailedGuard]:
+    """Leaves out what is read from an object that is another one or of another class, and the dispatch keys where a
+    setting differs."""
+    is_setting = any(each.aspect == "setting" for each in (first, *found))
+    for each in found:
+        is_inside = first.source in each.source and each.source != first.source
+        if is_inside and first.aspect in ("class", "identity"):
+            continue
+        if each.aspect == "dispatch keys" and is_setting:
+            continue
+        yield each
+
+
+def _without_root(text: str) -> str:
+    """Returns a source or check without ``L``, which reasons leave out of the names of local variables."""
+    return _LOCAL.sub(r"\1", text)
+
+
+def _fill(failed: FailedGuard, known: _Known) -> None:
+    """Adds what the new compile's guards say of the value that was found."""
+    failed.source = known.root(failed.source)
+    failed.type = failed.type or known.types.get(failed.source, "")
+    got = {
+        "value": known.value(failed.source), "length": known.lengths.get(failed.source, ""),
+        "class": known.types.get(failed.source, ""),
+    }.get(failed.aspect, "")  # fmt: skip
+    if failed.aspect in ("size", "stride") and failed.dims:
+        got = known.value(f"{failed.source}.{failed.aspect}()[{failed.dims[0]}]")
+        if failed.source in known.tensors:
+            extents = known.extents(failed.source, failed.aspect)
+            extent = extents[failed.dims[0]] if failed.dims[0] < len(extents) else None
+            got = got if extent is None else str(extent)
+    failed.got = got or failed.got
+    if failed.aspect == "relation":
+        failed.got = _current_values(failed.guard, known)
+    if failed.aspect == "value" and failed.expected == "None" and not failed.got and failed.type:
+        failed.got = f"a {failed.type}"
+    kinds = _type_of(failed.expected), _type_of(failed.got)
+    if failed.aspect == "value" and all(kinds) and kinds[0] != kinds[1]:
+        failed.aspect, (failed.expected, failed.got) = "class", kinds
+    failed.name, failed.subject = shown_source(failed.source), ""
+    failed.__post_init__()
+    if failed.aspect == "value" and not failed.type:
+        failed.type = _type_of(failed.expected)
+
+
+def _current_values(condition: str, known: _Known) -> str:
+    """Returns the values of the sizes in a condition, as far as they are known, as text."""
+    sizes = dict.fromkeys(_SIZE.findall(condition))
+    values = {size: known.number(size) for size in sizes}
+    return ", ".join(f"{size_as_call(size)} is {value}" for size, value in values.items() if value is not None)
+
+
+def _type_of(constant: str) -> str:
+    if constant in ("True", "False"):
+        return "bool"
+    if constant[:1] in "'\"":
+        return "str"
+    number = constant.removeprefix("-")
+    return "int" if number.isdecimal() else "float" if number[:1].isdigit() else ""
+
+
+def _differences(guard: Guard, known: _Known) -> list[Mismatch] | None:
+    """Returns for which facts a guard does not hold for the call; None if it is not known whether it holds."""
+    if found := _STATE.match(guard.code):
+        return list(_state_differences(_state(found[1]), known.state)) if known.state else None
+    code = _code(guard)
+    if code in known.codes or any(code.replace(other, one) in known.codes for other, one in known.aliases):
+        return []
+    if found := _TENSOR.match(guard.code):
+        return list(_tensor_differences(found.groups(), guard.source, known)) if guard.source in known.tensors else None
+    if (found := _LENGTH.match(guard.code)) and found[1] in known.lengths:
+        return [Mismatch("length", found[2], known.lengths[found[1]])]
+    if (found := _TYPE.match(guard.code)) and guard.source in known.types:
+        expected, got = class_name(found[3]), known.types[guard.source]
+        return [Mismatch("class", expected, got)] if expected != got else None
+    if (found := _VALUE.match(guard.code)) and not _SIZE.fullmatch(found[1]) and (got := known.value(found[1])):
+        is_needed = guard.kind == "LAMBDA_GUARD"
+        is_same = known.is_value(found[1], found[2])
+        return [] if is_same else [Mismatch("value", found[2], got, is_specialised=is_needed)]
+    if found := _COMPARISON.fullmatch(guard.code):
+        holds = _compare(found, known)
+        if holds is not None:
+            shown = as_user_wrote(guard.code, _SIZE.findall(guard.code))
+            return [] if holds else [Mismatch("relation", shown, _current_values(guard.code, known), item=shown)]
+    return None
+
+
+def _code(guard: Guard) -> str:
+    """Returns the check without the numbers that Dynamo gives to the dicts of builtins, one for each compile."""
+    is_listed_by_tensor = guard.kind == "NO_TENSOR_ALIASING"  # each tensor that none of the others may be
+    return f"{guard.kind} {guard.source}" if is_listed_by_tensor else _BUILTINS.sub("builtins", guard.code)
+
+
+def _compare(found: re.Match[str], known: _Known) -> bool | None:
+    """Returns whether ``a == b``, ``a <= b`` or ``a <= b <= c`` holds; None if a number is not known."""
+    operands, operators = found[0].split(" ")[::2], found[0].split(" ")[1::2]
+    numbers = [number for each in operands if (number := known.number(each)) is not None]
+    if len(numbers) < len(operands):
+        return None
+    return all(_OPERATORS[symbol](a, b) for a, symbol, b in zip(numbers, operators, numbers[1:], strict=False))
+
+
+def _tensor_differences(expected: Sequence[str], source: str, known: _Known) -> Iterator[Mismatch]:
+    got = known.tensors[source]
+    if expected[1] != got[1]:
+        yield Mismatch("class", expected[1], got[1])
+        return
+    names = {3: "dtype", 4: "device", 5: "requires_grad"}
+    found = [Mismatch(name, expected[i], got[i]) for i, name in names.items() if expected[i] != got[i]]  # type: ignore[arg-type]
+    shape, stride = (_extents(expected[i]) for i in (6, 7))
+    got_shape, got_stride = known.extents(source, "size"), known.extents(source, "stride")
+    found += layout_differences(shape, _where_known(stride, got_stride), got_shape, got_stride)
+    yield from found
+    if expected[2] != got[2] and not found:
+        yield keys_difference(expected[2], got[2])
+
+
+def _where_known(expected: list[int | None], got: list[int | None]) -> list[int | None]:
+    if len(expected) != len(got):
+        return expected
+    return [None if b is None else a for a, b in zip(expected, got, strict=True)]
+
+
+def _extents(text: str) -> list[int | None]:
+    return [int(each) if each.isdecimal() else None for each in filter(None, text.split(", "))]
+
+
+def _state(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _state_differences(expected: dict[str, Any], got: dict[str, Any]) -> Iterator[Mismatch]:
+    for key in sorted(expected):
+        if key in got and expected[key] != got[key]:
+            item = setting_name(key)
+            shown = [_shown_setting(each) for each in (expected[key], got[key])]
+            if key == "default_dtype":
+                shown = [_DTYPES.get(each, each) for each in shown]
+            yield Mismatch("setting", shown[0], shown[1], item=item)
+
+
+_DTYPES = {"5": "torch.float16", "6": "torch.float32", "7": "torch.float64", "15": "torch.bfloat16"}
+"""The numbers that PyTorch's C++ has for dtypes, of those that can be the default."""
+
+
+def _shown_setting(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, dict) and isinstance(value.get("enabled"), list):  # autocast, by type of device
+        return "on" if any(value["enabled"]) else "off"
+    return str(value)

@@ -1,0 +1,145 @@
+"""A record that is being built from trace events: finds the frame and the compile of each event."""
+
+from __future__ import annotations
+
+import copy
+import traceback
+import types
+
+from compiler_core.records import Compile, Frame, GraphBreak, Recompile, Record, limits
+from compiler_core.records.advice import named
+from compiler_core.records.source_files import SourceFiles
+from compiler_core.tools.stock.build.compile_builder import CompileBuilder
+from compiler_core.tools.stock.build.event_costs import cost_of
+from compiler_core.tools.stock.build.memory_budget import MemoryBudget
+from compiler_core.tools.stock.build.missed_entries import recompile_of
+from compiler_core.tools.stock.read.breaks.stack_names import stack_names
+from compiler_core.tools.stock.read.trace_event import TraceEvent
+
+_FIRST_SKIPPED = -1_000_000
+"""The number of the first frame that PyTorch gave no id, downwards."""
+
+
+class PartialRecord:
+    """A record with its unfinished compiles, source lines and memory budget."""
+
+    def __init__(self, record: Record, start_ns: int | None, read_files: bool, budget: MemoryBudget) -> None:
+        """`start_ns`: when the record was opened, in nanoseconds since the epoch; None: at the first timed event."""
+        self.record = record
+        self.start_ns = start_ns
+        self.lines = SourceFiles(record, read_files)
+        self.budget = budget
+        self.strings: dict[int, str] = {}
+        """File names by the numbers that stand for them in the trace."""
+        self.compiles: dict[str, CompileBuilder] = {}
+        self._frames: dict[int, Frame] = {}
+        self._stack_names: dict[int, dict[str, str]] = {}
+        """Of resume functions, by the number of the frame."""
+
+    def compile_of(self, event: TraceEvent) -> CompileBuilder:
+        """Returns the compile of an event, a new one if needed.  Events without an id belong to the latest compile."""
+        id_ = event.compile_id or next(reversed(self.compiles), "")
+        if id_ not in self.compiles:
+            frame = self.frame_of(event)
+            compile_ = Compile(id_ or "0/0", frame.id, _record=self.record)
+            frame.compiles.append(compile_)
+            frame.calls += 1
+            self.compiles[id_] = CompileBuilder(compile_, self.lines, self.budget)
+        return self.compiles[id_]
+
+    def frame_of(self, event: TraceEvent) -> Frame:
+        """Returns the frame of an event, a new one if needed.  Compiled autograd has no frame: its ids are negative."""
+        id_ = event.frame_id if event.frame_id is not None else -1 - (event.compiled_autograd_id or 0)
+        if id_ not in self._frames:
+            name = "compiled autograd" if event.frame_id is None else "?"
+            self._frames[id_] = Frame(id_, name, "", 0, "root")
+            self.record.frames.append(self._frames[id_])
+        return self._frames[id_]
+
+    def add_skipped_frame(self, code: types.CodeType, reason: str) -> None:
+        """Adds the frame of a function that was called and never compiled, once.  PyTorch gave it no id."""
+        place = code.co_name, code.co_filename, code.co_firstlineno
+        if all((each.name, each.filename, each.line) != place for each in self.record.frames):
+            id_ = _FIRST_SKIPPED - len(self.record.frames)
+            self.record.frames.append(Frame(id_, *place, "root", calls=1, skipped=reason))
+
+    def accepts(self, event: TraceEvent) -> bool:
+        """Takes the event's bytes from the budget; returns False if they do not fit."""
+        fits = self.budget.accepts(event, cost_of(event))
+        if not fits and event.name == "dynamo_cpp_guards_str":
+            self.compile_of(event).compile.outcome = "compiled"
+        return fits
+
+    def truncate(self, text: str) -> str:
+        """Cuts a text to `limits.TEXT` and counts it if it was longer."""
+        if len(text) > limits.TEXT:
+            self.budget.left_out["ends of long texts"] += 1
+        return limits.truncate(text, limits.TEXT)
+
+    def note(self, note: str) -> None:
+        """Adds a note to the record, at most `limits.NOTES`."""
+        if len(self.record.notes) < limits.NOTES:
+            self.record.notes.append(note)
+        else:
+            self.budget.left_out["notes"] += 1
+
+    def close(self) -> None:
+        """Finishes all compiles and links resume functions to the graph breaks before them."""
+        for builder in self.compiles.values():
+            try:
+                builder.stack_names = self.stack_names(self._frames[builder.compile.frame])
+                builder.close(self.strings)
+            except Exception as error:
+                builder.compile.fail("backend", f"{type(error).__name__}: {error}", traceback.format_exc())
+        for builder in self.compiles.values():
+            if builder.reasons:
+                builder.compile.cause = self.recompile_of(builder)
+        self._link_resume_functions()
+        self.lines.flush()
+
+    def recompile_of(self, builder: CompileBuilder) -> Recompile:
+        """Returns the cause of a compile, from its reasons and from the guards that are known by now."""
+        compiles = {each.compile: self.compiles.get(each.compile) for each in builder.reasons}
+        guards = {id_: found.guard_index for id_, found in compiles.items() if found is not None}
+        reasons = copy.deepcopy(builder.reasons)
+        cause = recompile_of(reasons, guards, builder.compile.guards, builder.compile.symbols)
+        return _with_names(cause, self.stack_names(self._frames[builder.compile.frame]))
+
+    def stack_names(self, frame: Frame) -> dict[str, str]:
+        """Returns what the user wrote for the values of the stack that a resume function gets."""
+        if frame.kind != "resume":
+            return {}
+        if frame.id not in self._stack_names:
+            before = [b for c in self.record.compiles if c.frame < frame.id for b in c.breaks]
+            at = [
+                (b, line)
+                for b in before
+                for line in b.stack
+                if (line.filename, line.lineno) == (frame.filename, frame.line)
+            ]
+            self._stack_names[frame.id] = stack_names(*at[-1]) if at else {}
+        return self._stack_names[frame.id]
+
+    def _link_resume_functions(self) -> None:
+        """Links each resume function to the latest break before it at its line; a line may break several times."""
+        breaks: dict[tuple[str, int], list[tuple[Compile, GraphBreak]]] = {}
+        for builder in self.compiles.values():
+            for break_ in builder.compile.breaks:
+                for place in {(at.filename, at.lineno) for at in break_.stack}:  # callers resume, too
+                    breaks.setdefault(place, []).append((builder.compile, break_))
+        for frame in self.record.frames:
+            if frame.kind == "resume":
+                before = [each for each in breaks.get((frame.filename, frame.line), ()) if each[0].frame < frame.id]
+                if before:
+                    compile_, break_ = max(before, key=lambda each: each[0].frame)
+                    frame.resumes = compile_.id
+                    break_.resumes.append(frame.id)
+
+
+def _with_names(cause: Recompile, names: dict[str, str]) -> Recompile:
+    """Returns a cause with the user's expressions for values of the stack."""
+    for each in (cause, *cause.besides, *(failed for entry in cause.others for failed in entry.failed)):
+        each.name, each.subject, each.item = (named(text, names) for text in (each.name, each.subject, each.item))
+        each.expected = named(each.expected, names)
+    cause.text = named(cause.text, names)
+    return cause

@@ -1,0 +1,160 @@
+"""Times all forms of a call in turn, in rounds, so that what slows the machine down for a while slows all of them.
+
+`records.timings.faster` decides whether a form is faster or slower than the first one, the reference.  Where the times
+vary too much to say, they are measured once more.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from compiler_core.errors import CutawayError
+from compiler_core.records import Record, needing_action
+from compiler_core.records.timings.faster import MIN_ROUNDS, compare, fastest, slowest
+from compiler_core.records.timings.timings import Timing, Timings
+from compiler_core.tools.timing.forms import Form, Run, common_repeats
+from compiler_core.tools.timing.saved_state import SavedState
+
+MAX_ROUNDS = 2000
+FEW_ROUNDS = 5
+"""The least number of rounds for calls that are too slow for `MIN_ROUNDS`."""
+MAX_SECONDS = 60.0
+"""`MIN_ROUNDS` are run if they take no longer than this."""
+Progress = Callable[[str, float], None]
+"""Called with what is done, and the share of all rounds that is."""
+
+
+def time_forms(
+    forms: Sequence[Form],
+    state: SavedState,
+    seconds: float,
+    progress: Progress = lambda text, share: None,
+    gradients: Sequence[torch.Tensor] = (),
+) -> Timings:
+    """Times forms of one call, the first of which is the reference.
+
+    Args:
+        forms: the forms.
+        state: the state that the calls change; it is restored after each sample and at the end.
+        seconds: for how long all forms together are timed, besides compiling.
+        progress: see `Progress`.
+        gradients: the leaves whose gradients are dropped before each sample.
+
+    Returns:
+        The times; `Timings.failed` has the forms whose first calls raised an exception.
+
+    Raises:
+        Exception: what the reference raises.
+    """
+    result = Timings(load=_load())
+    runs: list[Run] = []
+    with state.preserved():
+        for form in forms:
+            progress(f"{form.name}: first calls", 0.0)
+            run = Run(form, gradients)
+            try:
+                run.warm_up(state.restore)
+            except Exception as error:
+                state.restore()
+                if not runs:
+                    raise
+                result.failed[form.name] = str(error) if isinstance(error, CutawayError) else _error_text(error)
+            else:
+                runs.append(run)
+        samples = _sample(runs, state, seconds, progress)
+        if any(compare(times, samples[0]).outcome == "unclear" for times in samples):
+            samples = _sample(runs, state, seconds, progress)
+        peaks = []
+        for run in runs:
+            peaks.append(run.peak_bytes())
+            state.restore_quickly()
+    for run, times, peak in zip(runs, samples, peaks, strict=True):
+        result.rows.append(timing(run, times, samples[0], peak))
+    result.find_pays_off()
+    return result
+
+
+def _error_text(error: Exception) -> str:
+    first_line = str(error).strip().partition("\n")[0]
+    return f"it raises {type(error).__name__}: {first_line}"
+
+
+def timing(run: Run, times: list[float], reference: list[float], peak: int) -> Timing:
+    """Returns the timing of a form: a summary of its times beside those of the reference."""
+    compared = compare(times, reference)
+    return Timing(
+        name=run.form.name,
+        median=statistics.median(times),
+        low=fastest(times),
+        high=slowest(times),
+        rounds=len(times),
+        compile_seconds=_compile_seconds(run.first_seconds, times),
+        peak_bytes=peak,
+        speed=compared.speed,
+        differs=compared.outcome in ("faster", "slower"),
+        unclear=compared.outcome == "unclear",
+        compiled_again=run.compiled_again,
+        problems=_problems(run.compiles),
+    )
+
+
+def _compile_seconds(first: float, times: list[float]) -> float:
+    """Returns how much longer the first call took; 0 if it took no longer than one of the others may."""
+    return first - statistics.median(times) if first > 2 * max(times) else 0.0
+
+
+def _problems(found: Record) -> int | None:
+    return len(needing_action(found.problems)) if found.compiles else None
+
+
+def _sample(runs: Sequence[Run], state: SavedState, seconds: float, progress: Progress) -> list[list[float]]:
+    """Returns the seconds of one call of each form in each round.  Each round begins with another form."""
+    samples: list[list[float]] = [[] for _ in runs]
+    repeats = common_repeats(runs)
+    began = last = time.perf_counter()
+    least = MIN_ROUNDS
+    with _without_collection():
+        for round_ in range(MAX_ROUNDS):
+            now = time.perf_counter()
+            if round_ >= least and now - began > seconds:
+                break
+            if round_ == FEW_ROUNDS and (now - began) / round_ * MIN_ROUNDS > MAX_SECONDS:
+                break
+            if now - last > 0.1 or not round_:
+                progress(
+                    "timing", max(min(round_ / least, 1.0) if now - began > seconds else (now - began) / seconds, 0)
+                )
+                last = now
+            for at in range(len(runs)):
+                index = (round_ + at) % len(runs)
+                samples[index].append(runs[index].sample(repeats))
+                state.restore_quickly()
+    return samples
+
+
+def _load() -> float:
+    """Returns how many threads of all programs were ready to run in the last minute, for each CPU."""
+    try:
+        return os.getloadavg()[0] / (os.cpu_count() or 1)
+    except OSError:
+        return 0.0
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Context manager that turns off garbage collection, which would be in the times of one form by chance."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
