@@ -19,7 +19,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
-.PHONY: help ready lab demo site pictures test test-cold smoke slow sweeps quick lint hooks fix wheel bench fuzz sanitized gpu cpython-tests operators cuda-sweep shapes interrupts kernel-interrupts soak fuzz-inputs versions compat clean
+.PHONY: help ready lab demo site size pictures test test-cold smoke slow sweeps quick lint hooks fix wheel bench fuzz sanitized gpu cpython-tests operators cuda-sweep shapes interrupts kernel-interrupts soak fuzz-inputs versions compat clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ sweeps: $(STAMPS)/test $(STAMPS)/chromium ## Run the tests that `make test` leav
 quick: $(STAMPS)/test ## Run the tests of the files that changed since the branch left SINCE=main
 	@tests="$$($(PY) -m tests.changed $(or $(SINCE),main))"; \
 	if [[ -z $$tests ]]; then echo "Nothing changed that has tests."; else $(PYTEST) $$tests $(ARGS); fi
+
+size: $(STAMPS)/test ## Print how many files, lines and tokens the parts have
+	@$(PY) -m tests.docs.size
 
 lint: $(STAMPS)/lint ## Check style, types and the direction of imports
 	ruff check .

@@ -16,6 +16,7 @@ import torch
 
 import compiler_core
 from compiler_core.records import Compile
+from tests.docs import ways
 from tests.docs.example import scaled
 from tests.docs.imports import ROOT, below
 
@@ -84,6 +85,12 @@ WAYS = [
     ("Where do eager PyTorch's warnings come from?", [("support/eager_warnings.py", "OperationWarnings")]),
     ("Where does a `CompileWarning` come from?", [("hook/failures.py", "report_failure")]),
 ]
+
+FILES_ON_THE_WAY = """\
+## The files on a way
+
+What stands on the stack between two places, in a real compile, is the way that a reader follows from one to the other.
+"""
 
 STEPS = [
     (
@@ -177,7 +184,8 @@ def levels(package: str) -> str:
 def page() -> str:
     """The whole text of docs/architecture.md."""
     imports = [picture("compiler_core"), "", levels("compiler_core")]
-    parts = [INTRODUCTION, *imports, QUESTIONS, *_ways(), SUPPORT_AN_OPERATOR, STAGES, *_steps(compiled())]
+    parts = [INTRODUCTION, *imports, QUESTIONS, *_ways(), SUPPORT_AN_OPERATOR, FILES_ON_THE_WAY, *ways.table(), ""]
+    parts += [STAGES, *_steps(compiled())]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
