@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.sampling import sample
+
 ROOT = Path(__file__).parents[1]
 CONFTEST = "from tests.conftest import pytest_configure"
 STUCK = """
 import ctypes, subprocess, sys
+from tests.sampling import sample
 
 def wait_forever():
     mutex = ctypes.create_string_buffer(64)
@@ -95,7 +98,7 @@ def test_a_worker_that_stands_still_is_one_failure(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("text", "where"), [(IN_A_TEST, "test_planted.py::test_stuck"), (AT_THE_END, "the end of the process")]
+    ("text", "where"), sample([(AT_THE_END, "the end of the process"), (IN_A_TEST, "test_planted.py::test_stuck")], 2)
 )
 def test_a_run_of_one_process_ends_with_the_name(text: str, where: str, tmp_path: Path) -> None:
     status, printed = run(tmp_path, text)
@@ -105,6 +108,7 @@ def test_a_run_of_one_process_ends_with_the_name(text: str, where: str, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_a_process_beside_the_worker_ends_alone(tmp_path: Path) -> None:
     status, printed = run(tmp_path, IN_ITS_OWN_PROCESS)
     assert status == 1, printed

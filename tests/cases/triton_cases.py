@@ -407,6 +407,6 @@ if __name__ == "__main__":
     given = options.parse_args()
     choose(given.candidate)
     verdicts = {name: verdict(name, where) for name in given.names or CASES}
-    if interpreted and not given.names:
+    if interpreted:
         verdicts["load_outside"] = load_outside()
     json.dump(verdicts, sys.stdout, indent=1)

@@ -37,12 +37,14 @@ f32 = torch.float32
 
 
 @pytest.fixture(scope="module")
-def verdicts() -> dict[str, str]:
-    """The verdicts on all cases, run in the interpreter in one process."""
-    return verdicts_of(triton_cases)
+def verdicts(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The verdicts on the cases that are tested, run in the interpreter in one process."""
+    tests = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    tested = [str(item.callspec.params["name"]) for item in tests if item.function is test_same_values_as_eager]
+    return verdicts_of(triton_cases, *tested)
 
 
-@pytest.mark.parametrize("name", triton_cases.CASES)
+@pytest.mark.parametrize("name", sample(triton_cases.CASES, 2))
 def test_same_values_as_eager(name: str, verdicts: dict[str, str]) -> None:
     assert verdicts[name] == "ok"
 

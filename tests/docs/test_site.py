@@ -49,6 +49,7 @@ def test_links_and_pictures_of_the_readme_exist_and_are_small() -> None:
     assert max(path.stat().st_size for path in pictures) < MAX_PICTURE_BYTES
 
 
+@pytest.mark.sweep
 def test_the_site_builds_without_warnings_broken_links_and_heavy_pages() -> None:
     """The code of its pages runs in the test above, and that of the notebooks in tests/notebooks."""
     built = warm_python.run([str(SITE / "build.py"), "--as-they-are"])

@@ -7,21 +7,25 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import compiler_core
 from compiler_core.records import Compile, Frame
 from tests.faults import from_logs
 from tests.faults.checks import errors
+from tests.sampling import sample
 
 
-def test_logs_name_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", sample([3, 1], 2))
+def test_logs_name_the_same(step: int, tmp_path: Path) -> None:
     """One process runs all scripts."""
-    from_logs.write_scripts(tmp_path)
+    from_logs.write_scripts(tmp_path, step)
     command = [sys.executable, "-m", "tests.faults.from_logs", str(tmp_path)]
     environment = os.environ | {"TORCH_TRACE": str(tmp_path / "trace"), "TORCH_LOGS": "-all"}
     subprocess.run(command, env=environment, check=True, timeout=200)
     (record,) = compiler_core.read_logs(tmp_path / "trace")
     wrong = {}
-    for fault in from_logs.FAULTS:
+    for fault in from_logs.FAULTS[::step]:
         file = str(from_logs.file_of(fault, tmp_path))
         compiles = [c for frame in record.frames for c in frame.compiles if is_of(c, frame, file)]
         problems = [problem for problem in record.problems if problem.filename == file]

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Programs that use stock torch.compile, beside this compiler (`ours`) or `alone`; they print what stock did.
 
-    python -m tests.hook.coexist ours|alone
+    python -m tests.hook.coexist PROGRAM ... ours|alone
 
 Alone, nothing of Cutaway is imported, and in place of a function that this compiler has compiled, a program calls one
 that is disabled for stock.
@@ -404,7 +404,7 @@ def entries_of_stock(p):
 
 
 def main():
-    for run in PROGRAMS:
+    for run in (each for each in PROGRAMS if each.__name__ in sys.argv):
         torch._dynamo.reset()
         graphs.clear()
         counters.clear()

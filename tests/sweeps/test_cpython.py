@@ -6,6 +6,7 @@ import importlib.util
 
 import pytest
 
+from tests.sampling import sample
 from tests.sweeps.cpython import run
 
 pytestmark = pytest.mark.slow
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("test.test_bisect") is None, reason="this Python was installed without its tests"
 )
-@pytest.mark.parametrize("module", run.QUICK)
+@pytest.mark.parametrize("module", sample(run.QUICK, 2))
 def test_module(module: str) -> None:
     before = run.run_module(module, "plain")
     assert before.tests > 5

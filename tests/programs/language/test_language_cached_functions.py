@@ -17,6 +17,7 @@ import torch
 
 import compiler_core
 import compiler_core.errors
+from tests.sampling import sample
 
 SEEDS = 3
 ONE = torch.ones(2)
@@ -235,7 +236,7 @@ def trace(program: Callable[..., Any], seed: int, calls: int) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", sample(PROGRAMS, 2))
 @pytest.mark.filterwarnings("error::compiler_core.CompileWarning")
 def test_values_hits_and_evictions(program):
     for seed in range(SEEDS):

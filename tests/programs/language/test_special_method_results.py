@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import compiler_core
+from tests.sampling import sample
 
 
 def user(*names: str) -> type:
@@ -97,7 +98,7 @@ def outcome(run: Callable[[torch.Tensor], Any]) -> tuple[str, str]:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", sample(METHODS, 2))
 def test_the_results_of_special_methods_are_checked_as_by_python(name: str) -> None:
     for number, use in enumerate(METHODS[name]):
         cls = user(name)

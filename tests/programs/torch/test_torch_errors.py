@@ -222,7 +222,7 @@ def as_text(value):
     return repr(value)
 
 
-@pytest.mark.parametrize("name", [*sorted(FOUND), *sample([o for o in OPERATORS if o not in FOUND], 30)])
+@pytest.mark.parametrize("name", [*sorted(FOUND), *sample([o for o in OPERATORS if o not in FOUND], 60)])
 def test_wrong_arguments_raise_as_in_eager(name):
     for function, args, kwargs in wrong_calls(name):
 
@@ -291,7 +291,7 @@ def raises(call):
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", None])
-@pytest.mark.parametrize("name", [*RAISES, *sample([name for name in NAMES if name not in RAISING], 30)])
+@pytest.mark.parametrize("name", [*RAISES, *sample([name for name in NAMES if name not in RAISING], 60)])
 def test_wrong_values_raise_where_nothing_uses_the_result(name, backend):
     raising = (
         (f, args, kwargs) for f, args, kwargs in calls_with_wrong_values(name) if raises(lambda: f(*args, **kwargs))

@@ -30,6 +30,7 @@ from torch.func import (
 from compiler_core.tools.testing import check, same_as_eager
 from compiler_core.tools.testing.programs import Expected
 from tests.cases.torch_version import SINCE_2_13
+from tests.sampling import sample
 
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 whole = functools.partial(one_graph, grad=True)
@@ -490,6 +491,6 @@ def test_autocast(x, y):
 
 
 @pytest.mark.parametrize("backend", ["cpp", pytest.param("aot_eager", marks=pytest.mark.sweep)])
-@pytest.mark.parametrize("program", BACKENDS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", sample(BACKENDS, 2), ids=lambda program: program.__name__)
 def test_on_a_backend(program, backend):
     check(program, expected=Expected(1, [], None), grad=True, backend=backend, tolerance=1e-4)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import compiler_core
+from tests.sampling import pairs
 
 pytestmark = pytest.mark.cpu
 
@@ -37,8 +38,7 @@ def outcome(fn, *args):
 
 
 @pytest.mark.filterwarnings("ignore::compiler_core.RefusalWarning")
-@pytest.mark.parametrize("backend", ["aot_eager", None])
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("source", "backend"), pairs(SOURCES, ["aot_eager", None], 2))
 def test_windows(source, backend):
     make, rng = SOURCES[source], random.Random(source)
     for _ in range(4):

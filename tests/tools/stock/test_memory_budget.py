@@ -21,6 +21,7 @@ from compiler_core.tools.stock.read.trace_event import TraceEvent
 from compiler_core.tools.stock.trace_logs import read_logs
 from kernel_magics.display import summary
 from tests.cases.counted import instructions, is_linear
+from tests.sampling import sample
 
 HEAD = "V1121 10:20:57.653000 10669 torch/_dynamo/utils.py:2350] "
 
@@ -104,11 +105,14 @@ def graphs(n: int) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("log", "size"),
-    [
-        (starts, 100), (files, 100), (broken_files, 100), (artifacts, 100), (unmatched, 500), (guards_in_files, 500),
-        (reasons, 100), (symbols, 100), (inputs, 100), (graphs, 100),
-    ],
-)  # fmt: skip
+    sample(
+        [
+            *((log, 100) for log in (starts, files, broken_files, artifacts, reasons, symbols, inputs, graphs)),
+            *((log, 500) for log in (unmatched, guards_in_files)),
+        ],
+        2,
+    ),
+)
 def test_work_is_linear(log: Callable[[int], Iterator[str]], size: int, tmp_path: Path) -> None:
     file = tmp_path / "a.log"
 
@@ -151,7 +155,23 @@ def values(n: int) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     "log",
-    [starts, files, broken_files, artifacts, unmatched, strings, faults, notes, empty_lines, edges, values, symbols],
+    sample(
+        [
+            starts,
+            files,
+            broken_files,
+            artifacts,
+            unmatched,
+            strings,
+            faults,
+            notes,
+            empty_lines,
+            edges,
+            values,
+            symbols,
+        ],
+        2,
+    ),
 )
 def test_memory_does_not_grow_with_the_log(
     log: Callable[[int], Iterator[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
