@@ -29,12 +29,22 @@ def record_ts() -> str:
     """Returns the text of record.ts."""
     sys.path.insert(0, str(ROOT))
     from compiler_core import records
-    from compiler_core.records import artifacts, capture, differences, kernels, partition, problems, steps
+    from compiler_core.records import (
+        artifacts,
+        capture,
+        collectives,
+        differences,
+        kernels,
+        lookups,
+        partition,
+        problems,
+        steps,
+        timings,
+    )
+    from compiler_core.records import recompiles as facts
     from compiler_core.records import record as tree
-    from compiler_core.records.caches import lookups
-    from compiler_core.records.ranks import collectives
-    from compiler_core.records.recompiles import facts
-    from compiler_core.records.timings import part_times, timings, verdict
+    from compiler_core.records import timings as part_times
+    from compiler_core.records import timings as verdict
     from compiler_core.tools import roofline
 
     parts_of_it = (

@@ -15,9 +15,11 @@ import torch
 import torch.fx as fx
 
 from compiler_core.autograd.op_cost import count_operations
-from compiler_core.backends.printers import generate
+from compiler_core.codegen.build import compilers
+from compiler_core.codegen.cpp import printer as cpp
 from compiler_core.codegen.source import KernelSource
 from compiler_core.codegen.targets import CPU_TARGETS
+from compiler_core.codegen.triton import printer as triton
 from compiler_core.codegen.wrapper import memory_plan
 from compiler_core.codegen.wrapper.writer import Wrapper
 from compiler_core.hook.failures import only_recorded
@@ -214,3 +216,12 @@ def _shaped(value: Any) -> Any:
     if not isinstance(value, ir.TensorView | ir.Buffer):
         return value
     return torch.empty(tuple(map(hint, value.size)), device="meta")
+
+
+def generate(
+    program: ir.Program, language: ir.Language, tuned: Mapping[str, Blocks] = triton.NO_TUNED_BLOCKS
+) -> KernelSource:
+    """Returns the source of all kernels of `program` in `language`; `tuned` has the block sizes of Triton kernels."""
+    if language == "triton":
+        return triton.generate(program, tuned)
+    return cpp.generate(program, compilers.simd_math())

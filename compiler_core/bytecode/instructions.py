@@ -12,8 +12,7 @@ from types import CodeType
 from typing import NamedTuple
 
 from compiler_core.bytecode import opset
-from compiler_core.bytecode.invalid import InvalidBytecode
-from compiler_core.bytecode.tables import read_exception_table
+from compiler_core.bytecode.tables import InvalidBytecode, read_exception_table
 from compiler_core.errors import CompilerBug
 
 

@@ -1,7 +1,4 @@
-"""The two side tables of a code object: source positions, and exception handlers.
-
-The formats are documented in CPython's ``Objects/locations.md`` and ``Objects/exception_handling_notes.txt``.
-"""
+"""The error for bytecode that must not run."""
 
 from __future__ import annotations
 
@@ -10,7 +7,16 @@ from dis import Positions
 from typing import NamedTuple
 
 from compiler_core.bytecode import opset
-from compiler_core.bytecode.invalid import InvalidBytecode
+from compiler_core.errors import CompilerBug
+
+
+class InvalidBytecode(CompilerBug):
+    """Bytecode that must not run; `offset` is the place in ``co_code``."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
+
 
 _MAX_ENTRY_UNITS = 8
 _ONE_LINE, _NO_COLUMNS, _LONG, _NOWHERE = 10, 13, 14, 15

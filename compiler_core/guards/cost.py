@@ -21,7 +21,7 @@ from typing import Any
 from torch._C._dynamo import guards as cpp
 
 from compiler_core.guards.kinds import GuardSpec
-from compiler_core.records.timings.guard_times import KIND_NS
+from compiler_core.records.timings import KIND_NS
 
 _ROUNDS = 3
 _ROUND_NS = 20_000

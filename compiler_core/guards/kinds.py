@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from compiler_core.guards.sources import AttrSource, GlobalSource, InstanceDictSource, Scope, Source, path
 from compiler_core.records import FailedGuard, GuardAspect, ItemId
-from compiler_core.records.recompiles.facts import Mismatch
+from compiler_core.records.recompiles import Mismatch
 from compiler_core.support.interrupts import GUARD_FAILURES, guard_function
 from compiler_core.support.safe_repr import safe_repr
 

@@ -18,7 +18,7 @@ import torch
 from compiler_core.guards.kinds import IMMUTABLE_EXAMPLE, MISSING, GuardKind, GuardSpec, guard_kind
 from compiler_core.guards.lifetimes import is_library, is_python_class, module_of, weak_cache
 from compiler_core.guards.sources import Box, ConstantSource
-from compiler_core.records.recompiles.facts import Mismatch
+from compiler_core.records.recompiles import Mismatch
 from compiler_core.support.interrupts import guard_function
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from torch._C._dynamo import guards as cpp
 from compiler_core.guards.conditions import Condition, compile_conditions
 from compiler_core.guards.kinds import NOTHING, GuardKind, GuardSpec, guard_kind
 from compiler_core.guards.sources import Scope, Source, TensorPropertySource
-from compiler_core.records.recompiles.facts import Mismatch
+from compiler_core.records.recompiles import Mismatch
 from compiler_core.support.interrupts import GUARD_FAILURES, guard_function
 from compiler_core.support.safe_repr import safe_repr
 

@@ -11,7 +11,7 @@ from torch._C._dynamo import guards as cpp
 
 from compiler_core.guards.kinds import MISSING, GuardKind, GuardSpec, guard_kind
 from compiler_core.guards.sources import Scope, Source
-from compiler_core.records.recompiles.facts import Mismatch
+from compiler_core.records.recompiles import Mismatch
 from compiler_core.support.interrupts import guard_function
 from compiler_core.support.torch_state import default_devices, function_modes, is_dispatched_or_traced
 

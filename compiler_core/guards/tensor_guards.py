@@ -10,8 +10,7 @@ import torch
 
 from compiler_core.guards.kinds import MISSING, NOTHING, GuardKind, GuardSpec, guard_kind
 from compiler_core.guards.sources import Scope
-from compiler_core.records.recompiles.facts import Mismatch
-from compiler_core.records.recompiles.layouts import layout_differences
+from compiler_core.records.recompiles import Mismatch, layout_differences
 
 if TYPE_CHECKING:
     from compiler_core.guards.tree import GuardTree

@@ -9,7 +9,7 @@ from compiler_core.guards.constants import LIBRARY_CONSTANTS, NUMPY_NUMBERS, dic
 from compiler_core.guards.kinds import ABSENT, PRESENT, GuardKind, PythonGuardKind, guard_kind, unless
 from compiler_core.guards.lifetimes import WeakBox, make_box
 from compiler_core.guards.sources import Box
-from compiler_core.records.recompiles.facts import Mismatch
+from compiler_core.records.recompiles import Mismatch
 from compiler_core.support.interrupts import guard_function
 from compiler_core.support.safe_repr import safe_repr
 

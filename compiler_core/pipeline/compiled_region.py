@@ -38,12 +38,11 @@ from compiler_core.hook.skip_rules import (
     runs_once,
     skip_reason,
 )
-from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
+from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode, plain_entry
 from compiler_core.pipeline.frame import FrameCompile
-from compiler_core.pipeline.plain_frames import plain_entry
 from compiler_core.records import Compile, MissedEntry, Recompile, Record, StackLine, Stage
 from compiler_core.records.advice import recompile
-from compiler_core.records.seen.packages import library_of
+from compiler_core.records.packages import library_of
 from compiler_core.support import instruments, interrupts, torch_state
 from compiler_core.support.fork_locks import replace_after_fork
 from compiler_core.support.silenced_warnings import silence_warnings

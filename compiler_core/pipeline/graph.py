@@ -45,8 +45,7 @@ from compiler_core.backends.autotune import tune, with_requested
 from compiler_core.backends.code_edits import apply_edits, with_edited_loops, with_edited_wrapper
 from compiler_core.backends.cuda_graphs import with_replay
 from compiler_core.backends.graph_cache import CacheSlot
-from compiler_core.backends.kernel_recorder import KernelRecorder, Which, step_counts
-from compiler_core.backends.printers import generate
+from compiler_core.backends.kernel_recorder import KernelRecorder, Which, generate, step_counts
 from compiler_core.backends.registry import Call
 from compiler_core.backends.replay_memory import ReplayMemory
 from compiler_core.codegen.source import KernelSource

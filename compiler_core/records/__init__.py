@@ -17,12 +17,12 @@ A record holds no tensor, module or other live object, and this package imports 
 read from JSON is checked against its types (`plain`) and rules (`rules`), so an untrusted file is safe to open.  Its
 size is limited (`limits`), and its notes count what was left out.
 
-`record.py` has the tree; `artifacts.py`, `capture.py`, `recompiles/`, `partition.py`, `kernels.py`, `steps.py`,
-`differences.py` and `timings` (with the verdict) have its parts; `problems.py` (with `advice.py` and
-`changed_nodes.py`) and `item_lines.py` read finished records; what else they answer is in `tools/questions`.
-`source_files.py` adds source lines that graphs of others refer to.  `seen/` has the Python frames that ran, `caches/`
-the lookups in caches of compiled graphs, `ranks/` the collectives of a rank, and `stored/` the parts of a record that
-are kept in a file.
+`record.py` has the tree; `artifacts.py`, `capture.py`, `recompiles.py`, `partition.py`, `kernels.py`, `steps.py`,
+`differences.py`, `timings.py`, `lookups.py` (in caches of compiled graphs), `collectives.py` (of a rank) and
+`seen_frames.py` (the Python frames that ran) have its parts; `large_fields.py` keeps some of them in a file.
+`source_files.py` adds source lines that graphs of others refer to.  `problems.py` (with `advice.py` and
+`changed_nodes.py`), `item_lines.py` and `faster.py` read finished records; what else they answer is in
+`tools/questions`.  `packages.py` names the packages of files.
 """
 
 from __future__ import annotations
@@ -60,12 +60,10 @@ from compiler_core.records.kernels import (
 from compiler_core.records.partition import BudgetPoint, Expansion, Partition, ValueDecision
 from compiler_core.records.plain import RecordError, from_plain, public_fields, to_plain, without_gc
 from compiler_core.records.problems import Problem, expected_count, needing_action, problem_count
-from compiler_core.records.recompiles.facts import FailedGuard, GuardAspect, MissedEntry, Recompile
+from compiler_core.records.recompiles import FailedGuard, GuardAspect, MissedEntry, Recompile
 from compiler_core.records.record import MAX_JSON_BYTES, SCHEMA_VERSION, Compile, Frame, Listener, Record, View
 from compiler_core.records.steps import Replay, Steps
-from compiler_core.records.timings.part_times import EagerTime, GraphTime, LineClock, LineTime
-from compiler_core.records.timings.timings import Timing, Timings
-from compiler_core.records.timings.verdict import Verdict
+from compiler_core.records.timings import EagerTime, GraphTime, LineClock, LineTime, Timing, Timings, Verdict
 
 __all__ = [
     "MAX_JSON_BYTES",

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from compiler_core.records.capture import BreakReason
 from compiler_core.records.differences import AdviceTrial
-from compiler_core.records.recompiles.facts import FailedGuard, MissedEntry, Recompile
+from compiler_core.records.recompiles import FailedGuard, MissedEntry, Recompile
 
 PROVEN = "Cutaway's tests prove it for this kind."
 FROM_PYTORCH = "It is PyTorch's own hint."

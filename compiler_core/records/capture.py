@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from compiler_core.records.artifacts import ItemId
-from compiler_core.records.seen.packages import library_of
+from compiler_core.records.packages import library_of
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-from compiler_core.records.timings.timings import time_text
+from compiler_core.records.timings import time_text
 
 MAX_TEXT = 160
 """Characters printed of one side of a difference."""

@@ -32,9 +32,9 @@ from compiler_core.records.artifacts import Failure, ItemId
 from compiler_core.records.capture import BreakReason, GraphBreak, StackLine, users_line
 from compiler_core.records.changed_nodes import changed_nodes
 from compiler_core.records.differences import AdviceTrial
-from compiler_core.records.recompiles.facts import FailedGuard, Recompile
-from compiler_core.records.seen.packages import library_of
-from compiler_core.records.timings.timings import time_text
+from compiler_core.records.packages import library_of
+from compiler_core.records.recompiles import FailedGuard, Recompile
+from compiler_core.records.timings import time_text
 
 if TYPE_CHECKING:
     from compiler_core.records.record import Compile, Frame, Record

@@ -27,8 +27,8 @@ from compiler_core.records.artifacts import (
     Span,
     Stage,
 )
-from compiler_core.records.caches.lookups import CacheLookup
 from compiler_core.records.capture import GraphBreak, Guard, StackLine, Symbol
+from compiler_core.records.collectives import Collective
 from compiler_core.records.differences import Comparison
 from compiler_core.records.kernels import (
     Accuracy,
@@ -41,17 +41,15 @@ from compiler_core.records.kernels import (
     PlannedMemory,
     Tuning,
 )
+from compiler_core.records.large_fields import LARGE_FIELDS, FreedFields, read_field
+from compiler_core.records.lookups import CacheLookup
 from compiler_core.records.partition import Expansion, Partition
 from compiler_core.records.plain import RecordError, from_plain, json_text, short_repr, to_plain, without_gc
 from compiler_core.records.problems import SLOW_COMPILE_S, Problem, find_problems, needing_action
-from compiler_core.records.ranks.collectives import Collective
-from compiler_core.records.recompiles.facts import Recompile
-from compiler_core.records.seen.seen_frames import SeenFrame
+from compiler_core.records.recompiles import Recompile
+from compiler_core.records.seen_frames import SeenFrame
 from compiler_core.records.steps import Replay, Steps
-from compiler_core.records.stored.large_fields import LARGE_FIELDS, FreedFields, read_field
-from compiler_core.records.timings.part_times import EagerTime, GraphTime, LineTime
-from compiler_core.records.timings.timings import Timings
-from compiler_core.records.timings.verdict import Verdict, verdict
+from compiler_core.records.timings import EagerTime, GraphTime, LineTime, Timings, Verdict, verdict
 
 SCHEMA_VERSION = 3
 MAX_JSON_BYTES = limits.JSON

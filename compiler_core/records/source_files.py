@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from compiler_core.records.artifacts import ItemId
 from compiler_core.records.capture import StackLine
+from compiler_core.records.packages import package_of
 from compiler_core.records.record import Record
-from compiler_core.records.seen.packages import package_of
 
 WHOLE_FILE_LINES = 400
 """Files of at most this many lines are recorded whole."""

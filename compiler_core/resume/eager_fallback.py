@@ -36,7 +36,7 @@ from compiler_core.guards.lifetimes import is_library
 from compiler_core.hook.failures import RAISED, report_failure
 from compiler_core.hook.frame_hook import hook_off, never_compile
 from compiler_core.records import Compile
-from compiler_core.resume.collective_counts import count_collectives
+from compiler_core.resume.resume_calls import count_collectives
 from compiler_core.support import torch_state
 from compiler_core.support.fx_graphs import draws_random_numbers
 from compiler_core.support.interrupts import raised_by_handler

@@ -5,7 +5,9 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from torch import distributed
 
 from compiler_core.bytecode import Instruction, make
 from compiler_core.capture.bytecode_emitter import EmitFunction, Emitter
@@ -124,3 +126,13 @@ def _resume_name(tx: Interpreter, target: int) -> str:
 def make_resume_function(code: types.CodeType, name: str, f_globals: Box, *cells: types.CellType) -> types.FunctionType:
     """Makes a resume function that shares cells with its frame.  Called by generated code."""
     return types.FunctionType(code, f_globals.value, name, None, cells)
+
+
+def count_collectives(names: Sequence[str]) -> Any:
+    """Returns how many collectives each group has run.  The result equals an earlier one if none ran since."""
+    c10d: Any = distributed.distributed_c10d
+    try:
+        groups = [c10d._resolve_process_group(name) for name in names]
+        return [group._get_sequence_number_for_group() for group in groups]
+    except Exception:  # such a group does not exist, or its backend does not count
+        return object()

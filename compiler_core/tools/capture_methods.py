@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from compiler_core.api.compile import compile
 from compiler_core.errors import UsageError
 from compiler_core.hook.failures import first_line
-from compiler_core.records.timings.timings import table_lines
+from compiler_core.records.timings import table_lines
 from compiler_core.tools.explain import graph_collector
 from compiler_core.tools.measure import preserved_state
 from compiler_core.tools.stock.uncached import uncached, without_recompile_limit

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from compiler_core.records import Problem, Record
-from compiler_core.records.timings.timings import bytes_text
+from compiler_core.records.timings import bytes_text
 from kernel_magics.display.summary import OutlineLine, count_text, headline, location, saved_text
 
 MAX_PROBLEMS = 5

@@ -10,12 +10,12 @@ from IPython.display import display
 
 from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Record, limits
-from compiler_core.records.timings.timings import bytes_text, plural
+from compiler_core.records.timings import bytes_text, plural
 from kernel_magics.display import summary
 from kernel_magics.display.pictures.lines_and_kernels import lines_and_kernels
 
 if TYPE_CHECKING:
-    from compiler_core.records.seen.seen_frames import FrameReport
+    from compiler_core.records.seen_frames import FrameReport
     from compiler_core.tools.capture_methods import CaptureComparison, CaptureResult
     from compiler_core.tools.inspection.partition_plans import PartitionPlan
 

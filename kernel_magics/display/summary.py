@@ -24,8 +24,7 @@ from compiler_core.records import (
 from compiler_core.records.advice import readable
 from compiler_core.records.problems import ProblemKind, break_id
 from compiler_core.records.steps import Steps
-from compiler_core.records.timings.timings import bytes_text
-from compiler_core.records.timings.verdict import COMPILED
+from compiler_core.records.timings import COMPILED, bytes_text
 from compiler_core.tools.questions.queries import first_inaccurate
 
 MAX_VALUES_EXPLAINED = 3

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import UsageError
 from compiler_core.records import Record, needing_action
-from compiler_core.records.timings.verdict import COMPILED
+from compiler_core.records.timings import COMPILED
 from kernel_magics.cell.parse import Program, Unit
 from kernel_magics.run import outside_effects
 from kernel_magics.run.request import Request, unit_compiler

@@ -10,7 +10,7 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from compiler_core.records import Record
-from compiler_core.records.timings.timings import plural
+from compiler_core.records.timings import plural
 from compiler_core.tools.questions.compare import compare
 from compiler_core.tools.ranks.comparison import RankComparison, compare_rank_facts, ranges
 from compiler_core.tools.ranks.facts import rank_facts

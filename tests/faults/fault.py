@@ -110,7 +110,7 @@ class Diverged(OfEngines):
 
     facts = ("kind", "here", "others", "line")
     kind: str
-    """What differs first at the line (`records.ranks.facts.Kind`)."""
+    """What differs first at the line (`tools.ranks.facts.Kind`)."""
     here: str
     """A part of what rank 1 has there, and of what rank 0 has (`others`)."""
     others: str

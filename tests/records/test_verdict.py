@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compiler_core.records import Problem, Record, Timing, Timings
-from compiler_core.records.timings.verdict import verdict
+from compiler_core.records.timings import verdict
 from kernel_magics.display.static_html import html
 from kernel_magics.display.summary import text
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 import compiler_core
-from compiler_core.records.timings.faster import compare
+from compiler_core.records.faster import compare
 from compiler_core.tools.editing.guarded_run import seconds_in_rounds
 
 _BUSY = "while True: pass"

@@ -14,7 +14,7 @@ import torch
 import compiler_core
 from compiler_core.errors import UsageError
 from compiler_core.records import Record
-from compiler_core.records.seen.seen_frames import FrameReport, SeenFrame
+from compiler_core.records.seen_frames import FrameReport, SeenFrame
 from compiler_core.support import instruments
 from compiler_core.tools.frames import frame_watch, stock_frame_watch
 from compiler_core.tools.frames.frame_watch import FrameWatch

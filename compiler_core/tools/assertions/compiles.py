@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from compiler_core.api.compile import compile
-from compiler_core.records.timings.timings import plural
+from compiler_core.records.timings import plural
 from compiler_core.tools.explain import graph_collector
 from compiler_core.tools.questions.counts import CountedProblem, Counts, count
 from compiler_core.tools.recording import record

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from compiler_core.backends.code_edits import apply_edits, edited_loops, function_text
-from compiler_core.backends.printers import generate
+from compiler_core.backends.kernel_recorder import generate
 from compiler_core.codegen.build import compilers
 from compiler_core.codegen.cpp import launch
 from compiler_core.codegen.source import KernelSource
@@ -32,7 +32,7 @@ from compiler_core.config import CodeEdit
 from compiler_core.errors import UsageError
 from compiler_core.loops import ir
 from compiler_core.records import Compile, Kernel
-from compiler_core.records.timings.faster import Comparison, compare
+from compiler_core.records.faster import Comparison, compare
 from compiler_core.tools import replay
 from compiler_core.tools.accuracy import relative_error
 from compiler_core.tools.editing import guarded_run

@@ -23,7 +23,7 @@ from compiler_core.hook.frame_hook import FrameHook, FrameInfo, never_compile, s
 from compiler_core.hook.skip_rules import is_generator, is_graph_code, is_runtime
 from compiler_core.pipeline.code_state import CodeKey
 from compiler_core.records import Compile, Frame, Record
-from compiler_core.records.seen.seen_frames import Fate, SeenFrame
+from compiler_core.records.seen_frames import Fate, SeenFrame
 from compiler_core.records.steps import Steps
 from compiler_core.support import instruments
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compiler_core.records import Problem, Record, problem_count, to_plain
-from compiler_core.records.timings.timings import plural
+from compiler_core.records.timings import plural
 
 
 @dataclass(slots=True)

@@ -8,9 +8,9 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from compiler_core.records import Compile
-from compiler_core.records.caches.lookups import CacheLookup, CacheName, FieldChange, changed_fields
 from compiler_core.records.differences import Difference
 from compiler_core.records.item_lines import LineRef
+from compiler_core.records.lookups import CacheLookup, CacheName, FieldChange, changed_fields
 from compiler_core.tools.questions.line_facts import ComparedRun
 
 _Lookups = dict[tuple[str, str, str, str], list[tuple[Compile, CacheLookup]]]

@@ -22,8 +22,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 import compiler_core
 from compiler_core.records import Record, limits
-from compiler_core.records.ranks.collectives import Collective
-from compiler_core.records.seen.packages import package_of
+from compiler_core.records.collectives import Collective
+from compiler_core.records.packages import package_of
 
 _KEY = "BackendSelect"
 _NO_COLLECTIVES = ("send", "recv_", "recv_any_source_", "check_for_nan")

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from compiler_core.records import to_plain
-from compiler_core.records.timings.timings import plural, time_text
+from compiler_core.records.timings import plural, time_text
 from compiler_core.tools.ranks.facts import KINDS, Fact, Kind, RankFacts
 
 SLOW = 1.5

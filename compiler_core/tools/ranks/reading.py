@@ -1,6 +1,6 @@
 """Reads a folder with the files of any number of ranks, and compares the ranks.
 
-One rank is in memory at a time: of each only its facts are kept (`records.ranks.facts`).
+One rank is in memory at a time: of each only its facts are kept (`facts`).
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ from torch._functorch.fx_minifier import minifier
 from compiler_core.api.compile import compile as compile_
 from compiler_core.codegen.wrapper.example_inputs import random_tensor
 from compiler_core.errors import UsageError
-from compiler_core.records.timings.faster import compare, fastest
-from compiler_core.records.timings.timings import plural
+from compiler_core.records.faster import compare, fastest
+from compiler_core.records.timings import plural
 from compiler_core.support.fx_graphs import graph_text
 from compiler_core.tools.accuracy import relative_error
 from compiler_core.tools.editing.graph_trial import graph_function

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler_core.errors import UsageError
-from compiler_core.records.timings.timings import plural, table_lines
+from compiler_core.records.timings import plural, table_lines
 from compiler_core.tools.sweep.store import Store
 
 Row = dict[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from compiler_core.errors import UsageError
-from compiler_core.records.timings.timings import Timings
+from compiler_core.records.timings import Timings
 from compiler_core.tools.timing.forms import Form, form_of, with_backward
 from compiler_core.tools.timing.rounds import time_forms
 from compiler_core.tools.timing.saved_state import SavedState

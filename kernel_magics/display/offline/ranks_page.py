@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler_core.records import Record
-from compiler_core.records.timings.timings import time_text
+from compiler_core.records.timings import time_text
 from compiler_core.tools.ranks.comparison import RankComparison, RankGroup
 from compiler_core.tools.ranks.facts import KINDS, RankFacts
 from compiler_core.tools.ranks.reading import compare_ranks

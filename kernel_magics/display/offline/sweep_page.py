@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compiler_core.records.timings.timings import bytes_text, time_text
+from compiler_core.records.timings import bytes_text, time_text
 from compiler_core.tools.sweep.results import Change, SharedBreak, Sweep, Thresholds, compare_sweeps
 from kernel_magics.display.offline.record_pages import RecordPages
 from kernel_magics.display.offline.tables import Cell, Table, number, page

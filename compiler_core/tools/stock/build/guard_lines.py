@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from compiler_core.records import Frame, Guard, ItemId
-from compiler_core.records.seen.packages import library_of
+from compiler_core.records.packages import library_of
 from compiler_core.records.source_files import SourceFiles
 
 _LAST_STEP = re.compile(r"(\.\w+(\(\))?|\[[^\[\]]*\])$")

@@ -559,16 +559,6 @@ export interface Timings {
   load: number;
 }
 
-/** The parts of the line, each empty if nothing is known; `str` joins them. */
-export interface Verdict {
-  speed: string;
-  change: "" | "faster" | "slower" | "same";
-  compile: string;
-  memory: string;
-  problems: string;
-  warnings: string[];
-}
-
 /** The nanoseconds that a stage spent on one line of the user's; `line` is None for what belongs to no line. */
 export interface LineTime {
   stage: "capture" | "guards" | "bytecode" | "joint" | "partition" | "lower" | "fuse" | "codegen" | "build" | "backend" | "run";
@@ -589,6 +579,16 @@ export interface EagerTime {
   node: string;
   forward_ns: number;
   backward_ns: number;
+}
+
+/** The parts of the line, each empty if nothing is known; `str` joins them. */
+export interface Verdict {
+  speed: string;
+  change: "" | "faster" | "slower" | "same";
+  compile: string;
+  memory: string;
+  problems: string;
+  warnings: string[];
 }
 
 /** The calls of one function by one caller. */
@@ -1134,14 +1134,6 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     failed: { map: "string" },
     load: "number",
   },
-  Verdict: {
-    speed: "string",
-    change: { one: ["", "faster", "slower", "same"] },
-    compile: "string",
-    memory: "string",
-    problems: "string",
-    warnings: { list: "string" },
-  },
   LineTime: {
     stage: { one: ["capture", "guards", "bytecode", "joint", "partition", "lower", "fuse", "codegen", "build", "backend", "run"] },
     line: { maybe: "string" },
@@ -1157,6 +1149,14 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     node: "string",
     forward_ns: "number",
     backward_ns: "number",
+  },
+  Verdict: {
+    speed: "string",
+    change: { one: ["", "faster", "slower", "same"] },
+    compile: "string",
+    memory: "string",
+    problems: "string",
+    warnings: { list: "string" },
   },
   SeenFrame: {
     name: "string",

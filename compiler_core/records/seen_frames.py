@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from compiler_core.records.timings.timings import plural, table_lines
+from compiler_core.records.timings import plural, table_lines
 
 Fate = Literal["compiled", "inlined", "skipped", "plain"]
 MAX_LINES = 60

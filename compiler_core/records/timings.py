@@ -1,12 +1,18 @@
-"""The times of one call in several forms, such as plain PyTorch and compiled; `compiler_core.time` measures them."""
+"""Times: of one call in several forms, which `compiler_core.time` measures; of a record's lines and graphs; of guards.
+
+`verdict` says in one line whether compiling was worth it; `faster.py` has the rule by which a call is called faster.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-from compiler_core.records.timings.faster import Comparison, Outcome
+from compiler_core.records.artifacts import ItemId, Stage
+from compiler_core.records.faster import Comparison, Outcome
 
 MAX_VARIATION = 3
 """The greatest ratio of the last decile to the first without a warning."""
@@ -187,3 +193,136 @@ def time_text(seconds: float) -> str:
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
+
+
+@dataclass(slots=True)
+class LineTime:
+    """The nanoseconds that a stage spent on one line of the user's; `line` is None for what belongs to no line."""
+
+    stage: Stage
+    line: ItemId | None
+    ns: int
+
+
+@dataclass(slots=True)
+class GraphTime:
+    """The nanoseconds of the fastest run of a graph, from the call to the end of its last kernel."""
+
+    graph: Literal["forward", "backward"]
+    form: Literal["compiled", "eager"]
+    ns: float
+    timed_on: str
+    """The target on which it was measured, one of `Record.devices`."""
+
+
+@dataclass(slots=True)
+class EagerTime:
+    """The median nanoseconds that eager PyTorch takes for one node of the captured graph.
+
+    `forward_ns` is the time of the operation, `backward_ns` that of the autograd functions that it added; 0 if it added
+    none.
+    """
+
+    node: ItemId
+    forward_ns: float
+    backward_ns: float
+
+
+class LineClock:
+    """Measures how long a stage works on each line of the user's code."""
+
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._clock = clock
+        self._ns: dict[ItemId | None, int] = {}
+        self._line: ItemId | None = None
+        self._since: int | None = None
+
+    def switch(self, line: ItemId | None) -> None:
+        """The stage works on `line` from now on."""
+        if line != self._line or self._since is None:
+            self.stop()
+            self._line, self._since = line, self._clock()
+
+    def stop(self) -> None:
+        """Ends the time of the current line."""
+        if self._since is not None:
+            self._ns[self._line] = self._ns.get(self._line, 0) + self._clock() - self._since
+            self._since = None
+
+    def add_to(self, times: list[LineTime], stage: Stage) -> None:
+        """Stops, and adds the times to a record's list."""
+        self.stop()
+        known = {each.line: each for each in times if each.stage == stage}
+        for line, ns in self._ns.items():
+            if line in known:
+                known[line].ns += ns
+            else:
+                times.append(LineTime(stage, line, ns))
+        self._ns.clear()
+
+
+COMPILED = "compiled"
+"""The name of the form that is compiled as the record was."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """The parts of the line, each empty if nothing is known; `str` joins them."""
+
+    speed: str = ""
+    """Both times, and how they compare; empty if the call was not timed."""
+    change: Literal["", "faster", "slower", "same"] = ""
+    """How the compiled call compares with plain PyTorch; empty if it was not timed, or if the times are doubtful."""
+    compile: str = ""
+    """The time of compiling, and after how many calls it is saved."""
+    memory: str = ""
+    problems: str = ""
+    warnings: list[str] = field(default_factory=list)
+    """What makes the times doubtful, as sentences."""
+
+    def __str__(self) -> str:
+        return " · ".join(filter(None, [self.speed, self.compile, self.memory, self.problems]))
+
+
+def verdict(timings: Timings | None, compile_ns: int, problems: int, raised: str = "") -> Verdict:
+    """Returns the verdict on a record.
+
+    Args:
+        timings: the times, if it was timed: first those of plain PyTorch.
+        compile_ns: the nanoseconds in the steps of all its compiles.
+        problems: the number of costly and blocking problems.
+        raised: the exception with which the program ended; empty if it did not.
+    """
+    counted = problems_text(problems) if problems or not raised else ""
+    found = Verdict(problems=", ".join(filter(None, [f"it raised {raised}" if raised else "", counted])))
+    if compile_ns:
+        found.compile = f"compiled in {time_text(compile_ns / 1e9)}"
+    if timings is None:
+        return found
+    found.warnings = timings.warnings() + [f"{name} was not timed: {why}" for name, why in timings.failed.items()]
+    row = next((row for row in timings.rows if row.name == COMPILED), None)
+    if row is None:
+        return found
+    found.speed, found.change = timings.speed_text(row), _change(row, timings)
+    if found.compile:
+        found.compile += pays_off_text(row)
+    found.memory = timings.memory_text(row)
+    return found
+
+
+def _change(row: Timing, timings: Timings) -> Literal["", "faster", "slower", "same"]:
+    if row.unclear or timings.warnings():
+        return ""
+    if not row.differs:
+        return "same"
+    return "faster" if row.speed > 1 else "slower"
+
+
+STEP_NS = 5.0
+"""What an access step usually costs."""
+KIND_NS = {
+    "ID_MATCH": 2.0, "TYPE_MATCH": 1.0, "EQUALS_MATCH": 2.0, "LENGTH_CHECK": 3.0, "DICT_CONTAINS": 8.0,
+    "DIMENSION_DYNAMIC_MARKING_GUARD": 13.0, "LAMBDA_GUARD": 33.0, "TENSOR_MATCH": 70.0,
+}  # fmt: skip
+"""What a check of each kind usually costs: checks of one value divide the cost of its part of the tree in these ratios.
+``make bench ARGS='-k kind_of_guard'`` measures them again."""

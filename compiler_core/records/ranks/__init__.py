@@ -1,1 +1,0 @@
-"""What a rank of a distributed job did: its `collectives`, in their order."""
