@@ -43,7 +43,7 @@ from compiler_core.pipeline.frame import FrameCompile
 from compiler_core.records import Compile, MissedEntry, Recompile, Record, StackLine, Stage
 from compiler_core.records.advice import recompile
 from compiler_core.records.packages import library_of
-from compiler_core.support import instruments, interrupts, torch_state
+from compiler_core.support import fork_locks, instruments, interrupts, torch_state
 from compiler_core.support.fork_locks import replace_after_fork
 from compiler_core.support.silenced_warnings import silence_warnings
 
@@ -366,7 +366,7 @@ def _drop_compile(state: CodeState, compile_id: str, hook: frame_hook.FrameHook 
             hook.forget(entry.manager)
 
 
-def _before_fork() -> None:
+def _note_running() -> None:
     global _forked_while_running
     _forked_while_running = cache_entries.is_hooked_code_running(but=threading.get_ident())
 
@@ -382,7 +382,8 @@ def _after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+    fork_locks.note_before_fork(_note_running)
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _failed_stage(compile_: Compile) -> Stage:

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +24,7 @@ WAIT_S = 60.0
 LOOK_EVERY_S = 0.005
 
 _locks: list[tuple[ModuleType, str]] = []
+_notes: list[Callable[[], None]] = []
 _held: dict[int, Any] = {}
 """PyTorch's lock of compiles, by the threads that fork and hold it meanwhile."""
 
@@ -36,6 +38,14 @@ def replace_after_fork(module: ModuleType, name: str) -> None:
     _locks.append((module, name))
 
 
+def note_before_fork(note: Callable[[], None]) -> None:
+    """Registers what looks at other threads before a fork: it is called once all waiting is done.
+
+    While a fork waits, other threads go on, so what was seen before need not hold any more.
+    """
+    _notes.append(note)
+
+
 def _settle() -> None:
     """Waits until no other thread compiles or imports, and keeps others from compiling during the fork."""
     until = time.monotonic() + WAIT_S
@@ -44,6 +54,8 @@ def _settle() -> None:
     if lock is not None and lock.acquire(timeout=max(until - time.monotonic(), 0)):
         _held[threading.get_ident()] = lock
     _await_imports(until)
+    for note in _notes:
+        note()
 
 
 def _await_imports(until: float) -> None:

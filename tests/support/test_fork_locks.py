@@ -67,3 +67,44 @@ def test_a_child_forked_while_another_thread_works_compiles(where: str) -> None:
     command = [sys.executable, "-c", PROGRAM, where]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
+
+
+def test_a_thread_that_starts_to_check_guards_while_the_fork_waits_is_noticed() -> None:
+    """The C++ lock of its guards would stay locked in the child, which drops what was compiled instead."""
+    program = """
+import os, sys, threading, time
+import torch
+from torch._dynamo import convert_frame
+import compiler_core
+from compiler_core.api.compiled_function import region_of
+
+def program(x):
+    time.sleep(1)  # code under the hook, which may be about to check guards
+    return x + 1
+
+compiled = compiler_core.compile(program, backend="eager")
+compiled(torch.ones(3))
+assert list(region_of(compiled).installed())
+
+def compiles():
+    with convert_frame.compile_lock:
+        held.set()
+        time.sleep(0.6)
+
+def runs():
+    time.sleep(0.3)
+    compiled(torch.ones(3))
+
+held = threading.Event()
+threading.Thread(target=compiles, daemon=True).start()
+held.wait()
+threading.Thread(target=runs, daemon=True).start()
+if not (child := os.fork()):
+    os._exit(8 if list(region_of(compiled).installed()) else 7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+os._exit(0)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert run.stdout == "7\n", run.stderr
