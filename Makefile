@@ -63,7 +63,8 @@ smoke: $(STAMPS)/test ## Run the tests of tests/smoke.txt, which touch every sta
 slow: $(STAMPS)/test $(STAMPS)/chromium ## Run the browser tests as on a machine N times as slow (N=6 ONLY=--type=renderer)
 	$(PY) -m tests.slow --only='$(ONLY)' $(or $(N),6) $(PY) -m pytest tests/ui $(ARGS)
 
-sweeps: $(STAMPS)/test $(STAMPS)/chromium ## Run the tests that `make test` leaves out: more seeds, sizes and programs of what it tests
+sweeps: $(STAMPS)/lint $(STAMPS)/test $(STAMPS)/chromium ## Run what `make lint` and `make test` leave out: more seeds, sizes, programs; types of tests
+	mypy
 	$(PYTEST) -m sweep --ignore tests/ui $(ARGS)
 	$(PY) -m pytest -m sweep tests/ui $(ARGS)
 
@@ -77,7 +78,7 @@ size: $(STAMPS)/test ## Print how many files, lines and tokens the parts have
 lint: $(STAMPS)/lint ## Check style, types and the direction of imports
 	ruff check .
 	ruff format --check .
-	mypy
+	mypy compiler_core kernel_magics
 	lint-imports
 	@cd extension && npm run --silent check
 

@@ -25,7 +25,7 @@ def always(values: Iterable[Any], chosen: Callable[[Any], bool]) -> list[Any]:
     return [value if chosen(value) else _sweep(value) for value in values]
 
 
-def few_of_stock(cases: Iterable[tuple[Any, ...]], step: int = 4) -> list[Any]:
+def few_of_stock(cases: Iterable[tuple[Any, ...]], step: int = 8) -> list[Any]:
     """Marks those cases with ``sweep`` whose last value is the engine ``torch``, except each `step`-th of them: stock
     takes longer, and a test of logs has what it says of all."""
     of_stock = [case for case in cases if case[-1] == "torch"]

@@ -7,9 +7,10 @@ import os
 import pytest
 
 from tests import warm_python
+from tests.sampling import sample
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("backend", sample(["eager", "aot_eager"], 2))
 def test_tracers(backend: str) -> None:
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     done = warm_python.run(["-m", "tests.hook.case_tracers", backend], env=environment)

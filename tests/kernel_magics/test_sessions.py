@@ -16,7 +16,6 @@ from IPython.utils.capture import capture_output
 import kernel_magics
 from compiler_core.tools.testing import difference
 from compiler_core.tools.testing.observed_run import random_states, seed_all
-from tests.sampling import sample
 
 pytestmark = pytest.mark.slow
 
@@ -99,7 +98,7 @@ def fresh(shell: InteractiveShell) -> Callable[[], InteractiveShell]:
     return fresh
 
 
-@pytest.mark.parametrize("cells", sample(sessions(), 2))
+@pytest.mark.parametrize("cells", sessions())
 def test_leaves_what_plain_cells_leave(cells: list[str], fresh: Callable[[], InteractiveShell]) -> None:
     want = run(fresh(), cells, "# %%compile --backend eager")
     got = run(fresh(), cells, "%%compile --backend eager")

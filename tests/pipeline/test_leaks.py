@@ -91,7 +91,7 @@ def measure_growth(make: Callable[[], Any], backend: str) -> list[dict[str, int]
 
 PROGRAMS = (module, attention, function, dynamic)
 BACKENDS = ("eager", "aot_eager", "cpp")
-CASES = pairs(PROGRAMS, BACKENDS, 2)
+CASES = pairs(PROGRAMS, BACKENDS, 3)
 
 
 @pytest.mark.parametrize(("make", "backend"), CASES)

@@ -15,6 +15,7 @@ from compiler_core.tools import recording
 from compiler_core.tools.measure import measure
 from kernel_magics.display.messages import PANES
 from kernel_magics.display.report import write_report
+from tests.sampling import sample
 from tests.ui.drive import Explorer, Notebook, Server, expect_value
 
 Screenshot = Callable[[Page, str], None]
@@ -71,7 +72,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(record, tmp_path_factory.mktemp("report") / "report.html")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", sample(["light", "dark"], 2))
 def test_report(report: Path, browser: Browser, scheme: Any) -> None:
     context = browser.new_context(viewport={"width": 1500, "height": 900}, color_scheme=scheme, reduced_motion="reduce")
     page = context.new_page()
@@ -110,6 +111,7 @@ def test_forced_colours(report: Path, browser: Browser, screenshot: Screenshot) 
     context.close()
 
 
+@pytest.mark.sweep
 def test_themes_of_jupyterlab(page: Page, server: Server, screenshot: Screenshot) -> None:
     notebook = Notebook(page, server, server.notebook("themes.ipynb", CELLS)).open()
     notebook.run_all()

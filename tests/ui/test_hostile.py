@@ -57,6 +57,7 @@ def test_there_are_a_hundred_strings() -> None:
     assert max(map(len, STRINGS)) == MEGABYTE
 
 
+@pytest.mark.sweep
 def test_the_explorer_shows_them_as_text(page: Page, record: Record, tmp_path: Path) -> None:
     page.goto(write_report(record, tmp_path / "report.html").as_uri(), wait_until="commit")
     explorer = Explorer(page.locator(".cutaway"))

@@ -118,6 +118,7 @@ def test_cleared_outputs_and_deleted_cells_are_freed(notebook: Notebook) -> None
     await_open(notebook)
 
 
+@pytest.mark.sweep
 def test_what_stays_in_the_notebook_stays_open(notebook: Notebook) -> None:
     """Each step comes before a removal, which the page reports later."""
     do(notebook, "move-cell-up", "b")

@@ -194,12 +194,12 @@ def _has_kernel(name: str, function: Function, arguments: Sequence[torch.Tensor]
     return True
 
 
-@pytest.mark.parametrize(("dtype", "number"), pairs(FLOATS, range(GROUPS), 3))
+@pytest.mark.parametrize(("dtype", "number"), pairs(FLOATS, range(GROUPS), 6))
 def test_one_number(dtype: torch.dtype, number: int) -> None:
     compare(group(OF_ONE, number, dtype, 1), every_half(dtype))
 
 
-@pytest.mark.parametrize(("dtype", "number"), pairs(FLOATS, range(GROUPS), 3))
+@pytest.mark.parametrize(("dtype", "number"), pairs(FLOATS, range(GROUPS), 6))
 def test_two_numbers(dtype: torch.dtype, number: int) -> None:
     compare(group(OF_TWO, number, dtype, 2), *edges(dtype))
 
