@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[1]
 CONFTEST = "from tests.conftest import pytest_configure"
 STUCK = """
 import ctypes, subprocess, sys
-from tests.sampling import sample
 
 def wait_forever():
     mutex = ctypes.create_string_buffer(64)

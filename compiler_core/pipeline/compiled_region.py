@@ -378,8 +378,12 @@ def _after_fork() -> None:
     """
     if _forked_while_running:
         for region in list(_regions):
+            _abandoned.extend(entry for state in region.states.values() for entry in state.entries)
             region.forget()
 
+
+_abandoned: list[InstalledCode] = []
+"""What a thread that is not in this forked child was perhaps checking: a check that runs cannot be freed."""
 
 if hasattr(os, "register_at_fork"):
     fork_locks.note_before_fork(_note_running)

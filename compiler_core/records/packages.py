@@ -12,7 +12,7 @@ _FOLDER = re.compile(r".*[\\/](?:site|dist)-packages[\\/](\w+).*")
 install --user``), of Debian."""
 STANDARD_LIBRARY, OWN = "the standard library", "Cutaway"
 _STANDARD_LIBRARY = re.compile(r".*[\\/](?:lib[\\/]python3\.\d+t?|Python3\d+[\\/]Lib)[\\/].*|<frozen [\w.]+>")
-_FOLDERS = tuple(str(Path(__file__).parents[3] / name) + os.sep for name in ("compiler_core", "kernel_magics"))
+_FOLDERS = tuple(str(Path(__file__).parents[2] / name) + os.sep for name in ("compiler_core", "kernel_magics"))
 """The folders of Cutaway, which is no installed package if it is developed."""
 
 

@@ -406,7 +406,6 @@ if __name__ == "__main__":
     options.add_argument("names", nargs="*", help="all, if none is given")
     given = options.parse_args()
     choose(given.candidate)
-    verdicts = {name: verdict(name, where) for name in given.names or CASES}
-    if interpreted:
-        verdicts["load_outside"] = load_outside()
+    names = given.names or [*CASES, *(["load_outside"] if interpreted else [])]
+    verdicts = {name: load_outside() if name == "load_outside" else verdict(name, where) for name in names}
     json.dump(verdicts, sys.stdout, indent=1)

@@ -41,7 +41,7 @@ def verdicts(request: pytest.FixtureRequest) -> dict[str, str]:
     """The verdicts on the cases that are tested, run in the interpreter in one process."""
     tests = [item for item in request.session.items if isinstance(item, pytest.Function)]
     tested = [str(item.callspec.params["name"]) for item in tests if item.function is test_same_values_as_eager]
-    return verdicts_of(triton_cases, *tested)
+    return verdicts_of(triton_cases, *tested, "load_outside")
 
 
 @pytest.mark.parametrize("name", sample(triton_cases.CASES, 2))

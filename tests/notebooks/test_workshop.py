@@ -50,7 +50,6 @@ SMALLER = {
 ASKED = """
 import json
 from kernel_magics import workshop
-from tests.sampling import sample
 print(json.dumps([question.right for question in workshop.asked]))
 workshop.asked.clear()
 %reset -f
