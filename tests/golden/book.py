@@ -60,6 +60,8 @@ _VARYING = [
     (re.compile(r"0x[0-9a-f]{6,}"), "0x..."),
     (re.compile(r"(?<![.\d])\d{12,15}\b"), "..."),
     (re.compile(r"(?<![.\d])1\d{9}\.\d+"), "..."),
+    # PyTorch keeps this flag in one of two modules, which depends on what the process imported and set before.
+    (re.compile(r"^ +and unchanged\('torch\.backends\.opt_einsum', enabled\).*\n", re.MULTILINE), ""),
 ]
 """What differs between runs, and what stands for it."""
 
