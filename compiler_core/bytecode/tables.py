@@ -1,4 +1,7 @@
-"""The error for bytecode that must not run."""
+"""The two side tables of a code object: source positions, and exception handlers.  The error for invalid bytecode.
+
+The formats are documented in CPython's ``Objects/locations.md`` and ``Objects/exception_handling_notes.txt``.
+"""
 
 from __future__ import annotations
 

@@ -35,12 +35,12 @@ PROGRAMS = sorted(
 )
 
 
-def observed(text: str, **options: Any) -> list[Any]:
-    """Runs a program, compiled if there are `options`; returns the leaves of each result and the gradients, or the
+def observed(text: str, compiled: bool) -> list[Any]:
+    """Runs a program, compiled or not; returns the leaves of each result and the gradients, or the
     exception."""
     sys.modules["compiler_core"].compile = compile_  # type: ignore[attr-defined]  # without looking for the tools
     space = namespace_of(text, "program.py", "program", compiler_core=sys.modules["compiler_core"])
-    fn = compile_(space["program"], **options | space.get("OPTIONS", {})) if options else space["program"]
+    fn = compile_(space["program"], **space.get("OPTIONS", {})) if compiled else space["program"]
     seen: list[Any] = []
     random.seed(0)
 
@@ -79,9 +79,9 @@ def differences() -> Iterator[str]:
     for file in PROGRAMS:
         text = file.read_text().partition("---- program\n")[2].partition("\n---- ")[0]
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
-            expected = observed(text)
+            expected = observed(text, compiled=False)
             with recording(new_record()) as record:
-                found = observed(text, fullgraph=False)
+                found = observed(text, compiled=True)
         if len(expected) != len(found) or not all(map(equal, expected, found)):
             yield f"{file.stem}: {found} where eager has {expected}"
         yield from (f"{file.stem}: {failure.message}" for each in record.compiles for failure in each.failures)
