@@ -246,7 +246,7 @@ def _inductor_options(wanted: str | None, namespace: Mapping[str, Any]) -> dict[
 
 def _stock_backend(wanted: str | None, namespace: Mapping[str, Any]) -> str | Callable[..., Any] | None:
     """Returns the name of a backend of stock torch.compile, or the user's callable of that name."""
-    from torch._dynamo.backends.registry import list_backends
+    from compiler_core.torch_private import list_backends
 
     known, own = list_backends(exclude_tags=()), namespace.get(wanted or "")
     if wanted and wanted not in known and not callable(own):

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._dynamo.eval_frame import innermost_fn
 
 from compiler_core.api.compiled_function import (
     caller_of,
@@ -30,6 +29,13 @@ from compiler_core.errors import UsageError
 from compiler_core.hook import frame_hook
 from compiler_core.hook.skip_rules import disable_capture
 from compiler_core.records import Guard
+from compiler_core.torch_private import (
+    innermost_fn,
+    skip_code,
+    stock_graph_break,
+    stock_mark_dynamic,
+    stock_mark_static,
+)
 
 
 def compile(
@@ -211,11 +217,11 @@ def graph_break(msg: str = "") -> None:
         msg: a text for the explanation of the graph break.
     """
     if torch.compiler.is_dynamo_compiling():
-        torch._dynamo.graph_break(msg=msg)
+        stock_graph_break(msg=msg)
 
 
 graph_break._cutaway_graph_break = True  # type: ignore[attr-defined]
-torch._dynamo.eval_frame.skip_code(graph_break.__code__)  # stock breaks its caller's graph, and does not compile it
+skip_code(graph_break.__code__)  # stock breaks its caller's graph, and does not compile it
 
 
 def mark_dynamic(tensor: torch.Tensor, dim: int, *, min: int | None = None, max: int | None = None) -> None:
@@ -235,7 +241,7 @@ def mark_dynamic(tensor: torch.Tensor, dim: int, *, min: int | None = None, max:
         compiler_core.mark_dynamic(x, 0, min=1, max=512)
         compiled(x)
     """
-    torch._dynamo.mark_dynamic(tensor, dim, min=min, max=max)
+    stock_mark_dynamic(tensor, dim, min=min, max=max)
 
 
 def mark_static(tensor: torch.Tensor, dim: int | None = None) -> None:
@@ -250,7 +256,7 @@ def mark_static(tensor: torch.Tensor, dim: int | None = None) -> None:
         compiler_core.mark_static(x, 1)
         compiled(x)
     """
-    torch._dynamo.mark_static(tensor, dim)
+    stock_mark_static(tensor, dim)
 
 
 __all__ = [

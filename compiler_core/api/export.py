@@ -12,13 +12,12 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-import torch.utils._pytree as pytree
-from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
 from compiler_core.api.compile import compile
 from compiler_core.api.recording import new_record, recording
 from compiler_core.errors import UsageError
 from compiler_core.support.fx_graphs import graph_module
+from compiler_core.torch_private import PyTreeCodeGen, PyTreeInfo, pytree
 
 
 def export(fn: Any, *args: Any, **kwargs: Any) -> fx.GraphModule:
@@ -96,7 +95,7 @@ class _Exporter:
         known |= {id(value): nodes[node] for value, node in made if isinstance(value, torch.Tensor)}
         flat, out_spec = pytree.tree_flatten(result)
         self._graph.output([self._returned(leaf, known) for leaf in flat])
-        self._graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(list(names), in_spec, out_spec)))
+        self._graph.set_codegen(PyTreeCodeGen(PyTreeInfo(list(names), in_spec, out_spec)))
         self._graph.eliminate_dead_code(lambda node: node.op != "get_attr")
         exported = graph_module({**self._attributes, **_constants(self._captured)}, self._graph, "Exported")
         exported.register_forward_pre_hook(_ArgumentCheck(leaves, in_spec, [n.name for n in taken]), with_kwargs=True)

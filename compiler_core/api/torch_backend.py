@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._guards import TracingContext, detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from compiler_core.api.recording import new_record, open_record
 from compiler_core.codegen.targets import check_target
@@ -21,6 +19,7 @@ from compiler_core.config import Options
 from compiler_core.errors import UsageError
 from compiler_core.pipeline.foreign_graph import record_foreign_graph
 from compiler_core.pipeline.graph import compile_graph
+from compiler_core.torch_private import FakeTensor, FakeTensorMode, TracingContext, detect_fake_mode
 
 
 def cutaway(

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.fx as fx
-from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.autograd.double_backward import DoubleBackward, RerunRules, graph_is_retained, inputs_unchanged
 from compiler_core.autograd.partition import Partitioned
@@ -33,6 +32,15 @@ from compiler_core.support.opaque_ops import SECOND_BACKWARD_MESSAGE
 from compiler_core.support.recorded_calls import begin_record, open_record
 from compiler_core.support.silenced_warnings import silence_warnings
 from compiler_core.support.tensors import has_own_kernels, without_class
+from compiler_core.torch_private import (
+    AutoDispatchBelowADInplaceOrView,
+    DisableAutocast,
+    DisableTorchFunctionSubclass,
+    are_functorch_transforms_active,
+    disable_current_modes,
+    has_storage,
+    top_saved_tensors_default_hooks,
+)
 
 BoxedGraph = Callable[[list[Any]], Sequence[Any]]
 """A compiled forward or backward graph: takes a flat list of tensors, which it may empty, and returns a flat
@@ -134,7 +142,7 @@ def _with_kept_zeros(backward: BoxedGraph | None) -> dict[str, Any]:
 
 
 def _run_eager_backward(graph: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-    with torch._C.DisableTorchFunctionSubclass():  # autograd calls no __torch_function__ either
+    with DisableTorchFunctionSubclass():  # autograd calls no __torch_function__ either
         return graph(*inputs)
 
 
@@ -146,7 +154,7 @@ def _globals_of_inlined(graph: BoxedGraph | None) -> dict[str, Any]:
     return {name: run.__globals__[name] for name in run.__code__.co_names if name in run.__globals__}
 
 
-has_memory: Callable[[torch.Tensor], bool] = vars(torch._C)["_has_storage"]
+has_memory: Callable[[torch.Tensor], bool] = has_storage
 
 
 def share_memory(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
@@ -204,7 +212,7 @@ def match_layout(
 @functools.cache
 def flag(value: bool, device: torch.device | str) -> torch.Tensor:
     """Returns a bool as a 0-dimensional tensor, which all callers share."""
-    with torch.inference_mode(False), _disable_current_modes():
+    with torch.inference_mode(False), disable_current_modes():
         return torch.tensor(value, device=device)
 
 
@@ -227,7 +235,7 @@ def _tensor_kind(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.dtype, tensor.device, *extents, tensor.is_neg(), tensor.is_conj()
 
 
-_saved_tensors_hooks: Callable[[bool], Any] = vars(torch._C._autograd)["_top_saved_tensors_default_hooks"]
+_saved_tensors_hooks: Callable[[bool], Any] = top_saved_tensors_default_hooks
 """Returns the active hooks on saved tensors."""
 
 
@@ -354,9 +362,9 @@ def _present(absent: Sequence[bool]) -> list[int]:
 _SOURCE_GLOBALS: dict[str, Any] = {
     "torch": torch,
     "math": math,
-    "below_autograd": torch._C._AutoDispatchBelowADInplaceOrView,
-    "without_autocast": torch._C._DisableAutocast,
-    "transforms_are_active": torch._C._are_functorch_transforms_active,
+    "below_autograd": AutoDispatchBelowADInplaceOrView,
+    "without_autocast": DisableAutocast,
+    "transforms_are_active": are_functorch_transforms_active,
     "forward_ad": torch.autograd.forward_ad,
     "is_grad_enabled": torch.is_grad_enabled,
     "is_anomaly_enabled": torch.is_anomaly_enabled,

@@ -23,10 +23,16 @@ from compiler_core.support.fx_graphs import draws_random_numbers, graph_module
 from compiler_core.support.operator_facts import communicates
 from compiler_core.support.silenced_warnings import silence_warnings
 from compiler_core.support.tensors import has_own_kernels
+from compiler_core.torch_private import (
+    DelayedError,
+    DisableAutocast,
+    DisableTorchFunctionSubclass,
+    get_current_graph_task_keep_graph,
+)
 
 Gradients = tuple[torch.Tensor | None, ...]
 
-graph_is_retained: Any = vars(torch._C._autograd)["_get_current_graph_task_keep_graph"]
+graph_is_retained: Any = get_current_graph_task_keep_graph
 
 
 def inputs_unchanged(ctx: Any) -> bool:
@@ -122,7 +128,7 @@ class DoubleBackward:
         reachable = [p for p in ctx.primals if getattr(p, "requires_grad", False)]
         present = [g for g in gradients if g is not None]
         marked = [g.detach().requires_grad_() for g in present]
-        raises: Any = torch._C._functions.DelayedError(message.encode(), len(marked) + len(reachable))
+        raises: Any = DelayedError(message.encode(), len(marked) + len(reachable))
         raising = iter(raises(*marked, *reachable))
         return tuple(g if g is None else next(raising) for g in gradients)
 
@@ -136,7 +142,7 @@ class DoubleBackward:
 
     def _gradients(self, graph: fx.GraphModule, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
         needed = ctx.needs_input_grad
-        with torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():
+        with torch.enable_grad(), DisableTorchFunctionSubclass():
             # aliases, so that an input that is given twice has two gradients
             inputs = [p.view_as(p) if n else p for p, n in zip(ctx.primals, needed, strict=True)]
             with torch.set_grad_enabled(self._rules.grad_enabled):
@@ -155,7 +161,7 @@ class DoubleBackward:
     def _run(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Runs the graph without its warnings, which the forward has given."""
         with (
-            torch._C._DisableAutocast(),
+            DisableAutocast(),
             silence_warnings(),
             torch.autograd.set_detect_anomaly(False),
             torch_state.default_device_and_dtype(*self._defaults),

@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 import torch
 import torch.fx as fx
-from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core.autograd.passes import biases, simplify, slice_writes
 from compiler_core.autograd.passes.channels_last import to_channels_last
@@ -37,6 +36,7 @@ from compiler_core.records import Compile, Expansion
 from compiler_core.support import fx_symbols
 from compiler_core.support.fx_graphs import free_source_with, record_graph, target_name
 from compiler_core.support.operator_facts import view_base
+from compiler_core.torch_private import FakeTensor, OpOverload, is_any_autocast_enabled
 
 __all__ = ["InputMutation", "JointGraph", "JointRefused", "ReturnedValue", "ViewReplay", "trace_joint"]
 
@@ -168,13 +168,14 @@ def _expansions(captured: fx.Graph, joint: fx.Graph) -> list[Expansion]:
 
 
 def _trace(gm: fx.GraphModule, examples: Sequence[Any]) -> tuple[FunctionalRun, fx.GraphModule]:
-    from torch._guards import detect_fake_mode
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.fx.traceback import preserve_node_meta
 
+    from compiler_core.torch_private import detect_fake_mode
+
     fake_mode = detect_fake_mode(list(examples))
     if fake_mode is None:
-        from torch._subclasses.fake_tensor import FakeTensorMode
+        from compiler_core.torch_private import FakeTensorMode
 
         fake_mode = FakeTensorMode()
     run = FunctionalRun(gm, examples, fake_mode)
@@ -248,7 +249,7 @@ def _assemble(
         saved_by_eager=guarded,
         returns=tuple(run.plan.returns),
         mutations=tuple(run.plan.mutations),
-        autocast=torch._C._is_any_autocast_enabled(),
+        autocast=is_any_autocast_enabled(),
     )
 
 
@@ -341,7 +342,7 @@ def _check_writes(graph: fx.Graph) -> None:
     A functional graph writes to no input.  A write that is left was hidden inside an operator, and would be lost.
     """
     for node in graph.nodes:
-        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+        if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
             if not node.users or any(view_base(n).op == "placeholder" for n in node.all_input_nodes[:1]):
                 raise JointRefused(
                     f"{node.meta.get('decomposed') or node.target} writes to an argument, which its schema does not say"

@@ -13,6 +13,7 @@ import torch
 
 from compiler_core.support.recorded_calls import with_recorded_calls
 from compiler_core.support.tensors import storage_id, tensors_in
+from compiler_core.torch_private import unsafe_set_version_counter
 
 
 def undoing_writes(graph: torch.fx.GraphModule) -> Callable[..., Any]:
@@ -76,7 +77,7 @@ class SavedInput:
         with torch.inference_mode(self.tensor.is_inference()), torch.no_grad():
             _without_repeats(self.tensor).copy_(_without_repeats(self.copy))
         if self.version is not None:
-            torch._C._autograd._unsafe_set_version_counter((self.tensor,), (self.version,))
+            unsafe_set_version_counter((self.tensor,), (self.version,))
 
     def _restore_history(self) -> None:
         """Restores ``grad_fn`` and ``requires_grad``, which a differentiable write has replaced."""

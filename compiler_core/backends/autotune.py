@@ -15,7 +15,6 @@ from dataclasses import asdict, replace
 from typing import Literal
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.backends.device_timer import Clock, time_parts
 from compiler_core.codegen.build import disk_cache
@@ -35,6 +34,7 @@ from compiler_core.loops.schedule.block_sizes import (
 from compiler_core.records import Compile, RecordError, Tuning, TuningTrial, from_plain
 from compiler_core.records.faster import MIN_DIFFERENCE
 from compiler_core.support.size_expr import hint
+from compiler_core.torch_private import disable_current_modes
 
 
 def tune(program: ir.Program, which: Literal["forward", "backward"], compile_: Compile) -> Mapping[str, Blocks]:
@@ -54,7 +54,7 @@ def tune(program: ir.Program, which: Literal["forward", "backward"], compile_: C
     target = triton_module.current_target()
     note.target = f"{target.arch}" if target.backend == "hip" else f"sm_{target.arch}"
     # hide the trials from the user's dispatch modes and random generator
-    with compile_.step("build", f"tune {which}"), _disable_current_modes(), torch.random.fork_rng(devices=()):
+    with compile_.step("build", f"tune {which}"), disable_current_modes(), torch.random.fork_rng(devices=()):
         found = {s.name: _tune_kernel(program, s, note) for s in program.steps if isinstance(s, ir.Loops)}
     return {name: blocks for name, blocks in found.items() if blocks is not None}
 

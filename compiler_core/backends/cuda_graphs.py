@@ -26,7 +26,6 @@ from typing import Any
 import torch
 import torch.fx as fx
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.autograd.autograd_function import new_zeros
 from compiler_core.backends.replay_memory import Lending, ReplayMemory, SavedTensors, UseCounts
@@ -39,6 +38,7 @@ from compiler_core.support.interrupts import raised_by_handler
 from compiler_core.support.opaque_ops import with_tape
 from compiler_core.support.operator_facts import custom_operator
 from compiler_core.support.tensors import is_dense, storage_id
+from compiler_core.torch_private import OpOverload, disable_current_modes
 
 Run = Callable[[list[Any]], list[Any]]
 
@@ -84,7 +84,7 @@ def _uses_default_generator(call: ir.Call) -> bool:
     `torch.cuda.graph` copies the state of that generator, before each replay, to where PyTorch's kernels read it.  A
     call with `draws` reads that state once, for our kernels, which would draw the same numbers at each replay.
     """
-    is_aten = isinstance(call.target, torch._ops.OpOverload) and call.target.namespace == "aten"
+    is_aten = isinstance(call.target, OpOverload) and call.target.namespace == "aten"
     return is_aten and not call.draws and call.kwargs.get("generator") is None
 
 
@@ -167,7 +167,7 @@ class ReplayedRunner:
     def zeros(self, *layout: Any) -> torch.Tensor:
         """Returns zeros for absent tangents, the same each time; `layout` has the arguments of `new_zeros`."""
         if layout not in self._zeros:
-            with torch.inference_mode(False), _disable_current_modes():
+            with torch.inference_mode(False), disable_current_modes():
                 self._zeros[layout] = new_zeros(*layout)
         return self._zeros[layout]
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from compiler_core.torch_private import cuda_sleep
+
 WARM_UP = 3
 MIN_PASSES, MAX_PASSES = 10, 200
 """The limits for the number of timed runs of the program."""
@@ -70,7 +72,7 @@ class CudaClock(Clock):
         self._events[-1][2].record()
 
     def one_pass(self, run: Callable[[], Any], likely_ns: float) -> None:
-        torch.cuda._sleep(int(min(MAX_WAIT_NS, 1.5 * likely_ns)) * CYCLES_IN_NS)  # type: ignore[no-untyped-call]
+        cuda_sleep(int(min(MAX_WAIT_NS, 1.5 * likely_ns)) * CYCLES_IN_NS)
         super().one_pass(run, likely_ns)
         torch.cuda.synchronize()
         for part, began, ended in self._events:

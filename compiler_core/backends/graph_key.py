@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core.autograd.trace.shape_assumptions import expr_text, shape_env_facts, shape_env_of
 from compiler_core.config import Options
@@ -34,6 +33,15 @@ from compiler_core.support.fx_graphs import graph_tensors
 from compiler_core.support.fx_symbols import expression, is_symbolic
 from compiler_core.support.tensors import storage_id
 from compiler_core.support.torch_state import autocast_state, default_devices
+from compiler_core.torch_private import (
+    C,
+    FakeTensor,
+    OpOverload,
+    OpOverloadPacket,
+    dispatch_dump,
+    is_any_autocast_enabled,
+    library_impls,
+)
 
 PACKAGES = ("torch", "triton", "networkx", "sympy", "numpy")
 """The packages whose versions are part of the key."""
@@ -119,7 +127,7 @@ def _torch_state() -> dict[str, str]:
     if None in default_devices():
         raise NotCacheable("a torch function mode is active, which intercepts each operation")
     casts = {device: autocast_state(device) for device in ("cpu", "cuda")}
-    if torch._C._is_any_autocast_enabled() and not any(enabled for _, enabled, *_ in casts.values()):
+    if is_any_autocast_enabled() and not any(enabled for _, enabled, *_ in casts.values()):
         raise NotCacheable("autocast is enabled for a device other than CPU and CUDA")
     _check_operators()
     return {
@@ -130,7 +138,7 @@ def _torch_state() -> dict[str, str]:
         "default dtype": repr(torch.get_default_dtype()),
         "default devices": repr(default_devices()),
         "threads": repr(torch.get_num_threads()),
-        **_named("torch", ((n.removeprefix("_get_"), _setting(n)) for n in GLOBAL_SETTINGS if hasattr(torch._C, n))),
+        **_named("torch", ((n.removeprefix("_get_"), _setting(n)) for n in GLOBAL_SETTINGS if hasattr(C, n))),
         **_tracing_config(),
         "size rules": repr(size_rules.current_rules()),
     }
@@ -138,7 +146,7 @@ def _torch_state() -> dict[str, str]:
 
 def _setting(name: str) -> Any:
     try:
-        return getattr(torch._C, name)()
+        return getattr(C, name)()
     except RuntimeError as error:  # raised if TF32 is set differently for convolutions and for recurrent networks
         raise NotCacheable(f"{name} has no single value") from error
 
@@ -158,7 +166,7 @@ def _check_operators() -> None:
     Raises:
         NotCacheable: one has been.
     """
-    for key in torch.library._impls:
+    for key in library_impls:
         space, operator, dispatch = key.split("/")
         if (
             space == "aten"
@@ -170,7 +178,7 @@ def _check_operators() -> None:
 
 def _registering_file(operator: str, dispatch: str) -> str:
     """Returns the file whose implementation of an aten operator for a dispatch key is in use."""
-    found = re.search(rf"^{dispatch}: registered at (.+):\d+ ::", torch._C._dispatch_dump(f"aten::{operator}"), re.M)
+    found = re.search(rf"^{dispatch}: registered at (.+):\d+ ::", dispatch_dump(f"aten::{operator}"), re.M)
     return found[1] if found else ""
 
 
@@ -243,7 +251,7 @@ def _function_name(target: Callable[..., Any]) -> str:
     Raises:
         NotCacheable: it is another function.
     """
-    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if isinstance(target, (OpOverload, OpOverloadPacket)):
         if str(target).partition(".")[0] != "aten":
             raise NotCacheable(f"{target} is not an operator of PyTorch")
         return str(target)

@@ -23,10 +23,6 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._dynamo.exc import TensorifyScalarRestartAnalysis
-from torch._dynamo.symbolic_convert import TensorifyState
-from torch._guards import CompileContext, CompileId, TracingContext, compile_context, detect_fake_mode, tracing
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from compiler_core.backends.graph_changes import differs, record_change
 from compiler_core.config import Options
@@ -37,6 +33,17 @@ from compiler_core.support.eager_warnings import warning_emitter
 from compiler_core.support.fx_graphs import copy_graph, graph_tensors, returned_graph
 from compiler_core.support.interrupts import immediate_signals
 from compiler_core.support.recorded_calls import with_recorded_calls
+from compiler_core.torch_private import (
+    CompileContext,
+    CompileId,
+    FakeTensorMode,
+    TensorifyScalarRestartAnalysis,
+    TensorifyState,
+    TracingContext,
+    compile_context,
+    detect_fake_mode,
+    tracing,
+)
 
 Call = Callable[..., tuple[torch.Tensor, ...]]
 Backend = Callable[[fx.GraphModule, Sequence[torch.Tensor], Compile, Options], Call]
@@ -105,10 +112,10 @@ def _eager(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compi
 
 def _inductor(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options) -> Call:
     with compile_.step("backend", "inductor"):
-        from torch._inductor.compile_fx import compile_fx
+        from compiler_core.torch_private import inductor_compile_fx
 
         with immediate_signals():
-            run: Any = compile_fx(copy_graph(gm), list(examples))
+            run: Any = inductor_compile_fx(copy_graph(gm), list(examples))
         return _with_eager_warnings(_tuple_output(run, [False] * len(examples)), gm)
 
 

@@ -23,8 +23,9 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from compiler_core.support.tensors import storage_id
+from compiler_core.torch_private import TensorBase, construct_storage_from_data_pointer, storage_Use_Count
 
-_use_count: Callable[[torch.Tensor], int] = vars(torch._C.TensorBase)["_use_count"]
+_use_count: Callable[[torch.Tensor], int] = vars(TensorBase)["_use_count"]
 """Returns how many references C++ has to a tensor."""
 _Counts = tuple[list[int], list[int]]
 """References that C++ has to storages and tensors, those that Python has to storages, and those to tensors."""
@@ -61,7 +62,7 @@ class UseCounts:
         return self._count() == (elsewhere, [*map(operator.add, objects, self._places.entries)])
 
     def _count(self) -> _Counts:
-        in_cpp = *map(torch._C._storage_Use_Count, self._storages), *map(_use_count, self._objects)
+        in_cpp = *map(storage_Use_Count, self._storages), *map(_use_count, self._objects)
         return [*in_cpp, *map(sys.getrefcount, self._storage_objects)], [*map(sys.getrefcount, self._objects)]
 
 
@@ -176,7 +177,7 @@ def without_ownership(tensor: torch.Tensor, storages: dict[int, Any]) -> torch.T
     """Returns a tensor with the same memory, which does not keep it; `storages` has those that were made before."""
     owned = tensor.untyped_storage()
     if storage_id(tensor) not in storages:
-        made: Any = torch._C._construct_storage_from_data_pointer(owned.data_ptr(), tensor.device, owned.nbytes())
+        made: Any = construct_storage_from_data_pointer(owned.data_ptr(), tensor.device, owned.nbytes())
         storages[storage_id(tensor)] = made
     place = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     return place.set_(storages[storage_id(tensor)], tensor.storage_offset(), tensor.shape, tensor.stride())

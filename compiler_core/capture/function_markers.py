@@ -9,14 +9,12 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import torch
-from torch._dynamo import trace_rules
-
 from compiler_core.capture.rules.table import HANDLERS
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue, is_atom
 from compiler_core.errors import Unsupported
 from compiler_core.hook.skip_rules import disable_capture
+from compiler_core.torch_private import stock_graph_break, trace_rules
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
@@ -56,4 +54,4 @@ def _graph_break(tx: Interpreter, /, msg: Value | None = None) -> NoReturn:
     raise Unsupported("asked for", f"graph_break: {text}" if text else "graph_break()")
 
 
-HANDLERS[torch._dynamo.graph_break] = _graph_break
+HANDLERS[stock_graph_break] = _graph_break

@@ -50,6 +50,12 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_python_class
 from compiler_core.guards.sources import AttrSource, GetItemSource, Source
 from compiler_core.support.tensors import has_own_kernels
+from compiler_core.torch_private import (
+    OpOverload,
+    OpOverloadPacket,
+    disabled_torch_function_impl,
+    is_functorch_wrapped_tensor,
+)
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Capture, Interpreter
@@ -180,8 +186,8 @@ _STATIC_TYPES = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
     types.GetSetDescriptorType,
-    torch._ops.OpOverload,
-    torch._ops.OpOverloadPacket,
+    OpOverload,
+    OpOverloadPacket,
     types.CodeType,
     functools._lru_cache_wrapper,
     *arrays.FUNCTION_TYPES,
@@ -220,7 +226,7 @@ def _is_tensor_class(cls: Any) -> bool:
         return True
     if not issubclass(cls, torch.Tensor) or not is_python_class(cls):
         return False
-    plain_functions = cls.__torch_function__ is torch._C._disabled_torch_function_impl
+    plain_functions = cls.__torch_function__ is disabled_torch_function_impl
     if not plain_functions or cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         return False
     of_pytorch = torch.nn.Parameter if issubclass(cls, torch.nn.Parameter) else torch.Tensor
@@ -231,7 +237,7 @@ def _is_tensor_class(cls: Any) -> bool:
 def _is_plain_tensor(tensor: torch.Tensor) -> bool:
     plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
     other = any(getattr(tensor, "names", ()))
-    return plain and not (other or torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+    return plain and not (other or is_functorch_wrapped_tensor(tensor))
 
 
 def _is_plain_object(obj: Any) -> bool:

@@ -18,10 +18,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch._C._dynamo import guards as cpp
-
 from compiler_core.guards.kinds import GuardSpec
 from compiler_core.records.timings import KIND_NS
+from compiler_core.torch_private import C_guards as cpp
 
 _ROUNDS = 3
 _ROUND_NS = 20_000

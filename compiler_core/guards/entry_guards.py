@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch._C._dynamo.guards import RootGuardManager
-from torch._dynamo.guards import DeletedGuardManagerWrapper
-
 from compiler_core.records.advice import ENTRY_OF_OURS
+from compiler_core.torch_private import DeletedGuardManagerWrapper, RootGuardManager
 
 
 def _is_alive() -> bool:

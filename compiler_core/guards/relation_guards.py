@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch._C._dynamo import guards as cpp
-
 from compiler_core.guards.conditions import Condition, compile_conditions
 from compiler_core.guards.kinds import NOTHING, GuardKind, GuardSpec, guard_kind
 from compiler_core.guards.sources import Scope, Source, TensorPropertySource
 from compiler_core.records.recompiles import Mismatch
 from compiler_core.support.interrupts import GUARD_FAILURES, guard_function
 from compiler_core.support.safe_repr import safe_repr
+from compiler_core.torch_private import C_guards as cpp
 
 if TYPE_CHECKING:
     from compiler_core.guards.tree import GuardTree

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C._dynamo import guards as cpp
 
 from compiler_core.guards.kinds import MISSING, GuardKind, GuardSpec, guard_kind
 from compiler_core.guards.sources import Scope, Source
 from compiler_core.records.recompiles import Mismatch
 from compiler_core.support.interrupts import guard_function
 from compiler_core.support.torch_state import default_devices, function_modes, is_dispatched_or_traced
+from compiler_core.torch_private import C_guards as cpp
+from compiler_core.torch_private import EnableTorchFunction, cuda_getDevice
 
 if TYPE_CHECKING:
     from compiler_core.guards.tree import GuardTree
@@ -62,7 +63,7 @@ class GlobalState:
 
     @classmethod
     def now(cls) -> GlobalState:
-        with torch._C._EnableTorchFunction():  # as where the frame was entered; it is off during capture
+        with EnableTorchFunction():  # as where the frame was entered; it is off during capture
             return cls(cpp.GlobalStateGuard(), function_modes(), default_devices(), _settings())
 
     def difference(self) -> Mismatch | None:
@@ -74,7 +75,7 @@ class GlobalState:
         if default_devices() != self.devices:
             expected, got = (str(devices[-1]) if devices else "none" for devices in (self.devices, default_devices()))
             yield Mismatch("setting", expected, got, item="default device")
-        with torch._C._EnableTorchFunction():
+        with EnableTorchFunction():
             if self.flags.check():
                 return
             now = _settings()
@@ -146,7 +147,7 @@ class CurrentGpu(GuardKind):
         return None if current == value else Mismatch("setting", str(value), str(current), item="current GPU")
 
     def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
-        number, current = guard.value, getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+        number, current = guard.value, cuda_getDevice
         tree.root.add_lambda_guard(guard_function(lambda _: current() == number), code_parts, None)
 
 

@@ -11,6 +11,7 @@ import torch
 from compiler_core.guards.kinds import MISSING, NOTHING, GuardKind, GuardSpec, guard_kind
 from compiler_core.guards.sources import Scope
 from compiler_core.records.recompiles import Mismatch, layout_differences
+from compiler_core.torch_private import dispatch_keys
 
 if TYPE_CHECKING:
     from compiler_core.guards.tree import GuardTree
@@ -23,7 +24,7 @@ TENSOR_FIELDS: tuple[tuple[str, Callable[[torch.Tensor], Any]], ...] = (
     ("requires_grad", lambda t: t.requires_grad),
     ("shape", lambda t: tuple(t.shape)),
     ("stride", lambda t: t.stride()),
-    ("dispatch keys", lambda t: str(torch._C._dispatch_keys(t))),
+    ("dispatch keys", lambda t: str(dispatch_keys(t))),
 )
 _FIELD = {name: i for i, (name, _) in enumerate(TENSOR_FIELDS)}
 
@@ -80,7 +81,7 @@ class TensorMatch(GuardKind):
 
     def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
         tensor = tree.value(guard.source)
-        manager, keys = tree.manager(guard.source), torch._C._dispatch_keys(tensor)
+        manager, keys = tree.manager(guard.source), dispatch_keys(tensor)
         sizes, strides = (list(guard.value.fields[_FIELD[name]]) for name in ("shape", "stride"))
         manager.add_tensor_match_guard(tensor, sizes, strides, guard.source.text, code_parts, None, type(tensor), keys)
 
@@ -104,6 +105,6 @@ def _differences(obj: Any, value: TensorFacts) -> Iterator[Mismatch]:
             yield Mismatch(name, str(expected[name]), str(got))
     found = list(layout_differences(expected["shape"], expected["stride"], tuple(obj.shape), obj.stride()))
     yield from found
-    keys = str(torch._C._dispatch_keys(obj))
+    keys = str(dispatch_keys(obj))
     if keys != expected["dispatch keys"] and not is_different and not found:
         yield Mismatch("dispatch keys", expected["dispatch keys"], keys)

@@ -9,9 +9,6 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 import torch
-from torch._C._dynamo import eval_frame
-from torch._C._dynamo import guards as cpp
-from torch._dynamo.guards import GuardManagerType
 
 from compiler_core.guards.entry_guards import EntryGuards
 from compiler_core.guards.kinds import KINDS, GuardSpec
@@ -28,6 +25,8 @@ from compiler_core.guards.sources import (
     Scope,
     Source,
 )
+from compiler_core.torch_private import C_eval_frame, GuardManagerType, dynamo_config
+from compiler_core.torch_private import C_guards as cpp
 
 HeldTensors = dict[Source, tuple[list[torch.Tensor | None], int]]
 """Tensors that are in lists while all guards hold, each with its list and the index (`module_trees.py`)."""
@@ -37,7 +36,7 @@ _UNGROUPED_ITEMS = 512
 """The most guarded items of a container that are attached to its manager directly; more are put into `ItemGroup`s."""
 # By default C++ skips a parameter's check while its module's dict is unchanged, which misses requires_grad_().  One
 # object serves all builds, since each patch makes a context variable, which is never freed.
-_CHECK_EVERY_TENSOR = torch._dynamo.config.patch(skip_tensor_guards_with_matching_dict_tags=False)
+_CHECK_EVERY_TENSOR = dynamo_config.patch(skip_tensor_guards_with_matching_dict_tags=False)
 
 
 class GuardTree:
@@ -48,7 +47,7 @@ class GuardTree:
     def __init__(self, scope: Scope, code: types.CodeType) -> None:
         self.scope = scope
         self.root = cpp.RootGuardManager()
-        self._names = eval_frame.code_framelocals_names(code)
+        self._names = C_eval_frame.code_framelocals_names(code)
         self._managers: dict[Source, Any] = {}
         self._values: dict[Source, Any] = {}
         self._held: dict[str, Any] = {}

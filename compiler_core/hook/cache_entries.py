@@ -13,16 +13,13 @@ import types
 import weakref
 from typing import Any
 
-import torch
-from torch._C._dynamo import eval_frame
-from torch._dynamo import convert_frame
-
 from compiler_core.guards.entry_guards import EntryGuards
 from compiler_core.hook import frame_hook
+from compiler_core.torch_private import C_eval_frame, convert_frame, dynamo_eval_frame
 
 _DELETED = EntryGuards()
 _invalidated: dict[int, weakref.ref[types.CodeType]] = {}
-_HOOKED_FILES = frozenset({frame_hook.__file__, torch._dynamo.eval_frame.__file__})
+_HOOKED_FILES = frozenset({frame_hook.__file__, dynamo_eval_frame.__file__})
 
 
 def has_entry(guard_manager: Any) -> bool:
@@ -47,12 +44,12 @@ def remove_invalid_entries() -> None:
             continue
         del _invalidated[key]
         if code is not None:
-            eval_frame.reset_code(code)
+            C_eval_frame.reset_code(code)
 
 
 def _may_remove(code: types.CodeType) -> bool:
     """Whether all entries are invalidated, and stock torch.compile has not compiled this code."""
-    entries: list[Any] = eval_frame._debug_get_cache_entry_list(code)
+    entries: list[Any] = C_eval_frame._debug_get_cache_entry_list(code)
     return all(e.code is None for e in entries) and code not in convert_frame.input_codes
 
 

@@ -24,18 +24,21 @@ from threading import get_ident
 from typing import Any
 
 import torch  # noqa: F401  (loads the C extension)
-from torch._C._dynamo import eval_frame
-from torch._C._dynamo.eval_frame import _FrameAction as FrameAction
-from torch._C._dynamo.eval_frame import _FrameExecStrategy as FrameExecStrategy
-from torch._dynamo.types import ConvertFrameReturn, GuardedCode
-from torch._guards import CompileId
 
 from compiler_core.errors import FullGraphError
 from compiler_core.support.interrupts import guard_errors, keep_handlers, raise_guard_error, restore_handlers
+from compiler_core.torch_private import (
+    C_eval_frame,
+    CompileId,
+    ConvertFrameReturn,
+    FrameAction,
+    FrameExecStrategy,
+    GuardedCode,
+)
 
-HAS_ISOLATION = hasattr(eval_frame, "set_eval_frame_isolate_recompiles_id")
-_set_isolation: Any = getattr(eval_frame, "set_eval_frame_isolate_recompiles_id", None)
-_isolation: Any = getattr(eval_frame, "get_eval_frame_isolate_recompiles_id", None)
+HAS_ISOLATION = hasattr(C_eval_frame, "set_eval_frame_isolate_recompiles_id")
+_set_isolation: Any = getattr(C_eval_frame, "set_eval_frame_isolate_recompiles_id", None)
+_isolation: Any = getattr(C_eval_frame, "get_eval_frame_isolate_recompiles_id", None)
 _MAIN_THREAD = threading.main_thread().ident
 _ids = itertools.count(7_000_000)
 
@@ -104,7 +107,7 @@ def _direct_caller(
         scope=scope,
     )
     namespace: dict[str, Any] = {"latest": latest, "none_yet": _NO_CODE, "hooked": hooked, "original": original}
-    namespace |= {"code": code, "not_given": _NOT_GIVEN, "set_hook": eval_frame.set_eval_frame}
+    namespace |= {"code": code, "not_given": _NOT_GIVEN, "set_hook": C_eval_frame.set_eval_frame}
     namespace |= {"without_missing": _without_missing, "with_defaults": _with_defaults}
     exec(compile(text, _DIRECT_CALL_FILE, "exec"), namespace)
     compiled: Callable[..., Any] = namespace.pop("compiled")
@@ -226,7 +229,7 @@ class FrameHook:
 
         `before` is called before each call, without the hook.
         """
-        get_hook, set_hook = eval_frame.get_eval_frame_callback, eval_frame.set_eval_frame
+        get_hook, set_hook = C_eval_frame.get_eval_frame_callback, C_eval_frame.set_eval_frame
 
         # an interrupt may arrive after any call, so the first one is already inside the try
         def isolated(*args: Any, **kwargs: Any) -> Any:
@@ -291,7 +294,7 @@ class FrameHook:
 
 def never_compile(code: types.CodeType) -> None:
     """Keeps us and stock torch.compile from compiling this code of ours and what it calls."""
-    eval_frame.set_code_exec_strategy(code, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
+    C_eval_frame.set_code_exec_strategy(code, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
 
 
 _WRAPPERS = frozenset(code for code in FrameHook.wrap.__code__.co_consts if isinstance(code, types.CodeType))
@@ -307,12 +310,12 @@ def starts_hook(code: types.CodeType) -> bool:
 @contextmanager
 def hook_off() -> Iterator[None]:
     """Runs a block without a hook in this thread."""
-    before = eval_frame.get_eval_frame_callback()
+    before = C_eval_frame.get_eval_frame_callback()
     try:
-        eval_frame.set_eval_frame(None)
+        C_eval_frame.set_eval_frame(None)
         yield
     finally:
-        eval_frame.set_eval_frame(before)
+        C_eval_frame.set_eval_frame(before)
 
 
 _DEFAULT = FrameExecStrategy(FrameAction.DEFAULT, FrameAction.DEFAULT)

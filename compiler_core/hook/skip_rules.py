@@ -17,6 +17,7 @@ import torch
 
 from compiler_core.guards.lifetimes import weak_cache
 from compiler_core.records.packages import package_of
+from compiler_core.torch_private import TorchPatcher
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MAGICS = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "kernel_magics") + os.sep
@@ -155,7 +156,7 @@ _IMPORT_SYSTEM = frozenset(
 )
 _RUN_ONCE = (
     vars(torch.nn.modules.lazy.LazyModuleMixin)["_infer_parameters"].__code__,
-    inspect.unwrap(torch._dynamo.eval_frame.TorchPatcher.patch).__code__,
+    inspect.unwrap(TorchPatcher.patch).__code__,
 )
 _HELPER_FILES = ("<cutaway direct call>", "<cutaway conditions>")
 """The names of generated code that runs no graph."""

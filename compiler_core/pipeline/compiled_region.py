@@ -12,9 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
-import torch
-from torch._dynamo import convert_frame
-
 from compiler_core.backends import registry as backends
 from compiler_core.bytecode import verify
 from compiler_core.capture.source_lines import add_source
@@ -46,6 +43,7 @@ from compiler_core.records.packages import library_of
 from compiler_core.support import fork_locks, instruments, interrupts, torch_state
 from compiler_core.support.fork_locks import replace_after_fork
 from compiler_core.support.silenced_warnings import silence_warnings
+from compiler_core.torch_private import DisableTorchFunctionSubclass, are_functorch_transforms_active, convert_frame
 
 # only one thread compiles at a time, with this compiler or with stock: PyTorch's tracing has global state
 replace_after_fork(convert_frame, "compile_lock")
@@ -147,14 +145,14 @@ class Region:
             return frame_hook.skip_code_and_callees()
         if torch_state.is_observed_or_traced():
             return frame_hook.skip_call()
-        if torch._C._are_functorch_transforms_active():
+        if are_functorch_transforms_active():
             self._note_transform(info.code)
             return frame_hook.skip_call()
         with (
             convert_frame.compile_lock,
             interrupts.deferred_signals(),
             silence_warnings(),
-            torch._C.DisableTorchFunctionSubclass(),  # capture looks at tensors of the user's classes
+            DisableTorchFunctionSubclass(),  # capture looks at tensors of the user's classes
         ):
             return self._compile_frame(info)
 

@@ -13,6 +13,7 @@ from compiler_core.hook.skip_rules import is_library_file
 from compiler_core.records import Compile, Record
 from compiler_core.records.source_files import SourceFiles
 from compiler_core.support.fx_graphs import record_graph
+from compiler_core.torch_private import tree_map_only
 
 _FILE = re.compile(r'File "(.+)", line (\d+), in (.+)')
 
@@ -46,7 +47,7 @@ def our_metadata(node: fx.Node) -> dict[str, Any]:
     found: dict[str, Any] = {}
     value = node.meta.get("val", node.meta.get("example_value", node.meta.get("tensor_meta")))
     if value is not None:
-        found["val"] = torch.utils._pytree.tree_map_only(TensorMetadata, _example, value, is_leaf=_is_metadata)
+        found["val"] = tree_map_only(TensorMetadata, _example, value, is_leaf=_is_metadata)
     modules = list((node.meta.get("nn_module_stack") or {}).values())
     if modules and isinstance(modules[-1], tuple) and modules[-1][0]:
         found["module"] = str(modules[-1][0])

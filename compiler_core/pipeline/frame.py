@@ -74,6 +74,7 @@ from compiler_core.resume.frame_codegen import FrameCode
 from compiler_core.resume.resume_functions import BreakingInstruction, ResumeLayout
 from compiler_core.support import instruments
 from compiler_core.support.fx_graphs import record_graph
+from compiler_core.torch_private import EnableTorchFunction, saved_tensors_hooks_set_tracing, set_grad_enabled
 
 if TYPE_CHECKING:
     from compiler_core.pipeline.compiled_region import Region
@@ -307,7 +308,7 @@ class FrameCompile:
         graph = capture.finish(outputs)
         record_graph(self.compile, "captured", "captured", graph)
         inputs, options = capture.example_inputs(), self.region.options
-        with _preserved_state(), torch._C._EnableTorchFunction():  # FX traces patterns of passes by it
+        with _preserved_state(), EnableTorchFunction():  # FX traces patterns of passes by it
             graph = run_passes(graph, "captured", self.compile, options)
             compiled = compile_graph(graph, inputs, self.compile, options)
         name = f"graph_{self.compile.id.replace('/', '_')}"
@@ -357,12 +358,12 @@ class FrameCompile:
         with self.compile.step("guards", "build the guard tree"):
             tree = GuardTree(self.scope, self.info.code)
             manager = tree.build(guards)
-            with torch._C._EnableTorchFunction():  # as where the frame was entered
+            with EnableTorchFunction():  # as where the frame was entered
                 holds = manager.root.check(self.info.f_locals)
                 failing = [] if holds else manager.root.check_verbose(self.info.f_locals).verbose_code_parts
             if not holds:
                 raise CompilerBug(f"a guard does not hold for the frame it was made from: {failing}")
-            with self._only_recorded("guards", "the costs of guards"), torch._C._EnableTorchFunction():
+            with self._only_recorded("guards", "the costs of guards"), EnableTorchFunction():
                 self._record_costs(guards, tree)
         refers_to = on_death(capture.mortals(), self.region.make_dropper(self.state, self.compile.id))
         self.state.entries.append(
@@ -480,16 +481,16 @@ def _preserved_state(restore: Callable[[], None] = lambda: None) -> Iterator[Non
     The user's hooks on saved tensors are off meanwhile, so that they do not run for tensors saved during tracing.
     """
     grad_enabled, random = torch.is_grad_enabled(), torch.get_rng_state()
-    hooks_were_off = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
+    hooks_were_off = saved_tensors_hooks_set_tracing(True)
     try:
         # of inference mode, only that gradients are off matters for tracing; the run itself is in inference mode
         records = grad_enabled and not torch.is_inference_mode_enabled()
         with torch.inference_mode(False), torch.set_grad_enabled(records):
             yield
     finally:
-        torch._C._autograd._saved_tensors_hooks_set_tracing(hooks_were_off)
+        saved_tensors_hooks_set_tracing(hooks_were_off)
         restore()
-        torch._C._set_grad_enabled(grad_enabled)
+        set_grad_enabled(grad_enabled)
         torch.set_rng_state(random)
 
 

@@ -35,7 +35,6 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core.autograd.autograd_function import GraphCallables, bind_source, write_source
 from compiler_core.autograd.joint import JointRefused, output_nodes, trace_joint
@@ -69,6 +68,7 @@ from compiler_core.pipeline.rule_passes import UserRules
 from compiler_core.records import Compile, CudaGraph
 from compiler_core.support.silenced_warnings import silence_warnings, warn_always
 from compiler_core.support.tensors import has_own_kernels
+from compiler_core.torch_private import FakeTensor
 
 Half = Callable[[list[Any]], Sequence[Any]]
 """A compiled forward or backward: a function of one flat list of inputs, which it may empty."""

@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core.backends.graph_changes import differs, new_nodes, record_change
 from compiler_core.config import GraphPass, Options, PassPoint
@@ -31,6 +30,7 @@ from compiler_core.hook.failures import report_failure
 from compiler_core.records import Compile, Stage
 from compiler_core.support.fx_graphs import copy_graph, record_graph
 from compiler_core.support.tensors import tensors_in
+from compiler_core.torch_private import FakeTensor, OpOverload, OpOverloadPacket, jit_resolve_packet, tree_leaves
 
 NOT_APPLIED = "The graph before the pass is used: the results are right."
 _STAGES: dict[PassPoint, Stage] = {
@@ -125,10 +125,10 @@ def _check_call(node: fx.Node, at: PassPoint) -> None:
     if at == "captured" or node.op == "get_attr" or node.target is operator.getitem:
         return
     target: Any = node.target
-    if isinstance(target, torch._ops.OpOverloadPacket):
+    if isinstance(target, OpOverloadPacket):
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
-        node.target = target = getattr(target, torch._C._jit_resolve_packet(target._qualified_op_name, *args, **kwargs))
-    if not isinstance(target, torch._ops.OpOverload):
+        node.target = target = getattr(target, jit_resolve_packet(target._qualified_op_name, *args, **kwargs))
+    if not isinstance(target, OpOverload):
         name = getattr(target, "__name__", target)
         raise GraphPassError(f"{node.name} calls {name}; in this graph, call operators of torch.ops.aten")
     if target._schema.is_mutable:
@@ -177,7 +177,7 @@ def _check_outputs(after: fx.Graph, before: fx.Graph, at: PassPoint) -> None:
 
 
 def _flat_outputs(graph: fx.Graph) -> list[Any]:
-    return list(torch.utils._pytree.tree_leaves(graph.output_node().args[0]))
+    return list(tree_leaves(graph.output_node().args[0]))
 
 
 def _kind(output: Any, with_strides: bool) -> str:

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
 
 from compiler_core.config import GraphPass, Options
 from compiler_core.errors import GraphPassError, UsageError
@@ -29,6 +28,8 @@ from compiler_core.loops.lower.table import Element, UserRule
 from compiler_core.pipeline.graph_passes import why_failed
 from compiler_core.records import Compile, Stage
 from compiler_core.support.size_expr import Int
+from compiler_core.torch_private import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
+from compiler_core.torch_private import OpOverload
 
 RULE_POINTS = ("lowering", "fusion")
 _UNNAMED = re.compile(r"\bv\d+\b")
@@ -142,7 +143,7 @@ def checked_decision(answer: Any) -> Decision | None:
     return typing.cast("Decision | None", answer)
 
 
-def operator_of(name: str) -> torch._ops.OpOverload:
+def operator_of(name: str) -> OpOverload:
     """Returns the operator that a name such as ``aten.tanh.default`` means.
 
     Raises:
@@ -154,7 +155,7 @@ def operator_of(name: str) -> torch._ops.OpOverload:
             found = getattr(found, part)
     except AttributeError:
         found = None
-    if not isinstance(found, torch._ops.OpOverload):
+    if not isinstance(found, OpOverload):
         raise UsageError(f"there is no operator {name}; the name of one is such as aten.tanh.default")
     return found
 

@@ -50,6 +50,7 @@ from compiler_core.support.recorded_calls import (
     with_recorded_calls,
 )
 from compiler_core.support.tensors import tensors_in
+from compiler_core.torch_private import top_saved_tensors_default_hooks
 
 _failed = threading.local()
 """``last``: the `_FailedRun` of the graph that just failed in this thread.  `run_frame_eagerly`, which is called next,
@@ -220,7 +221,7 @@ def _may_come_from_operation(error: BaseException) -> bool:
     """
     if isinstance(error, CompileWarning) or raised_by_handler(error) or _is_from_another_thread(error):
         return False
-    return isinstance(error, Exception) and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+    return isinstance(error, Exception) and top_saved_tensors_default_hooks(True) is None
 
 
 def _is_from_another_thread(error: BaseException) -> bool:

@@ -20,15 +20,13 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.graph_module import _loader
-from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.records import Artifact, Compile, Graph, Node, Pane, Span
 from compiler_core.support import opaque_ops
 from compiler_core.support.fx_symbols import hint, is_symbolic
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.tensors import tensors_in
+from compiler_core.torch_private import FakeTensor, OpOverload, disable_current_modes, graph_module_loader
 
 MAX_PRINTED_ELEMENTS = 16
 """Constants of more elements are not printed."""
@@ -70,7 +68,7 @@ def copy_graph(gm: fx.GraphModule) -> fx.GraphModule:
 
 
 def _forget_source(filename: str) -> None:
-    _loader.eval_cache.pop(filename, None)
+    graph_module_loader.eval_cache.pop(filename, None)
     linecache.cache.pop(filename, None)
 
 
@@ -148,8 +146,8 @@ def _imports(graph: fx.Graph, texts: Sequence[tuple[fx.Node, str]]) -> list[str]
     """Returns the import statements for the names that the graph's text uses, and an empty line."""
     targets = [n.target for n in graph.nodes if n.op == "call_function"]
     named = (*targets, *map(opaque_ops.opaque_operator, graph.nodes))
-    spaces = {t.namespace for t in named if isinstance(t, torch._ops.OpOverload)}
-    modules = {_module(t) for t in targets if not isinstance(t, torch._ops.OpOverload)} - {""}
+    spaces = {t.namespace for t in named if isinstance(t, OpOverload)}
+    modules = {_module(t) for t in targets if not isinstance(t, OpOverload)} - {""}
     words = {word for _, text in texts for word in _WORD_PATTERN.findall(text)}
     lines = [f"import {m}" for m in sorted(modules | {"torch"})]
     lines += [f"from {_MODULE_OF_WORD[word]} import {word}" for word in sorted(words)]
@@ -180,7 +178,7 @@ def constant_text(held: Any) -> str | None:
         return None
     if isinstance(held, FakeTensor) or held.device.type != "cpu":
         return None
-    with _disable_current_modes():
+    with disable_current_modes():
         return f"torch.tensor({held.tolist()}, dtype={held.dtype})"
 
 
@@ -193,7 +191,7 @@ def target_name(target: Any) -> str:
     """Returns the name of an operator as users write it, e.g. ``aten.cos.default``."""
     if isinstance(target, str):
         return target
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         return str(target)
     module = getattr(target, "__module__", None) or ""
     name = str(getattr(target, "__qualname__", None) or getattr(target, "__name__", None) or repr(target))

@@ -18,12 +18,17 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._decomp.decompositions import upsample_compute_output_size
-from torch._dispatch.python import enable_python_dispatcher
 
 from compiler_core.errors import CutawayError
 from compiler_core.support import size_expr
 from compiler_core.support.size_expr import Int, prod
+from compiler_core.torch_private import (
+    DisablePythonDispatcher,
+    DispatchKey,
+    OpOverload,
+    enable_python_dispatcher,
+    upsample_compute_output_size,
+)
 
 MAX_SYMBOLIC_INT = 2**31
 """Larger Python integers are not made symbolic, so that what is computed from symbols fits into 64 bits."""
@@ -81,7 +86,7 @@ def as_in_eager(function: Any) -> AbstractContextManager[None]:
     """
     context: AbstractContextManager[None] = nullcontext()
     if function in (torch.nn.functional.dropout, torch.dropout, aten.dropout, aten.dropout.default):
-        context = torch._C._DisablePythonDispatcher()
+        context = DisablePythonDispatcher()
     elif any(part in str(getattr(function, "__name__", "")) for part in ("interpolate", "upsample")):
         context = _whole_interpolations()
     return context
@@ -98,8 +103,8 @@ _INTERPOLATIONS = (
 def _whole_interpolations() -> Iterator[None]:
     """A context inside of `python_decompositions` in which interpolations are not decomposed: in Python, they round
     otherwise than eager's kernels, have other strides, and give NaN for infinities."""
-    keys = torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd
-    changed: dict[torch._ops.OpOverload, dict[Any, Any]] = {}
+    keys = DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd
+    changed: dict[OpOverload, dict[Any, Any]] = {}
     for packet in (getattr(aten, name) for name in _INTERPOLATIONS):
         changed[packet.default] = {}
         changed[packet.vec] = dict.fromkeys(keys, functools.partial(_interpolate, packet.default))
@@ -112,10 +117,10 @@ def _whole_interpolations() -> Iterator[None]:
         yield
 
 
-def _interpolate(operator: torch._ops.OpOverload, x: torch.Tensor, size: Any, *rest: Any) -> Any:
+def _interpolate(operator: OpOverload, x: torch.Tensor, size: Any, *rest: Any) -> Any:
     """Calls the operator that an overload ``vec`` stands for; its last argument are scale factors or None."""
     *align_corners, factors = rest
-    sizes = upsample_compute_output_size(x.size(), size, factors)  # type: ignore[no-untyped-call]
+    sizes = upsample_compute_output_size(x.size(), size, factors)
     return operator(x, sizes, *align_corners, *(factors or [None] * len(sizes)))
 
 
@@ -128,7 +133,7 @@ def text(value: Any) -> str:
     """Returns a number as Python source; a symbolic one as an expression over symbols."""
     if not is_symbolic(value):
         return repr(value)
-    from torch.utils._sympy.printers import PythonPrinter
+    from compiler_core.torch_private import PythonPrinter
 
     return str(PythonPrinter().doprint(expression(value)))
 
@@ -210,7 +215,7 @@ def _size_operators() -> Any:
 
     PyTorch's returns the float, or computes with sympy, if the float is a node of a graph.
     """
-    from torch.utils._sympy.reference import OptimizedPythonReferenceAnalysis
+    from compiler_core.torch_private import OptimizedPythonReferenceAnalysis
 
     class SizeOperators(OptimizedPythonReferenceAnalysis):
         trunc_to_int = staticmethod(lambda x, dtype: _call(math.trunc, x))
@@ -252,7 +257,7 @@ class _SizeRewriter:
                 self._graph.erase_node(node)
 
     def _number(self, value: Any, origin: Any) -> Any:
-        from torch.utils._sympy.interp import sympy_interp
+        from compiler_core.torch_private import sympy_interp
 
         expr = expression(value)
         if expr in self._computed:
@@ -338,7 +343,7 @@ class SizeConverter:
         return self._new_symbol(expr, env)
 
     def _new_symbol(self, expr: Any, env: Any) -> Int:
-        from torch.utils._sympy.printers import PythonPrinter
+        from compiler_core.torch_private import PythonPrinter
 
         hints = {s: size_expr.hint(self._convert(s, env)) for s in expr.free_symbols}
         numbered = (f"n{k}" for k in itertools.count())

@@ -38,13 +38,18 @@ from threading import get_ident
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-import torch._dynamo.guards
-import torch._dynamo.utils
-import torch._guards
-import torch._library.simple_registry
 import torch.fx.experimental.sym_node
 import torch.multiprocessing.reductions
 import torch.utils.weak
+
+from compiler_core.torch_private import (
+    CheckFunctionManager,
+    CompileContext,
+    ExactWeakKeyDictionary,
+    FxPatcher,
+    dynamo_timed,
+    simple_registry,
+)
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGBREAK")
 _SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
@@ -62,9 +67,9 @@ def _codes_of(cls: type) -> Iterator[CodeType]:
 _CODES_THAT_DROP = frozenset(
     (
         *(random.Random.getstate.__code__, random.Random.setstate.__code__),
-        *_codes_of(torch._dynamo.utils.ExactWeakKeyDictionary),
-        *_codes_of(torch.fx._symbolic_trace._Patcher),
-        inspect.unwrap(torch._dynamo.utils.dynamo_timed).__code__,  # a generator that is closed when it is freed
+        *_codes_of(ExactWeakKeyDictionary),
+        *_codes_of(FxPatcher),
+        inspect.unwrap(dynamo_timed).__code__,  # a generator that is closed when it is freed
     )
 )
 """The code of functions whose exceptions are dropped, and of stock's callbacks of weak references."""
@@ -73,14 +78,14 @@ _FILES_THAT_DROP = frozenset(
     for function in (
         *(weakref.finalize.__call__, weakref.WeakSet.add, torch.utils.weak.WeakIdKeyDictionary.__len__),
         torch.multiprocessing.reductions.StorageWeakRef.__del__,
-        torch._dynamo.guards.CheckFunctionManager.__init__,
+        CheckFunctionManager.__init__,
         *(os.path.exists, PathFinder.find_spec),  # they drop an OSError, as TimeoutError is
     )
 )
 """The files of finalizers and callbacks of weak references, of stock's guards, and of functions that ask for files."""
 _MAX_DEPTH = 4
 """How many frames are looked at for those that drop exceptions, which call few functions."""
-_FILES_CALLED_FROM_CPP = (torch._library.simple_registry.__file__, torch.fx.experimental.sym_node.__file__)
+_FILES_CALLED_FROM_CPP = (simple_registry.__file__, torch.fx.experimental.sym_node.__file__)
 """The files with the rules of dispatch modes, where an exception ends the process, and with the arithmetic of symbolic
 sizes, which C++ functions call that must not throw."""
 _MAX_HELD_S = 0.3
@@ -207,7 +212,7 @@ def _is_called_by(function: Any, frame: Any) -> bool:
 def _is_called_from_cpp(frame: Any, held_s: float) -> bool:
     """Returns whether stock compiles and C++ code called a frame that must not raise, or, for the first `_MAX_HELD_S`
     seconds, that dispatches an operator."""
-    if torch._guards.CompileContext.try_get() is None:
+    if CompileContext.try_get() is None:
         return False
     while frame is not None:
         code = frame.f_code

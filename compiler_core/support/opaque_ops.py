@@ -24,6 +24,14 @@ from torch.fx.node import has_side_effect
 
 from compiler_core.errors import Unsupported
 from compiler_core.support.tensors import tensors_in
+from compiler_core.torch_private import (
+    DispatchKey,
+    ForceDispatchKeyGuard,
+    OpOverload,
+    dispatch_tls_local_exclude_set,
+    dispatch_tls_local_include_set,
+    istft_decomposition,
+)
 
 aten = torch.ops.aten
 Autocast = tuple[str, torch.dtype, bool]
@@ -67,10 +75,10 @@ def with_tape(operator: Any, args: Sequence[Any], wanted: Sequence[int], autocas
     enables autograd for the call.  The results share version counters with those on the tape, so that autograd notices
     writes to them.
     """
-    excluded = torch._C._dispatch_tls_local_exclude_set()
+    excluded = dispatch_tls_local_exclude_set()
     for key in _AUTOGRAD:
-        excluded = excluded.remove(getattr(torch._C.DispatchKey, key))
-    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
+        excluded = excluded.remove(getattr(DispatchKey, key))
+    with ForceDispatchKeyGuard(dispatch_tls_local_include_set(), excluded):
         leaves: dict[int, torch.Tensor] = {}
         tensors = iter(range(len(tensors_in(args))))
 
@@ -148,7 +156,7 @@ ResultsRule = Callable[["OpaqueCall"], tuple[torch.Tensor, ...]]
 class OpaqueCall:
     """A call of an opaque operator."""
 
-    operator: torch._ops.OpOverload
+    operator: OpOverload
     args: tuple[Any, ...]
     results: ResultsRule
 
@@ -267,20 +275,20 @@ def _packet(function: Any) -> Any:
         return None
 
 
-def bind_arguments(operator: torch._ops.OpOverload, args: Sequence[Any]) -> dict[str, Any]:
+def bind_arguments(operator: OpOverload, args: Sequence[Any]) -> dict[str, Any]:
     """Returns the arguments of a call by name."""
     return dict(zip(_argument_names(operator), args, strict=True))
 
 
-def _argument_names(operator: torch._ops.OpOverload) -> list[str]:
+def _argument_names(operator: OpOverload) -> list[str]:
     return [a.name for a in operator._schema.arguments]
 
 
-def _defaults(operator: torch._ops.OpOverload) -> dict[str, Any]:
+def _defaults(operator: OpOverload) -> dict[str, Any]:
     return {a.name: a.default_value for a in operator._schema.arguments if a.has_default_value()}
 
 
-def _lists_match(operator: torch._ops.OpOverload, given: Mapping[str, Any]) -> bool:
+def _lists_match(operator: OpOverload, given: Mapping[str, Any]) -> bool:
     """Returns whether lists are given exactly where the operator takes lists of tensors."""
     lists = {a.name for a in operator._schema.arguments if str(a.type) == "List[Tensor]"}
     return all(isinstance(value, (list, tuple)) == (name in lists) for name, value in given.items())
@@ -321,7 +329,7 @@ def _recurrent_dtypes(call: OpaqueCall, x: torch.Tensor, states: int) -> Sequenc
 
 def _dtypes_of_small_layer(call: OpaqueCall, dtype: torch.dtype) -> list[torch.dtype]:
     """Returns the dtypes of the results of a CPU layer of the same kind with one feature, under the active autocast."""
-    from torch.utils._python_dispatch import _disable_current_modes
+    from compiler_core.torch_private import disable_current_modes
 
     given = call.arguments
     per_layer = len(given["params"]) // (given["num_layers"] * (2 if given["bidirectional"] else 1))
@@ -330,7 +338,7 @@ def _dtypes_of_small_layer(call: OpaqueCall, dtype: torch.dtype) -> list[torch.d
     layer = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}.get(kind, torch.nn.RNN)
     more: dict[str, Any] = {"nonlinearity": kind.removeprefix("rnn_")} if layer is torch.nn.RNN else {}
     more |= {"proj_size": 1} if projects else {}
-    with _disable_current_modes(), torch.random.fork_rng(devices=[]):
+    with disable_current_modes(), torch.random.fork_rng(devices=[]):
         small = layer(
             1,
             2,
@@ -375,7 +383,7 @@ def one_hot_results(call: OpaqueCall) -> tuple[torch.Tensor, ...]:
 
 def istft_results(call: OpaqueCall) -> tuple[torch.Tensor, ...]:
     """The result of ``istft``, which checks that the windows cover the signal."""
-    return (torch._refs.istft(*call.args),)
+    return (istft_decomposition(*call.args),)
 
 
 OPERATORS: dict[Any, ResultsRule] = {

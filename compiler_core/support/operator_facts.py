@@ -12,11 +12,12 @@ import torch.fx as fx
 
 from compiler_core.support import opaque_ops
 from compiler_core.support.tensors import tensors_in
+from compiler_core.torch_private import DispatchKey, OpOverload, OpOverloadPacket
 
 aten = torch.ops.aten
 library: Any = torch.library
 
-TYPED_AS_ARGUMENT: dict[torch._ops.OpOverload, int] = {
+TYPED_AS_ARGUMENT: dict[OpOverload, int] = {
     aten.huber_loss.default: 0,
     aten.soft_margin_loss.default: 0,
     aten.mse_loss_backward.default: 1,
@@ -85,7 +86,7 @@ def is_random(node: fx.Node) -> bool:
     target = node.target
     if opaque_ops.opaque_operator(node) is not None:
         return opaque_ops.draws_random_numbers(node)
-    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
+    if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
         return False
     names = [a.name for a in target._schema.arguments]
     given: dict[str, fx.node.Argument] = dict(zip(names, node.args, strict=False)) | node.kwargs
@@ -105,7 +106,7 @@ def is_collective(node: fx.Node) -> bool:
 
     All ranks have to call the same collectives in the same order, or they wait for one another for ever.
     """
-    return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace in COLLECTIVES
+    return isinstance(node.target, OpOverload) and node.target.namespace in COLLECTIVES
 
 
 def communicates(graph: fx.Graph) -> bool:
@@ -123,20 +124,20 @@ def custom_operator(target: Any) -> Any:
     Operators that are composed of PyTorch's (CompositeImplicitAutograd) do not count: tracing sees those instead."""
     if isinstance(target, library.CustomOpDef):
         target = target._opoverload
-    if isinstance(target, torch._ops.OpOverloadPacket):
+    if isinstance(target, OpOverloadPacket):
         packet: Any = target
         overloads = packet.overloads()
         target = getattr(packet, overloads[0]) if len(overloads) == 1 else packet
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return None
     return target if _is_custom(target) else None
 
 
 @functools.cache
-def _is_custom(operator: torch._ops.OpOverload) -> bool:
+def _is_custom(operator: OpOverload) -> bool:
     if operator.namespace in ("aten", "prims", "prim", *COLLECTIVES):
         return False
-    return not operator.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    return not operator.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
 
 
 def has_effects(node: fx.Node) -> bool:
@@ -214,7 +215,7 @@ def written_tensors(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 @functools.cache
 def _argument_names(func: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the names of an operator's arguments, and of those that it may write to."""
-    arguments = func._schema.arguments if isinstance(func, torch._ops.OpOverload) else ()
+    arguments = func._schema.arguments if isinstance(func, OpOverload) else ()
     written = tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
     return tuple(a.name for a in arguments), ("running_mean", "running_var") if func in HIDDEN_WRITERS else written
 
@@ -223,7 +224,7 @@ def is_pure(node: fx.Node) -> bool:
     """Returns whether the operator only computes its result from its arguments."""
     target = node.target
     return (
-        isinstance(target, torch._ops.OpOverload)
+        isinstance(target, OpOverload)
         and not target._schema.is_mutable
         and not is_random(node)
         and not has_effects(node)
@@ -236,7 +237,7 @@ def is_view(node: fx.Node) -> bool:
     target = node.target
     if target is aten._unsafe_view.default:
         return True  # its schema declares no alias, but the result shares memory, which matters here
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         return any(r.alias_info is not None and not r.alias_info.is_write for r in target._schema.returns)
     return getattr(target, "__name__", "") == "getitem" and isinstance(node.args[0], fx.Node) and is_view(node.args[0])
 

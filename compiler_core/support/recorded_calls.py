@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map, tree_map_only
 
 from compiler_core.support.fx_graphs import copy_graph
 from compiler_core.support.operator_facts import FUNCTIONAL, custom_operator
+from compiler_core.torch_private import TorchDispatchMode, tree_map, tree_map_only
 
 
 class _Open(threading.local):

@@ -9,6 +9,7 @@ import torch
 from compiler_core.support.fx_symbols import hint
 from compiler_core.support.size_expr import are_dense
 from compiler_core.support.transform_levels import unwrapped
+from compiler_core.torch_private import DisableTorchFunctionSubclass
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
@@ -36,7 +37,7 @@ def storage_id(tensor: torch.Tensor) -> int:
 
 def without_class(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a plain tensor over the same memory, with the same autograd history, for one of a subclass."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         return tensor.as_subclass(torch.Tensor)
 
 

@@ -13,13 +13,20 @@ import torch
 import torch.fx as fx
 from torch.fx.node import has_side_effect
 from torch.overrides import TorchFunctionMode
-from torch.utils._device import DeviceContext
 
 from compiler_core.support.tensors import tensors_in
 from compiler_core.support.transform_levels import LEVEL_FUNCTIONS, level_restorer
-
-_tracing: Any = torch.fx._symbolic_trace
-is_fx_symbolic_tracing: Callable[[], bool] = getattr(_tracing, "is_fx_symbolic_tracing", _tracing.is_fx_tracing)
+from compiler_core.torch_private import (
+    DeviceContext,
+    ensureCUDADeviceGuardSet,
+    get_function_stack_at,
+    get_tracing_state,
+    is_fx_symbolic_tracing,
+    is_torch_function_enabled,
+    len_torch_dispatch_stack,
+    len_torch_function_stack,
+    set_grad_enabled,
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class StateChange:
 
 def grad_mode_change(mode: bool) -> StateChange:
     """Returns the change to this grad mode."""
-    set_mode = torch._C._set_grad_enabled
+    set_mode = set_grad_enabled
     return StateChange(set_mode, (mode,), set_mode, (torch.is_grad_enabled(),))
 
 
@@ -73,7 +80,7 @@ def _set_autocast(device: str, enabled: bool, dtype: torch.dtype, cache: bool) -
     torch.set_autocast_cache_enabled(cache)
 
 
-STATE_CHANGING_FUNCTIONS = frozenset({torch._C._set_grad_enabled, enter_autocast, leave_autocast}) | LEVEL_FUNCTIONS
+STATE_CHANGING_FUNCTIONS = frozenset({set_grad_enabled, enter_autocast, leave_autocast}) | LEVEL_FUNCTIONS
 """The targets of graph nodes that change global state."""
 
 
@@ -95,7 +102,7 @@ def state_restorer(graph: fx.Graph) -> Callable[[], Callable[[], None]] | None:
         def restore() -> None:
             if leave_levels is not None:
                 leave_levels()
-            torch._C._set_grad_enabled(grad_enabled)
+            set_grad_enabled(grad_enabled)
             for state in states:
                 _set_autocast(*state)
             while devices and _autocast_nesting() > level:
@@ -113,7 +120,7 @@ def _autocast_nesting() -> int:
 
 def function_modes() -> list[TorchFunctionMode]:
     """Returns the active torch function modes, outermost first."""
-    return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+    return [get_function_stack_at(i) for i in range(len_torch_function_stack())]
 
 
 def default_devices() -> tuple[torch.device | None, ...]:
@@ -166,14 +173,14 @@ def _gpu_tensors(node: fx.Node) -> list[torch.Tensor]:
 def is_observed_or_traced() -> bool:
     """Returns whether a mode or tracer intercepts each operation of the program.  Compiled code would show it other
     operations."""
-    if not torch._C._is_torch_function_enabled():  # capture takes for granted that __torch_function__ is called
+    if not is_torch_function_enabled():  # capture takes for granted that __torch_function__ is called
         return True
     return is_dispatched_or_traced() or None in default_devices() or is_fx_symbolic_tracing()
 
 
 def is_dispatched_or_traced() -> bool:
     """Returns whether a torch dispatch mode or ``torch.jit.trace`` is active."""
-    return bool(torch._C._len_torch_dispatch_stack()) or torch._C._get_tracing_state() is not None
+    return bool(len_torch_dispatch_stack()) or get_tracing_state() is not None
 
 
 def set_device_guard() -> None:
@@ -184,4 +191,4 @@ def set_device_guard() -> None:
     """
     # device_count() asks the driver's monitor, so that children of a fork can still use a GPU
     if threading.current_thread() is threading.main_thread() and torch.version.cuda and not torch.cuda.device_count():
-        torch._C._ensureCUDADeviceGuardSet()
+        ensureCUDADeviceGuardSet()

@@ -12,10 +12,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._functorch import pyfunctorch
 from torch.fx.node import has_side_effect
 
-functorch: Any = torch._C._functorch
+from compiler_core.torch_private import (
+    C_enter_dual_level,
+    C_exit_dual_level,
+    C_functorch,
+    current_level,
+    is_fwd_grad_enabled,
+    pyfunctorch,
+    set_fwd_grad_enabled,
+    top_saved_tensors_default_hooks,
+)
+
+functorch: Any = C_functorch
 
 
 @has_side_effect
@@ -57,19 +67,19 @@ def leave_jvp() -> None:
 @has_side_effect
 def enter_dual_level() -> None:
     """Enters the level of forward-mode differentiation that all levels of ``jvp`` share."""
-    vars(torch._C)["_enter_dual_level"]()
+    C_enter_dual_level()
 
 
 @has_side_effect
 def leave_dual_level() -> None:
     """Leaves the level of forward-mode differentiation."""
-    vars(torch._C)["_exit_dual_level"](level=0)
+    C_exit_dual_level(level=0)
 
 
 @has_side_effect
 def set_forward_gradients(enabled: bool) -> None:
     """Turns forward-mode differentiation on or off."""
-    vars(torch._C)["_set_fwd_grad_enabled"](enabled)
+    set_fwd_grad_enabled(enabled)
 
 
 @has_side_effect
@@ -124,7 +134,7 @@ def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
 
 def has_saved_tensor_hooks() -> bool:
     """Returns whether hooks on saved tensors are active, such as those of a checkpoint."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    return top_saved_tensors_default_hooks(True) is not None
 
 
 def outside_levels() -> Any:
@@ -145,13 +155,13 @@ def levels_left() -> Iterator[None]:
 def level_restorer() -> Any:
     """Returns a function that leaves all levels that are entered from now on."""
     active = depth()
-    forward, allowed = bool(vars(torch._C)["_is_fwd_grad_enabled"]()), functorch.get_inplace_requires_grad_allowed()
+    forward, allowed = bool(is_fwd_grad_enabled()), functorch.get_inplace_requires_grad_allowed()
 
     def restore() -> None:
         in_jvp = any(level.key() == functorch.TransformType.Jvp for level in functorch.get_interpreter_stack() or ())
         if depth() > active:
             functorch.pop_dynamic_layer_stack_and_undo_to_depth(active)
-        if in_jvp and torch.autograd.forward_ad._current_level < 0:
+        if in_jvp and current_level < 0:
             with contextlib.suppress(RuntimeError):  # the level had not been entered yet
                 leave_dual_level()
         set_forward_gradients(forward)

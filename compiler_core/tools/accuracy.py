@@ -19,14 +19,13 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 
 from compiler_core.errors import UsageError
 from compiler_core.records import Accuracy, Artifact, Compile, Graph, Kernel, Record
 from compiler_core.support.fx_graphs import is_random_name
 from compiler_core.tools import replay
 from compiler_core.tools.measure import preserved_state
+from compiler_core.torch_private import TorchDispatchMode, tree_map
 
 NARROW_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 MAX_PERMUTED = 4

@@ -19,7 +19,6 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from compiler_core.api.compile import compile
 from compiler_core.errors import UsageError
@@ -31,6 +30,7 @@ from compiler_core.tools.stock.uncached import uncached, without_recompile_limit
 from compiler_core.tools.testing import Close, Comparison, ObservedRun, observe
 from compiler_core.tools.testing.observed_run import external_state, restored_tensors
 from compiler_core.tools.timing.saved_state import SavedState
+from compiler_core.torch_private import tree_leaves, tree_map, tree_map_only
 
 Verdict = Literal["right", "error", "silently wrong"]
 TOLERANCE = 1e-4

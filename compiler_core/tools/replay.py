@@ -20,6 +20,7 @@ from compiler_core.codegen.wrapper.executable import NAMES, launchers
 from compiler_core.errors import CutawayError, UsageError
 from compiler_core.loops import ir
 from compiler_core.records import Artifact, Compile, Kernel, Record
+from compiler_core.torch_private import AutoDispatchBelowADInplaceOrView
 
 BeforeKernel = Callable[[Kernel], None]
 AfterKernel = Callable[[Kernel, Mapping[str, Any]], None]
@@ -55,7 +56,7 @@ class LoadedProgram:
 
     def run(self) -> Any:
         """Runs the program on `inputs` and returns its results; inputs that the graph mutates are mutated."""
-        with torch.no_grad(), torch._C._AutoDispatchBelowADInplaceOrView():
+        with torch.no_grad(), AutoDispatchBelowADInplaceOrView():
             return self._run(list(self.inputs))
 
 

@@ -18,6 +18,7 @@ from compiler_core.errors import UsageError
 from compiler_core.records import Guard, Record
 from compiler_core.records.differences import SourceEdit
 from compiler_core.tools.questions.compare import compare
+from compiler_core.torch_private import stock_mark_dynamic
 from kernel_magics.display.record_view import Run, cell_labels
 from kernel_magics.run.cell_timer import CellTimer
 from kernel_magics.run.fixes.trial import Fixes
@@ -200,7 +201,7 @@ class CellExperiments:
         for tensor, dim, name in tensors:
             if not isinstance(tensor, torch.Tensor) or dim >= tensor.dim():
                 raise UsageError(f"{name} is not a tensor with a dimension {dim}")
-            torch._dynamo.mark_dynamic(tensor, dim)
+            stock_mark_dynamic(tensor, dim)
         try:
             yield
         finally:

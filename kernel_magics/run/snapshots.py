@@ -218,14 +218,15 @@ def _grad(value: object) -> object:
 
 
 def _is_plain(value: object) -> bool:
-    from torch.utils._pytree import tree_leaves
+    from compiler_core.torch_private import tree_leaves
 
     return any(isinstance(leaf, _plain_types()) for leaf in tree_leaves(value))
 
 
 def _plain_copy(value: object) -> object:
     import torch
-    from torch.utils._pytree import tree_map
+
+    from compiler_core.torch_private import tree_map
 
     def copied(leaf: object) -> object:
         if isinstance(leaf, torch.Tensor):

@@ -21,6 +21,11 @@ TIMEOUT_S = 120
 
 PROGRAM = """
 import torch
+from compiler_core import torch_private
+
+if missing := torch_private.missing():
+    raise SystemExit(f"PyTorch {torch.__version__} lacks {', '.join(missing)}")
+
 from compiler_core.api import compile as api
 from compiler_core.tools import recording
 
@@ -36,7 +41,8 @@ torch.testing.assert_close(got, want)
 failures = [f.message for c in record.compiles for f in c.failures] + [c.reason for c in record.compiles]
 assert record.compiles and not any(failures), failures
 """
-"""The trial: compiles a function with a graph break, differentiates it, and compares with eager."""
+"""The trial: looks up PyTorch's private names, compiles a function with a graph break, differentiates it, and compares
+with eager."""
 
 
 def versions() -> tuple[str, str]:

@@ -19,7 +19,7 @@ ASIDE = ("api", "tools", "records")
 
 MODULES = {str(file): file for file in FILES.values()}
 
-MOST_ENTRIES = 18
+MOST_ENTRIES = 20
 
 FOLDERS = sorted({file.parent for file in FILES.values()})
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core.support.fx_symbols import has_symbols
+from compiler_core.torch_private import FakeTensor, OpOverload
 
 aten = torch.ops.aten
 
@@ -132,7 +132,7 @@ class _ChannelsLastRewriter:
             return all(user.op != "output" for user in node.users) and _view_is_valid(node)
         if getattr(target, "__name__", "") == "getitem" or target in ANY_LAYOUT:
             return not is_wrong_in_channels_last(target, node.args)
-        return isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags
+        return isinstance(target, OpOverload) and torch.Tag.pointwise in target.tags
 
     def _replace(self, node: fx.Node, others: dict[fx.Node, fx.Node]) -> None:
         node.args = fx.map_arg(node.args, lambda a: others.get(a, a))

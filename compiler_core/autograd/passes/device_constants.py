@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.support.operator_facts import is_pure, is_view, may_raise
+from compiler_core.torch_private import disable_current_modes
 
 aten = torch.ops.aten
 _CREATIONS = (
@@ -72,7 +72,7 @@ def _number(node: fx.Node, constant: fx.Node) -> Any:
     """Returns the number that `constant` has, if the result of `node` has the same type with it, else `constant`."""
     if not _is_number(constant):
         return constant
-    with _disable_current_modes():
+    with disable_current_modes():
         number = _evaluated(constant).item()
     given: Any = [number if a is constant else a.meta["val"] if isinstance(a, fx.Node) else a for a in node.args]
     return number if torch.result_type(*given) == node.meta["val"].dtype else constant

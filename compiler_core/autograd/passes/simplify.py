@@ -99,9 +99,9 @@ def _replace_by_full(node: fx.Node, like: torch.Tensor, number: Any) -> None:
 
 
 def _item(tensor: torch.Tensor) -> Any:
-    from torch.utils._python_dispatch import _disable_current_modes
+    from compiler_core.torch_private import disable_current_modes
 
-    with _disable_current_modes():
+    with disable_current_modes():
         return tensor.item()
 
 

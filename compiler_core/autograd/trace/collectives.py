@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-_run_backward: Any = torch.autograd.Variable._execution_engine.run_backward
+from compiler_core.torch_private import execution_engine, functional_collectives
+
+_run_backward: Any = execution_engine.run_backward
 
 
 class FunctionalCollectives(TorchFunctionMode):
@@ -21,7 +23,7 @@ class FunctionalCollectives(TorchFunctionMode):
     def __torch_function__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        functional: Any = torch.distributed._functional_collectives
+        functional: Any = functional_collectives
         given = dict(kwargs or {})
         if function is torch.autograd.grad:  # PyTorch turns the mode off while it handles a function
             outputs, inputs, tangents = map(tuple, (*args, given["grad_outputs"]))

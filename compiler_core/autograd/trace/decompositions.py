@@ -16,11 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._decomp import get_decompositions
-from torch._prims_common import suggest_memory_format
-from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.support.operator_facts import TYPED_AS_ARGUMENT, squeeze_reduced_dims
+from compiler_core.torch_private import OpOverload, disable_current_modes, get_decompositions, suggest_memory_format
 
 aten = torch.ops.aten
 Decomposition = Callable[..., Any]
@@ -59,25 +57,25 @@ ALL_DTYPES = (
 )
 """Names of the operators that are decomposed for all dtypes."""
 
-OVERRIDES: dict[torch._ops.OpOverload, Decomposition] = {}
+OVERRIDES: dict[OpOverload, Decomposition] = {}
 """Our own decompositions."""
 
 
-def decomposition_table() -> dict[torch._ops.OpOverload, Decomposition]:
+def decomposition_table() -> dict[OpOverload, Decomposition]:
     """Returns the `decomposition_table` argument of `make_fx`."""
     return dict(_table())
 
 
 @functools.cache
-def _table() -> dict[torch._ops.OpOverload, Decomposition]:
+def _table() -> dict[OpOverload, Decomposition]:
     floats = {op: _for_floats_only(rule) for op, rule in _pytorch_decompositions(FLOAT_ONLY).items()}
     return floats | _pytorch_decompositions(ALL_DTYPES) | OVERRIDES
 
 
-def _pytorch_decompositions(names: Sequence[str]) -> dict[torch._ops.OpOverload, Decomposition]:
+def _pytorch_decompositions(names: Sequence[str]) -> dict[OpOverload, Decomposition]:
     # this PyTorch needs no decomposition of a name that it does not have
     packets = [getattr(aten, name) for name in names if hasattr(aten, name)]
-    return {op: rule for op, rule in get_decompositions(packets).items() if isinstance(op, torch._ops.OpOverload)}
+    return {op: rule for op, rule in get_decompositions(packets).items() if isinstance(op, OpOverload)}
 
 
 def _for_floats_only(rule: Decomposition) -> Decomposition:
@@ -91,7 +89,7 @@ def _for_floats_only(rule: Decomposition) -> Decomposition:
     return decompose
 
 
-def register_decomposition(*targets: torch._ops.OpOverload) -> Callable[[Decomposition], Decomposition]:
+def register_decomposition(*targets: OpOverload) -> Callable[[Decomposition], Decomposition]:
     """Registers the decorated function as decomposition of `targets`.  It returns NotImplemented for calls that it does
     not decompose."""
 
@@ -263,17 +261,17 @@ def slice_scatter(
     return aten.select_scatter(divided, source, dim + 1, first).flatten(dim, dim + 1)
 
 
-def _pytorch_decomposition(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
+def _pytorch_decomposition(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
     """Applies PyTorch's decomposition of `op`."""
     return _rule_of(op)(*args, **kwargs)
 
 
 @functools.cache  # PyTorch goes through its whole registry for each operator
-def _rule_of(op: torch._ops.OpOverload) -> Decomposition:
+def _rule_of(op: OpOverload) -> Decomposition:
     return get_decompositions([op])[op]
 
 
-def loss_typed_as(index: int, op: torch._ops.OpOverload, rule: Decomposition) -> Decomposition:
+def loss_typed_as(index: int, op: OpOverload, rule: Decomposition) -> Decomposition:
     """Returns the decomposition `rule` of a loss or its gradient, computed in the dtype that the tensors are promoted
     to, with a result of the dtype of the `index`-th argument."""
 
@@ -288,7 +286,7 @@ def loss_typed_as(index: int, op: torch._ops.OpOverload, rule: Decomposition) ->
     return loss
 
 
-def _kernel_takes(op: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
+def _kernel_takes(op: OpOverload, args: Sequence[Any]) -> bool:
     """Returns whether eager's kernel takes arguments of these dtypes.  If not, it is called and raises an error.
 
     Which mixtures a kernel takes differs between devices and between versions of PyTorch.
@@ -300,9 +298,9 @@ def _kernel_takes(op: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
 
 
 @functools.cache
-def _takes_small(op: torch._ops.OpOverload, *args: Any) -> bool:
+def _takes_small(op: OpOverload, *args: Any) -> bool:
     """Calls `op` with tensors of one element, given as their dtypes, dimensions and devices."""
-    with _disable_current_modes(), torch.no_grad():
+    with disable_current_modes(), torch.no_grad():
         given = [_ones(*a) if isinstance(a, tuple) else a for a in args]
         try:
             op(*given)
@@ -410,7 +408,7 @@ SINGLE_SIXTH = 0.1666666716337204
 """A sixth in float32, by which PyTorch's CUDA kernels of hardsigmoid and hardswish multiply in float64 too."""
 
 
-def register_with_single_sixth(op: torch._ops.OpOverload, decompose: Decomposition) -> None:
+def register_with_single_sixth(op: OpOverload, decompose: Decomposition) -> None:
     """Registers a decomposition of `op` for float64 on GPUs; elsewhere it is PyTorch's."""
 
     @register_decomposition(op)
@@ -479,7 +477,7 @@ def nll_loss_backward(
     return torch.where(hit, -column, torch.zeros((), dtype=x.dtype, device=x.device))
 
 
-def register_float_accumulation(op: torch._ops.OpOverload, places: Sequence[int]) -> None:
+def register_float_accumulation(op: OpOverload, places: Sequence[int]) -> None:
     """Computes `op`, which accumulates into memory, in float32 if the tensors at the argument indices `places` have
     half precision."""
 

@@ -18,10 +18,7 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor_tree
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.hooks import RemovableHandle
 
 from compiler_core.autograd.trace import custom_operators, derivatives, opaque_nodes
@@ -48,6 +45,13 @@ from compiler_core.support.interrupts import safe_point
 from compiler_core.support.operator_facts import communicates, has_effects
 from compiler_core.support.tensors import is_dense, storage_id, tensors_in
 from compiler_core.support.transform_levels import levels_left, unwrapped
+from compiler_core.torch_private import (
+    DisableAutocast,
+    FakeTensorMode,
+    FunctionalTensor,
+    disable_current_modes,
+    set_grad_enabled,
+)
 
 _mirror_autograd_meta: Any = vars(torch)["_mirror_autograd_meta_to"]
 
@@ -65,7 +69,7 @@ _DRAWS_IN_PLACE = frozenset(
 @functools.cache
 def _larger_bound_raises() -> bool:
     """Whether this PyTorch cannot differentiate by a bound of clamp if the other bound has a larger shape."""
-    with torch.inference_mode(False), torch.enable_grad(), _disable_current_modes():
+    with torch.inference_mode(False), torch.enable_grad(), disable_current_modes():
         bound, larger = (torch.zeros(shape, dtype=torch.float32, device="cpu") for shape in ((), (2,)))
         try:
             torch.autograd.grad(torch.clamp(bound, bound.requires_grad_(), larger).sum(), bound)
@@ -120,7 +124,7 @@ class FunctionalRun(fx.Interpreter):
         histories = {i: t.grad_fn for i, t in tensors}
         edges = {i: torch.autograd.graph.get_gradient_edge(t) for i, t in tensors if t.requires_grad}
         self.run(*inputs, enable_io_processing=False)
-        torch._C._set_grad_enabled(grad_before)
+        set_grad_enabled(grad_before)
         state = RunState(
             nodes=self.captured,
             values=self.env,
@@ -290,7 +294,7 @@ class FunctionalRun(fx.Interpreter):
         for number, i in enumerate(indices, 1):
             self.provenance.attribute_to(self.plan.captured_outputs[i], "tangent")
             tangents.append(self._tangent(number, self.plan.outputs[i]))
-        with torch.autograd.set_multithreading_enabled(False), torch._C._DisableAutocast():
+        with torch.autograd.set_multithreading_enabled(False), DisableAutocast():
             try:
                 found = torch.autograd.grad(outputs, list(edges.values()), tangents, allow_unused=True)
             except Exception as error:
@@ -301,7 +305,7 @@ class FunctionalRun(fx.Interpreter):
         """Returns a placeholder for the tangent of `output`, with its layout, or a dense one if its elements may share
         memory: those of a tangent do not."""
         inner = unwrap(output)
-        with _disable_current_modes(), self.fake_mode:
+        with disable_current_modes(), self.fake_mode:
             like = torch.empty_like(inner) if may_overlap(inner) else inner
             tangent = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
         proxy = self.tracer.create_proxy("placeholder", f"tangents_{number}", (), {})

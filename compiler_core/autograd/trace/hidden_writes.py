@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 from compiler_core.autograd.trace.memory_order import keep_order_in_memory
 from compiler_core.errors import CutawayError
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.operator_facts import HIDDEN_WRITERS, writes_statistics, written_tensors
+from compiler_core.torch_private import FunctionalTensorMode
 
 aten = torch.ops.aten
 

@@ -8,9 +8,9 @@ eager mode.
 from __future__ import annotations
 
 import torch
-from torch._subclasses.functional_tensor import FunctionalTensor
 
 from compiler_core.support.fx_symbols import hint
+from compiler_core.torch_private import FunctionalTensor
 
 
 def keep_order_in_memory(tensor: torch.Tensor) -> None:

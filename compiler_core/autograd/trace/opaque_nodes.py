@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_slot, track_tensor_tree
-from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.autograd.trace.outputs import count_of_writes, unwrap
 from compiler_core.support import opaque_ops
 from compiler_core.support.tensors import tensors_in
+from compiler_core.torch_private import FunctionalTensor, disable_current_modes
 
 
 def trace_opaque_call(call: opaque_ops.OpaqueCall, tracer: Any, casts_are_cached: bool) -> Any:
@@ -52,7 +51,7 @@ class _OpaqueNodes:
     def forward(self) -> tuple[torch.Tensor, ...]:
         call, packet = self._call, self._call.operator.overloadpacket
         args = call.with_tensors([self._proxy(t) for t in self._tensors])
-        with _disable_current_modes():
+        with disable_current_modes():
             fakes = call.fake_results()
         if not self._wanted:
             node = self._node(
@@ -81,7 +80,7 @@ class _OpaqueNodes:
         node = self._node(
             opaque_ops.tape_gradients, (self._tape, given), f"{self._call.operator.overloadpacket.__name__}_backward"
         )
-        with _disable_current_modes():
+        with disable_current_modes():
             fakes = tuple(self._call.fake_gradient(at) for at in self._wanted)
         found = dict(zip(self._wanted, self._track(fakes, node), strict=True))
         return [found.get(at) for at in range(len(self._tensors))]

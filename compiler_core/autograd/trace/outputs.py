@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from compiler_core.autograd.trace import view_chains
@@ -24,6 +22,7 @@ from compiler_core.support.fx_graphs import plain_name
 from compiler_core.support.fx_symbols import hint, is_symbolic
 from compiler_core.support.tensors import storage_id, tensors_in
 from compiler_core.support.transform_levels import is_wrapped
+from compiler_core.torch_private import FakeTensorMode, FunctionalTensor
 
 _count_of_writes: Any = vars(torch)["_functionalize_mutation_counter"]
 _has_data_mutation: Any = vars(torch)["_functionalize_has_data_mutation"]

@@ -14,6 +14,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core.support.operator_facts import is_view, view_base, view_source
+from compiler_core.torch_private import OpOverload
 
 aten = torch.ops.aten
 
@@ -112,7 +113,7 @@ def copy_shared_gradients(graph: fx.Graph, memory: EagerMemory) -> tuple[int, ..
     return tuple(i for i, (owner, one) in pairs if owner is not None and first_of[owner] != one)
 
 
-def replay_view(graph: fx.Graph, node: fx.Node, of: torch._ops.OpOverload = aten.clone.default) -> fx.Node:
+def replay_view(graph: fx.Graph, node: fx.Node, of: OpOverload = aten.clone.default) -> fx.Node:
     """Applies the views that make `node` to a copy (or with `of` an alias) of their base, at the end of `graph`."""
     views: list[fx.Node] = []
     while is_view(node):

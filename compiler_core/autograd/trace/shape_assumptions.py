@@ -114,7 +114,8 @@ def replay_assumptions(env: Any, what: ShapeAssumptions, captured: fx.Graph) -> 
 def _parse_expr(env: Any, text: str) -> Any:
     """Returns the expression with this text, over the symbols of `env`."""
     import sympy
-    from torch.utils._sympy import functions
+
+    from compiler_core.torch_private import sympy_functions
 
     symbols = {symbol.name: symbol for symbol in env.var_to_range}
-    return eval(text, vars(sympy) | vars(functions) | {"Symbol": lambda name, **assumptions: symbols[name]})
+    return eval(text, vars(sympy) | vars(sympy_functions) | {"Symbol": lambda name, **assumptions: symbols[name]})

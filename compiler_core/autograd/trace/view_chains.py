@@ -12,10 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
-from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_flatten, tree_map_only
+
+from compiler_core.torch_private import (
+    AutoDispatchBelowAutograd,
+    DataDependentOutputException,
+    FakeTensorMode,
+    FunctionalTensor,
+    TorchDispatchMode,
+    disable_current_modes,
+    tree_flatten,
+    tree_map_only,
+)
 
 aten: Any = torch.ops.aten
 
@@ -95,7 +102,7 @@ def view_chain(
 ) -> tuple[torch.Tensor, tuple[ViewCall, ...]] | None:
     """Returns the argument of ``run(*args, **kwargs)`` that its result (or item `pick` of it) is a view of, and the
     views that lead there; None if views alone do not."""
-    with _disable_current_modes(), mode, torch._C._AutoDispatchBelowAutograd():
+    with disable_current_modes(), mode, AutoDispatchBelowAutograd():
         fresh: dict[int, torch.Tensor] = {}
         given = {id(t): t for t in tree_flatten((args, kwargs))[0] if isinstance(t, torch.Tensor)}
         for key, tensor in given.items():

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from torch.distributions.utils import _lazy_property_and_property
 from torch.nn.utils.rnn import PackedSequence
 
 from compiler_core.capture.rules.table import handles, name_of
@@ -26,6 +25,7 @@ from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.capture.values.user.subclasses import container_base, new_instance
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_python_class, module_of
+from compiler_core.torch_private import lazy_property_and_property
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
@@ -77,10 +77,10 @@ def _kind_of_skipped(cls: type) -> BreakReason:
     return "tensor subclass" if issubclass(cls, torch.Tensor) and is_wrapper_class(cls) else "skipped function"
 
 
-@handles(_lazy_property_and_property)
+@handles(lazy_property_and_property)
 def _lazy_property_of_a_class(tx: Interpreter, wrapped: Value) -> Value:
     """``Normal.probs`` of the class itself, whose type a distribution's ``__init__`` tests."""
-    return tx.capture.wrap_static(_lazy_property_and_property(wrapped.constant(tx)))
+    return tx.capture.wrap_static(lazy_property_and_property(wrapped.constant(tx)))
 
 
 def instantiate(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:

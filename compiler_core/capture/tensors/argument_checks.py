@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from compiler_core.torch_private import OpOverload
+
 aten = torch.ops.aten
 
 
@@ -74,7 +76,7 @@ def _no_booleans(*args: Any, **_: Any) -> None:
         raise RuntimeError("a boolean tensor")
 
 
-CHECKS: dict[torch._ops.OpOverload, Callable[..., None]] = {
+CHECKS: dict[OpOverload, Callable[..., None]] = {
     aten.select.int: _select,
     aten.select_copy.int: _select,
     aten.select_scatter.default: _select_scatter,

@@ -6,12 +6,11 @@ import types
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from compiler_core.support.fx_symbols import hint
 from compiler_core.support.operator_facts import custom_operator
 from compiler_core.support.silenced_warnings import silence_warnings
+from compiler_core.torch_private import OpOverload, OpOverloadPacket, disable_current_modes, tree_leaves, tree_map_only
 
 MAX_ELEMENTS = 1 << 20
 """Tensors with more elements, in all arguments, are not made for a trial."""
@@ -38,7 +37,7 @@ def _owner(fn: Any) -> Any:
 def _is_pytorchs(fn: Any) -> bool:
     if custom_operator(fn) is not None:
         return False
-    kinds = (torch._ops.OpOverload, torch._ops.OpOverloadPacket, types.BuiltinFunctionType, types.MethodDescriptorType)
+    kinds = (OpOverload, OpOverloadPacket, types.BuiltinFunctionType, types.MethodDescriptorType)
     return isinstance(fn, kinds) or (isinstance(fn, types.FunctionType) and fn.__module__.startswith("torch."))
 
 
@@ -56,7 +55,7 @@ def _runs_on(value: int, fn: Any, args: Any, kwargs: Any) -> bool:
         return made[id(fake)]
 
     try:
-        with _disable_current_modes(), silence_warnings(), torch.random.fork_rng():
+        with disable_current_modes(), silence_warnings(), torch.random.fork_rng():
             if isinstance(owner := _owner(fn), torch.Tensor):
                 fn = getattr(real(owner), fn.__name__)
             given, named = tree_map_only(torch.Tensor, real, (args, kwargs))

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._prims_common import is_non_overlapping_and_dense_or_false
 
 from compiler_core.support.fx_symbols import hint
+from compiler_core.torch_private import OpOverload, is_non_overlapping_and_dense_or_false
 
 Sizes = Sequence[Any]
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -22,7 +22,7 @@ _WRAPPED = ("self", "other")
 """The names of numbers that kernels take as tensors without a dimension."""
 
 
-def operands_of(func: torch._ops.OpOverload, args: Sequence[Any]) -> list[torch.Tensor]:
+def operands_of(func: OpOverload, args: Sequence[Any]) -> list[torch.Tensor]:
     """Returns what an elementwise operator's kernel reads, in order."""
     found = []
     for argument, value in zip(func._schema.arguments, args, strict=False):

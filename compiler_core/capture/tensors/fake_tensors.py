@@ -9,13 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._prims_common import compute_elementwise_output_logical_to_physical_perm, suggest_memory_format
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-    UnsupportedOperatorException,
-)
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
 from compiler_core.capture.tensors import argument_checks, overlaps
@@ -27,6 +20,18 @@ from compiler_core.support.eager_warnings import WarningCollector
 from compiler_core.support.operator_facts import TYPED_AS_ARGUMENT, squeeze_reduced_dims, written_tensors
 from compiler_core.support.silenced_warnings import silence_warnings
 from compiler_core.support.torch_state import set_device_guard
+from compiler_core.torch_private import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    OpOverload,
+    UnsupportedOperatorException,
+    mkldnn_layout,
+    output_permutation,
+    set_conj,
+    set_neg,
+    suggest_memory_format,
+)
 
 set_device_guard()
 
@@ -56,7 +61,7 @@ INTERPOLATIONS = frozenset(
     for overload in ("default", "vec")
 )
 """Operators that keep the memory format; PyTorch's fake ones on a GPU only if there are many channels."""
-CHANNELS_LAST_ON: dict[str, dict[torch._ops.OpOverload, int]] = {
+CHANNELS_LAST_ON: dict[str, dict[OpOverload, int]] = {
     "cpu": {
         **dict.fromkeys(INTERPOLATIONS | BATCH_NORMS, 0),
         **dict.fromkeys((aten.reflection_pad3d.default, aten.replication_pad3d.default), 0),
@@ -69,7 +74,7 @@ CHANNELS_LAST_ON: dict[str, dict[torch._ops.OpOverload, int]] = {
 }
 """Operators whose kernels for a device give channels-last results if the argument with this index is, else row-major
 ones."""
-ROW_MAJOR_ON: dict[str, frozenset[torch._ops.OpOverload]] = {
+ROW_MAJOR_ON: dict[str, frozenset[OpOverload]] = {
     "cpu": frozenset({aten.log_sigmoid_forward.default}),
     "cuda": frozenset({aten.pixel_unshuffle.default, aten._fused_rms_norm_backward.default}),
 }
@@ -174,7 +179,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             result: Any = super().dispatch(func, types, args, kwargs or {})
         finally:
             self._in_operator = inside
-        if isinstance(result, torch.Tensor) and result.layout is torch._mkldnn:  # type: ignore[attr-defined]
+        if isinstance(result, torch.Tensor) and result.layout is mkldnn_layout:
             # the fake results of operators on it have another layout
             raise Unsupported("unsupported operation", f"{func} makes a tensor of layout mkldnn")
         if written := written_tensors(func, args, kwargs or {}):
@@ -329,7 +334,7 @@ def _indexed_dim_order(x: torch.Tensor, indices: Sequence[torch.Tensor | None], 
     after = [1] * (len(rest) - before)
     source = x.as_strided(shape, [*rest[:before], *[0] * picked, *rest[before:]])
     aligned = [i.reshape([1] * (picked - i.dim()) + [*i.shape, *after]).expand(shape) for i in given]
-    order: list[int] = compute_elementwise_output_logical_to_physical_perm(source, *aligned)[0]
+    order: list[int] = output_permutation(source, *aligned)[0]
     return order
 
 
@@ -354,8 +359,8 @@ def _alias_of(real: torch.Tensor) -> torch.Tensor:
     """Returns a tensor over the same memory, without a base, gradient or history."""
     memory = real.untyped_storage(), real.storage_offset(), real.shape, real.stride()
     alias = torch.empty(0, dtype=real.dtype, device=real.device).set_(*memory)
-    torch._C._set_conj(alias, real.is_conj())
-    torch._C._set_neg(alias, real.is_neg())
+    set_conj(alias, real.is_conj())
+    set_neg(alias, real.is_neg())
     return alias
 
 

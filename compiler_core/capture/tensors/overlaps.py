@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.errors import Unsupported
 from compiler_core.support.tensors import is_dense, storage_id, tensors_in
+from compiler_core.torch_private import OpOverload, disable_current_modes
 
 aten = torch.ops.aten
 MOST_ELEMENTS_COMPARED = 1 << 22
@@ -45,7 +45,7 @@ def check_write(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> No
 @functools.cache
 def _written_arguments(func: Any) -> frozenset[str]:
     """Returns the names of the arguments whose elements an operator of PyTorch writes."""
-    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
+    if not isinstance(func, OpOverload) or func.namespace != "aten":
         return frozenset()
     if torch.Tag.inplace_view in func.tags or func.__name__.startswith(("set_", "resize")):
         return frozenset()
@@ -137,7 +137,7 @@ def _share_an_element(a: torch.Tensor, b: torch.Tensor) -> bool:
     sizes = (end, *a.shape, *b.shape, *a.stride(), *b.stride())
     if a.dtype != b.dtype or not all(isinstance(size, int) for size in sizes) or end > MOST_ELEMENTS_COMPARED:
         return False
-    with _disable_current_modes():
+    with disable_current_modes():
         memory = torch.zeros(end, dtype=torch.bool, device="cpu")
         memory.as_strided(a.shape, a.stride(), a.storage_offset()).fill_(True)
         return bool(memory.as_strided(b.shape, b.stride(), b.storage_offset()).any())

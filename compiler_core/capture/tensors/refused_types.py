@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from compiler_core.errors import Unsupported
 from compiler_core.support.silenced_warnings import silence_warnings, warn_always
+from compiler_core.torch_private import unset_fake_temporarily
 
 aten = torch.ops.aten
 NORMS = frozenset(

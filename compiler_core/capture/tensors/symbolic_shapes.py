@@ -15,8 +15,6 @@ from typing import Any
 
 import sympy
 import torch
-from torch._dynamo.source import ConstantSource
-from torch._guards import SLoc
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     ShapeEnv,
@@ -24,23 +22,6 @@ from torch.fx.experimental.symbolic_shapes import (
     StatelessSymbolicContext,
     StrictMinMaxConstraint,
 )
-from torch.utils._sympy.functions import (
-    BitwiseFn_bitwise_and,
-    BitwiseFn_bitwise_or,
-    BitwiseFn_bitwise_xor,
-    CleanDiv,
-    FloorDiv,
-    LShift,
-    Max,
-    Min,
-    Mod,
-    PowByNatural,
-    PythonMod,
-    RShift,
-)
-from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.printers import PythonPrinter
-from torch.utils._sympy.value_ranges import ValueRanges
 
 from compiler_core.capture.tensors.dynamic_policy import DynamicDim, DynamicPolicy
 from compiler_core.errors import UsageError
@@ -48,6 +29,25 @@ from compiler_core.guards.conditions import EXPRESSION_NAMES, Condition
 from compiler_core.guards.sources import ComputedSource, Source, TensorPropertySource
 from compiler_core.records import ItemId, Symbol
 from compiler_core.support.fx_symbols import MAX_SYMBOLIC_INT
+from compiler_core.torch_private import (
+    BitwiseFn_bitwise_and,
+    BitwiseFn_bitwise_or,
+    BitwiseFn_bitwise_xor,
+    CleanDiv,
+    ConstantSource,
+    FloorDiv,
+    LShift,
+    PowByNatural,
+    PythonMod,
+    PythonPrinter,
+    RShift,
+    SLoc,
+    SympyMax,
+    SympyMin,
+    SympyMod,
+    ValueRanges,
+    int_oo,
+)
 
 MAX_ARITHMETIC_STEPS = 40
 """Steps of Python's arithmetic that each call repeats for one number."""
@@ -312,8 +312,9 @@ _NAME = re.compile(r"\b[a-z]+\d+\b")
 # the function that computes each kind of expression in the graph
 OPERATIONS: dict[Any, Callable[..., Any]] = {
     sympy.Add: operator.add, sympy.Mul: operator.mul, sympy.Pow: operator.pow, PowByNatural: operator.pow,
-    FloorDiv: operator.floordiv, CleanDiv: operator.floordiv, Mod: operator.mod, PythonMod: operator.mod,
-    sympy.Abs: operator.abs, Max: torch.sym_max, Min: torch.sym_min, LShift: operator.lshift, RShift: operator.rshift,
+    FloorDiv: operator.floordiv, CleanDiv: operator.floordiv, SympyMod: operator.mod, PythonMod: operator.mod,
+    sympy.Abs: operator.abs, SympyMax: torch.sym_max, SympyMin: torch.sym_min,
+    LShift: operator.lshift, RShift: operator.rshift,
     BitwiseFn_bitwise_and: operator.and_, BitwiseFn_bitwise_or: operator.or_, BitwiseFn_bitwise_xor: operator.xor,
 }  # fmt: skip
 

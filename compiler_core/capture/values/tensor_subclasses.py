@@ -24,12 +24,13 @@ from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_python_class, module_of
 from compiler_core.support.tensors import without_class
+from compiler_core.torch_private import DisableTorchFunctionSubclass, disabled_torch_function_impl
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Emitter, Interpreter
     from compiler_core.guards.sources import Source
 
-_PLAIN = torch._C._disabled_torch_function_impl
+_PLAIN = disabled_torch_function_impl
 
 
 @dataclass
@@ -223,7 +224,7 @@ _DEFAULT = vars(torch.Tensor)["__torch_function__"]
 
 def make_tensor(plain: torch.Tensor, cls: Any, attributes: dict[str, Any]) -> torch.Tensor:
     """Called by generated code: makes a tensor of a class, with attributes that the frame has set."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         made: torch.Tensor = plain.as_subclass(cls)
     for name, value in attributes.items():
         object.__setattr__(made, name, value)

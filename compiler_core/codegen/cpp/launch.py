@@ -18,6 +18,7 @@ import torch
 
 from compiler_core.codegen.build import compilers as build
 from compiler_core.codegen.source import Launcher
+from compiler_core.torch_private import C
 
 LAUNCH_SOURCE = """
 using i64 = __INT64_TYPE__;
@@ -162,7 +163,7 @@ def _launcher_factory() -> Callable[[int], Launcher] | None:
 def _c_api() -> _CApi | None:
     tensor = torch.empty(3, device="cpu")
     handle_at = _handle_offset(tensor)
-    library = ctypes.CDLL(torch._C.__file__)
+    library = ctypes.CDLL(C.__file__)
     address, device_type = (getattr(library, f"aoti_torch_get_{name}", None) for name in ("data_ptr", "device_type"))
     if handle_at is None or address is None or device_type is None:
         return None

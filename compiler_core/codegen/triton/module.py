@@ -35,6 +35,7 @@ from compiler_core.errors import BuildError, MissingTool, TimedOut
 from compiler_core.loops.schedule.block_sizes import MAX_WARPS
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.silenced_warnings import silence_warnings
+from compiler_core.torch_private import StaticCudaLauncher, cuda_getCurrentRawStream, cuda_getDevice
 
 _POLL_S = 0.1
 """How often signals are looked for while threads compile."""
@@ -182,7 +183,7 @@ def make_launcher(kernel: TritonKernel, compiled: Any) -> Launcher:
     count = sum(str(p.annotation).startswith("*") for p in kernel.function.params)
     home, aligned_at_home = torch.cuda.current_device(), _loaded(kernel, compiled)
     others: dict[tuple[int, bool], Start] = {}
-    current_device, current_stream = torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
+    current_device, current_stream = cuda_getDevice, cuda_getCurrentRawStream
 
     def prepare(device: int, aligned: bool) -> Start:
         made = compile_kernel(kernel, current_target(), aligned=aligned)
@@ -240,7 +241,7 @@ def _loaded_by_pytorch(kernel: TritonKernel, compiled: Any) -> Start | None:
     A launch takes a third of the time of Triton's, which builds a C extension for each list of argument types, besides.
     Returns None if this build of PyTorch lacks the functions, or they cannot load or launch this kernel.
     """
-    library = getattr(torch._C, "_StaticCudaLauncher", None)
+    library = StaticCudaLauncher
     metadata = compiled.metadata
     scratch = [getattr(metadata, name, None) for name in ("global_scratch_size", "profile_scratch_size")]
     letters = [

@@ -21,6 +21,12 @@ from compiler_core.loops import ir
 from compiler_core.loops.ir import philox
 from compiler_core.support import opaque_ops
 from compiler_core.support.recorded_calls import recorded
+from compiler_core.torch_private import (
+    AutoDispatchBelowADInplaceOrView,
+    cuda_getDevice,
+    empty_strided_cuda,
+    reinterpret_tensor,
+)
 
 Runner = Callable[[list[Any]], list[Any]]
 
@@ -35,13 +41,13 @@ class CannotDraw(Exception):
 
 def restrided(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
     """Returns a copy of `tensor` with the strides that kernels expect, made without autograd recording it."""
-    with torch._C._AutoDispatchBelowADInplaceOrView():
+    with AutoDispatchBelowADInplaceOrView():
         return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor.expand(size))
 
 
 def cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Returns `tensor` with the dtype that kernels expect, made without autograd recording it."""
-    with torch._C._AutoDispatchBelowADInplaceOrView():
+    with AutoDispatchBelowADInplaceOrView():
         return tensor.to(dtype)
 
 
@@ -53,7 +59,6 @@ def _empty_cuda(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dty
     return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
 
 
-_private = torch._C._dynamo.guards
 NAMES: dict[str, Any] = {
     "torch": torch,
     "operator": operator,
@@ -70,10 +75,10 @@ NAMES: dict[str, Any] = {
     "empty": huge_pages.empty,
     "empty_large": huge_pages.empty_large,
     # private functions of PyTorch that save a microsecond each, if this version has them
-    "window": getattr(_private, "_reinterpret_tensor", _window),
-    "empty_cuda": getattr(_private, "_empty_strided_cuda", _empty_cuda),  # on the current device
+    "window": reinterpret_tensor or _window,
+    "empty_cuda": empty_strided_cuda or _empty_cuda,  # on the current device
     "on_device": torch.cuda.device,
-    "current_device": getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device),
+    "current_device": cuda_getDevice,
     **{short: dtype for dtype, short in ir.SHORT.items() if short != "bool"},
 }
 """The globals of a wrapper's source besides the kernels, operators and constants of its program."""

@@ -14,6 +14,7 @@ from compiler_core.loops import ir
 from compiler_core.support import opaque_ops
 from compiler_core.support.generated_code import unused_name
 from compiler_core.support.size_expr import Int, Real, Size, symbols_in
+from compiler_core.torch_private import OpOverload
 
 
 class NameScope:
@@ -132,7 +133,7 @@ class ValuePrinter:
         name = getattr(target, "__name__", "")
         if name in opaque_ops.NAMES and opaque_ops.NAMES[name] is target:
             return self._names.unique(name)
-        if isinstance(target, torch._ops.OpOverload):
+        if isinstance(target, OpOverload):
             name = str(target).replace("::", "_").replace(".", "_").removesuffix("_default")
         else:
             name = getattr(target, "__name__", type(target).__name__)

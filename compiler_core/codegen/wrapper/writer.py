@@ -20,6 +20,7 @@ from compiler_core.codegen.wrapper.values import NameScope, ValuePrinter, tuple_
 from compiler_core.loops import ir
 from compiler_core.support.recorded_calls import is_recorded
 from compiler_core.support.size_expr import are_contiguous
+from compiler_core.torch_private import OpOverload
 
 MAX_INLINE_STATEMENTS = 16
 """A function with at most this many statements is inlined into its caller, to save the time of a Python call."""
@@ -72,7 +73,7 @@ class _WrapperPrinter:
         examples = ExampleInputs(self._program, self._names, self._values).lines()
         text = "\n".join([*above, *self._body, *examples]) + "\n"
         lines = {at + len(above): step for at, step in self._steps.items()}
-        constants = {n: v for n, v in self._names.globals.items() if not isinstance(v, torch._ops.OpOverload)}
+        constants = {n: v for n, v in self._names.globals.items() if not isinstance(v, OpOverload)}
         return Wrapper(text, lines, constants, self._executable(text, codes))
 
     def _executable(self, text: str, codes: Sequence[KernelSource]) -> Executable:
@@ -106,7 +107,7 @@ class _WrapperPrinter:
         return self._names.unique(f"run_{self._program.name}")
 
     def _header(self) -> list[str]:
-        operators = {n: v for n, v in self._names.globals.items() if isinstance(v, torch._ops.OpOverload)}
+        operators = {n: v for n, v in self._names.globals.items() if isinstance(v, OpOverload)}
         above = [f"{name} = {self._operator(o)}" for name, o in operators.items()]
         if self._plan.retained:
             above.append(f"{self._names.retained} = []")
@@ -114,7 +115,7 @@ class _WrapperPrinter:
             above += ["", ""]
         return [*above, f"def {self._function_name()}(inputs):"]
 
-    def _operator(self, operator: torch._ops.OpOverload) -> str:
+    def _operator(self, operator: OpOverload) -> str:
         text = f"{self._names.unique('torch')}.{FUNCTIONS.get(operator, f'ops.{operator}')}"
         return f"{self._names.unique('recorded')}({text})" if is_recorded(operator) else text
 

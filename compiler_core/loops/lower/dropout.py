@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.loops.ir import philox
 from compiler_core.loops.lower.body import COMPUTE_TYPE, Body, literal
 from compiler_core.loops.lower.table import Element, NotLowered, Operand, lowers
 from compiler_core.support.size_expr import prod
+from compiler_core.torch_private import disable_current_modes
 
 aten = torch.ops.aten
 MAX_ELEMENTS = 2**31
@@ -68,7 +68,7 @@ def _draw_uniform(body: Body, x: Operand) -> Element:
     if x.aligned is False:
         raise NotLowered("the alignment of eager's tensor is not known")
     if torch.cuda.is_available():
-        with _disable_current_modes():
+        with disable_current_modes():
             if why := philox.difference_from_eager(device.index, x.dtype):
                 raise NotLowered(why)
     vector = philox.vector_width(x.dtype, numel, x.view.offset)

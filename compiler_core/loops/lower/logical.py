@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
 
 from compiler_core.loops.lower.body import COMPUTE_TYPE, Body
 from compiler_core.loops.lower.pointwise import load_as, pointwise
 from compiler_core.loops.lower.table import Element, Number, Operand, lowers
+from compiler_core.torch_private import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
 
 aten = torch.ops.aten
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core.errors import set_error_location
 from compiler_core.loops import ir
@@ -51,6 +50,7 @@ from compiler_core.support.fx_symbols import SizeConverter, SymbolDefinition, hi
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.operator_facts import communicates, is_random, is_wait, runs_to_raise
 from compiler_core.support.size_expr import Int, Real, Undecided, prod, symbols_in
+from compiler_core.torch_private import FakeTensor, OpOverload
 
 aten = torch.ops.aten
 SAME_START = {
@@ -364,7 +364,7 @@ class _GraphLowering:
         kind = self._buffers[name].kind
         if kind == "call":
             targets = [s.target for s in self._steps if isinstance(s, ir.Call) and s.name == name]
-            schemas = [t._schema for t in targets if isinstance(t, torch._ops.OpOverload)]
+            schemas = [t._schema for t in targets if isinstance(t, OpOverload)]
             return any(len(s.returns) == 1 and s.returns[0].alias_info is None for s in schemas)
         return None if kind == "input" else kind == "loops"
 

@@ -15,6 +15,7 @@ from compiler_core.support.fx_symbols import SizeConverter, hint, is_symbolic
 from compiler_core.support.operator_facts import has_effects, is_collective, is_random, must_run, runs_to_raise
 from compiler_core.support.size_expr import prod
 from compiler_core.support.tensors import tensors_in
+from compiler_core.torch_private import OpOverload
 
 aten = torch.ops.aten
 UNSAFE_VIEWS = {aten._unsafe_view.default}
@@ -68,7 +69,7 @@ def is_plain(value: Any) -> bool:
 def is_view(node: fx.Node) -> bool:
     """Whether a node is a view operator on plain tensors of one type."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or not (target.is_view or target in UNSAFE_VIEWS):
+    if not isinstance(target, OpOverload) or not (target.is_view or target in UNSAFE_VIEWS):
         return False
     base = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], fx.Node) else None
     value = node.meta.get("val")
@@ -84,7 +85,7 @@ def call_effects(node: fx.Node) -> tuple[bool, bool]:
         return False, False
     if opaque_ops.opaque_operator(node) is not None:
         return must_run(node), False
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return True, True
     if is_collective(node):
         return True, True

@@ -9,12 +9,12 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
-from torch._prims_common import elementwise_dtypes
 
 from compiler_core.loops.lower.body import COMPUTE_TYPE, Body
 from compiler_core.loops.lower.table import Element, NotLowered, Number, Operand, lowers, refuse_bools
 from compiler_core.support.size_expr import Real, Size, Undecided
+from compiler_core.torch_private import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
+from compiler_core.torch_private import OpOverload, elementwise_dtypes
 
 aten = torch.ops.aten
 Pointwise = Callable[..., Element]
@@ -35,7 +35,7 @@ def promoted_types(promotion: Promotion, args: Sequence[Any]) -> tuple[torch.dty
 
 
 def pointwise(
-    *targets: torch._ops.OpOverload,
+    *targets: OpOverload,
     promotion: Promotion = Promotion.DEFAULT,
     rounds: Sequence[str] = (),
     scales: bool = False,

@@ -11,16 +11,17 @@ import torch
 from compiler_core.loops.lower.body import COMPUTE_TYPE, Body
 from compiler_core.loops.lower.pointwise import load_as
 from compiler_core.loops.lower.table import Element, Operand, lowers, refuse_bools
+from compiler_core.torch_private import OpOverload
 
 aten = torch.ops.aten
 Dims = int | Sequence[int] | None
 
-REDUCED_DIMS: dict[torch._ops.OpOverload, Callable[..., list[int]]] = {}
+REDUCED_DIMS: dict[OpOverload, Callable[..., list[int]]] = {}
 """For each reduction, a function of the node's arguments that returns the reduced dimensions."""
 
 
 def reduces(
-    *targets: torch._ops.OpOverload,
+    *targets: OpOverload,
 ) -> Callable[[Callable[..., Element]], Callable[..., Element]]:
     """Registers the decorated ``rule(body, x, **kwargs)``, which returns the result for the elements `x`.
 

@@ -17,6 +17,7 @@ import torch
 
 from compiler_core.loops import ir
 from compiler_core.support.size_expr import Real, Size
+from compiler_core.torch_private import OpOverload
 
 Rule = Callable[..., None]
 
@@ -63,10 +64,10 @@ class UserRule:
 
 Number = int | float | bool
 Symbolic = Size | Real
-RULES: dict[torch._ops.OpOverload, Rule] = {}
+RULES: dict[OpOverload, Rule] = {}
 
 
-def lowers(*targets: torch._ops.OpOverload) -> Callable[[Rule], Rule]:
+def lowers(*targets: OpOverload) -> Callable[[Rule], Rule]:
     """Registers the decorated rule for each of `targets`.
 
     Raises:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from compiler_core.codegen.wrapper.example_inputs import random_tensor
 from compiler_core.errors import UsageError
@@ -24,6 +23,7 @@ from compiler_core.tools.editing.graph_from_text import parse_function
 from compiler_core.tools.editing.kernel_trial import Trial, text_change, tolerance
 from compiler_core.tools.measure import preserved_state
 from compiler_core.tools.recording import record
+from compiler_core.torch_private import tree_leaves
 
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 SYMBOL = 6

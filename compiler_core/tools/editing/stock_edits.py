@@ -114,9 +114,8 @@ def with_output_code(edits: Sequence[CodeEdit]) -> Iterator[None]:
     if not texts:
         yield
         return
-    import torch._functorch.config as functorch_config
-    import torch._inductor.config as config
-    from torch._inductor.graph import GraphLowering
+    from compiler_core.torch_private import GraphLowering, functorch_config
+    from compiler_core.torch_private import inductor_config as config
 
     generated = getattr(GraphLowering, "_compile_to_module_lines", None)
     if generated is None:

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from compiler_core.codegen.wrapper.example_inputs import random_tensor
 from compiler_core.codegen.wrapper.executable import NAMES, launchers
 from compiler_core.tools.accuracy import relative_error
 from compiler_core.tools.editing.guarded_run import PATTERN, ZONE, seconds_in_rounds
 from compiler_core.tools.replay import inductor_inputs
+from compiler_core.torch_private import AutoDispatchBelowADInplaceOrView, tree_leaves
 
 ALLOCATIONS = {
     "empty": "cpu", "empty_large": "cpu", "empty_cuda": "cuda",
@@ -111,14 +111,14 @@ def _allocator(memory: GuardedMemory, device: str) -> Callable[..., torch.Tensor
 def _run(function: Callable[..., Any], inputs: list[Any]) -> tuple[list[Any], list[Any]]:
     """Returns the results, and the inputs after the run."""
     torch.manual_seed(0)
-    with torch.no_grad(), torch._C._AutoDispatchBelowADInplaceOrView():
+    with torch.no_grad(), AutoDispatchBelowADInplaceOrView():
         results = function(list(inputs))
     return tree_leaves(results, is_leaf=lambda each: each is None), inputs
 
 
 def _timed_call(function: Callable[..., Any], inputs: list[Any]) -> Callable[[], Any]:
     def call() -> None:
-        with torch.no_grad(), torch._C._AutoDispatchBelowADInplaceOrView():
+        with torch.no_grad(), AutoDispatchBelowADInplaceOrView():
             function(list(inputs))
 
     return call

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from torch._C._dynamo import eval_frame
-
 from compiler_core.errors import UsageError
 from compiler_core.hook.frame_hook import FrameHook, FrameInfo, never_compile, starts_hook
 from compiler_core.hook.skip_rules import is_generator, is_graph_code, is_runtime
@@ -26,6 +24,7 @@ from compiler_core.records import Compile, Frame, Record
 from compiler_core.records.seen_frames import Fate, SeenFrame
 from compiler_core.records.steps import Steps
 from compiler_core.support import instruments
+from compiler_core.torch_private import C_eval_frame
 
 if TYPE_CHECKING:
     from compiler_core.pipeline.compiled_region import Region
@@ -149,7 +148,7 @@ class FrameWatch:
         _, node, is_own = self._stack[-1]
         if code.co_filename != contextlib.__file__:  # Cutaway's frames enter context managers
             is_own = self._is_own(code)
-        if code is _CALLBACK or (code in _RANDOM_STATE and eval_frame.get_eval_frame_callback() is None):
+        if code is _CALLBACK or (code in _RANDOM_STATE and C_eval_frame.get_eval_frame_callback() is None):
             node = None
         elif node is not None and not is_own:
             node = self._child(node, code)

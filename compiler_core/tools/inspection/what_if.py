@@ -22,6 +22,7 @@ from compiler_core.tools.measure import measure
 from compiler_core.tools.questions.compare import compare
 from compiler_core.tools.recording import record
 from compiler_core.tools.testing import difference
+from compiler_core.torch_private import stock_mark_dynamic
 
 TOLERANCE = 1e-5
 
@@ -75,7 +76,7 @@ def what_if(
         options["guard_filter"] = without_guards_of(drop_guard)
     try:
         for tensor, dim in mark_dynamic:
-            torch._dynamo.mark_dynamic(tensor, dim)
+            stock_mark_dynamic(tensor, dim)
         second, found = _compiled("after", fn, args, options)
     finally:
         for tensor, _ in mark_dynamic:

@@ -18,12 +18,19 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 import compiler_core
 from compiler_core.records import Record, limits
 from compiler_core.records.collectives import Collective
 from compiler_core.records.packages import package_of
+from compiler_core.torch_private import (
+    DispatchKey,
+    DispatchKeySet,
+    FakeTensor,
+    OpOverload,
+    dispatch_get_all_op_names,
+    dispatch_keyset_full_after,
+)
 
 _KEY = "BackendSelect"
 _NO_COLLECTIVES = ("send", "recv_", "recv_any_source_", "check_for_nan")
@@ -75,14 +82,14 @@ def _install() -> None:
         return
     library: Any = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]
     _libraries.append(library)
-    after = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
-    for full_name in torch._C._dispatch_get_all_op_names():
+    after = dispatch_keyset_full_after(DispatchKey.BackendSelect)
+    for full_name in dispatch_get_all_op_names():
         space, _, name = full_name.partition("::")
         if space == "c10d" and name not in _NO_COLLECTIVES:
             library.impl(name, _kernel(getattr(torch.ops.c10d, name).default, after), _KEY, with_keyset=True)
 
 
-def _kernel(op: torch._ops.OpOverload, after: torch._C.DispatchKeySet) -> Callable[..., Any]:
+def _kernel(op: OpOverload, after: DispatchKeySet) -> Callable[..., Any]:
     """Returns a kernel that records a call of `op` and continues with PyTorch's kernel."""
     names = [argument.name for argument in op._schema.arguments]
     name = op._schema.name.removeprefix("c10d::")
@@ -90,7 +97,7 @@ def _kernel(op: torch._ops.OpOverload, after: torch._C.DispatchKeySet) -> Callab
     passed = passed or [i for i, each in enumerate(names) if each == "tensors" and name not in _SIZES_DIFFER]
     group = names.index("process_group")
 
-    def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
+    def kernel(keys: DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
         is_open = any(len(each.record.collectives) < limits.COLLECTIVES for each in _recordings)
         if is_open and not any(isinstance(each, FakeTensor) for each in _tensors([args[i] for i in passed])):
             _record_call(name.strip("_"), [args[i] for i in passed], args[group])

@@ -18,6 +18,7 @@ from compiler_core.errors import FullGraphError, UsageError
 from compiler_core.support.generated_code import keep_source
 from compiler_core.tools.reproduce.python_text import HELPERS, PythonText
 from compiler_core.tools.reproduce.values import smaller_values
+from compiler_core.torch_private import StockUnsupported, StockUserError
 
 Engine = Literal["core", "torch"]
 Arguments = list[Any]
@@ -98,7 +99,7 @@ def _break_of(program: ast.Module, name: str, args: Arguments, engine: Engine) -
             compiled(*copy.deepcopy(args))
         except FullGraphError as error:
             return str(error).splitlines()[0].partition("must break: ")[2]
-        except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as error:
+        except (StockUnsupported, StockUserError) as error:
             return str(error).splitlines()[0]
         except Exception:
             return None

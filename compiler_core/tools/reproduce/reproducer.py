@@ -23,7 +23,6 @@ from typing import Any, Literal
 
 import torch
 import torch.fx as fx
-from torch._functorch.fx_minifier import minifier
 
 from compiler_core.api.compile import compile as compile_
 from compiler_core.codegen.wrapper.example_inputs import random_tensor
@@ -39,6 +38,7 @@ from compiler_core.tools.recording import record
 from compiler_core.tools.reproduce.break_reproducer import Engine, break_reproducer
 from compiler_core.tools.reproduce.values import number_text, smaller_values, tensor_text
 from compiler_core.tools.timing.forms import synchronize
+from compiler_core.torch_private import minifier, stock_reset, tree_leaves
 
 Fails = Callable[[fx.GraphModule, Sequence[Any]], bool]
 Fault = Literal["failure", "slow", "crash", "break"]
@@ -199,7 +199,7 @@ def _compiled(gm: fx.GraphModule, engine: Engine, backend: str | None) -> Any:
         function = types.MethodType(function, gm)
     if engine == "core":
         return compile_(function, backend=backend)
-    torch._dynamo.reset()
+    stock_reset()
     return torch.compile(function, backend=backend or "inductor")
 
 
@@ -279,7 +279,7 @@ def _copies(inputs: Sequence[Any]) -> list[Any]:
 
 
 def _flat(results: Any) -> list[Any]:
-    return list(torch.utils._pytree.tree_leaves(results))
+    return list(tree_leaves(results))
 
 
 @contextlib.contextmanager

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._dynamo.eval_frame import innermost_fn
 
 from compiler_core.errors import UsageError
 from compiler_core.records import Record
 from compiler_core.tools.stock.build.record_builder import RecordBuilder
 from compiler_core.tools.stock.hooks import torch_internals
 from compiler_core.tools.stock.read.trace_event import TraceEvent
+from compiler_core.torch_private import OpOverload, innermost_fn
 
 MAX_OBJECTS = 20_000
 """Objects searched for the graphs of one compiled function."""
@@ -158,7 +158,7 @@ def _is_backward(inductor_graph: Any) -> bool:
 
 def _event_name(graph: torch.fx.GraphModule) -> str:
     """Returns the name of the event with which PyTorch logs such a graph."""
-    if not any(isinstance(node.target, torch._ops.OpOverload) for node in graph.graph.nodes):
+    if not any(isinstance(node.target, OpOverload) for node in graph.graph.nodes):
         return "dynamo_output_graph"
     is_backward = any(n.op == "placeholder" and n.name.startswith("tangents_") for n in graph.graph.nodes)
     return "aot_backward_graph" if is_backward else "aot_forward_graph"

@@ -41,8 +41,8 @@ def stock_passes(passes: Sequence[GraphPass]) -> Iterator[None]:
     if not passes:
         yield
         return
-    import torch._inductor.config as config
-    from torch._inductor.custom_graph_pass import CustomGraphPass
+    from compiler_core.torch_private import CustomGraphPass
+    from compiler_core.torch_private import inductor_config as config
 
     outcomes: dict[str, set[str]] = {}
 

@@ -28,16 +28,16 @@ from compiler_core.pipeline.rule_passes import NO_VALUE, NOT_USED, RULE_POINTS, 
 @contextmanager
 def stock_rules(passes: Sequence[GraphPass]) -> Iterator[None]:
     """Within the block, what stock torch.compile compiles with Inductor follows the rules among `passes`."""
-    lowering, fusion = ([each for each in passes if each.at == at] for at in RULE_POINTS)
-    import torch._inductor.config as config
-    from torch._inductor.virtualized import V
+    inductor_lowering, fusion = ([each for each in passes if each.at == at] for at in RULE_POINTS)
+    from compiler_core.torch_private import inductor_config as config
+    from compiler_core.torch_private import inductor_V
 
     with ExitStack() as stack:
-        for each in lowering:
+        for each in inductor_lowering:
             stack.enter_context(_lowered_by(each))
         if fusion:
             rules = _FusionRules(fusion)
-            stack.enter_context(V.set_choices_handler(_choices(rules)))
+            stack.enter_context(inductor_V.set_choices_handler(_choices(rules)))
             stack.enter_context(_kept_apart_when_lowered(rules))
             patch: Any = config.patch
             stack.enter_context(patch(aggressive_fusion=True))  # loop nests without common buffers are asked about, too
@@ -65,8 +65,7 @@ class StockBody:
 
     def op(self, op: str, *args: Any) -> Any:
         """Applies an operation; numbers are converted to the type of the loop nest."""
-        from torch._inductor.ops_handler import OpsHandler
-        from torch._inductor.virtualized import ops
+        from compiler_core.torch_private import OpsHandler, inductor_ops
 
         name = {"and": "logical_and", "or": "logical_or", "not": "logical_not", "div": "truediv"}.get(op, op)
         known = getattr(OpsHandler, name, None)
@@ -74,23 +73,23 @@ class StockBody:
             raise GraphPassError(f"Inductor has no operation {op}")
         if len(inspect.signature(known).parameters) - 1 != len(args):
             raise GraphPassError(f"{op} does not take {len(args)} arguments")
-        return getattr(ops, name)(*(self._value(each) for each in args))
+        return getattr(inductor_ops, name)(*(self._value(each) for each in args))
 
     def _value(self, value: Any) -> Any:
-        from torch._inductor.virtualized import ops
+        from compiler_core.torch_private import inductor_ops
 
-        return ops.constant(value, torch.float32) if isinstance(value, (int, float)) else value
+        return inductor_ops.constant(value, torch.float32) if isinstance(value, (int, float)) else value
 
 
 @contextmanager
 def _lowered_by(rule: GraphPass) -> Iterator[None]:
     """Within the block, Inductor lowers an operator by a rule, and by its own if the rule fails."""
-    from torch._inductor import lowering
+    from compiler_core.torch_private import inductor_lowering
 
-    table: dict[Any, Any] = lowering.lowerings
+    table: dict[Any, Any] = inductor_lowering.lowerings
     target = operator_of(rule.operator)
     before, reporter = table.get(target), _Reporter(rule)
-    make_fallback: Any = lowering.fallback_handler
+    make_fallback: Any = inductor_lowering.fallback_handler
     usual = make_fallback(target) if before is None else before
 
     def by_rule(*args: Any, **kwargs: Any) -> Any:
@@ -100,11 +99,11 @@ def _lowered_by(rule: GraphPass) -> Iterator[None]:
                 raise GraphPassError(NO_VALUE.format(type(result).__name__))
             return result
 
-        made: Any = lowering.make_pointwise(compute)(*args)
+        made: Any = inductor_lowering.make_pointwise(compute)(*args)
         made.data.data.inner_fn_str()  # runs the rule
         return made
 
-    lowered = lowering.register_lowering(target, broadcast=True)(by_rule)
+    lowered = inductor_lowering.register_lowering(target, broadcast=True)(by_rule)
 
     def with_fallback(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -146,8 +145,8 @@ class _FusionRules:
 
 def _choices(rules: _FusionRules) -> Any:
     """Returns Inductor's choices, changed by fusion rules."""
-    import torch._inductor.config as config
-    from torch._inductor.choices import InductorChoices
+    from compiler_core.torch_private import InductorChoices
+    from compiler_core.torch_private import inductor_config as config
 
     patch: Any = config.patch
 
@@ -169,8 +168,7 @@ def _choices(rules: _FusionRules) -> Any:
 @contextmanager
 def _kept_apart_when_lowered(rules: _FusionRules) -> Iterator[None]:
     """Within the block, a value is written to memory before a node is lowered from which a rule keeps it apart."""
-    from torch._inductor import ir
-    from torch._inductor.graph import GraphLowering
+    from compiler_core.torch_private import GraphLowering, inductor_ir
 
     usual = GraphLowering.run_node
 
@@ -184,9 +182,9 @@ def _kept_apart_when_lowered(rules: _FusionRules) -> Iterator[None]:
         return usual(graph, node)
 
     def _not_in_memory(value: Any) -> Any:
-        while isinstance(value, (ir.TensorBox, ir.StorageBox, ir.BaseView)):
+        while isinstance(value, (inductor_ir.TensorBox, inductor_ir.StorageBox, inductor_ir.BaseView)):
             value = value.data
-        return value if isinstance(value, ir.Loops) else None
+        return value if isinstance(value, inductor_ir.Loops) else None
 
     with mock.patch.object(GraphLowering, "run_node", run_node):
         yield
@@ -194,13 +192,19 @@ def _kept_apart_when_lowered(rules: _FusionRules) -> Iterator[None]:
 
 def _scheduled_nest(node: Any) -> LoopNest:
     """Returns what a rule may know of a node of Inductor's scheduler."""
-    from torch._inductor.virtualized import V
+    from compiler_core.torch_private import inductor_V
 
     nodes = {origin.name for each in node.get_nodes() if each.node for origin in each.node.get_origins()}
     outer, inner = (tuple(each) if isinstance(each, (tuple, list)) else (each,) for each in node.group[1])
     reads = tuple(dep.name for dep in node.read_writes.reads)
     return LoopNest(
-        _direction(V.graph), node.get_name(), frozenset(nodes), outer, inner, reads, tuple(node.get_buffer_names())
+        _direction(inductor_V.graph),
+        node.get_name(),
+        frozenset(nodes),
+        outer,
+        inner,
+        reads,
+        tuple(node.get_buffer_names()),
     )
 
 

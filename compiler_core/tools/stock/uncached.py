@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import torch
-
 from compiler_core.tools.stock.hooks.torch_internals import lookup
+from compiler_core.torch_private import dynamo_config
 
 _NO_LIMIT = 10_000
 
@@ -31,7 +30,7 @@ def uncached(fn: Any) -> Any:
 
 def without_recompile_limit() -> AbstractContextManager[None]:
     """Context manager that lets stock compile code however often it was compiled with other backends."""
-    limits: AbstractContextManager[None] = torch._dynamo.config.patch(
+    limits: AbstractContextManager[None] = dynamo_config.patch(
         recompile_limit=_NO_LIMIT, accumulated_recompile_limit=_NO_LIMIT
     )
     return limits

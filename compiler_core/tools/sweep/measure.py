@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from compiler_core.api.compile import compile
 from compiler_core.records import Record, Timing, to_plain
@@ -20,6 +19,7 @@ from compiler_core.tools.questions.counts import count
 from compiler_core.tools.recording import record
 from compiler_core.tools.sweep.cases import make_case
 from compiler_core.tools.timing.call import time
+from compiler_core.torch_private import tree_leaves, tree_map
 
 SEED = 0
 

@@ -90,7 +90,7 @@ def make_transformers(name: str, batch: int) -> Made:
 
 def operators(patterns: Sequence[str] = ("*",), batch: int = 0) -> list[Case]:
     """Returns cases of the operators in PyTorch's database that take float32: the first sample of each."""
-    from torch.testing._internal.common_methods_invocations import op_db
+    from compiler_core.torch_private import op_db
 
     names = [each.formatted_name for each in op_db if torch.float32 in each.dtypes]
     return _cases("operators", _matching(names, patterns), "make_operator", batch)
@@ -98,7 +98,7 @@ def operators(patterns: Sequence[str] = ("*",), batch: int = 0) -> list[Case]:
 
 def make_operator(name: str, sample: int) -> Made:
     """Makes a call of an operator of PyTorch's database with one of its samples."""
-    from torch.testing._internal.common_methods_invocations import op_db
+    from compiler_core.torch_private import op_db
 
     info: Any = next(each for each in op_db if each.formatted_name == name)
     inputs = list(info.sample_inputs("cpu", torch.float32))[sample]

@@ -24,6 +24,7 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 from compiler_core.errors import CompileWarning
 from compiler_core.support.tensors import gradient_function
 from compiler_core.tools.testing.object_trees import tensors
+from compiler_core.torch_private import set_grad_enabled, tree_leaves
 
 Inputs = Callable[[], Sequence[Any]]
 """Returns fresh arguments for one call."""
@@ -99,7 +100,7 @@ def observe(
     seed_all(seed)
     arguments = tuple(make())
     if grad:
-        for tensor in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(arguments)):
+        for tensor in filter(torch.is_tensor, tree_leaves(arguments)):
             if tensor.is_leaf:
                 tensor.requires_grad_(tensor.is_floating_point())
     external = {name: obj for name, obj in external_state(program).items() if name not in changes}
@@ -118,7 +119,7 @@ def observe(
                 run.raised = f"{type(error).__name__}: {error}"
             run.globals = current_globals()
         run.modes = _modes()
-        torch._C._set_grad_enabled(modes_before["grad"])
+        set_grad_enabled(modes_before["grad"])
         if (grad if backward is None else backward) and run.raised is None:
             _run_backward(run, [t for _, t in tensors((arguments, external))])
         run.outside = {name: _copied_leaves(obj) for name, obj in external.items()}

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from compiler_core.api.compile import compile
 from compiler_core.errors import UsageError
@@ -18,6 +17,7 @@ from compiler_core.records import Record
 from compiler_core.support.tensors import tensors_in
 from compiler_core.tools.pin import pin
 from compiler_core.tools.recording import record
+from compiler_core.torch_private import ExperimentalConfig, counters, tree_leaves
 
 SAMPLE_S = 500e-6
 """The least time of one sample: shorter calls are repeated within it."""
@@ -198,15 +198,13 @@ def synchronize() -> None:
 
 def _stock_compiles() -> int:
     """Returns how many frames stock torch.compile has compiled, or tried to."""
-    return int(torch._dynamo.utils.counters["frames"]["total"])
+    return int(counters["frames"]["total"])
 
 
 def _peak_on_cpu(call: Callable[[], None]) -> int:
     """Returns the most bytes that `call` held at a time.  `torch.profiler` also counts them, but prints to stderr."""
     legacy: Any = torch.autograd
-    config = legacy.ProfilerConfig(
-        legacy.ProfilerState.CPU, False, True, False, False, False, torch._C._profiler._ExperimentalConfig()
-    )
+    config = legacy.ProfilerConfig(legacy.ProfilerState.CPU, False, True, False, False, False, ExperimentalConfig())
     legacy._enable_profiler_legacy(config)
     try:
         call()

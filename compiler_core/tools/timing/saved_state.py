@@ -19,7 +19,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from compiler_core.support import interrupts
 from compiler_core.tools.timing.process_state import save_process_state
@@ -40,6 +39,7 @@ from compiler_core.tools.timing.state_parts import (
     has_value,
     storage_of,
 )
+from compiler_core.torch_private import unsafe_preserve_version_counter
 
 MAX_OBJECTS = 1_000_000
 """How many objects are visited at most."""
@@ -228,5 +228,5 @@ def _kept_version(tensor: torch.Tensor) -> Iterator[None]:
     if tensor.is_inference():
         yield
         return
-    with _unsafe_preserve_version_counter(tensor):
+    with unsafe_preserve_version_counter(tensor):
         yield

@@ -287,7 +287,8 @@ def _compiles(record: Record) -> int:
 def _contiguous(value: object) -> object:
     """Returns a value with its tensors laid out in the order of their dimensions."""
     import torch
-    from torch.utils._pytree import tree_map
+
+    from compiler_core.torch_private import tree_map
 
     return tree_map(lambda leaf: leaf.contiguous() if isinstance(leaf, torch.Tensor) else leaf, value)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch._dynamo.mutation_guard import GenerationTracker
-
 from compiler_core.capture.rules.construct import instantiate
 from compiler_core.capture.rules.table import handles
 from compiler_core.capture.values.base import Value, observed_exception
@@ -14,6 +12,7 @@ from compiler_core.capture.values.classes import lookup_in_mro
 from compiler_core.capture.values.user.modules import ModuleValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
+from compiler_core.torch_private import GenerationTracker
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
@@ -45,7 +44,7 @@ def _setattr(tx: Interpreter, owner: Value, name: Value, value: Value) -> Value:
     return NONE
 
 
-@handles(GenerationTracker.tag.__func__)  # type: ignore[attr-defined]
+@handles(GenerationTracker.tag.__func__)
 def _tag(tx: Interpreter, cls: Value, module: Value) -> Value:
     """Does nothing: stock torch.compile, once used, tags each new module, which does not matter in a captured frame."""
     return NONE

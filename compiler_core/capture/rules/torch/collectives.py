@@ -23,7 +23,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed._functional_collectives as functional
 import torch.fx as fx
 
 from compiler_core.capture.rules.table import HANDLERS, handles, handles_each, name_of
@@ -37,6 +36,8 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import ComputedSource
 from compiler_core.support.operator_facts import is_collective
 from compiler_core.support.tensors import storage_id, tensors_in
+from compiler_core.torch_private import DispatchKey, torch_utils
+from compiler_core.torch_private import functional_collectives as functional
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
@@ -113,7 +114,7 @@ for _name, _rule in (
 HANDLERS[c10d._get_group_size_by_name] = _size_of_group
 
 
-@handles_each(*(vars(torch._utils)[name] for name in PARTS if hasattr(torch._utils, name)))
+@handles_each(*(vars(torch_utils)[name] for name in PARTS if hasattr(torch_utils, name)))
 def _parts(function: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
     return tx.capture.call_function(tx, function, args, kwargs)
 
@@ -135,7 +136,7 @@ def _start(operator: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Val
     """Adds a call of an operator that starts a collective."""
     _check(not _in_try_block(tx), "in a try block: a graph that fails after a collective cannot run again as Python")
     overload = getattr(operator, "default", operator)
-    if not overload.has_kernel_for_dispatch_key(torch._C.DispatchKey.Autograd) and tx.capture.grad_enabled:
+    if not overload.has_kernel_for_dispatch_key(DispatchKey.Autograd) and tx.capture.grad_enabled:
         recorded = any(isinstance(arg, TensorValue) and arg.fake(tx).requires_grad for arg in (*args, *kwargs.values()))
         _check(not recorded, f"{overload} has no gradient, and its argument requires one")
     return tx.capture.call_function(tx, overload, args, kwargs)
@@ -346,7 +347,7 @@ def _reduction(tx: Interpreter, op: Value) -> str:
     if op.source is not None:
         place = ComputedSource("reduction_name", _reduction_name, (op.source,))
         tx.capture.guard("EQUALS_MATCH", place, found)
-    return found
+    return str(found)
 
 
 def _reduction_name(op: Any) -> str | None:

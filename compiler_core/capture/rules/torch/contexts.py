@@ -13,6 +13,7 @@ from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.contexts import AutocastValue, GradModeValue, InferenceModeValue
 from compiler_core.errors import Unsupported
 from compiler_core.support.torch_state import grad_mode_change
+from compiler_core.torch_private import set_grad_enabled
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
@@ -53,7 +54,7 @@ def _inference_mode(tx: Interpreter, mode: Value = ConstantValue(True)) -> Value
     return InferenceModeValue(torch.inference_mode, {"mode": True}).call(tx, [mode], {})
 
 
-@handles(torch._C._set_grad_enabled)
+@handles(set_grad_enabled)
 def _set_grad_mode(tx: Interpreter, mode: Value) -> Value:
     tx.capture.change_state(grad_mode_change(_checked_mode(tx, mode)))
     return NONE

@@ -19,6 +19,13 @@ from compiler_core.capture.values.builtin.symbols import is_symbolic
 from compiler_core.capture.values.classes import is_of_pytorch
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
+from compiler_core.torch_private import (
+    C_nn,
+    OpOverload,
+    OpOverloadPacket,
+    TensorBase,
+    group_tensors_by_device_and_dtype,
+)
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
@@ -44,7 +51,7 @@ COMMUNICATING = ("c10d.", "c10d_functional.", "_c10d_functional.", "_c10d_functi
 @functools.cache
 def _tensor_function_ids() -> frozenset[int]:
     """Returns the ids of the C functions of torch, torch.nn.functional, torch.special, torch.fft and torch.linalg."""
-    homes = [torch, torch.nn.functional, torch.special, torch.fft, torch.linalg, torch._C._nn]
+    homes = [torch, torch.nn.functional, torch.special, torch.fft, torch.linalg, C_nn]
     kinds = (types.BuiltinFunctionType, types.BuiltinMethodType)
     return frozenset(id(f) for home in homes for f in vars(home).values() if isinstance(f, kinds))
 
@@ -58,11 +65,11 @@ def is_tensor_function(obj: Any, on_tensors: bool) -> bool:
             return True
     except TypeError:
         return False
-    if isinstance(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if isinstance(obj, (OpOverload, OpOverloadPacket)):
         return not str(obj).startswith(COMMUNICATING)
     if not on_tensors:
         return False
-    if getattr(obj, "__objclass__", None) in (torch._C.TensorBase, torch.Tensor):
+    if getattr(obj, "__objclass__", None) in (TensorBase, torch.Tensor):
         return False  # a method: `TensorValue` decides which methods become nodes
     if obj in BINARY or obj in INPLACE or obj in UNARY:
         return True
@@ -160,7 +167,7 @@ def _assert(tx: Interpreter, condition: Value, message: Value) -> Value:
     return NONE
 
 
-@handles(torch._C._group_tensors_by_device_and_dtype)
+@handles(group_tensors_by_device_and_dtype)
 def _group_tensors(tx: Interpreter, lists: Value, with_indices: Value) -> Value:
     """Groups tensors for gradient clipping and optimisers.  Only one group is supported: C++ orders groups by hash."""
     rows = [row.unpack(tx) for row in lists.unpack(tx)]

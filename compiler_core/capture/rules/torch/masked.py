@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch.masked
-from torch.masked import _ops as masked_ops
 
 from compiler_core.capture.rules.table import handles
 from compiler_core.capture.values.base import Value
@@ -13,6 +12,7 @@ from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue
 from compiler_core.errors import Unsupported
+from compiler_core.torch_private import combine_input_and_mask, masked_ops
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
@@ -24,7 +24,7 @@ def _is_masked_tensor(tx: Interpreter, obj: Value) -> Value:
     return ConstantValue(issubclass(obj.python_type(), torch.masked.MaskedTensor))
 
 
-@handles(vars(masked_ops)["_combine_input_and_mask"])
+@handles(combine_input_and_mask)
 def _combine(tx: Interpreter, op: Value, tensor: Value, mask: Value, *args: Value) -> Value:
     """``torch.where(mask, tensor, identity)`` with the identity of the reduction `op`.
 

@@ -13,6 +13,7 @@ from compiler_core.capture.values.classes import lookup_in_mro
 from compiler_core.capture.values.user.module_calls import call_with_hooks
 from compiler_core.capture.values.user.modules import CALL_METHODS, ModuleValue
 from compiler_core.errors import Unsupported
+from compiler_core.torch_private import infer_lazy_parameters, module_call_impl
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
@@ -36,7 +37,7 @@ def _module_getattr(tx: Interpreter, owner: Value, name: Value) -> Value:
     return found
 
 
-@handles(torch.nn.modules.lazy.LazyModuleMixin._infer_parameters)
+@handles(infer_lazy_parameters)
 def _infer_parameters(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     raise Unsupported("skipped function", "the first call of a lazy module, which makes its parameters")
 
@@ -49,7 +50,7 @@ def _module_call(tx: Interpreter, owner: Value, /, *args: Value, **kwargs: Value
     return call_with_hooks(tx, owner, args, kwargs)
 
 
-@handles(torch.nn.Module._call_impl)
+@handles(module_call_impl)
 def _module_call_impl(tx: Interpreter, owner: Value, /, *args: Value, **kwargs: Value) -> Value:
     assert isinstance(owner, ModuleValue)
     return call_with_hooks(tx, owner, args, kwargs)

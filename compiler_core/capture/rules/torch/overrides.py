@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._device import _device_constructors
 
 from compiler_core.capture.rules.python.operators import BINARY, UNARY
 from compiler_core.capture.rules.table import HANDLERS, handles, handles_each
@@ -40,6 +39,17 @@ from compiler_core.capture.values.tensor_subclasses import (
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
+from compiler_core.torch_private import (
+    DisableTorchFunction,
+    DisableTorchFunctionSubclass,
+    EnableTorchFunction,
+    TensorBase,
+    device_constructors,
+    has_torch_function,
+    has_torch_function_unary,
+    has_torch_function_variadic,
+    make_subclass,
+)
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Emitter, Interpreter
@@ -181,7 +191,7 @@ def _record(
     state: Overrides, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> _Recorded | None:
     mode = _RecordingMode() if state.modes else contextlib.nullcontext()
-    enabled = torch._C._EnableTorchFunction() if state.enabled else torch._C.DisableTorchFunctionSubclass()
+    enabled = EnableTorchFunction() if state.enabled else DisableTorchFunctionSubclass()
     with enabled, mode:
         try:
             fn(*args, **kwargs)
@@ -242,7 +252,7 @@ def _call_mode(tx: Interpreter, mode: Value, func: Any, given: list[Value]) -> V
         return mode.get_attr(tx, "__torch_function__").call(tx, given, {})
     function, _, args, *rest = given
     kwargs = dict(rest[0].mapping(tx)) if rest and isinstance(rest[0], DictValue) else {}
-    if func in _device_constructors() and ("device" not in kwargs or tx.is_none(kwargs["device"])):
+    if func in device_constructors() and ("device" not in kwargs or tx.is_none(kwargs["device"])):
         kwargs["device"] = ConstantValue(mode.device)
     return function.call(tx, args.unpack(tx), kwargs)
 
@@ -280,9 +290,9 @@ def overridden_attribute(tx: Interpreter, owner: Value, name: str) -> Value | No
 # ------------------------------------------------------------ PyTorch's functions about overrides
 
 
-@handles_each(torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic)
+@handles_each(has_torch_function, has_torch_function_unary, has_torch_function_variadic)
 def _has_torch_function(fn: Any, tx: Interpreter, *args: Value) -> Value:
-    given = args[0].unpack(tx) if fn is torch._C._has_torch_function else args
+    given = args[0].unpack(tx) if fn is has_torch_function else args
     for value in given:
         value.install_guards(tx)
     return ConstantValue(is_overridden(tx, given, {}))
@@ -335,7 +345,7 @@ def as_subclass(tx: Interpreter, tensor: TensorValue, cls: Any) -> Value:
     return found
 
 
-@handles(torch.Tensor._make_subclass)
+@handles(make_subclass)
 def _make_subclass(tx: Interpreter, cls: Value, data: Value, require_grad: Value = ConstantValue(False)) -> Value:  # noqa: B008
     if not isinstance(data, TensorValue) or require_grad.truth(tx):
         raise Unsupported("unsupported call", "Tensor._make_subclass() of a leaf that requires gradients")
@@ -371,7 +381,7 @@ def _add_rules_of_descriptors() -> None:
             handles(found.__get__)(_rule_of_getter(name))
     operators = {**{names[0]: op for op, names in BINARY.items()}, **{name: op for op, name in UNARY.items()}}
     for name, op in {**operators, "__getitem__": operator.getitem, "__setitem__": operator.setitem}.items():
-        for found in {getattr(torch._C.TensorBase, name, None), lookup_in_mro(torch.Tensor, name)}:
+        for found in {getattr(TensorBase, name, None), lookup_in_mro(torch.Tensor, name)}:
             if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)) and found not in HANDLERS:
                 handles(found)(_rule_of_operator(op))
 
@@ -391,7 +401,7 @@ class DisabledOverridesValue(ContextManagerValue):
 
     def enter(self, tx: Interpreter) -> Value:
         before = self.attributes["before"] = tx.capture.overrides
-        modes = before.modes if self.cls is torch._C.DisableTorchFunctionSubclass else []
+        modes = before.modes if self.cls is DisableTorchFunctionSubclass else []
         tx.capture.overrides = Overrides(enabled=False, modes=modes)
         return self
 
@@ -402,7 +412,7 @@ class DisabledOverridesValue(ContextManagerValue):
         raise Unsupported("unsupported operation", "a graph break where __torch_function__ is disabled")
 
 
-@handles_each(torch._C.DisableTorchFunctionSubclass, torch._C.DisableTorchFunction)
+@handles_each(DisableTorchFunctionSubclass, DisableTorchFunction)
 def _disable(cls: Any, tx: Interpreter) -> Value:
     return DisabledOverridesValue(cls, {})
 

@@ -16,7 +16,29 @@ from compiler_core.capture.values.builtin.sequences import ListValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.distributed import GroupValue, group_size, is_member, rank_in_group
 from compiler_core.errors import Unsupported
-from compiler_core.support.torch_state import is_fx_symbolic_tracing
+from compiler_core.torch_private import (
+    dynamo_is_compiling,
+    external_is_compiling,
+    get_cublas_allow_tf32,
+    get_cudnn_enabled,
+    get_cudnn_sdp_enabled,
+    get_current_dispatch_mode_stack,
+    get_deterministic_algorithms,
+    get_flash_sdp_enabled,
+    get_math_sdp_enabled,
+    get_mem_efficient_sdp_enabled,
+    get_mkldnn_enabled,
+    get_nnpack_enabled,
+    get_tracing_state,
+    is_any_autocast_enabled,
+    is_fx_symbolic_tracing,
+    is_fx_tracing,
+    is_tracing,
+    len_torch_dispatch_stack,
+    log_api_usage_once,
+    privateuse1_backend_name,
+    utils_is_compiling,
+)
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
@@ -25,7 +47,7 @@ if TYPE_CHECKING:
 @handles(
     torch.compiler.is_compiling,
     torch.compiler.is_dynamo_compiling,
-    *{torch._utils.is_compiling, torch._dynamo.is_compiling, torch._dynamo.external_utils.is_compiling},
+    *{utils_is_compiling, dynamo_is_compiling, external_is_compiling},
 )
 def _compiling(tx: Interpreter) -> Value:
     # as in stock torch.compile: library code then avoids reading the values of tensors
@@ -35,16 +57,16 @@ def _compiling(tx: Interpreter) -> Value:
 @handles(
     torch.jit.is_scripting,  # type: ignore[attr-defined]
     torch.jit.is_tracing,  # type: ignore[attr-defined]
-    torch._C._is_tracing,
+    is_tracing,
     torch.compiler.is_exporting,
-    *{torch.fx._symbolic_trace.is_fx_tracing, is_fx_symbolic_tracing},
+    *{is_fx_tracing, is_fx_symbolic_tracing},
 )
 def _not_scripting(tx: Interpreter) -> Value:
     """Returns False: compiled functions run as plain Python in code that is scripted, traced or exported."""
     return ConstantValue(False)
 
 
-@handles(torch._C._get_tracing_state)
+@handles(get_tracing_state)
 def _no_tracing_state(tx: Interpreter) -> Value:
     return NONE
 
@@ -55,21 +77,21 @@ def _is_tensor_like(tx: Interpreter, obj: Value) -> Value:
     return ConstantValue(hasattr(obj.python_type(), "__torch_function__"))
 
 
-@handles(torch._C._log_api_usage_once)
+@handles(log_api_usage_once)
 def _log_api_usage(tx: Interpreter, event: Value) -> Value:
     return NONE
 
 
 CONSTANT_QUERIES = (
     torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.is_autocast_cache_enabled,
-    torch.get_autocast_dtype, torch._C._is_any_autocast_enabled, torch.are_deterministic_algorithms_enabled,
+    torch.get_autocast_dtype, is_any_autocast_enabled, torch.are_deterministic_algorithms_enabled,
     torch.is_deterministic_algorithms_warn_only_enabled, torch.get_deterministic_debug_mode,
     torch.get_default_dtype,
     torch.cuda.is_available, torch.cuda.device_count, torch.xpu.is_available, torch.backends.mps.is_available,
     torch.cuda.get_arch_list, torch.accelerator.is_available, torch.accelerator.device_count,
     torch.accelerator.current_accelerator,
     torch.backends.cuda.is_built, torch.backends.cudnn.is_available, torch.distributed.is_available,
-    torch._C._get_cublas_allow_tf32, torch.onnx.is_in_onnx_export,
+    get_cublas_allow_tf32, torch.onnx.is_in_onnx_export,
 )  # fmt: skip
 """Their results do not change while the process runs, or are covered by the guard on global state."""
 
@@ -91,11 +113,11 @@ GUARDED_QUERIES = (
     torch.cuda.is_current_stream_capturing, torch.xpu.is_current_stream_capturing, torch.distributed.is_initialized,
     torch.cuda.current_device, torch.cuda.is_initialized, torch.xpu.current_device, torch.xpu.is_initialized,
     torch.accelerator.current_device_index,
-    torch.get_num_threads, torch.get_float32_matmul_precision, torch._C._get_privateuse1_backend_name,
+    torch.get_num_threads, torch.get_float32_matmul_precision, privateuse1_backend_name,
     torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled, torch.is_warn_always_enabled,
-    torch._C._get_flash_sdp_enabled, torch._C._get_mem_efficient_sdp_enabled, torch._C._get_math_sdp_enabled,
-    torch._C._get_cudnn_sdp_enabled, torch._C._get_cudnn_enabled, torch._C._get_mkldnn_enabled,
-    torch._C._get_nnpack_enabled, torch._C._get_deterministic_algorithms, torch._C._len_torch_dispatch_stack,
+    get_flash_sdp_enabled, get_mem_efficient_sdp_enabled, get_math_sdp_enabled,
+    get_cudnn_sdp_enabled, get_cudnn_enabled, get_mkldnn_enabled,
+    get_nnpack_enabled, get_deterministic_algorithms, len_torch_dispatch_stack,
 )  # fmt: skip
 """Their results may change between calls, so a guard repeats the query."""
 
@@ -168,9 +190,9 @@ def _in_default_group(query: Any) -> Callable[[], int | None]:
     return lambda: query() if torch.distributed.is_initialized() else None
 
 
-@handles(torch.utils._python_dispatch._get_current_dispatch_mode_stack)
+@handles(get_current_dispatch_mode_stack)
 def _dispatch_modes(tx: Interpreter) -> Value:
-    if _guarded_query(torch._C._len_torch_dispatch_stack, tx).truth(tx):
+    if _guarded_query(len_torch_dispatch_stack, tx).truth(tx):
         raise Unsupported("unsupported call", "a read of the active dispatch modes")
     return ListValue([])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch._higher_order_ops import associative_scan
 
 from compiler_core.capture.rules.table import handles
 from compiler_core.capture.values.base import Value
@@ -13,6 +12,7 @@ from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
+from compiler_core.torch_private import associative_scan
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter

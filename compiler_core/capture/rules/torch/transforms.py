@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._functorch import eager_transforms, vmap
 from torch.autograd import forward_ad
 
 from compiler_core.capture.rules.table import handles, handles_each
@@ -23,18 +22,28 @@ from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.support import transform_levels as levels
 from compiler_core.support.torch_state import StateChange
+from compiler_core.torch_private import (
+    VF,
+    C,
+    eager_transforms,
+    is_fwd_grad_enabled,
+    saved_tensors_hooks_disable,
+    saved_tensors_hooks_disabled_message,
+    saved_tensors_hooks_enable,
+    set_fwd_grad_enabled,
+    vmap,
+)
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Interpreter
 
 functorch = levels.functorch
-_dual: Any = vars(torch._C)
 
 
 def _in_c_and_python(name: str, home: Any = functorch) -> list[Any]:
     """Returns the function `name` of PyTorch in C++, and its wrapper in Python, which recent versions have."""
     try:
-        from torch._functorch import predispatch
+        from compiler_core.torch_private import predispatch
     except ImportError:
         return [getattr(home, name)]
     return list({id(f): f for f in (getattr(home, name), getattr(predispatch, name, None)) if f is not None}.values())
@@ -89,7 +98,7 @@ def _leave_jvp(tx: Interpreter) -> Value:
     return _leave(tx, levels.enter_jvp, levels.leave_jvp)
 
 
-@handles(*_in_c_and_python("_enter_dual_level", torch._C))
+@handles(*_in_c_and_python("_enter_dual_level", C))
 def _enter_dual_level(tx: Interpreter) -> Value:
     if not levels.depth():
         raise Unsupported("transform", "forward-mode differentiation outside of jvp")
@@ -97,7 +106,7 @@ def _enter_dual_level(tx: Interpreter) -> Value:
     return ConstantValue(0)
 
 
-@handles(*_in_c_and_python("_exit_dual_level", torch._C))
+@handles(*_in_c_and_python("_exit_dual_level", C))
 def _leave_dual_level(tx: Interpreter, level: Value) -> Value:
     tx.capture.change_state(StateChange(levels.leave_dual_level, (), levels.enter_dual_level, ()))
     return NONE
@@ -106,9 +115,9 @@ def _leave_dual_level(tx: Interpreter, level: Value) -> Value:
 # ------------------------------------------------------------ what holds inside a level
 
 
-@handles(_dual["_is_fwd_grad_enabled"])
+@handles(is_fwd_grad_enabled)
 def _is_forward_enabled(tx: Interpreter) -> Value:
-    return _state(tx, _dual["_is_fwd_grad_enabled"])
+    return _state(tx, is_fwd_grad_enabled)
 
 
 @handles(functorch.get_inplace_requires_grad_allowed)
@@ -123,7 +132,7 @@ def _state(tx: Interpreter, query: Any) -> Value:
     return from_python(query())
 
 
-@handles(_dual["_set_fwd_grad_enabled"])
+@handles(set_fwd_grad_enabled)
 def _set_forward_enabled(tx: Interpreter, enabled: Value) -> Value:
     before = _is_forward_enabled(tx).constant(tx)
     change = levels.set_forward_gradients
@@ -138,14 +147,14 @@ def _set_requires_grad_allowed(tx: Interpreter, allowed: Value) -> Value:
     return NONE
 
 
-@handles(torch._C._autograd._saved_tensors_hooks_get_disabled_error_message)
+@handles(saved_tensors_hooks_disabled_message)
 def _hooks_error_message(tx: Interpreter) -> Value:
-    query = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
+    query = saved_tensors_hooks_disabled_message
     tx.capture.guard("RETURNS", tx.capture.held(query, query.__name__), query())
     return from_python(query())
 
 
-@handles(torch._C._autograd._saved_tensors_hooks_disable, torch._C._autograd._saved_tensors_hooks_enable)
+@handles(saved_tensors_hooks_disable, saved_tensors_hooks_enable)
 def _forbid_hooks(tx: Interpreter, message: Value | None = None, fail_if_non_empty: Value | None = None) -> Value:
     """Does nothing, where no hooks on saved tensors are active: a graph contains none."""
     tx.capture.guard("RETURNS", tx.capture.held(levels.has_saved_tensor_hooks, "has_saved_tensor_hooks"), False)
@@ -198,6 +207,6 @@ def _gradients(tx: Interpreter, outputs: Value, inputs: Value, *args: Value, **k
     return tx.capture.call_function(tx, eager_transforms._autograd_grad, [*lists, *args], kwargs)
 
 
-@handles_each(*_in_c_and_python("_make_dual", torch._VF), *_in_c_and_python("_unpack_dual", torch._VF))
+@handles_each(*_in_c_and_python("_make_dual", VF), *_in_c_and_python("_unpack_dual", VF))
 def _dual_tensor(fn: Any, tx: Interpreter, *args: Value, level: Value) -> Value:
     return tx.capture.call_function(tx, getattr(torch, fn.__name__), args, {"level": level})
