@@ -1,7 +1,7 @@
 """Prints the tests of the files that changed since a commit, or of the files that are named, one a line.
 
     python -m tests.changed [main]
-    python -m tests.changed compiler_core/loops/lower/pooling.py
+    python -m tests.changed compiler_core/loops/lower/reductions.py
 
 ``tests/FOLDER`` mirrors ``compiler_core/FOLDER``; ``tests/api`` tests the options and errors, too.  A module's tests
 are the files there that have its name in theirs and use it; or else all of the folder, if any there uses it; or else

@@ -57,12 +57,10 @@ from compiler_core.config import Options
 from compiler_core.errors import BackendError, CompileWarning
 from compiler_core.hook.failures import RAISED, only_recorded, report_failure
 from compiler_core.loops import ir
-from compiler_core.loops.fuse.horizontal import fuse_horizontally
-from compiler_core.loops.fuse.mix_order_reduction import fuse_mix_order_reductions
+from compiler_core.loops.fuse.program_passes import fuse_horizontally, fuse_mix_order_reductions
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.fuse.rules import fuse
-from compiler_core.loops.schedule.multi_pass import split_passes
-from compiler_core.loops.schedule.two_kernel_reduction import split_reductions
+from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.pipeline.graph_passes import run_passes
 from compiler_core.pipeline.rule_passes import UserRules
 from compiler_core.records import Compile, CudaGraph

@@ -22,9 +22,8 @@ from compiler_core.hook.failures import report_failure
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.rewriter import Decision, FusionRequests, FusionResult, node_names
 from compiler_core.loops.lower import NotLowered, lower
-from compiler_core.loops.lower.body import COMPUTE_TYPE, Body
+from compiler_core.loops.lower.body import COMPUTE_TYPE, Body, Element, UserRule
 from compiler_core.loops.lower.pointwise import load_as, promoted_types
-from compiler_core.loops.lower.table import Element, UserRule
 from compiler_core.pipeline.graph_passes import why_failed
 from compiler_core.records import Compile, Stage
 from compiler_core.support.size_expr import Int

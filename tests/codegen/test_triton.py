@@ -17,13 +17,12 @@ from compiler_core.codegen.triton.ops import literal
 from compiler_core.config import Options
 from compiler_core.errors import BuildError
 from compiler_core.loops import ir
-from compiler_core.loops.fuse.mix_order_reduction import fuse_mix_order_reductions
+from compiler_core.loops.fuse.program_passes import fuse_mix_order_reductions
 from compiler_core.loops.fuse.rewriter import FusionRequests
 from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.ir import Address, Compute, Literal, Load, Loops, Reduce, Store
 from compiler_core.loops.lower import lower
-from compiler_core.loops.schedule.multi_pass import split_passes
-from compiler_core.loops.schedule.two_kernel_reduction import split_reductions
+from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.pipeline import graph as graph_stages
 from compiler_core.support.size_expr import Int, symbol
 from compiler_core.tools.machine_code import compiled_forms

@@ -75,7 +75,7 @@ WAYS = [
     ("Where are outputs made that are views of inputs?", [("autograd/trace/outputs.py", "OutputPlan")]),
     ("Who decides what is saved for the backward?", [("autograd/mincut.py", "minimum_cut")]),
     ("Where is it decided that two loops are not fused?", [("loops/fuse/rules.py", "REFUSALS")]),
-    ("Where is a reduction split over blocks?", [("loops/schedule/two_kernel_reduction.py", "split_reductions")]),
+    ("Where is a reduction split over blocks?", [("loops/schedule/splitting.py", "split_reductions")]),
     (
         "Where are a Triton kernel's launch grid and block sizes chosen?",
         [("codegen/triton/kernel.py", "_grid"), ("loops/schedule/block_sizes.py", "choose_blocks")],

@@ -13,7 +13,7 @@ from tests.docs.imports import FILES, ROOT, reached
 @pytest.mark.parametrize(
     ("file", "wanted"),
     [
-        ("compiler_core/loops/lower/pooling.py", "tests/loops/test_pooling.py"),
+        ("compiler_core/loops/lower/reductions.py", "tests/loops/test_reductions.py"),
         ("compiler_core/guards/sealed.py", "tests/guards"),
         ("compiler_core/config.py", "tests/api"),
         ("kernel_magics/display/report.py", "tests/kernel_magics/test_report.py"),

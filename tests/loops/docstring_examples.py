@@ -30,13 +30,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import compiler_core.loops
 from compiler_core.loops import ir
 from compiler_core.loops.fuse import rules
-from compiler_core.loops.fuse.horizontal import fuse_horizontally
-from compiler_core.loops.fuse.mix_order_reduction import fuse_mix_order_reductions
+from compiler_core.loops.fuse.program_passes import fuse_horizontally, fuse_mix_order_reductions
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult, rewrite
 from compiler_core.loops.lower import lower
-from compiler_core.loops.lower.in_place import write_in_place
-from compiler_core.loops.schedule.multi_pass import split_passes
-from compiler_core.loops.schedule.two_kernel_reduction import split_reductions
+from compiler_core.loops.lower.scattering import write_in_place
+from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 
 DTYPES = {short: dtype for dtype, short in ir.SHORT.items()}
 

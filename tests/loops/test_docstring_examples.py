@@ -10,7 +10,7 @@ import re
 import pytest
 
 from compiler_core.loops.fuse import rules
-from compiler_core.loops.lower.table import RULES
+from compiler_core.loops.lower.body import RULES
 from tests.loops.docstring_examples import doctests, run
 
 EXAMPLES = {f"{test.name}:{test.examples[0].source.strip()}": test for test in doctests()}

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from compiler_core.loops import ir
-from compiler_core.loops.fuse.horizontal import fuse_horizontally
+from compiler_core.loops.fuse.program_passes import fuse_horizontally
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.ir import Address, Compute, Literal, Load, Loops, Store

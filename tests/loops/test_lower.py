@@ -13,8 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from compiler_core.loops import ir
 from compiler_core.loops.lower import lower
-from compiler_core.loops.lower.body import literal
-from compiler_core.loops.lower.table import RULES, NotLowered, lowers
+from compiler_core.loops.lower.body import RULES, NotLowered, literal, lowers
 from tests.cases.captured import put_on_a_gpu
 from tests.cases.kernel_programs import RandomProgram, assert_same, check, compiled, trace
 from tests.sampling import pairs

@@ -20,16 +20,14 @@ from compiler_core.codegen.build import compilers as build
 from compiler_core.codegen.cpp import printer as cpp
 from compiler_core.errors import CompilerBug
 from compiler_core.loops import ir
-from compiler_core.loops.fuse import mix_order_reduction
-from compiler_core.loops.fuse.horizontal import fuse_horizontally
-from compiler_core.loops.fuse.mix_order_reduction import fuse_mix_order_reductions
+from compiler_core.loops.fuse import program_passes
+from compiler_core.loops.fuse.program_passes import fuse_horizontally, fuse_mix_order_reductions
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.lower import lower
 from compiler_core.loops.schedule.block_sizes import choose_blocks
-from compiler_core.loops.schedule.multi_pass import split_passes
 from compiler_core.loops.schedule.size_rules import DEFAULT_RULES
-from compiler_core.loops.schedule.two_kernel_reduction import split_reductions
+from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.records import Record
 from tests.cases.kernel_programs import check, trace
 from tests.sampling import pairs
@@ -233,8 +231,8 @@ def test_on_the_cpu_the_sums_of_a_row_stay_in_registers(tmp_path: Path) -> None:
 
 @pytest.fixture
 def _join_small_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = replace(mix_order_reduction.CPU_LIMITS, max_parts=4, min_parts=2, min_rows=1, min_elements=0)
-    monkeypatch.setattr(mix_order_reduction, "CPU_LIMITS", small)
+    small = replace(program_passes.CPU_LIMITS, max_parts=4, min_parts=2, min_rows=1, min_elements=0)
+    monkeypatch.setattr(program_passes, "CPU_LIMITS", small)
 
 
 SMALL: dict[str, Callable[..., Any]] = {

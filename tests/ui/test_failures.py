@@ -15,7 +15,7 @@ Screenshot = Callable[[Page, str], None]
 CELLS = {
     "load": """%load_ext kernel_magics
 import torch
-from compiler_core.loops.lower.table import RULES
+from compiler_core.loops.lower.body import RULES
 
 def broken(*_):
     raise ZeroDivisionError("by design")

@@ -19,7 +19,7 @@ from dataclasses import replace
 import torch
 
 from compiler_core.loops import ir
-from compiler_core.loops.fuse.access_matching import AccessMatch, flow_constraints, match_accesses, solve_constraints
+from compiler_core.loops.fuse.matching import AccessMatch, flow_constraints, match_accesses, solve_constraints
 from compiler_core.loops.fuse.merge_bodies import merge_bodies, rename_conflicting, restrict_to_ranges
 from compiler_core.loops.fuse.rewriter import (
     FusedPair,
@@ -33,7 +33,7 @@ from compiler_core.loops.fuse.rewriter import (
 )
 from compiler_core.loops.ir import affine
 from compiler_core.loops.schedule.block_sizes import has_strided_rows
-from compiler_core.loops.schedule.split_reduction import add_partial_buffers, combine_partials, partial_reduction
+from compiler_core.loops.schedule.splitting import add_partial_buffers, combine_partials, partial_reduction
 from compiler_core.support.size_expr import hint, prod
 
 REFUSALS = {
@@ -260,7 +260,7 @@ def fuse_siblings(pair: Pair) -> FusedPair | Refusal:
 def fuse_producer_in_rows(pair: Pair) -> FusedPair | Refusal:
     """Moves a producer into its consumer, unless that makes a reduction across rows in memory, on a GPU.
 
-    Such a reduction of what a row-wise producer makes can join its kernel later (`mix_order_reduction`), but only if
+    Such a reduction of what a row-wise producer makes can join its kernel later (`program_passes`), but only if
     all that works in rows is one kernel by then.  So it does not take a part of it away first:
 
     >>> fused("producer", "[(y := x - aten.sum(x, [1], True)), aten.sum(y, [0])]", x="f32[512, 96]", device="cuda")

@@ -1,8 +1,8 @@
 """The loop IR: loop nests over buffers, between a graph of aten operators and C++ or Triton source.
 
-Files, bottom up: `address` (affine index expressions), `ops` (tables of operations and types), `statements`, `loops`
-(one kernel), `program` (a whole graph), `sweeps` (a body divided at its reductions), `check` (the verifier), `parse`
-(reads the text of a kernel back), `affine` (changes of the iteration domain), `philox` (the random numbers of dropout).
+Files, bottom up: `statements` (with operations, types and addresses), `loops` (one kernel, its sweeps and its
+verifier), `program` (a whole graph), `parse` (reads the text of a kernel back), `affine` (changes of the iteration
+domain), `philox` (the random numbers of dropout).
 
 Grammar (`check` verifies it)::
 
@@ -43,7 +43,7 @@ of each other.  A statement is at the *inner level* if it depends on an inner in
                   at the inner level (broadcast), an inner value never at the outer level
 
 A store "over" the last outer index has stride 0 for it, and is complete when that index has run.  Only
-`fuse/mix_order_reduction.py` makes such stores; their kernels run through the rows of a part in order.
+`fuse/program_passes.py` makes such stores; their kernels run through the rows of a part in order.
 
 A loop nest without reductions has no inner sizes, so all its statements are outer ones.  Statements are in SSA form:
 each name is defined once in its body, before it is used.  No statement of a body reads a buffer that the body writes
@@ -86,10 +86,7 @@ and the same, constructed directly and divided into sweeps over the row::
 
 from __future__ import annotations
 
-from compiler_core.loops.ir.address import Address, Range
-from compiler_core.loops.ir.check import check, check_devices
-from compiler_core.loops.ir.loops import Loops, has_contiguous_outer
-from compiler_core.loops.ir.ops import COMPARISONS, OPS, REDUCTIONS, SCANS, SHORT, Op
+from compiler_core.loops.ir.loops import Loops, Sweep, check, has_contiguous_outer, sweeps
 from compiler_core.loops.ir.parse import ParseContext, parse, symbols_of, with_origins
 from compiler_core.loops.ir.program import (
     LANGUAGES,
@@ -101,15 +98,24 @@ from compiler_core.loops.ir.program import (
     Result,
     Step,
     TensorView,
+    check_devices,
     draw_bernoulli,
 )
 from compiler_core.loops.ir.statements import (
+    COMPARISONS,
+    OPS,
+    REDUCTIONS,
+    SCANS,
+    SHORT,
+    Address,
     Argument,
     Compute,
     Index,
     Literal,
     Load,
+    Op,
     Position,
+    Range,
     Reduce,
     Scalar,
     Scan,
@@ -121,7 +127,6 @@ from compiler_core.loops.ir.statements import (
     eliminate_dead_code,
     map_addresses,
 )
-from compiler_core.loops.ir.sweeps import Sweep, sweeps
 
 __all__ = [
     "COMPARISONS", "LANGUAGES", "OPS", "REDUCTIONS", "SCANS", "SHORT", "Address", "Argument", "Buffer", "Call",

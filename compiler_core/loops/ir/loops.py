@@ -1,16 +1,28 @@
-"""One kernel: a body that runs for every index of an iteration domain."""
+"""One kernel: a body that runs for every index of an iteration domain, its division into sweeps, and its verifier.
+
+Sweeps are runs over the inner indices, between which reductions are complete.  `check` verifies the rules of the
+package's docstring.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from compiler_core.loops.ir.ops import OPS
+import torch
+
+from compiler_core.errors import CompilerBug
 from compiler_core.loops.ir.statements import (
+    COMPARISONS,
+    OPS,
+    REDUCTIONS,
+    SCANS,
+    SHORT,
     Compute,
+    Literal,
     Load,
     Position,
     Reduce,
@@ -19,6 +31,7 @@ from compiler_core.loops.ir.statements import (
     Statement,
     Store,
     addresses,
+    dependencies,
     statement_text,
 )
 from compiler_core.records import ItemId
@@ -181,3 +194,135 @@ def has_contiguous_outer(loops: Loops) -> bool:
     inner = [s.address.strides for s in loops.body if isinstance(s, (Load, Store)) and loops.is_inner(s)]
     far = sum(s[at] not in (0, 1) for s in inner)
     return far < sum(1 not in s[at + 1 :] and any(s[at + 1 :]) for s in inner)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The `outer` statements, then one run over all inner indices that executes the `inner` statements.
+
+    `recomputed` are inner statements of earlier sweeps whose values this sweep needs: a printer repeats them before
+    `inner`, or has kept their values.  Reduce statements are among `inner`: the sweep accumulates them, and later
+    sweeps use the result.
+    """
+
+    outer: tuple[Statement, ...]
+    inner: tuple[Statement, ...]
+    recomputed: tuple[Statement, ...]
+
+
+def sweeps(loops: Loops, kept: Set[str] = frozenset()) -> list[Sweep]:
+    """Divides the body at its reductions: sweep k may use the results of reductions in sweeps before k.
+
+    The last sweep has the remaining statements; its `inner` is empty if all of them are outer ones.  An inner
+    statement is in the first sweep that needs it.  The values `kept` stay in registers or memory between sweeps, so
+    statements that only they depend on are not recomputed.
+    """
+    placed = _assign_sweeps(loops)
+    found: list[Sweep] = []
+    for k in range(max((at for at, _, _ in placed), default=0) + 1):
+        outer = tuple(s for at, swept, s in placed if at == k and not swept)
+        inner = tuple(s for at, swept, s in placed if at == k and swept)
+        earlier = [s for at, swept, s in placed if at < k and swept and not isinstance(s, Reduce)]
+        used = {argument for s in inner for argument in s.arguments}
+        found.append(Sweep(outer, inner, dependencies(earlier, used, kept)))
+    return found
+
+
+def _assign_sweeps(loops: Loops) -> list[tuple[int, bool, Statement]]:
+    """Returns for each statement, in order: the number of its sweep, whether it is an inner one, and itself."""
+    depth: dict[str, int] = {}
+    needed: dict[str, int] = {}
+    placed: list[tuple[int, bool, Statement]] = []
+    for s in loops.body:
+        at = max((depth[a] for a in s.arguments if isinstance(a, str)), default=0)
+        if not isinstance(s, Store):
+            depth[s.name] = at + 1 if isinstance(s, Reduce) else at
+        placed.append((at, isinstance(s, Reduce) or loops.is_inner(s), s))
+    for k, (at, swept, s) in reversed(list(enumerate(placed))):
+        if swept and not isinstance(s, Reduce | Store):
+            at = needed.get(s.name, at)
+            placed[k] = at, swept, s
+        needed |= {a: min(at, needed.get(a, at)) for a in s.arguments if isinstance(a, str)}
+    return placed
+
+
+def check(loops: Loops) -> None:
+    """Checks one loop nest.
+
+    Raises:
+        CompilerBug: a rule is broken; the message shows the body and marks the statement.
+    """
+    dtypes: dict[str, torch.dtype] = {}
+    positions = {s.name for s in loops.body if isinstance(s, Position)}
+    for at, statement in enumerate(loops.body):
+        if problem := _statement_problem(loops, statement, dtypes, positions):
+            lines = loops.text().splitlines()
+            lines[at + 1] += f"    <-- {problem}"
+            raise CompilerBug("loop IR: " + "\n".join([problem, *lines]))
+        if not isinstance(statement, Store):
+            dtypes[statement.name] = statement.dtype
+
+
+def _statement_problem(
+    loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype], positions: Set[str]
+) -> str | None:
+    """Returns what is wrong with `statement`, or None; `dtypes` has the values that are defined before it."""
+    types = []
+    for argument in statement.arguments:
+        if isinstance(argument, str) and argument not in dtypes:
+            return f"{argument} is used before it is defined"
+        types.append(argument.dtype if isinstance(argument, Literal) else dtypes[argument])
+    if not isinstance(statement, Store) and statement.name in dtypes:
+        return f"{statement.name} is defined twice"
+    for address in addresses(statement):
+        if len(address.strides) != len(loops.space):
+            return f"the address has {len(address.strides)} strides for {len(loops.space)} sizes"
+        if any(name not in positions for name, _ in address.values):
+            return "the address depends on a value that is not a position"
+    if isinstance(statement, Load) and statement.buffer in loops.writes:
+        return f"{statement.buffer} is both read and written"
+    if isinstance(statement, Store) and statement.mode != "=" and loops.inner:
+        return "a store that updates an existing buffer is in a loop nest without inner indices"
+    if isinstance(statement, Store) and statement.value in loops.inner_names and not loops.is_inner(statement):
+        return "an inner value is stored at the outer level"
+    if isinstance(statement, Position):
+        return None if types[0] is torch.int64 else "a position needs an i64 argument"
+    if isinstance(statement, Store) and statement.reduction:
+        return _column_store_problem(loops, statement)
+    if isinstance(statement, Scan) and not loops.inner:
+        return "a scan needs an inner index"
+    if isinstance(statement, (Reduce, Scan)):
+        if statement.op not in (SCANS if isinstance(statement, Scan) else REDUCTIONS):
+            return f"unknown reduction {statement.op}; ir.REDUCTIONS and ir.SCANS have the known ones"
+        return None if types == [statement.dtype] else "a reduction has the type of its value"
+    return _compute_problem(statement, types) if isinstance(statement, Compute) else None
+
+
+def _column_store_problem(loops: Loops, store: Store) -> str | None:
+    """Checks a store over the last outer indices, whose kernel runs through the rows of a part in order."""
+    sequential = len(loops.outer) - loops.sequential_rank
+    if not 0 < sequential < len(loops.outer):
+        return "a loop nest with a store over an index has outer indices of two kinds, for the part and for the row"
+    if not all(store.address.strides[:sequential]):
+        return "the address of a store over an index depends on the indices of the part, and on no others"
+    return None
+
+
+def _compute_problem(statement: Compute, types: list[torch.dtype]) -> str | None:
+    op, dtype = statement.op, statement.dtype
+    if op not in OPS:
+        return f"unknown operation {op}; ir.OPS has the known ones"
+    if len(types) != OPS[op].arity:
+        return f"{op} takes {OPS[op].arity} arguments"
+    if op == "cast":
+        return None
+    if op == "uniform" and dtype is not torch.float32:
+        return "the result of uniform is f32"
+    want = [torch.bool, dtype, dtype] if op == "where" else [types[0] if op in COMPARISONS else dtype] * len(types)
+    if op == "uniform":
+        want = [*[torch.int64] * 4, torch.int32]
+    if op in COMPARISONS and dtype is not torch.bool:
+        return f"the result of {op} is bool"
+    if types == want:
+        return None
+    return f"argument types are {[SHORT[t] for t in types]}, must be {[SHORT[t] for t in want]}"

@@ -13,16 +13,18 @@ from typing import Any
 import torch
 
 from compiler_core.errors import UsageError
-from compiler_core.loops.ir.address import Address, Range
 from compiler_core.loops.ir.loops import Loops
-from compiler_core.loops.ir.ops import COMPARISONS, SHORT
 from compiler_core.loops.ir.statements import (
+    COMPARISONS,
+    SHORT,
+    Address,
     Argument,
     Compute,
     Index,
     Literal,
     Load,
     Position,
+    Range,
     Reduce,
     Scalar,
     Scan,

@@ -10,6 +10,7 @@ from typing import Literal as OneOf
 
 import torch
 
+from compiler_core.errors import CompilerBug
 from compiler_core.loops.ir.loops import Loops
 from compiler_core.records import ItemId
 from compiler_core.support.fx_symbols import SymbolDefinition
@@ -172,3 +173,20 @@ class Program:
         numbered = (f"{self.name}_{n}" for n in itertools.count())
         names = (name for name in numbered if name not in taken)
         return self.with_steps([replace(s, name=next(names)) if isinstance(s, Loops) else s for s in self.steps])
+
+
+def check_devices(program: Program) -> None:
+    """Checks that the buffers of each kernel are on one device, for which there is a language.
+
+    Raises:
+        CompilerBug: they are not; the message lists the buffers with their devices.
+    """
+    for loops in (step for step in program.steps if isinstance(step, Loops)):
+        where = {name: program.buffers[name].device for name in loops.arguments}
+        devices = set(where.values())
+        if len(devices) == 1 and devices.pop().type in program.languages:
+            continue
+        placed = ", ".join(f"{name} on {device}" for name, device in where.items())
+        known = " and ".join(program.languages) or "no device"
+        problem = f"the buffers of a kernel must be on one device, and this program has kernels for {known}: {placed}"
+        raise CompilerBug(f"loop IR: {problem}\n{loops.text()}")

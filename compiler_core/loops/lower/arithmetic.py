@@ -6,9 +6,8 @@ import math
 
 import torch
 
-from compiler_core.loops.lower.body import Body, rounded
+from compiler_core.loops.lower.body import Body, Element, NotLowered, Number, Operand, lowers, refuse_bools, rounded
 from compiler_core.loops.lower.pointwise import ALL_DEVICES, load_as, pointwise, promoted_types
-from compiler_core.loops.lower.table import Element, NotLowered, Number, Operand, lowers, refuse_bools
 from compiler_core.torch_private import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
 
 aten = torch.ops.aten

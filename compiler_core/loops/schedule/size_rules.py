@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MixOrderLimits:
-    """When reductions over columns join reductions over rows (`mix_order_reduction`)."""
+    """When reductions over columns join reductions over rows (`program_passes`)."""
 
     max_parts: int
     """The rows are divided into at most so many parts, one for each program or thread."""
@@ -34,7 +34,7 @@ class MixOrderLimits:
 class SizeRules:
     """The thresholds; the default values are for large GPUs."""
 
-    # -- one kernel as several (`two_kernel_reduction`, `multi_pass`)
+    # -- one kernel as several (`splitting`)
     enough_programs: int = 256
     """A kernel of so many programs is not split."""
     target_programs: int = 512
@@ -54,7 +54,7 @@ class SizeRules:
     min_strided_multi_pass_elements: int = 1 << 13
     """The same if rows are strided, where a program has more rows and there are fewer programs."""
 
-    # -- several kernels as one (`mix_order_reduction`, `horizontal`)
+    # -- several kernels as one (`program_passes`)
     mix_order: MixOrderLimits = MixOrderLimits(
         max_parts=512, min_parts=16, min_rows=8, min_elements=0, min_concurrent_elements=1 << 16
     )

@@ -1,50 +1,22 @@
-"""Mix-order reductions: reduces the same tensors over rows and over columns in one kernel.
-
-The gradient of a norm needs sums over each row of two tensors, and the gradients of its weight and bias need sums over
-each column of the same tensors.  The reduction over columns becomes a split reduction, each part of which has some
-rows (as in `two_kernel_reduction`).  Its first half joins the loops over rows: each program (on the CPU: each thread)
-runs through the rows of a part in order and accumulates the columns.
-
->>> fused("columns", "[aten.amax(x, [1]), aten.sum(x, [0])]", x="f32[8192, 512]", device="cuda")
-amax: for i0 < 8192: over j0 < 512:
-    v0: f32 = load x[512*i0 + j0]
-    amax: f32 = max over j of v0
-    store amax[i0] = amax
-sum_1: for i0 < 512: over j0 < 8192:
-    v2: f32 = load x[i0 + 512*j0]
-    sum_1: f32 = sum over j of v2
-    store sum_1[i0] = sum_1
----
-forward_0: for i0 < 512, i1 < 16: over j0 < 512:
-    v0: f32 = load x[8192*i0 + 512*i1 + j0]
-    amax: f32 = max over j of v0
-    store amax[16*i0 + i1] = amax
-    store sum_1_part[512*i0 + j0] = sum over i of v0
-forward_1: for i0 < 512: over j0 < 512:
-    sum_1_part: f32 = load sum_1_part[i0 + 512*j0]
-    sum_1: f32 = sum over j of sum_1_part
-    store sum_1[i0] = sum_1
-
-More columns can join the same rows: the gradients of weight and bias of a norm, and of a bias before it.  On a GPU,
-rows may have several indices, of which the columns may keep some (see `column_matching`).
-
-The number of parts depends on the sizes alone, so the result does not depend on how parts are scheduled.
-"""
+"""The passes over a whole program that follow the fusion rules: mix-order reductions, then horizontal fusion."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
 from compiler_core.loops import ir
-from compiler_core.loops.fuse.column_matching import ColumnMatch, divide_rows, match_columns
+from compiler_core.loops.fuse.matching import ColumnMatch, divide_rows, match_columns
 from compiler_core.loops.fuse.merge_bodies import merge_bodies
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult, Refusal, Rewrite, traffic
+from compiler_core.loops.fuse.rules import MAX_ARGUMENTS, MAX_STATEMENTS
 from compiler_core.loops.ir import affine
 from compiler_core.loops.schedule import size_rules
 from compiler_core.loops.schedule.block_sizes import has_strided_rows
 from compiler_core.loops.schedule.size_rules import MixOrderLimits
-from compiler_core.loops.schedule.split_reduction import add_partial_buffers, combine_partials
+from compiler_core.loops.schedule.splitting import add_partial_buffers, combine_partials
 from compiler_core.support.size_expr import Int, hint, prod
 
 CPU_LIMITS = MixOrderLimits(max_parts=64, min_parts=16, min_rows=16, min_elements=1 << 13)
@@ -69,7 +41,38 @@ class RowColumnPair:
 
 
 def fuse_mix_order_reductions(fused: FusionResult, requests: FusionRequests) -> FusionResult:
-    """Joins reductions over columns with reductions over rows of the same tensors, or notes why not."""
+    """Mix-order reductions: reduces the same tensors over rows and over columns in one kernel, or notes why not.
+
+    The gradient of a norm needs sums over each row of two tensors, and the gradients of its weight and bias need sums
+    over each column of the same tensors.  The reduction over columns becomes a split reduction, each part of which
+    has some rows (as in `split_reductions`).  Its first half joins the loops over rows: each program (on the CPU:
+    each thread) runs through the rows of a part in order and accumulates the columns.
+
+    >>> fused("columns", "[aten.amax(x, [1]), aten.sum(x, [0])]", x="f32[8192, 512]", device="cuda")
+    amax: for i0 < 8192: over j0 < 512:
+        v0: f32 = load x[512*i0 + j0]
+        amax: f32 = max over j of v0
+        store amax[i0] = amax
+    sum_1: for i0 < 512: over j0 < 8192:
+        v2: f32 = load x[i0 + 512*j0]
+        sum_1: f32 = sum over j of v2
+        store sum_1[i0] = sum_1
+    ---
+    forward_0: for i0 < 512, i1 < 16: over j0 < 512:
+        v0: f32 = load x[8192*i0 + 512*i1 + j0]
+        amax: f32 = max over j of v0
+        store amax[16*i0 + i1] = amax
+        store sum_1_part[512*i0 + j0] = sum over i of v0
+    forward_1: for i0 < 512: over j0 < 512:
+        sum_1_part: f32 = load sum_1_part[i0 + 512*j0]
+        sum_1: f32 = sum over j of sum_1_part
+        store sum_1[i0] = sum_1
+
+    More columns can join the same rows: the gradients of weight and bias of a norm, and of a bias before it.  On a GPU,
+    rows may have several indices, of which the columns may keep some (see `matching`).
+
+    The number of parts depends on the sizes alone, so the result does not depend on how parts are scheduled.
+    """
     joined: dict[str, ir.Loops] = {}
     """The rows that have been joined with columns, by name: other columns can join them, too."""
     for rows, columns in _pairs(fused.program):
@@ -244,3 +247,88 @@ def _with_refusal(fused: FusionResult, pair: RowColumnPair, refusal: Refusal) ->
 
 def _refusals_of_others(fused: FusionResult, pair: RowColumnPair) -> tuple[tuple[str, str, Refusal], ...]:
     return tuple(r for r in fused.refusals if set(r[:2]) != set(pair.names))
+
+
+Shape = tuple[torch.device, tuple[Int, ...], tuple[Int, ...]]
+
+
+def fuse_horizontally(fused: FusionResult, requests: FusionRequests) -> FusionResult:
+    """Horizontal fusion: joins small Triton kernels that do not depend on each other.
+
+    A kernel that takes less time than its launch, such as the one that counts the batches of a batch norm, costs the
+    time of a launch.  A network has one such kernel for each layer, which differ in their tensors only.  Kernels over
+    the same iteration domain share a launch, at the position of the first:
+
+    >>> fused("horizontal", "[aten.exp(x), aten.sin(y)]", x="f32[8]", y="f32[8]", device="cuda")
+    exp: for i0 < 8:
+        v0: f32 = load x[i0]
+        exp: f32 = exp(v0)
+        store exp[i0] = exp
+    sin: for i0 < 8:
+        v2: f32 = load y[i0]
+        sin: f32 = sin(v2)
+        store sin[i0] = sin
+    ---
+    forward_0: for i0 < 8:
+        v0: f32 = load x[i0]
+        exp: f32 = exp(v0)
+        store exp[i0] = exp
+        v2: f32 = load y[i0]
+        sin: f32 = sin(v2)
+        store sin[i0] = sin
+    """
+    steps: list[ir.Step | None] = list(fused.program.steps)
+    leaders: dict[Shape, int] = {}
+    written: dict[str, int] = {}
+    notes: list[Rewrite] = []
+    for at, step in enumerate(fused.program.steps):
+        written.update(dict.fromkeys(step.writes, at))
+        if isinstance(step, ir.Call) and step.barrier:
+            leaders.clear()
+        if not isinstance(step, ir.Loops) or fused.program.language(step) != "triton" or not _is_small(step):
+            continue
+        shape = fused.program.device(step), step.outer, step.inner
+        leader = leaders.setdefault(shape, at)
+        first = steps[leader]
+        assert isinstance(first, ir.Loops)
+        last_dependency = max((written.get(b, -1) for b in step.needs), default=-1)
+        joined = _merge_small_loops(first, step, requests) if last_dependency < leader else None
+        if joined is None:
+            leaders[shape] = at
+        else:
+            steps[leader], steps[at] = joined, None
+            notes.append(Rewrite("companion", (joined.name, step.name), joined.name, "both are small and alike", 0))
+    return _with_rewrites(fused, fused.program.with_steps([s for s in steps if s is not None]), notes)
+
+
+def _with_rewrites(fused: FusionResult, program: ir.Program, notes: Sequence[Rewrite]) -> FusionResult:
+    history = dict(fused.rewrites_by_loops)
+    for note in notes:
+        joined, gone = note.before
+        history[joined] = (*history.get(joined, ()), *history.pop(gone, ()), note)
+    into = {note.before[1]: note.after for note in notes}
+    refusals = ((into.get(first, first), into.get(second, second), why) for first, second, why in fused.refusals)
+    return FusionResult(program, (*fused.rewrites, *notes), history, tuple(r for r in refusals if r[0] != r[1]))
+
+
+def _is_small(loops: ir.Loops) -> bool:
+    numel = prod(loops.space)
+    return (
+        not loops.column_stores
+        and not loops.scatters
+        and isinstance(numel, int)
+        and numel <= size_rules.current_rules().max_horizontal_elements
+    )
+
+
+def _merge_small_loops(first: ir.Loops, second: ir.Loops, requests: FusionRequests) -> ir.Loops | None:
+    """Returns both as one loop nest, or None if that is too large or the user asked to keep them apart."""
+    if first is second:
+        return None
+    if len({*first.arguments, *second.arguments}) > MAX_ARGUMENTS:
+        return None
+    if len(first.body) + len(second.body) > MAX_STATEMENTS or requests.between(first, second) == "keep_apart":
+        return None
+    joined = replace(first, body=merge_bodies(first.body, second.body, {}))
+    ir.check(joined)
+    return joined
