@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import compiler_core
 from compiler_core.config import CodeEdit, GraphPass
 from compiler_core.records import Record
 from compiler_core.tools.stock.hooks.trace_file import write_trace
+from tests import warm_python
 from tests.sampling import sample
 
 pytestmark = pytest.mark.slow
@@ -113,13 +113,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("symptom", "command", "answer"), sample(ROWS, 2), ids=[row[0] for row in ROWS])
 def test_a_symptom_is_answered_by_its_command(symptom: str, command: str, answer: str, folder: Path) -> None:
-    program = [sys.executable, "-m", "kernel_magics.command", *shlex.split(command)[1:]]
+    program = ["-m", "kernel_magics.command", *shlex.split(command)[1:]]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=200)
+    ran = warm_python.run(program, cwd=folder, env=environment)
     promised = [each for each in re.findall(r"`([^`]+)`", answer) if not each.startswith("TORCH_TRACE")]
     printed = ran.stdout + ran.stderr
     assert [each for each in promised if each not in printed] == [], printed
-    assert ran.returncode == {"diff": 1, "run": 3}.get(program[3], ran.returncode)
+    assert ran.returncode == {"diff": 1, "run": 3}.get(program[2], ran.returncode)
     assert "Traceback" not in printed
 
 

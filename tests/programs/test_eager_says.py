@@ -4,8 +4,6 @@
 """Programs of which eager PyTorch warns, or which it refuses: compiled, they say the same in each call."""
 
 import os
-import subprocess
-import sys
 import textwrap
 import warnings
 from pathlib import Path
@@ -16,6 +14,7 @@ import torch.nn.functional as F
 
 import compiler_core
 from compiler_core.tools.testing import check, difference
+from tests import warm_python
 from tests.sampling import pairs
 
 BACKENDS = ("eager", "aot_eager", "cpp")
@@ -108,7 +107,8 @@ WITH_THIS_CODE = os.environ | {"PYTHONPATH": str(Path(compiler_core.__file__).pa
 def test_warnings_that_pytorch_issues_once_are_issued_once(tmp_path):
     file = tmp_path / "once.py"
     file.write_text(textwrap.dedent(ONCE))
-    ran = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True, env=WITH_THIS_CODE)
+    ran = warm_python.run([str(file)], env=WITH_THIS_CODE)
+    assert ran.returncode == 0, ran.stderr
     first, second = ran.stdout.splitlines()
     assert first.count("meshgrid") <= 1 and len(eval(first)) == 1  # from PyTorch's own Python
     assert eval(second) == []

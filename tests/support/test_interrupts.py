@@ -8,7 +8,6 @@ import inspect
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -592,7 +591,7 @@ for backend in ("eager", "aot_eager", None):
 
 
 def test_an_exception_that_another_thread_raises_is_raised_once() -> None:
-    run = subprocess.run([sys.executable, "-c", ASYNCHRONOUS], capture_output=True, text=True, timeout=120, check=True)
+    run = warm_python.run(["-c", ASYNCHRONOUS])
     assert run.stdout.split() == ["20", "20", "20"], run.stderr
 
 
@@ -643,7 +642,7 @@ def test_what_a_handler_raises_that_leaves_no_trace_is_raised_once(tmp_path: Pat
     """It has replaced itself and dropped what it was called with, so that it looks like any function of the program."""
     script = tmp_path / "script.py"  # of text that Python runs, code is taken for generated code
     script.write_text(WITHOUT_A_TRACE)
-    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    run = warm_python.run([str(script)])
     assert run.stdout.split() == ["20", "20", "20"], run.stderr
 
 

@@ -17,6 +17,7 @@ import compiler_core
 from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Record
 from compiler_core.tools.standalone_script import standalone_script
+from tests import warm_python
 
 
 def recorded(program: Any, *inputs: torch.Tensor, backend: str = "cpp", **options: Any) -> Compile:
@@ -27,12 +28,12 @@ def recorded(program: Any, *inputs: torch.Tensor, backend: str = "cpp", **option
     return compile_
 
 
-def run(text: str, folder: Path, **environment: str) -> str:
+def run(text: str, folder: Path) -> str:
+    """Runs a script in a process that does not have Cutaway."""
     file = folder / "program.py"
     file.write_text(text)
-    isolated = {**os.environ, "PYTHONPATH": "", **environment}
-    done = subprocess.run([sys.executable, "-I", str(file)] if not environment else [sys.executable, str(file)],
-                          env=isolated, cwd=folder, capture_output=True, text=True)  # fmt: skip
+    isolated = {**os.environ, "PYTHONPATH": ""}
+    done = subprocess.run([sys.executable, "-I", str(file)], env=isolated, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -44,23 +45,24 @@ def program(x: torch.Tensor, w: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
 INPUTS = torch.randn(16, 6), torch.randn(16, 8, requires_grad=True), torch.tensor([0, 5, 5])
 
 
-def test_both_graphs_run_on_their_own(tmp_path: Path) -> None:
+COMPARE = """
+    x, w, at = inputs
+    torch.testing.assert_close(results[0], torch.layer_norm(torch.nn.functional.gelu(x.t() @ w), [8])[at].sum(0))
+"""
+
+
+def test_both_graphs_run_on_their_own_and_the_values_are_the_same(tmp_path: Path) -> None:
     record = recorded(program, *INPUTS)
-    for which, result in (("forward", "[8] torch.float32"), ("backward", "[16, 8] torch.float32")):
-        output = run(standalone_script(record, which), tmp_path).splitlines()
+    call = "    results = run_forward([*inputs])\n"
+    forward = standalone_script(record, "forward").replace(call, call + COMPARE)
+    assert COMPARE in forward
+    for text, result in (
+        (forward, "[8] torch.float32"),
+        (standalone_script(record, "backward"), "[16, 8] torch.float32"),
+    ):
+        output = run(text, tmp_path).splitlines()
         assert output[-1].endswith("us a call")
         assert any(line.startswith(result) for line in output)
-
-
-def test_the_script_computes_the_same_values(tmp_path: Path) -> None:
-    record = recorded(lambda x: x.softmax(-1).exp() @ x.t(), torch.randn(5, 7))
-    text = standalone_script(record, "forward")
-    compare = """
-    x, = inputs
-    torch.testing.assert_close(results[0], x.softmax(-1).exp() @ x.t())
-"""
-    call = "    results = run_forward([*inputs])\n"
-    run(text.replace(call, call + compare), tmp_path)
 
 
 def test_triton_kernels(tmp_path: Path) -> None:
@@ -85,8 +87,7 @@ def test_a_compiler_that_hangs_is_ended(tmp_path: Path) -> None:
     text = re.sub("COMMAND = .*\n", hangs, standalone_script(made, "forward"))
     (tmp_path / "program.py").write_text(text)
     environment = os.environ | {"CUTAWAY_COMPILE_TIMEOUT": "1"}
-    command = [sys.executable, str(tmp_path / "program.py")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = warm_python.run([str(tmp_path / "program.py")], env=environment)
     assert "TimeoutExpired" in done.stderr
     child = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")
     assert not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z"
