@@ -249,6 +249,7 @@ NAMES: dict[str, str | tuple[str | None, ...]] = {
     "inductor_V": "torch._inductor.virtualized.V",
     "inductor_ops": "torch._inductor.virtualized.ops",
     # devices
+    "clear_cublas_workspaces": ("torch._C._cuda_clearCublasWorkspaces", None),
     "StaticCudaLauncher": ("torch._C._StaticCudaLauncher", None),
     "cuda_getCurrentRawStream": ("torch._C._cuda_getCurrentRawStream", None),
     "cuda_getDevice": ("torch._C._cuda_getDevice", "torch.cuda.current_device"),

@@ -19,7 +19,8 @@ further conditions of a forward and a backward that share memory, and says when 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,7 +39,7 @@ from compiler_core.support.interrupts import raised_by_handler
 from compiler_core.support.opaque_ops import with_tape
 from compiler_core.support.operator_facts import custom_operator
 from compiler_core.support.tensors import is_dense, storage_id
-from compiler_core.torch_private import OpOverload, disable_current_modes
+from compiler_core.torch_private import OpOverload, clear_cublas_workspaces, disable_current_modes
 
 Run = Callable[[list[Any]], list[Any]]
 
@@ -182,7 +183,7 @@ class ReplayedRunner:
         addresses = list(map(torch.Tensor.data_ptr, inputs))
         before, self._before = self._before, addresses
         if self._is_forward:
-            self._memory.copies = {}
+            self._memory.copies, self._memory.lent = {}, frozenset()
             self._memory.lending.begin_call()
         self._calls += 1
         if self._calls <= WARM_UP_CALLS:
@@ -204,7 +205,7 @@ class ReplayedRunner:
         self._misses = 0
         results = recording.replay(inputs, self._memory.lending)
         if self._is_forward:
-            self._memory.copies = recording.copies()
+            self._memory.copies, self._memory.lent = recording.copies(), recording.lent()
         return results
 
     def _has_other_memory(self) -> bool:
@@ -222,7 +223,9 @@ class ReplayedRunner:
 
     def _warm_up(self, inputs: list[Any]) -> list[Any]:
         given = set(map(storage_id, inputs))
-        results = self._launch(inputs)
+        with _no_workspaces_left():
+            results = self._launch(inputs)
+        self._zeros.clear()  # those of the recording are made later, and keep no large block of memory
         if self._is_forward:
             pairs = zip(results, self.layout.roles, strict=True)
             large = [r for r, role in pairs if role == "output" and _is_large(r)]
@@ -266,6 +269,7 @@ class ReplayedRunner:
         self._recording, memory = None, self._memory
         saved = None if self._is_forward else memory.saved
         moved = moved.difference(saved.positions(inputs) if saved else ())
+        moved -= {i for i in moved if inputs[i].data_ptr() in memory.lent}
         if moved - self._primals - self._copied and self._postponements:
             self._postponements -= 1
             return
@@ -347,7 +351,8 @@ class _Recording:
     def _capture(self, run: Run, inputs: list[Any], updates: Sequence[int | None], pool: Any) -> list[Any]:
         """Records the launches and the updates of inputs; returns the results, None for those of updates."""
         given = {number: inputs[number] for number in updates if number is not None}
-        with torch.cuda.graph(self._graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
+        graph = torch.cuda.graph(self._graph, pool=pool, stream=self._stream, capture_error_mode="thread_local")
+        with _no_workspaces_left(), graph:
             results = run(inputs)  # which may empty the list, and free the inputs one by one
             update_inputs(given, results, updates)
         for at, number in enumerate(updates):
@@ -373,6 +378,10 @@ class _Recording:
         """Returns the results of the last replay that were copied for the caller, by the addresses of the copies."""
         return self._results.copies
 
+    def lent(self) -> frozenset[int]:
+        """Returns the addresses of the results of the last replay that the caller got without a copy."""
+        return self._results.lent_places
+
     def replay(self, inputs: Sequence[Any], lending: Lending) -> list[Any]:
         there = {i for i in self._lent_places if inputs[i].data_ptr() == self.input_copies[i].data_ptr()}
         copies = {i: place for i, place in self.input_copies.items() if i not in there}
@@ -383,6 +392,20 @@ class _Recording:
         if self._late_updates:
             update_inputs(inputs, results, self._late_updates)
         return results
+
+
+@contextmanager
+def _no_workspaces_left() -> Iterator[None]:
+    """Context manager that frees the workspaces of cuBLAS before and after the block.
+
+    cuBLAS keeps one for each thread and stream, of 32 MB on an H100.  A recording takes those that it needs from its
+    own pool, where the recording of the backward can use the memory again.
+    """
+    clear_cublas_workspaces()
+    try:
+        yield
+    finally:
+        clear_cublas_workspaces()
 
 
 class _InputMemory:
@@ -435,6 +458,7 @@ class _ReplayedResults:
                 (large if _is_large(result) else small).append(at)
         parts = saved, kept, small, large
         self._saved, self._kept, self._small, self._large = ([results[at] for at in part] for part in parts)
+        self._large_places = frozenset(map(torch.Tensor.data_ptr, self._large))
         self._views = [*views.values()]
         self._constants = [*(results[at] for at in constants), None]
         made = {at: number for number, at in enumerate([*saved, *kept, *small, *large, *views, *constants])}
@@ -445,6 +469,8 @@ class _ReplayedResults:
         self.uses = [UseCounts([*self._kept, *self._small]), self.lent, UseCounts(self._saved, are_given_out=True)]
         self.copies: dict[int, torch.Tensor] = {}
         """The results that were copied for the caller, by the addresses of the copies."""
+        self.lent_places: frozenset[int] = frozenset()
+        """The addresses of the results that the caller got without a copy."""
 
     def share_saved(self, graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> SavedTensors | None:
         """Replaces the saved tensors by those of a `SavedTensors`, which it returns; None if nothing is saved."""
@@ -469,6 +495,7 @@ class _ReplayedResults:
         else:
             lent, originals = [], [*self._small, *self._large]
             copied += map(torch.clone, self._large)
+        self.lent_places = self._large_places if lent else frozenset()
         self.copies = dict(zip(map(torch.Tensor.data_ptr, copied), originals, strict=True))
         views = [view.in_input(inputs[view.number]) for view in self._views]
         return [*self._in_order([*self._saved, *kept, *copied, *lent, *views, *self._constants])[:-2]]

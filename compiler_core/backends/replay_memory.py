@@ -170,6 +170,8 @@ class ReplayMemory:
         """How often the forward has been recorded."""
         self.copies: dict[int, torch.Tensor] = {}
         """The results of the forward's last replay that were copied for the caller, by the addresses of the copies."""
+        self.lent: frozenset[int] = frozenset()
+        """The addresses of those that the caller got without a copy, which are the same at each replay."""
         self.lending = Lending()
 
 

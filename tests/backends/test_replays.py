@@ -116,6 +116,7 @@ def emulated_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     fakes |= {"is_current_stream_capturing": lambda: False}
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(cuda_graphs, "clear_cublas_workspaces", lambda: None)
 
 
 def replayed(program: Any) -> Any:
@@ -321,6 +322,38 @@ def test_a_backward_reuses_the_memory_of_its_forward(gradients: str, monkeypatch
         assert len({*replays}) == 2
     else:
         assert not replays[-1].overwrites  # it has memory for itself
+
+
+@pytest.mark.parametrize("keeps_hidden", [False, True])
+def test_a_backward_that_reads_a_lent_result(keeps_hidden: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is recorded in the call of the forward's recording: the result is where it will be in each replay."""
+    replays = counted_replays(monkeypatch)
+    torch.manual_seed(0)
+    model = nn.Linear(64, 64)
+    plain = copy.deepcopy(model)
+
+    def function(x: torch.Tensor, layer: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = layer(x)  # which the derivative of the sine reads
+        return hidden, hidden.sin().sum()
+
+    run = replayed(function)
+    kept: list[Any] = []
+    elsewhere = []
+    for step in range(8):
+        x = torch.randn(64, 64)
+        for module, call in ((model, run), (plain, function)):
+            module.zero_grad()
+            hidden, loss = call(x, module)
+            loss.backward()
+            if keeps_hidden and step > 2:
+                kept.append((hidden, hidden.clone()))
+            del hidden, loss
+        elsewhere.append(torch.empty(64, 64))  # where the result of this call was
+        torch.testing.assert_close(model.weight.grad, plain.weight.grad)
+    for hidden, wanted in kept:
+        torch.testing.assert_close(hidden, wanted, atol=0, rtol=0)
+    if not keeps_hidden:
+        assert len(replays) == 14  # all but the first forward and backward
 
 
 @pytest.mark.parametrize("program", ["two outputs", "retained", "twice", "reads what was saved"])
