@@ -56,7 +56,7 @@ def loops_of(program: ir.Program) -> list[ir.Loops]:
 # ---- the law -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sample(triton_cases.CASES, 6))
+@pytest.mark.parametrize("name", sample(triton_cases.CASES, 12))
 def test_each_kernel_has_one_device_and_its_language(name: str) -> None:
     for seed in range(3):
         program, codes = printed(scattered(name, seed)[0])

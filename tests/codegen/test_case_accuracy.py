@@ -18,12 +18,12 @@ from tests.sampling import sample
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("each", sample(CASES, 3), ids=lambda each: each.name)
+@pytest.mark.parametrize("each", sample(CASES, 5), ids=lambda each: each.name)
 def test_cpp(each: Case) -> None:
     assert case_accuracy.verdict(each, "cpp") == "ok"
 
 
-@pytest.mark.parametrize("each", sample([each for each in CASES if not each.random], 5), ids=lambda each: each.name)
+@pytest.mark.parametrize("each", sample([each for each in CASES if not each.random], 9), ids=lambda each: each.name)
 def test_errors_over_many_inputs_are_at_most_twice_eagers(each: Case) -> None:
     assert max(case_accuracy.ratios(each, "cpp")) <= 2
 
@@ -51,7 +51,7 @@ def triton(request: pytest.FixtureRequest) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", sample([each.name for each in CASES], 5))
+@pytest.mark.parametrize("name", sample([each.name for each in CASES], 9))
 def test_triton(name: str, triton: dict[str, str]) -> None:
     assert triton[name] == "ok"
 

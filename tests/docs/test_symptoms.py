@@ -111,7 +111,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("symptom", "command", "answer"), sample(ROWS, 2), ids=[row[0] for row in ROWS])
+@pytest.mark.parametrize(("symptom", "command", "answer"), sample(ROWS, 3), ids=[row[0] for row in ROWS])
 def test_a_symptom_is_answered_by_its_command(symptom: str, command: str, answer: str, folder: Path) -> None:
     program = ["-m", "kernel_magics.command", *shlex.split(command)[1:]]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -76,7 +76,7 @@ PROGRAMS: dict[str, tuple[Any, str, Callable[[torch.Tensor], Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "backend"), pairs(PROGRAMS, ["eager", "aot_eager"], 4))
+@pytest.mark.parametrize(("name", "backend"), pairs(PROGRAMS, ["eager", "aot_eager"], 6))
 def test_replaced_after_the_compile(name: str, backend: str) -> None:
     """A special method is replaced in another process, because CPython does not undo all of it: once a class had its
     own ``__getitem__``, `torch.tensor` fails for a list of tensors without dimensions."""

@@ -44,7 +44,7 @@ def runs(request):
     return found
 
 
-@pytest.mark.parametrize("name", sample(NAMES, 3))
+@pytest.mark.parametrize("name", sample(NAMES, 5))
 def test_stock_does_what_it_does_alone(runs, name):
     alone, beside = runs
     parts = ("results", "graphs", "counts", "breaks", "guards")

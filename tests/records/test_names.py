@@ -147,7 +147,7 @@ def test_names_are_the_users(program: Callable[..., Any], engine: Engine) -> Non
 
 
 @pytest.mark.parametrize(
-    ("kind", "engine"), pairs([kind for kind in KINDS if kind not in NEED_RANKS | TAKE_LONG], ENGINES, 4)
+    ("kind", "engine"), pairs([kind for kind in KINDS if kind not in NEED_RANKS | TAKE_LONG], ENGINES, 8)
 )
 def test_names_at_breaks_are_the_users(kind: BreakReason, engine: Engine) -> None:
     assert wrong_lines(run(programs(kind)[0], engine, [(x,), (torch.ones(4),), (one,)])) == []

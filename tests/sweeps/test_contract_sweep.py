@@ -354,7 +354,7 @@ def test_gradients_and_state(name: str) -> None:
     compare(name, trained, "aot_eager")
 
 
-@pytest.mark.parametrize("name", sample(SMALL, 4))
+@pytest.mark.parametrize("name", sample(SMALL, 6))
 def test_gradients_of_kernels(name: str) -> None:
     compare(name, trained, "cpp")
 
@@ -369,7 +369,7 @@ def test_writes_before_the_backward(name: str) -> None:
     compare(name, written_between, "aot_eager")
 
 
-@pytest.mark.parametrize("name", sample(SMALL, 4))
+@pytest.mark.parametrize("name", sample(SMALL, 6))
 def test_writes_before_the_backward_of_kernels(name: str) -> None:
     compare(name, written_between, "cpp")
 

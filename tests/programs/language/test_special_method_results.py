@@ -102,7 +102,7 @@ def outcome(run: Callable[[torch.Tensor], Any]) -> tuple[str, str]:
 def test_the_results_of_special_methods_are_checked_as_by_python(name: str) -> None:
     for number, use in enumerate(METHODS[name]):
         cls = user(name)
-        for result in RESULTS:
+        for result in RESULTS[number % 2 :: 2]:  # each use has half of them
 
             def program(x: torch.Tensor) -> Any:
                 x.sin()

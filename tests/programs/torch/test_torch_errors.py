@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import compiler_core
 from tests.cases.operators import op_db
-from tests.sampling import sample
+from tests.sampling import pairs, sample
 from tests.cases.torch_version import SINCE_2_13
 
 pytestmark = [pytest.mark.cpu, pytest.mark.filterwarnings("ignore")]
@@ -73,10 +73,9 @@ def outcome(call, *args):
         return type(error).__name__, str(error)
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", None])
-@pytest.mark.parametrize("is_used", [False, True])
-@pytest.mark.parametrize("name", BY_VALUES)
-def test_errors_by_values_are_raised_whether_the_result_is_used_or_not(name, is_used, backend):
+@pytest.mark.parametrize(("name", "case"), pairs(BY_VALUES, itertools.product(["aot_eager", None], [False, True]), 2))
+def test_errors_by_values_are_raised_whether_the_result_is_used_or_not(name, case):
+    backend, is_used = case
     operator = BY_VALUES[name]
 
     def program(a, b):
@@ -222,7 +221,7 @@ def as_text(value):
     return repr(value)
 
 
-@pytest.mark.parametrize("name", [*sorted(FOUND), *sample([o for o in OPERATORS if o not in FOUND], 60)])
+@pytest.mark.parametrize("name", [*sorted(FOUND), *sample([o for o in OPERATORS if o not in FOUND], 120)])
 def test_wrong_arguments_raise_as_in_eager(name):
     for function, args, kwargs in wrong_calls(name):
 
@@ -290,8 +289,13 @@ def raises(call):
     return False
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", None])
-@pytest.mark.parametrize("name", [*RAISES, *sample([name for name in NAMES if name not in RAISING], 60)])
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        *pairs(RAISES, ["aot_eager", None], 2),
+        *pairs([name for name in NAMES if name not in RAISING], ["aot_eager", None], 60),
+    ],
+)
 def test_wrong_values_raise_where_nothing_uses_the_result(name, backend):
     raising = (
         (f, args, kwargs) for f, args, kwargs in calls_with_wrong_values(name) if raises(lambda: f(*args, **kwargs))

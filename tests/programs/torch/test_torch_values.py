@@ -194,17 +194,17 @@ def _has_kernel(name: str, function: Function, arguments: Sequence[torch.Tensor]
     return True
 
 
-@pytest.mark.parametrize(("dtype", "number"), pairs(FLOATS, range(GROUPS), 6))
+@pytest.mark.parametrize(("dtype", "number"), pairs(FLOATS, range(GROUPS), 7))
 def test_one_number(dtype: torch.dtype, number: int) -> None:
     compare(group(OF_ONE, number, dtype, 1), every_half(dtype))
 
 
-@pytest.mark.parametrize(("dtype", "number"), pairs(FLOATS, range(GROUPS), 6))
+@pytest.mark.parametrize(("dtype", "number"), pairs(FLOATS, range(GROUPS), 7))
 def test_two_numbers(dtype: torch.dtype, number: int) -> None:
     compare(group(OF_TWO, number, dtype, 2), *edges(dtype))
 
 
-@pytest.mark.parametrize(("dtype", "number"), pairs((torch.int8, torch.uint8), range(GROUPS), 3))
+@pytest.mark.parametrize(("dtype", "number"), pairs((torch.int8, torch.uint8), range(GROUPS), 5))
 def test_two_small_integers(dtype: torch.dtype, number: int) -> None:
     """All pairs, but for divisors of zero."""
     info = torch.iinfo(dtype)
@@ -213,7 +213,7 @@ def test_two_small_integers(dtype: torch.dtype, number: int) -> None:
     compare(group(OF_INTEGERS, number, dtype, 2), values.repeat_interleave(len(divisors)), divisors.repeat(len(values)))
 
 
-@pytest.mark.parametrize(("dtype", "number"), pairs((torch.int16, torch.int32, torch.int64), range(GROUPS), 3))
+@pytest.mark.parametrize(("dtype", "number"), pairs((torch.int16, torch.int32, torch.int64), range(GROUPS), 5))
 def test_two_wide_integers(dtype: torch.dtype, number: int) -> None:
     """Without a divisor of -1, by which eager's division of the least number ends the process."""
     info = torch.iinfo(dtype)

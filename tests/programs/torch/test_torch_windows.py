@@ -38,7 +38,7 @@ def outcome(fn, *args):
 
 
 @pytest.mark.filterwarnings("ignore::compiler_core.RefusalWarning")
-@pytest.mark.parametrize(("source", "backend"), pairs(SOURCES, ["aot_eager", None], 2))
+@pytest.mark.parametrize(("source", "backend"), pairs(SOURCES, ["aot_eager", None], 3))
 def test_windows(source, backend):
     make, rng = SOURCES[source], random.Random(source)
     for _ in range(4):

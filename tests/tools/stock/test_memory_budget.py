@@ -110,7 +110,7 @@ def graphs(n: int) -> Iterator[str]:
             *((log, 100) for log in (starts, files, broken_files, artifacts, reasons, symbols, inputs, graphs)),
             *((log, 500) for log in (unmatched, guards_in_files)),
         ],
-        2,
+        3,
     ),
 )
 def test_work_is_linear(log: Callable[[int], Iterator[str]], size: int, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def values(n: int) -> Iterator[str]:
             values,
             symbols,
         ],
-        2,
+        3,
     ),
 )
 def test_memory_does_not_grow_with_the_log(
