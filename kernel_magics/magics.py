@@ -20,7 +20,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from compiler_core.records import Record
-from compiler_core.records.seen_frames import FrameReport
+from compiler_core.tools.frames.report import FrameReport
 from kernel_magics import options
 from kernel_magics.cell.parse import Program, cell_number, parse
 from kernel_magics.display.explanation import explanation

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import torch
 
 from compiler_core import config
+from compiler_core.instruments import tool
 from compiler_core.records import Record
-from compiler_core.support import instruments
 
 open_records: list[Record] = []
 """The innermost is the last."""
@@ -51,8 +51,8 @@ def new_record(title: str = "") -> Record:
 
 def open_record() -> Record | None:
     """Returns the innermost open record, or None."""
-    if instruments.record_rank is not None and config.ranks_folder() is not None:
-        instruments.record_rank()
+    if config.ranks_folder() is not None and (record_rank := tool("record_rank_if_asked")):
+        record_rank()
     return open_records[-1] if open_records else None
 
 

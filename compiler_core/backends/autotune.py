@@ -32,7 +32,7 @@ from compiler_core.loops.schedule.block_sizes import (
     shape_for_triton,
 )
 from compiler_core.records import Compile, RecordError, Tuning, TuningTrial, from_plain
-from compiler_core.records.faster import MIN_DIFFERENCE
+from compiler_core.records.timings import MIN_DIFFERENCE
 from compiler_core.support.size_expr import hint
 from compiler_core.torch_private import disable_current_modes
 

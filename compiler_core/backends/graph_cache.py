@@ -43,7 +43,7 @@ from compiler_core.errors import CompileWarning, MissingTool, NotCacheable, Stri
 from compiler_core.hook.failures import NOT_KEPT, report_failure
 from compiler_core.loops import ir
 from compiler_core.records import Compile, CudaGraph, RecordError, from_plain, public_fields, to_plain, without_gc
-from compiler_core.records.lookups import CacheLookup
+from compiler_core.records.kernels import CacheLookup
 from compiler_core.support.interrupts import immediate_signals
 
 RECORD_FIELDS = (

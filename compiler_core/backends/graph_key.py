@@ -28,7 +28,7 @@ from compiler_core.config import Options
 from compiler_core.errors import NotCacheable
 from compiler_core.guards.sources import Box
 from compiler_core.loops.schedule import size_rules
-from compiler_core.records.lookups import KeyField
+from compiler_core.records.kernels import KeyField
 from compiler_core.support.fx_graphs import graph_tensors
 from compiler_core.support.fx_symbols import expression, is_symbolic
 from compiler_core.support.tensors import storage_id

@@ -23,6 +23,7 @@ from compiler_core.codegen.triton import printer as triton
 from compiler_core.codegen.wrapper import memory_plan
 from compiler_core.codegen.wrapper.writer import Wrapper
 from compiler_core.hook.failures import only_recorded
+from compiler_core.instruments import tool
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.schedule.block_sizes import Blocks
@@ -37,7 +38,7 @@ from compiler_core.records import (
     PlannedMemory,
     Span,
 )
-from compiler_core.support import instruments, opaque_ops
+from compiler_core.support import opaque_ops
 from compiler_core.support.fx_graphs import target_name
 from compiler_core.support.size_expr import hint
 
@@ -97,14 +98,15 @@ class KernelRecorder:
 
         Without kernels in the language of the target, all kernels are printed in that language for this purpose.
         """
-        if not self._loops or instruments.record_machine_code is None:
+        compile_for_target = tool("record_machine_code")
+        if not self._loops or compile_for_target is None:
             return
         language: ir.Language = "cpp" if target in CPU_TARGETS else "triton"
         with only_recorded(self._compile, "build", f"the machine code for {target}", strict):
             if language not in self._kernels:
                 loops = self._compile.find(f"{self._which}.loops")
                 self._kernels[language] = self._record_code(generate(self._program, language, self._block_sizes), loops)
-            instruments.record_machine_code(self._compile, self._kernels[language], target)
+            compile_for_target(self._compile, self._kernels[language], target)
 
     def _record_rewrites(self, fused: FusionResult, loops: Artifact) -> None:
         """Writes the artifact of fusion: a line for each rewrite, linked to its kernel, and for each refusal."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler_core.records.advice import NO_CHANGE, NO_CHANGE_KNOWN
-from compiler_core.records.capture import BreakReason
+from compiler_core.records.capture import NO_CHANGE, NO_CHANGE_KNOWN, BreakReason
 
 BEFORE = "It needs nothing that is computed here: do it before the compiled function"
 

@@ -11,7 +11,7 @@ from compiler_core.capture.opcodes.stack import InterpreterState
 from compiler_core.capture.stop_points import StopPoint
 from compiler_core.hook.skip_rules import is_library_file
 from compiler_core.records import StackLine
-from compiler_core.records.packages import library_of
+from compiler_core.records.capture import library_of
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter

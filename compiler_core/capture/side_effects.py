@@ -26,7 +26,7 @@ from compiler_core.capture.values.user.cells import CellValue
 from compiler_core.capture.values.user.object_attributes import InstanceValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import ConstantSource, FreeCellSource, Scope
-from compiler_core.records.advice import readable
+from compiler_core.records.recompiles import readable
 
 if TYPE_CHECKING:
     from compiler_core.capture.values.interfaces import Emitter

@@ -7,11 +7,10 @@ that no compiled code covers, to name the guards that failed.
 
 `sources/` says where a value comes from, `kinds` what a guard is, and `value_guards`, `tensor_guards`, `state_guards`,
 `relation_guards` and `library` define the kinds.  `conditions` are guards on sizes and numbers, `constants` compares
-constants, `lifetimes` has the weak references to what may be freed, and `cost` measures guards.
+constants, and `lifetimes` has the weak references to what may be freed.
 """
 
 from compiler_core.guards import relation_guards, tensor_guards, value_guards  # noqa: F401  (they register their kinds)
-from compiler_core.guards.cost import guard_costs, measured_checks
 from compiler_core.guards.kinds import KINDS, GuardSpec, guarded_value
 from compiler_core.guards.library import LibraryLookups
 from compiler_core.guards.listing import all_hold, apply_guard_filter, failures, guards_text
@@ -20,6 +19,6 @@ from compiler_core.guards.tree import GuardTree, HeldTensors
 
 __all__ = [
     "KINDS", "GuardSpec", "GuardTree", "HeldTensors", "LibraryLookups", "all_hold", "apply_guard_filter",
-    "current_gpu_guard", "failures", "guard_costs", "guarded_value", "guards_text", "measured_checks",
+    "current_gpu_guard", "failures", "guarded_value", "guards_text",
     "no_dispatch_mode_guard", "state_guard",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from compiler_core.records.advice import ENTRY_OF_OURS
+from compiler_core.records.recompiles import ENTRY_OF_OURS
 from compiler_core.torch_private import DeletedGuardManagerWrapper, RootGuardManager
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 
 from compiler_core.guards.lifetimes import weak_cache
-from compiler_core.records.packages import package_of
+from compiler_core.records.capture import package_of
 from compiler_core.torch_private import TorchPatcher
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
+from compiler_core import instruments
 from compiler_core.backends import registry as backends
 from compiler_core.bytecode import verify
 from compiler_core.capture.source_lines import add_source
@@ -38,9 +39,9 @@ from compiler_core.hook.skip_rules import (
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode, plain_entry
 from compiler_core.pipeline.frame import FrameCompile
 from compiler_core.records import Compile, MissedEntry, Recompile, Record, StackLine, Stage
-from compiler_core.records.advice import recompile
-from compiler_core.records.packages import library_of
-from compiler_core.support import fork_locks, instruments, interrupts, torch_state
+from compiler_core.records.capture import library_of
+from compiler_core.records.recompiles import recompile
+from compiler_core.support import fork_locks, interrupts, torch_state
 from compiler_core.support.fork_locks import replace_after_fork
 from compiler_core.support.silenced_warnings import silence_warnings
 from compiler_core.torch_private import DisableTorchFunctionSubclass, are_functorch_transforms_active, convert_frame

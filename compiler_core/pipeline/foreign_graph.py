@@ -11,7 +11,7 @@ from torch.fx.passes.shape_prop import TensorMetadata
 
 from compiler_core.hook.skip_rules import is_library_file
 from compiler_core.records import Compile, Record
-from compiler_core.records.source_files import SourceFiles
+from compiler_core.records.user_lines import SourceFiles
 from compiler_core.support.fx_graphs import record_graph
 from compiler_core.torch_private import tree_map_only
 

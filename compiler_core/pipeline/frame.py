@@ -51,9 +51,7 @@ from compiler_core.guards import (
     GuardTree,
     HeldTensors,
     apply_guard_filter,
-    guard_costs,
     guards_text,
-    measured_checks,
 )
 from compiler_core.guards.lifetimes import on_death
 from compiler_core.guards.sources import ConstantSource, FreeCellSource, LocalSource, Scope
@@ -61,18 +59,18 @@ from compiler_core.hook import frame_hook
 from compiler_core.hook.failures import only_recorded
 from compiler_core.hook.frame_hook import FrameInfo
 from compiler_core.hook.skip_rules import is_library_file
+from compiler_core.instruments import tool
 from compiler_core.pipeline.breaking_code import breaking_code, stack_names
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
 from compiler_core.pipeline.graph import compile_graph
 from compiler_core.pipeline.graph_passes import run_passes
 from compiler_core.records import Compile, GraphBreak, StackLine, Stage
-from compiler_core.records.advice import has_generated_name, readable
+from compiler_core.records.recompiles import has_generated_name, readable
 from compiler_core.resume import break_points, eager_fallback, resume_functions
 from compiler_core.resume.break_points import MAX_DEPTH, BreakPoint, StoppedCapture
 from compiler_core.resume.cached_calls import CachedCalls
 from compiler_core.resume.frame_codegen import FrameCode
 from compiler_core.resume.resume_functions import BreakingInstruction, ResumeLayout
-from compiler_core.support import instruments
 from compiler_core.support.fx_graphs import record_graph
 from compiler_core.torch_private import EnableTorchFunction, saved_tensors_hooks_set_tracing, set_grad_enabled
 
@@ -364,7 +362,8 @@ class FrameCompile:
             if not holds:
                 raise CompilerBug(f"a guard does not hold for the frame it was made from: {failing}")
             with self._only_recorded("guards", "the costs of guards"), EnableTorchFunction():
-                self._record_costs(guards, tree)
+                if record_guard_costs := tool("record_guard_costs"):
+                    record_guard_costs(self.compile, guards, tree, self.info.f_locals)
         refers_to = on_death(capture.mortals(), self.region.make_dropper(self.state, self.compile.id))
         self.state.entries.append(
             InstalledCode(self.compile.id, self.info.code, code, bool(self.compile.breaks), guards, manager, refers_to)
@@ -430,25 +429,16 @@ class FrameCompile:
                 self.compile.link(artifact.item(symbol.key), lines, "symbol")
         return list(itertools.compress(guards, kept))
 
-    def _record_costs(self, guards: list[GuardSpec], tree: GuardTree) -> None:
-        checks = measured_checks(tree.root, self.info.f_locals)
-        if checks is None:
-            return
-        costs = guard_costs(guards, checks, tree.covered)
-        self.compile.guards_ns = sum(costs) or sum(check.ns for check in checks)
-        kept = [guard for guard in self.compile.guards if not guard.dropped]
-        for guard, cost in zip(kept, costs, strict=True):
-            guard.cost_ns = cost
-
     def _record_generated(self, code: types.CodeType) -> None:
         text, spans = bytecode_text(code)
         artifact = self.compile.artifact("generated", "generated", "bytecode", text, spans)
         breaking = self.compile.breaks[-1].instruction if self.compile.breaks else None
         for span in spans:
             self.compile.link(artifact.item(span.key), [breaking] if breaking else [], "replaces")
-        if instruments.decompile is None:
+        decompile = tool("decompile")
+        if decompile is None:
             return
-        statements, places = instruments.decompile(code)
+        statements, places = decompile(code)
         shown = self.compile.artifact("decompiled", "decompiled", "python", statements, places)
         for span in places:
             self.compile.link(shown.item(span.key), [artifact.item(span.key)], "decompile")

@@ -12,7 +12,7 @@
     8  plan the memory of the buffers                     memory_plan.plan      codegen/wrapper/memory_plan.py
     9  print the wrapper, which calls the kernels         print_wrapper         codegen/wrapper/writer.py
     10 build and load both                                load                  codegen/build/, codegen/wrapper/
-       compile for a target, on request                                         support/instruments.py
+       compile for a target, on request                                         instruments.py
     11 replay the launches as a CUDA graph, on request    with_replay           backends/cuda_graphs.py
     and for both together:
     12 print the autograd function around the two         write_source          autograd/autograd_function.py,

@@ -13,16 +13,14 @@
 An *item* is a part of a text that can be linked: a line of source, an instruction, a guard, a graph node, a line of a
 kernel.  Its id is ``"<artifact id>#<key>"``.  `Record.linked` follows the edges between items in both directions.
 
-A record holds no tensor, module or other live object, and this package imports the standard library only.  A record
-read from JSON is checked against its types (`plain`) and rules (`rules`), so an untrusted file is safe to open.  Its
+A record holds no tensor, module or other live object, and this package needs the standard library only.  A record
+read from JSON is checked against its types and rules (`plain`), so an untrusted file is safe to open.  Its
 size is limited (`limits`), and its notes count what was left out.
 
-`record.py` has the tree; `artifacts.py`, `capture.py`, `recompiles.py`, `partition.py`, `kernels.py`, `steps.py`,
-`differences.py`, `timings.py`, `lookups.py` (in caches of compiled graphs), `collectives.py` (of a rank) and
-`seen_frames.py` (the Python frames that ran) have its parts; `large_fields.py` keeps some of them in a file.
-`source_files.py` adds source lines that graphs of others refer to.  `problems.py` (with `advice.py` and
-`changed_nodes.py`), `item_lines.py` and `faster.py` read finished records; what else they answer is in
-`tools/questions`.  `packages.py` names the packages of files.
+`record.py` has the tree; `artifacts.py`, `capture.py` (with whose code a file is), `recompiles.py`, `kernels.py` (with
+the partition, collectives and cache lookups), `steps.py`, `timings.py`, `problems.py` and `differences.py` (between two
+runs) have its parts.  `plain.py` reads and writes them, and `user_lines.py` finds the user's lines.  What a finished
+record answers, its problems too, is in `tools/questions`.
 """
 
 from __future__ import annotations
@@ -46,18 +44,21 @@ from compiler_core.records.capture import GraphBreak, Guard, StackLine, Symbol
 from compiler_core.records.differences import Aspect, Comparison, Difference, State, Total
 from compiler_core.records.kernels import (
     Accuracy,
+    BudgetPoint,
     CudaGraph,
     Device,
+    Expansion,
     Fusion,
     FusionRefusal,
     Kernel,
     KernelResources,
+    Partition,
     PlannedBuffer,
     PlannedMemory,
     Tuning,
     TuningTrial,
+    ValueDecision,
 )
-from compiler_core.records.partition import BudgetPoint, Expansion, Partition, ValueDecision
 from compiler_core.records.plain import RecordError, from_plain, public_fields, to_plain, without_gc
 from compiler_core.records.problems import Problem, expected_count, needing_action, problem_count
 from compiler_core.records.recompiles import FailedGuard, GuardAspect, MissedEntry, Recompile

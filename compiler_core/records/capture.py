@@ -1,13 +1,40 @@
-"""Results of capturing a frame: guards, symbolic sizes and graph breaks."""
+"""Results of capturing a frame: guards, symbolic sizes and graph breaks, with the lines and whose code they are."""
 
 from __future__ import annotations
 
+import functools
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from compiler_core.records.artifacts import ItemId
-from compiler_core.records.packages import library_of
+
+_FOLDER = re.compile(r".*[\\/](?:site|dist)-packages[\\/](\w+).*")
+"""Packages lie in folders of these names: of an environment, of the Python that it builds on, of the user (``pip
+install --user``), of Debian."""
+STANDARD_LIBRARY, OWN = "the standard library", "Cutaway"
+_STANDARD_LIBRARY = re.compile(r".*[\\/](?:lib[\\/]python3\.\d+t?|Python3\d+[\\/]Lib)[\\/].*|<frozen [\w.]+>")
+_FOLDERS = tuple(str(Path(__file__).parents[2] / name) + os.sep for name in ("compiler_core", "kernel_magics"))
+"""The folders of Cutaway, which is no installed package if it is developed."""
+
+
+def package_of(filename: str) -> str:
+    """Returns the name of the installed package that a file belongs to; empty if it belongs to none."""
+    found = _FOLDER.fullmatch(filename)
+    return found[1] if found else ""
+
+
+@functools.lru_cache(4096)
+def library_of(filename: str) -> str:
+    """Returns whose code a file is: a package, Python's standard library or Cutaway; empty if it is the user's."""
+    if package := package_of(filename):
+        return package
+    if _STANDARD_LIBRARY.fullmatch(filename):
+        return STANDARD_LIBRARY
+    return OWN if filename.startswith((*_FOLDERS, "<cutaway ")) else ""
 
 
 @dataclass(slots=True)
@@ -100,6 +127,25 @@ BreakReason = Literal[
 ]  # fmt: skip
 """Why a graph breaks, in the same words for both engines: the kinds of breaks of Cutaway's own compiler, which
 docs/graph_breaks.md describes.  ``other`` is what stock has besides."""
+
+
+NO_CHANGE: dict[BreakReason, str] = {
+    "backward": "Nothing to change: the forward before it and the backward itself are both compiled.",
+    "gradient hook": "Nothing to change: both graphs are compiled. For one graph, return the tensor, and ask for its "
+    "gradient outside if only later code outside uses it.",
+    "optimizer": "Nothing to change: the forward and the backward are compiled.  The step runs as without the "
+    "compiler.",
+    "exception": "Nothing to change if the exception is intended.",
+    "new parameter": "Nothing to change if it is made once. For one graph, make the module or parameter before the "
+    "compiled function, and pass it in.",
+}
+"""Of graph breaks after which nothing needs to change: why, by their reasons."""
+
+NO_CHANGE_KNOWN = (
+    "No change is known that keeps it in the graph.  If what follows does not need its result, do it after the "
+    "compiled function has returned."
+)
+"""The hint for a graph break of our engine where none is known."""
 
 
 @dataclass(slots=True)

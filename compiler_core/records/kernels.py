@@ -1,4 +1,4 @@
-"""Kernels of a compile: fusion, cost, accuracy, machine resources, memory, tuning and CUDA graphs."""
+"""What the stages after capture made and what ran of it: the partition, kernels, memory, collectives, cache lookups."""
 
 from __future__ import annotations
 
@@ -6,6 +6,79 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from compiler_core.records.artifacts import ItemId
+
+
+@dataclass(slots=True)
+class Collective:
+    """One call of a collective."""
+
+    name: str
+    """PyTorch's name of the operator, without a final underscore: ``allreduce``."""
+    tensors: list[str] = field(default_factory=list)
+    """Type and shape of each tensor that this rank passed: ``float32[8, 512]``."""
+    ranks: int = 0
+    """How many ranks take part; 0 if that is not known."""
+    filename: str = ""
+    """The innermost line of Python that is not PyTorch's; empty if there was none."""
+    line: int = 0
+    text: str = ""
+    """The text of the line."""
+
+
+@dataclass(slots=True)
+class Expansion:
+    """The nodes of the joint graph made from one captured operation (of the forward graph if there is no backward)."""
+
+    node: ItemId
+    target: str
+    forward: list[ItemId]
+    backward: list[ItemId]
+    """Nodes that autograd added, by its `functions`, such as ``CosBackward0``."""
+    functions: list[str]
+    decomposed: list[str]
+    """Operators that were decomposed."""
+
+
+@dataclass(slots=True)
+class ValueDecision:
+    """The partition's decision for one value of the forward graph, with the reason."""
+
+    node: ItemId
+    decision: Literal["saved", "recomputed", "neither"]
+    bytes: int
+    reason: str
+    cut: list[str] | None = None
+    """The edge of the flow network that was cut here, as two node names."""
+    drop_ns: int | None = None
+    """For a saved value: the estimated nanoseconds by which the backward would be slower if it were recomputed; None
+    if it cannot be recomputed (an input, a random number)."""
+
+
+@dataclass(slots=True)
+class BudgetPoint:
+    """The result of one memory budget, a share of the bytes that the min-cut saves without a budget: the saved bytes,
+    and the estimated nanoseconds that the backward spends on recomputation."""
+
+    budget: float
+    saved_bytes: int
+    again_ns: int
+    saved: list[ItemId] = field(default_factory=list)
+    """The nodes of the joint graph that are saved with this budget."""
+
+
+@dataclass(slots=True)
+class Partition:
+    """The result of the min-cut partition, compared with the default, which saves all that the backward reads."""
+
+    values: list[ValueDecision]
+    saved_count: int
+    saved_bytes: int
+    default_saved_count: int
+    default_saved_bytes: int
+    again_ns: int = 0
+    """The estimated nanoseconds that the backward spends on recomputation."""
+    curve: list[BudgetPoint] = field(default_factory=list)
+    """Results of other memory budgets, from 1 to 0 (``memory_curve=True``)."""
 
 
 @dataclass(slots=True)
@@ -161,3 +234,32 @@ class CudaGraph:
     """How many times the launches were recorded so far."""
     copied: int = 0
     """How many inputs are copied for each replay, since their addresses change from call to call."""
+
+
+CacheName = Literal["graph cache", "FX graph cache", "AOTAutograd cache"]
+"""The caches of compiled graphs: ours, and two of PyTorch's."""
+
+
+@dataclass(slots=True)
+class KeyField:
+    """A field of a cache's key: a configuration option, an input, the graph, a version."""
+
+    name: str
+    text: str
+    digest: str = ""
+    """What the key holds of the field if its text may not be the whole value; empty: the text itself."""
+
+
+@dataclass(slots=True)
+class CacheLookup:
+    """One lookup of a compiled graph in a cache."""
+
+    cache: CacheName
+    name: str
+    """What was looked up: ``forward``, ``backward``, or empty for both."""
+    outcome: Literal["hit", "miss", "not cached"]
+    key: str = ""
+    fields: list[KeyField] = field(default_factory=list)
+    """What the key is a digest of; empty if the cache does not report it."""
+    reason: str = ""
+    """Why there is no key, or why an entry that was found is not used."""

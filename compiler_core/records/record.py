@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from compiler_core.records import limits, rules
+from compiler_core.instruments import tool
+from compiler_core.records import limits
 from compiler_core.records.artifacts import (
     Artifact,
     ArtifactId,
@@ -28,31 +29,77 @@ from compiler_core.records.artifacts import (
     Stage,
 )
 from compiler_core.records.capture import GraphBreak, Guard, StackLine, Symbol
-from compiler_core.records.collectives import Collective
 from compiler_core.records.differences import Comparison
 from compiler_core.records.kernels import (
     Accuracy,
+    CacheLookup,
+    Collective,
     CudaGraph,
     Device,
+    Expansion,
     Fusion,
     FusionRefusal,
     Kernel,
     KernelResources,
+    Partition,
     PlannedMemory,
     Tuning,
 )
-from compiler_core.records.large_fields import LARGE_FIELDS, FreedFields, read_field
-from compiler_core.records.lookups import CacheLookup
-from compiler_core.records.partition import Expansion, Partition
-from compiler_core.records.plain import RecordError, from_plain, json_text, short_repr, to_plain, without_gc
-from compiler_core.records.problems import SLOW_COMPILE_S, Problem, find_problems, needing_action
+from compiler_core.records.plain import (
+    LARGE_FIELDS,
+    FreedFields,
+    RecordError,
+    check,
+    from_plain,
+    json_text,
+    read_field,
+    short_repr,
+    to_plain,
+    without_gc,
+)
+from compiler_core.records.problems import SLOW_COMPILE_S, Problem, needing_action
 from compiler_core.records.recompiles import Recompile
-from compiler_core.records.seen_frames import SeenFrame
 from compiler_core.records.steps import Replay, Steps
 from compiler_core.records.timings import EagerTime, GraphTime, LineTime, Timings, Verdict, verdict
 
 SCHEMA_VERSION = 3
 MAX_JSON_BYTES = limits.JSON
+
+
+Fate = Literal["compiled", "inlined", "skipped", "plain"]
+_TEXTS = {"compiled": "compiled", "inlined": "inlined", "plain": "plain Python", "skipped": "skipped"}
+_COMPILES = {"compiled": " as {}", "inlined": " into {}"}
+
+
+@dataclass(slots=True)
+class SeenFrame:
+    """The calls of one function by one caller.
+
+    `fate`: ``compiled`` if code of the compile `compile` ran in place of the function's; ``inlined`` if its operations
+    are part of that compile, so that it ran without a frame; ``skipped`` if the frame hook never compiles such code;
+    ``plain`` if it could be compiled and ran as plain Python.
+    """
+
+    name: str
+    filename: str
+    line: int
+    calls: int
+    """The number of calls; of a generator, how many were started."""
+    fate: Fate
+    compile: str | None = None
+    """The id of the compile in this record; None also for code that was compiled before the call."""
+    reason: str = ""
+    """Why it was skipped, or ran as plain Python; for a compiled resume function, what it resumes."""
+    caller: int | None = None
+    """The index of the caller in `Record.seen`; None for a function that was called from outside the compiled call."""
+
+    @property
+    def outcome(self) -> str:
+        """The fate, the compile and the reason, as text."""
+        text = _TEXTS[self.fate]
+        if self.compile is not None:
+            text += _COMPILES.get(self.fate, "").format(self.compile)
+        return f"{text}: {self.reason}" if self.reason else text
 
 
 @dataclass(slots=True)
@@ -277,7 +324,7 @@ class Record:
     """Names to show for files whose own names mean nothing to the user: ``In[3]`` for a notebook cell."""
     frames: list[Frame] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    """What cost time or failed, graded; `find_problems` fills it."""
+    """What cost time or failed, graded; `find_problems` fills it, with the tools."""
     verdict: Verdict | None = None
     """Whether compiling was worth it, in one line; `find_verdict` makes it."""
     timings: Timings | None = None
@@ -365,7 +412,8 @@ class Record:
 
         A compile of repeated blocks is a problem if it took `slow_compile_s` seconds.
         """
-        self.problems = find_problems(self, slow_compile_s)
+        if find_problems := tool("find_problems"):
+            self.problems = find_problems(self, slow_compile_s)
         self.find_verdict()
 
     @property
@@ -497,7 +545,7 @@ class Record:
                 "open it with the version of Cutaway that wrote it, or record it again"
             )
         record = typing.cast(Record, from_plain(plain, Record, "record"))
-        rules.check(record)
+        check(record)
         for compile_ in record.compiles:
             compile_._record = record
         if "problems" not in plain:  # earlier versions

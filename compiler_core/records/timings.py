@@ -1,6 +1,7 @@
 """Times: of one call in several forms, which `compiler_core.time` measures; of a record's lines and graphs; of guards.
 
-`verdict` says in one line whether compiling was worth it; `faster.py` has the rule by which a call is called faster.
+`verdict` says in one line whether compiling was worth it; `tools/timing/faster.py` has the rule by which a call
+is called faster.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from compiler_core.records.artifacts import ItemId, Stage
-from compiler_core.records.faster import Comparison, Outcome
 
+Outcome = Literal["faster", "slower", "same", "unclear"]
+"""How a call compares with another.  ``same``: no difference was measured; ``unclear``: the times vary too much."""
+MIN_DIFFERENCE = 0.03
+"""A smaller difference is none: the addresses of code and data alone cause as much."""
 MAX_VARIATION = 3
 """The greatest ratio of the last decile to the first without a warning."""
 MAX_LOAD = 1.2
@@ -46,7 +50,7 @@ class Timing:
     speed: float = 1.0
     """How many times as fast as the reference it is: the median of the ratios of all rounds."""
     differs: bool = False
-    """Whether it is faster than the reference, or slower, by the rule of `timings.faster`."""
+    """Whether it is faster than the reference, or slower, by the rule of `tools/timing/faster.py`."""
     compiled_again: int = 0
     """How many compiles there were while it was timed; a call that always compiles is not a fair comparison."""
     pays_off: int | None = None
@@ -60,7 +64,7 @@ class Timing:
     def ratio_text(self) -> str:
         """How it compares with the reference: ``1.63x``."""
         outcome: Outcome = "unclear" if self.unclear else "faster" if self.differs else "same"
-        text = Comparison(self.speed, outcome).text
+        text = comparison_text(self.speed, outcome)
         return (
             f"{text}, compiling again at each call" if self.differs and 2 * self.compiled_again >= self.rounds else text
         )
@@ -147,6 +151,14 @@ class Timings:
             "" if is_first else row.ratio_text, time_text(row.compile_seconds) if row.compile_seconds else "",
             bytes_text(row.peak_bytes),
         )  # fmt: skip
+
+
+def comparison_text(speed: float, outcome: Outcome) -> str:
+    """Returns how many times as fast one call is as another, ``1.63x``, or why there is no such factor."""
+    if outcome in ("same", "unclear"):
+        return "no difference measured" if outcome == "same" else "not comparable: the times vary too much"
+    digits = 2 if speed < 10 else 1 if speed < 100 else 0
+    return f"{speed:,.{digits}f}x" if speed >= 0.1 else f"{speed:.2g}x"
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from compiler_core.capture.values.cached_calls import CacheChanges, ExpectedOutcome, Outcome, known_outcomes
 from compiler_core.hook.frame_hook import FrameHook, never_compile
 from compiler_core.records import FailedGuard, MissedEntry, Recompile
-from compiler_core.records.advice import recompile
+from compiler_core.records.recompiles import recompile
 
 
 class CachedCalls:

@@ -8,6 +8,7 @@ replay               runs the programs of a finished record, for `measure` and `
 roofline             lower bounds of kernel times
 standalone_script    a graph's program as a Python file
 check                checks this machine: ``python -m compiler_core.tools.check``
+guard_times          the time that guards add to a call
 growing_file         a file that is written at once, and whose end never ends the program
 questions/           what a finished record answers, of one run or of two
 inspection/          the compiles of a function: those in use, with something changed, with another partition
@@ -22,38 +23,17 @@ sweep/, ranks/       many models; the ranks of a distributed job
 assertions/          `assert_compiles`
 testing/             compares compiled programs with eager PyTorch
 
-This module sets what the stages call (`support/instruments.py`); each tool is imported when it is first needed.
+This module names what the stages call (`instruments.py`); each tool is imported when it is first needed.
 """
 
 from __future__ import annotations
 
-from types import CodeType
-from typing import TYPE_CHECKING
+from compiler_core import instruments
 
-from compiler_core.support import instruments
-
-if TYPE_CHECKING:
-    from compiler_core.records import Artifact, Compile, Span
-
-
-def _decompile(code: CodeType) -> tuple[str, list[Span]]:
-    from compiler_core.tools.decompile import decompile
-
-    return decompile(code)
-
-
-def _record_machine_code(compile_: Compile, kernels: Artifact, target: str) -> None:
-    from compiler_core.tools.machine_code.compiled_forms import record_machine_code
-
-    record_machine_code(compile_, kernels, target)
-
-
-def _record_rank() -> None:
-    from compiler_core.tools.recording import record_rank_if_asked
-
-    record_rank_if_asked()
-
-
-instruments.decompile = _decompile
-instruments.record_machine_code = _record_machine_code
-instruments.record_rank = _record_rank
+instruments.TOOLS |= {
+    "decompile": "compiler_core.tools.decompile",
+    "find_problems": "compiler_core.tools.questions.problems",
+    "record_guard_costs": "compiler_core.tools.guard_times",
+    "record_machine_code": "compiler_core.tools.machine_code.compiled_forms",
+    "record_rank_if_asked": "compiler_core.tools.recording",
+}

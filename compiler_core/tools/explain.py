@@ -11,7 +11,7 @@ import torch
 from compiler_core.api.compile import compile
 from compiler_core.hook.failures import first_line
 from compiler_core.records import Compile, Graph, Problem, Record, expected_count, problem_count
-from compiler_core.records.seen_frames import FrameReport
+from compiler_core.tools.frames.report import FrameReport
 from compiler_core.tools.recording import record
 from compiler_core.tools.stock.uncached import uncached, without_recompile_limit
 

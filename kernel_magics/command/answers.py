@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from compiler_core.records import Frame, ItemId, Record
-from compiler_core.records.item_lines import ItemLines
 from compiler_core.records.timings import bytes_text, plural, time_text
+from compiler_core.records.user_lines import ItemLines
 from compiler_core.tools.questions.costs import FunctionCost, function_costs
 from compiler_core.tools.questions.memory import memory_peak
 from compiler_core.tools.questions.queries import first_inaccurate

@@ -18,8 +18,8 @@ from itertools import islice
 from typing import Any
 
 from compiler_core.records import Compile, ItemId, Record, RecordError, limits
-from compiler_core.records.item_lines import ItemLines
 from compiler_core.records.plain import json_text, to_plain, without_gc
+from compiler_core.records.user_lines import ItemLines
 
 ENCODING = "gzip+base64"
 BY_COMPILE = "gzip+base64 by compile"

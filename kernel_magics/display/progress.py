@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from compiler_core.records import Compile, Event, Frame, Record
-from compiler_core.records.problems import find_problems
+from compiler_core.tools.questions.problems import find_problems
 from kernel_magics.display.packing import pack, packed_size
 from kernel_magics.display.record_view import cell_labels
 

@@ -15,8 +15,8 @@ from kernel_magics.display import summary
 from kernel_magics.display.pictures.lines_and_kernels import lines_and_kernels
 
 if TYPE_CHECKING:
-    from compiler_core.records.seen_frames import FrameReport
     from compiler_core.tools.capture_methods import CaptureComparison, CaptureResult
+    from compiler_core.tools.frames.report import FrameReport
     from compiler_core.tools.inspection.partition_plans import PartitionPlan
 
 _COLOURS = {"blocking": "#b3261e", "costly": "#a23b00", "expected": "#575d68"}

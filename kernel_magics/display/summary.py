@@ -21,10 +21,11 @@ from compiler_core.records import (
     limits,
     problem_count,
 )
-from compiler_core.records.advice import readable
-from compiler_core.records.problems import ProblemKind, break_id
+from compiler_core.records.problems import ProblemKind
+from compiler_core.records.recompiles import readable
 from compiler_core.records.steps import Steps
 from compiler_core.records.timings import COMPILED, bytes_text
+from compiler_core.tools.questions.problems import break_id
 from compiler_core.tools.questions.queries import first_inaccurate
 
 MAX_VALUES_EXPLAINED = 3

@@ -13,7 +13,7 @@ from typing import Any
 import compiler_core
 from compiler_core.errors import CompilerBug, FullGraphError
 from compiler_core.records import StackLine
-from compiler_core.records.packages import package_of
+from compiler_core.records.capture import package_of
 from kernel_magics.tracebacks.synthetic_frames import code_at, synthetic_frame
 
 RESUMED = ".<resumed>"

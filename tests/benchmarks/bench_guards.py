@@ -101,7 +101,7 @@ def test_symbolic_sizes() -> None:
 
 
 def test_what_each_kind_of_guard_costs() -> None:
-    """Prints the nanoseconds beside those of `guards.cost`, by which guards divide what they share."""
+    """Prints the nanoseconds beside those of `tools/guard_times.py`, by which guards divide what they share."""
     no_step, four_steps = (_guard_ns(7, steps, None) for steps in (0, 4))
     print(f"\nan access step {(four_steps - no_step) / 4:.1f} ns, {STEP_NS} in the estimate")
     for kind, (value, add) in _example_guards(7, torch.ones(2, 2)).items():

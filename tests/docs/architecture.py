@@ -176,7 +176,8 @@ def levels(package: str) -> str:
     chain = [f"`{name.rpartition('.')[2]}`" for name in nx.dag_longest_path(below(package))]
     text = (
         f"The levels, which import-linter checks, are {len(chain)}, since the longest chain of imports is "
-        f"{', '.join(chain)}. The last three hold what all stages share: helpers, errors, and the data of a record."
+        f"{', '.join(chain)}. The last three hold what all stages share: helpers, the data of a "
+        "record, and what the tools add."
     )
     return textwrap.fill(text, 120, break_long_words=False) + "\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 
 import networkx as nx
@@ -46,24 +47,35 @@ def reached(file: Path) -> frozenset[str]:
 @functools.cache
 def _named(file: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The modules that a file imports, and those that it names in texts, with what runs where that is a package."""
-    importing: list[str] = []
-    texts: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    tree = ast.parse(file.read_text())
+    named = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    texts = named.union(f"{each}.__main__" for each in named) & FILES.keys()
+    return tuple(_importing(tree)), tuple(texts)
+
+
+def _importing(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            importing += [alias.name for alias in node.names if alias.name in WITH_TESTS]
+            yield from (alias.name for alias in node.names if alias.name in WITH_TESTS)
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [(f"{node.module}.{alias.name}", node.module) for alias in node.names]
-            importing += [name if name in WITH_TESTS else module for name, module in names]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            texts |= {node.value, f"{node.value}.__main__"} & FILES.keys()
-    return tuple(importing), tuple(texts)
+            yield from (name if name in WITH_TESTS else module for name, module in names)
+
+
+def _without_types(file: Path) -> set[str]:
+    """The modules of ours that a file imports, but for those that it imports for types only, which may be any."""
+    tree = ast.parse(file.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    return set(_importing(tree))
 
 
 def below(package: str) -> nx.DiGraph:
-    """Which members of a package import which others of its members, folders taken as a whole."""
+    """Which members of a package import which others of its members, folders taken as a whole, to run."""
     graph, depth = nx.DiGraph(), package.count(".") + 2
     for name, file in FILES.items():
-        for other in imported(file):
+        for other in _without_types(file):
             if name.startswith(f"{package}.") and other.startswith(f"{package}."):
                 pair = [".".join(each.split(".")[:depth]) for each in (name, other)]
                 if pair[0] != pair[1]:

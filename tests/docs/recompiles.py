@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from compiler_core.records.advice import NOTHING_TO_CHANGE
+from compiler_core.tools.questions.advice import NOTHING_TO_CHANGE
 from tests.docs.imports import ROOT
 from tests.faults.fault import MARK, Change, Recompiled
 from tests.faults.harness import Run, run

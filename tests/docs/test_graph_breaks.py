@@ -14,8 +14,7 @@ import torch
 import compiler_core as cc
 from compiler_core.api.compile import record_of
 from compiler_core.capture.break_kinds import BEFORE, KINDS
-from compiler_core.records.advice import NO_CHANGE_KNOWN
-from compiler_core.records.capture import BreakReason
+from compiler_core.records.capture import NO_CHANGE_KNOWN, BreakReason
 from compiler_core.tools.testing import break_kinds
 
 NO_CHANGE: set[BreakReason] = {"backward", "gradient hook", "optimizer", "exception"}

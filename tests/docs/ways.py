@@ -101,7 +101,7 @@ WAYS = [
         "`print` to the text in the explorer", 12, ("capture/interpreter.py", "Interpreter.run"),
         [
             called("errors.py", "Unsupported.__init__"),
-            called("records/problems.py", "_graph_break"),
+            called("tools/questions/problems.py", "_graph_break"),
             called("kernel_magics/display/packing.py", "pack"),
         ],
         _print,

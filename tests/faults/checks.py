@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from compiler_core.records import Compile, Problem, Recompile
-from compiler_core.records.advice import NOTHING_TO_CHANGE
 from compiler_core.records.problems import needing_action
+from compiler_core.tools.questions.advice import NOTHING_TO_CHANGE
 from tests.faults.fault import Broken, Fault, Recompiled
 
 

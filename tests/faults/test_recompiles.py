@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from compiler_core.records.advice import LINES, REMEDIES
+from compiler_core.tools.questions.advice import LINES, REMEDIES
 from tests.docs import recompiles
 from tests.faults.checks import errors
 from tests.faults.fault import Change, Recompiled

@@ -12,7 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 from compiler_core.records import Problem, Record
-from compiler_core.records.advice import NOTHING_HELPS
+from compiler_core.tools.questions.advice import NOTHING_HELPS
 from compiler_core.tools.questions.counts import count
 from kernel_magics.display import summary
 from kernel_magics.display.explanation import explanation

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from compiler_core.records.faster import compare
 from compiler_core.records.timings import Timing, Timings, verdict
 from compiler_core.tools.editing.kernel_trial import Trial
 from compiler_core.tools.sweep.results import Thresholds, _flags, _row_changes
+from compiler_core.tools.timing.faster import compare
 
 Noise = Callable[[random.Random], float]
 

@@ -13,7 +13,8 @@ import torch
 import compiler_core
 from compiler_core.records import Record, needing_action
 from compiler_core.records.artifacts import Artifact, Event, Graph, Node
-from compiler_core.records.problems import SLOW_COMPILE_S, repeated_block
+from compiler_core.records.problems import SLOW_COMPILE_S
+from compiler_core.tools.questions.problems import repeated_block
 
 ENGINES = ["core", "torch"]
 

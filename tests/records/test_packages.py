@@ -11,7 +11,7 @@ import torch
 
 from compiler_core.api import compile as api
 from compiler_core.hook import skip_rules
-from compiler_core.records.packages import library_of, package_of
+from compiler_core.records.capture import library_of, package_of
 from compiler_core.tools import recording
 
 FOLDERS = {

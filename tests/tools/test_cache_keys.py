@@ -13,8 +13,9 @@ import torch._inductor.config as inductor_config
 
 import compiler_core
 from compiler_core.records import Difference, Record
-from compiler_core.records.lookups import CacheLookup, KeyField, changed_fields
+from compiler_core.records.kernels import CacheLookup, KeyField
 from compiler_core.tools.questions.compare import compare
+from compiler_core.tools.questions.key_differences import changed_fields
 from compiler_core.tools.stock.hooks.trace_file import write_trace
 from compiler_core.tools.stock.trace_logs import read_logs
 from kernel_magics.command.main import main

@@ -12,12 +12,13 @@ import pytest
 import torch
 
 import compiler_core
+from compiler_core import instruments
 from compiler_core.errors import UsageError
 from compiler_core.records import Record
-from compiler_core.records.seen_frames import FrameReport, SeenFrame
-from compiler_core.support import instruments
+from compiler_core.records.record import SeenFrame
 from compiler_core.tools.frames import frame_watch, stock_frame_watch
 from compiler_core.tools.frames.frame_watch import FrameWatch
+from compiler_core.tools.frames.report import FrameReport
 from compiler_core.tools.stock.hooks import torch_internals
 
 X = torch.ones(3)

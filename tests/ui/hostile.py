@@ -22,8 +22,8 @@ from compiler_core.records import (
     Symbol,
     ValueDecision,
 )
-from compiler_core.records.advice import recompile
 from compiler_core.records.differences import Comparison, Difference, Total
+from compiler_core.records.recompiles import recompile
 
 EVIL = "window.evil=1"
 MEGABYTE = 1_000_000

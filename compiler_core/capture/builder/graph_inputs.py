@@ -18,7 +18,7 @@ from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, is_subclass_of_program
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, PlainTensorSource, Scope, Source
-from compiler_core.records.advice import readable
+from compiler_core.records.recompiles import readable
 from compiler_core.support.tensors import storage_id
 from compiler_core.support.transform_levels import is_wrapped, outside_levels
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.records.advice import INTERMEDIATE
+from compiler_core.records.recompiles import INTERMEDIATE
 
 if TYPE_CHECKING:
     from compiler_core.guards import GuardTree

@@ -32,11 +32,11 @@ from compiler_core.config import CodeEdit
 from compiler_core.errors import UsageError
 from compiler_core.loops import ir
 from compiler_core.records import Compile, Kernel
-from compiler_core.records.faster import Comparison, compare
 from compiler_core.tools import replay
 from compiler_core.tools.accuracy import relative_error
 from compiler_core.tools.editing import guarded_run
 from compiler_core.tools.measure import preserved_state
+from compiler_core.tools.timing.faster import SpeedComparison, compare
 
 SECONDS = 30
 """How long both kernels may run in all, from an alarm that the process sets after its imports."""
@@ -59,7 +59,7 @@ class Trial:
     """The results whose error is more than rounding."""
     seconds: tuple[float, float] | None = None
     """The median time of the original, and of the edited one."""
-    compared: Comparison | None = None
+    compared: SpeedComparison | None = None
     """How the edited one's times compare with the original's."""
     change: str = ""
     """The difference of both texts."""

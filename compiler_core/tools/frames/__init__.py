@@ -2,4 +2,5 @@
 
 frame_watch          of our compiler
 stock_frame_watch    of stock `torch.compile`
+report               the frames as a table and as a tree
 """

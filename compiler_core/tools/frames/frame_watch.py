@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from compiler_core import instruments
 from compiler_core.errors import UsageError
 from compiler_core.hook.frame_hook import FrameHook, FrameInfo, never_compile, starts_hook
 from compiler_core.hook.skip_rules import is_generator, is_graph_code, is_runtime
 from compiler_core.pipeline.code_state import CodeKey
 from compiler_core.records import Compile, Frame, Record
-from compiler_core.records.seen_frames import Fate, SeenFrame
+from compiler_core.records.record import Fate, SeenFrame
 from compiler_core.records.steps import Steps
-from compiler_core.support import instruments
 from compiler_core.torch_private import C_eval_frame
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import torch
 from compiler_core.hook.skip_rules import is_generator
 from compiler_core.pipeline.code_state import CodeKey
 from compiler_core.records import Record
-from compiler_core.records.seen_frames import Fate
+from compiler_core.records.record import Fate
 from compiler_core.tools.frames.frame_watch import FrameWatch
 from compiler_core.tools.stock.hooks import torch_internals
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from compiler_core.records import Compile, Record
 from compiler_core.records.differences import Aspect, Comparison, Difference, State, Total
-from compiler_core.records.item_lines import LineRef
+from compiler_core.records.user_lines import LineRef
 from compiler_core.tools.questions.key_differences import key_differences
 from compiler_core.tools.questions.line_facts import COUNTS, FACTS, TIMES, ComparedRun, LineFact, from_cache
 

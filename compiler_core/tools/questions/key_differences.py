@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NamedTuple
 
 from compiler_core.records import Compile
 from compiler_core.records.differences import Difference
-from compiler_core.records.item_lines import LineRef
-from compiler_core.records.lookups import CacheLookup, CacheName, FieldChange, changed_fields
+from compiler_core.records.kernels import CacheLookup, CacheName
+from compiler_core.records.user_lines import LineRef
 from compiler_core.tools.questions.line_facts import ComparedRun
 
 _Lookups = dict[tuple[str, str, str, str], list[tuple[Compile, CacheLookup]]]
@@ -128,3 +129,67 @@ def _graph_changes(old: _Side, new: _Side, change: FieldChange) -> Iterator[_Cha
     for at, (was, now) in lines.items():
         left, right = ("; ".join(text for text in one if text not in other) for one, other in ((was, now), (now, was)))
         yield _Change(at, new.lookup.cache, "graph", left, right)
+
+
+# ---------------------------------------------------------------- two keys
+
+
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_NAMED = re.compile(r"(\w+)=")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """A field that differs between two keys, with what differs in its text on both sides."""
+
+    name: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+def changed_fields(before: CacheLookup, after: CacheLookup) -> Iterator[FieldChange]:
+    """Yields the fields in which the keys of two lookups differ, in the order of the first one's fields."""
+    old, new = ({each.name: each for each in lookup.fields} for lookup in (before, after))
+    for name in dict.fromkeys([*old, *new]):
+        left, right = old.get(name), new.get(name)
+        if left is None or right is None:
+            yield FieldChange(name, (left.text,) if left else (), (right.text,) if right else ())
+        elif ((left.digest, right.digest) == ("", "") and left.text != right.text) or left.digest != right.digest:
+            yield FieldChange(name, *_different_parts(left.text, right.text))
+
+
+def _different_parts(before: str, after: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns what differs between two texts: lines of long ones, named values of ``Tensor(shape=..., dtype=...)``."""
+    if before == after:  # only the digests differ
+        return (before,), (after,)
+    if "\n" in before or "\n" in after:
+        return _only_in(before.split("\n"), after.split("\n")), _only_in(after.split("\n"), before.split("\n"))
+    left, right = _named_values(before), _named_values(after)
+    only = _only_in(left, right), _only_in(right, left)
+    return only if left and right and only != ((), ()) else ((before,), (after,))
+
+
+def _only_in(parts: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+    known = set(others)
+    return tuple(part.strip() for part in parts if part not in known)
+
+
+def _named_values(text: str) -> list[str]:
+    """Returns the parts of ``Name(a=1, b=(2, 3))``, such as ``a=1``; none for a text of another form."""
+    opened = text.find("(")
+    if opened < 0 or not text.endswith(")") or not text[:opened].isidentifier():
+        return []
+    parts: list[str] = []
+    depth: list[str] = []
+    start = opened + 1
+    for position in range(start, len(text) - 1):
+        character = text[position]
+        if character in _CLOSING:
+            depth.append(_CLOSING[character])
+        elif depth and character == depth[-1]:
+            depth.pop()
+        elif character == "," and not depth:
+            parts.append(text[start:position].strip())
+            start = position + 1
+    parts.append(text[start:-1].strip())
+    return parts if all(_NAMED.match(part) for part in parts) else []

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from compiler_core.records import Compile, Event, Kernel, KernelResources, Record, Stage, problem_count
 from compiler_core.records.differences import Aspect
-from compiler_core.records.item_lines import UNKNOWN_LINE, ItemLines, LineRef
 from compiler_core.records.timings import time_text
+from compiler_core.records.user_lines import UNKNOWN_LINE, ItemLines, LineRef
 
 _ADDRESS = re.compile(r"(_id\(.*?, |\bid\(.*?\) == )\d+|( at )0x[0-9a-f]+")
 """The address of an object, which has a meaning in its own process only."""

@@ -21,8 +21,8 @@ import torch
 
 import compiler_core
 from compiler_core.records import Record, limits
-from compiler_core.records.collectives import Collective
-from compiler_core.records.packages import package_of
+from compiler_core.records.capture import package_of
+from compiler_core.records.kernels import Collective
 from compiler_core.torch_private import (
     DispatchKey,
     DispatchKeySet,

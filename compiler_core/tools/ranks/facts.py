@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from compiler_core.records import Compile, Graph, Record
-from compiler_core.records.item_lines import LineRef
-from compiler_core.records.packages import package_of
+from compiler_core.records.capture import package_of
+from compiler_core.records.user_lines import LineRef
 from compiler_core.tools.questions.line_facts import ComparedRun, from_cache, operation
 
 Kind = Literal["frame", "recompile", "guard", "graph break", "graph", "collective", "collective call"]

@@ -27,7 +27,6 @@ import torch.fx as fx
 from compiler_core.api.compile import compile as compile_
 from compiler_core.codegen.wrapper.example_inputs import random_tensor
 from compiler_core.errors import UsageError
-from compiler_core.records.faster import compare, fastest
 from compiler_core.records.timings import plural
 from compiler_core.support.fx_graphs import graph_text
 from compiler_core.tools.accuracy import relative_error
@@ -37,6 +36,7 @@ from compiler_core.tools.editing.kernel_trial import tolerance
 from compiler_core.tools.recording import record
 from compiler_core.tools.reproduce.break_reproducer import Engine, break_reproducer
 from compiler_core.tools.reproduce.values import number_text, smaller_values, tensor_text
+from compiler_core.tools.timing.faster import compare, fastest
 from compiler_core.tools.timing.forms import synchronize
 from compiler_core.torch_private import minifier, stock_reset, tree_leaves
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from compiler_core.guards.cost import measured_checks
 from compiler_core.records import Record
-from compiler_core.records.packages import STANDARD_LIBRARY, library_of
+from compiler_core.records.capture import STANDARD_LIBRARY, library_of
 from compiler_core.support.fx_graphs import node_signature, returned_graph
 from compiler_core.support.interrupts import deferred_signals, passing_handler_errors, raised_by_handler
+from compiler_core.tools.guard_times import measured_checks
 from compiler_core.tools.stock.build.record_builder import RecordBuilder
 from compiler_core.tools.stock.hooks import deferred_text, torch_internals, torch_logs
 from compiler_core.tools.stock.hooks.after_import import call_after_import

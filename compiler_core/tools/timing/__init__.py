@@ -2,6 +2,7 @@
 
 call          `compiler_core.time`
 forms         the forms of a call, and one form that is ready to be timed
+faster        decides whether one call is faster than another
 rounds        times all forms in turn, in rounds
 saved_state   the state that functions can reach, which is restored; `state_parts` has one class for each kind of object
 eager_graph   the operations of a captured graph in eager PyTorch

@@ -1,6 +1,6 @@
 """Times all forms of a call in turn, in rounds, so that what slows the machine down for a while slows all of them.
 
-`records.faster` decides whether a form is faster or slower than the first one, the reference.  Where the times
+`faster` decides whether a form is faster or slower than the first one, the reference.  Where the times
 vary too much to say, they are measured once more.
 """
 
@@ -17,8 +17,8 @@ import torch
 
 from compiler_core.errors import CutawayError
 from compiler_core.records import Record, needing_action
-from compiler_core.records.faster import MIN_ROUNDS, compare, fastest, slowest
 from compiler_core.records.timings import Timing, Timings
+from compiler_core.tools.timing.faster import MIN_ROUNDS, compare, fastest, slowest
 from compiler_core.tools.timing.forms import Form, Run, common_repeats
 from compiler_core.tools.timing.saved_state import SavedState
 

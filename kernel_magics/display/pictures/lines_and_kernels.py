@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from html import escape
 
 from compiler_core.records import Kernel, Record, limits
-from compiler_core.records.item_lines import ItemLines
 from compiler_core.records.timings import bytes_text, plural
+from compiler_core.records.user_lines import ItemLines
 
 _Line = tuple[str, int]
 MAX_ROWS = 14

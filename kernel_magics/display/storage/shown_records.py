@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler_core.records import Compile, Record
-from compiler_core.records.large_fields import FreedFields, freed_fields
+from compiler_core.records.plain import FreedFields, freed_fields
 from kernel_magics.display.packing import pack, unpack
 from kernel_magics.display.storage.session_file import SessionFile
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.records import Problem, Record
-from compiler_core.records.advice import DYNAMIC, LINES
 from compiler_core.records.capture import BreakReason
 from compiler_core.records.differences import SourceEdit
-from compiler_core.records.problems import BLOCKS, HINT, MIN_REPEATS, break_id
+from compiler_core.tools.questions.advice import DYNAMIC, LINES
+from compiler_core.tools.questions.problems import BLOCKS, HINT, MIN_REPEATS, break_id
 from kernel_magics.cell.parse import Program
 from kernel_magics.run.fixes.expressions import Modules
 from kernel_magics.run.fixes.live_code import functions_at, lines_of

@@ -22,6 +22,7 @@ from compiler_core.records.differences import COMPILES, SECONDS, AdviceTrial, So
 from compiler_core.records.problems import problem_count
 from compiler_core.tools.questions.compare import compare
 from compiler_core.tools.questions.line_facts import from_cache
+from compiler_core.tools.questions.problems import conclude
 from kernel_magics.cell.parse import Program, Unit, parse
 from kernel_magics.display.interrupt import Interrupt
 from kernel_magics.display.page_requests import ChangeRefused
@@ -128,7 +129,7 @@ class Fixes:
         """Notes trials in a problem, in place of earlier ones of the same changes."""
         problem = self._record.problems[number]
         again = {trial.change for trial in trials}
-        problem.conclude([*(each for each in problem.tried if each.change not in again), *trials])
+        conclude(problem, [*(each for each in problem.tried if each.change not in again), *trials])
 
     def _try(
         self, fix: Fix, state: Any, expected: _Ran, printed: Any, progress: Progress

@@ -82,7 +82,7 @@ def test_a_break_in_pytorchs_optimizer_is_not_the_users() -> None:
     assert all(each.advice.startswith("Nothing to change") for each in problems)
 
 
-@pytest.mark.parametrize("file", ["records/problems.py", "records/advice.py"])
+@pytest.mark.parametrize("file", ["tools/questions/problems.py", "tools/questions/advice.py", "records/capture.py"])
 def test_nothing_is_decided_by_a_pattern_over_text(file: str) -> None:
     """Grades, advice and places follow from facts: the text of an explanation is made, and not read again."""
     tree = ast.parse((ROOT / "compiler_core" / file).read_text())

@@ -18,7 +18,7 @@ from torch._inductor.utils import fresh_cache
 import compiler_core
 from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Record
-from compiler_core.records.source_files import SourceLocation
+from compiler_core.records.user_lines import SourceLocation
 from compiler_core.tools.stock.build.record_builder import RecordBuilder
 from compiler_core.tools.stock.hooks import torch_internals
 from compiler_core.tools.stock.read.cache_keys import EVENTS

@@ -7,7 +7,7 @@ from typing import Literal
 
 from compiler_core.bytecode.listing import bytecode_text
 from compiler_core.records import Compile
-from compiler_core.records.source_files import SourceFiles
+from compiler_core.records.user_lines import SourceFiles
 from compiler_core.tools.decompile import decompile
 from compiler_core.tools.stock.read.bytecode_listing import listed_lines
 

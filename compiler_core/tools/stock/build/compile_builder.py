@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 from compiler_core.records import Compile, Event, MissedEntry, Symbol, limits
-from compiler_core.records.advice import named
 from compiler_core.records.plain import MAX_SAFE_INT
-from compiler_core.records.source_files import SourceFiles
+from compiler_core.records.recompiles import named
+from compiler_core.records.user_lines import SourceFiles
 from compiler_core.tools.stock.build.graphs import ArtifactNames, GraphBuilder
 from compiler_core.tools.stock.build.kernels import KernelBuilder, aot_id
 from compiler_core.tools.stock.build.memory_budget import MemoryBudget

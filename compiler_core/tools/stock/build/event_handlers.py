@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from compiler_core.records import Compile, CudaGraph, Frame, GraphBreak, StackLine, limits
-from compiler_core.records.advice import named
-from compiler_core.records.packages import library_of
+from compiler_core.records.capture import library_of
 from compiler_core.records.plain import MAX_SAFE_INT, RecordError, short_repr
+from compiler_core.records.recompiles import named
 from compiler_core.tools.stock.build.bytecode import record_bytecode
 from compiler_core.tools.stock.build.compile_builder import CompileBuilder
 from compiler_core.tools.stock.build.graphs import GRAPHS

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from compiler_core.records import Artifact, Compile, ItemId, Node, Pane
-from compiler_core.records.source_files import SourceFiles, SourceLocation
+from compiler_core.records.user_lines import SourceFiles, SourceLocation
 from compiler_core.tools.stock.build.kernels import Direction, RecordedGraphs
 from compiler_core.tools.stock.build.memory_budget import EDGE_BYTES, MemoryBudget
 from compiler_core.tools.stock.read.graph_text import ParsedGraph, read_graph

@@ -1,8 +1,8 @@
 """The costs of the guards of stock `torch.compile`: measured where it runs, estimated in logs.
 
-Where it runs, `guards.cost` measures its tree as it does ours.  Logs have the time that PyTorch measured for the whole
-tree, once and with empty caches.  There, each guard counts as much as its kind and the access steps to its value
-usually cost, and all are scaled to that time.  A step counts in equal parts for the guards that need it.
+Where it runs, `tools/guard_times.py` measures its tree as it does ours.  Logs have the time that PyTorch measured for
+the whole tree, once and with empty caches.  There, each guard counts as much as its kind and the access steps to its
+value usually cost, and all are scaled to that time.  A step counts in equal parts for the guards that need it.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from compiler_core.records import Frame, Guard, ItemId
-from compiler_core.records.packages import library_of
-from compiler_core.records.source_files import SourceFiles
+from compiler_core.records.capture import library_of
+from compiler_core.records.user_lines import SourceFiles
 
 _LAST_STEP = re.compile(r"(\.\w+(\(\))?|\[[^\[\]]*\])$")
 _KEYS = re.compile(r"(?:list\()?dict\.\w+\((.+?)\)\)?(\[\d+\])?$")

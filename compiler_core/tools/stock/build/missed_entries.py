@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compiler_core.records import FailedGuard, Guard, MissedEntry, Recompile, Symbol
-from compiler_core.records.advice import recompile
-from compiler_core.records.recompiles import Mismatch, layout_differences
+from compiler_core.records.recompiles import Mismatch, layout_differences, recompile
 from compiler_core.tools.stock.read.recompile_reasons import (
     as_user_wrote,
     class_name,

@@ -7,8 +7,8 @@ import traceback
 import types
 
 from compiler_core.records import Compile, Frame, GraphBreak, Recompile, Record, limits
-from compiler_core.records.advice import named
-from compiler_core.records.source_files import SourceFiles
+from compiler_core.records.recompiles import named
+from compiler_core.records.user_lines import SourceFiles
 from compiler_core.tools.stock.build.compile_builder import CompileBuilder
 from compiler_core.tools.stock.build.event_costs import cost_of
 from compiler_core.tools.stock.build.memory_budget import MemoryBudget

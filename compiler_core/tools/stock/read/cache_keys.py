@@ -8,7 +8,7 @@ import sys
 from typing import Any, Literal
 
 from compiler_core.records import limits
-from compiler_core.records.lookups import CacheLookup, CacheName, KeyField
+from compiler_core.records.kernels import CacheLookup, CacheName, KeyField
 
 CACHES: dict[str, CacheName] = {"fx_graph_cache": "FX graph cache", "aotautograd_cache": "AOTAutograd cache"}
 STATES: dict[str, Literal["hit", "miss", "not cached"]] = {

@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from compiler_core.records import FailedGuard, MissedEntry, limits
-from compiler_core.records.advice import ENTRY_OF_OURS
-from compiler_core.records.recompiles import Mismatch
+from compiler_core.records.recompiles import ENTRY_OF_OURS, Mismatch
 from compiler_core.tools.stock.read.source_names import EXTENT, place_of, shown_source
 
 _Facts = tuple[str, str, Mismatch]

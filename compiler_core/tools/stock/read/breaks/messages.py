@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from compiler_core.records import StackLine
-from compiler_core.records.packages import OWN
+from compiler_core.records.capture import OWN
 
 _FILE = re.compile(r'  File "(.+)", line (\d+), in (.+)$')
 

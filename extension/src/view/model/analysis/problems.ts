@@ -1,4 +1,4 @@
-/** Finds the graded problem of a graph break or a recompile: `compiler_core/records/problems.py` makes them. */
+/** Finds the graded problem of a graph break or a recompile: `compiler_core/tools/questions/problems.py` makes them. */
 
 import type { Compile, Record as CutawayRecord, GraphBreak, Problem, StackLine } from "../record/record";
 

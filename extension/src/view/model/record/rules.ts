@@ -1,4 +1,4 @@
-/** The rules of a record beyond the types of its fields, the same as in compiler_core/records/rules.py. */
+/** The rules of a record beyond the types of its fields, the same as in compiler_core/records/plain.py. */
 
 import type { Artifact, Compile, Record as CutawayRecord, Graph } from "./record";
 import { isConsistent } from "./step_rules";

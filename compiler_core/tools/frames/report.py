@@ -1,50 +1,16 @@
-"""The Python frames that ran while a compiled call ran, and what the compiler did with each, as a table and a tree."""
+"""The Python frames that ran in a compiled call, as a table and as a tree."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
+from compiler_core.records.record import SeenFrame
 from compiler_core.records.timings import plural, table_lines
 
-Fate = Literal["compiled", "inlined", "skipped", "plain"]
 MAX_LINES = 60
 """Lines of the table and of the tree that are printed."""
-_TEXTS = {"compiled": "compiled", "inlined": "inlined", "plain": "plain Python", "skipped": "skipped"}
-_COMPILES = {"compiled": " as {}", "inlined": " into {}"}
-_ORDER = tuple(_TEXTS)
-
-
-@dataclass(slots=True)
-class SeenFrame:
-    """The calls of one function by one caller.
-
-    `fate`: ``compiled`` if code of the compile `compile` ran in place of the function's; ``inlined`` if its operations
-    are part of that compile, so that it ran without a frame; ``skipped`` if the frame hook never compiles such code;
-    ``plain`` if it could be compiled and ran as plain Python.
-    """
-
-    name: str
-    filename: str
-    line: int
-    calls: int
-    """The number of calls; of a generator, how many were started."""
-    fate: Fate
-    compile: str | None = None
-    """The id of the compile in this record; None also for code that was compiled before the call."""
-    reason: str = ""
-    """Why it was skipped, or ran as plain Python; for a compiled resume function, what it resumes."""
-    caller: int | None = None
-    """The index of the caller in `Record.seen`; None for a function that was called from outside the compiled call."""
-
-    @property
-    def outcome(self) -> str:
-        """The fate, the compile and the reason, as text."""
-        text = _TEXTS[self.fate]
-        if self.compile is not None:
-            text += _COMPILES.get(self.fate, "").format(self.compile)
-        return f"{text}: {self.reason}" if self.reason else text
+_ORDER = ("compiled", "inlined", "plain", "skipped")
 
 
 @dataclass(frozen=True)

@@ -1,122 +1,21 @@
-"""Explanations of recompiles, and advice: what to change in the program so that the guard does not fail again.
+"""Advice on recompiles: what to change in the program so that the guard does not fail again.
 
-Both follow from the facts of the guards that failed.  `REMEDIES` has each advice once; `tests/faults` proves each on
+It follows from the facts of the guards that failed.  `REMEDIES` has each advice once; `tests/faults` proves each on
 programs that it is offered for.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from compiler_core.records.capture import BreakReason
 from compiler_core.records.differences import AdviceTrial
-from compiler_core.records.recompiles import FailedGuard, MissedEntry, Recompile
+from compiler_core.records.problems import Part
+from compiler_core.records.recompiles import INTERMEDIATE, FailedGuard, Recompile
 
 PROVEN = "Cutaway's tests prove it for this kind."
 FROM_PYTORCH = "It is PyTorch's own hint."
 NOTHING_HELPS = "Nothing that is known helps here."
-ENTRY_OF_OURS = "this entry is Cutaway's, so stock torch.compile does not use it"
-"""The reason that stock gives, in its logs, for not using an entry of ours."""
-INTERMEDIATE = "an intermediate value"
-_GENERATED = re.compile(r"\b_{2,3}((?:stack|callee)\d*)\b")
-_ROOT = re.compile(r"\b[LG]\[(['\"])(\w+)\1\]")
-_MAX_LISTED = 4
-NO_CHANGE_KNOWN = (
-    "No change is known that keeps it in the graph.  If what follows does not need its result, do it after the "
-    "compiled function has returned."
-)
-"""The hint for a graph break of our engine where none is known."""
-
-
-def readable(source: str) -> str:
-    """Returns a source as the user would write it: ``self.calls`` for ``L['self'].calls``."""
-    return named(_ROOT.sub(r"\2", source), {})
-
-
-def named(text: str, names: Mapping[str, str]) -> str:
-    """Returns a text with the user's expressions for the parameters that a resume function has for values of the stack.
-
-    `names`: the expressions that are known, by ``stack0``.
-    """
-    return _GENERATED.sub(lambda found: names.get(found[1], INTERMEDIATE), text)
-
-
-def has_generated_name(text: str) -> bool:
-    """Returns whether a text names a parameter of a resume function, which the user has not written."""
-    return _GENERATED.search(text) is not None
-
-
-# ---- what happened -----------------------------------------------------------------------------
-
-
-def recompile(entries: Sequence[MissedEntry], is_confirmed: bool) -> Recompile:
-    """Returns the cause of a recompile.  `entries`: the compiles that did not fit, the nearest first."""
-    nearest, *others = entries
-    failed, *besides = nearest.failed
-    facts = {each.name: getattr(failed, each.name) for each in fields(failed)}
-    cause = Recompile(**facts, of=nearest.compile, besides=besides, others=others, is_confirmed=is_confirmed)
-    cause.text = _what_failed(cause)
-    return cause
-
-
-def _what_failed(cause: Recompile) -> str:
-    """Returns why the nearest compile did not fit, and what is known of the others, as sentences."""
-    of = f"compile {cause.of}" if cause.of else "an earlier compile"
-    sentences = [f"{_difference(cause, of)}."]
-    if cause.besides:
-        listed = "; ".join(_short(each) for each in cause.besides[:_MAX_LISTED])
-        left = len(cause.besides) - _MAX_LISTED
-        sentences.append(f"Also different: {listed}{f'; and {left} more' if left > 0 else ''}.")
-    others = [each for each in cause.others if [f.subject for f in each.failed] != [cause.subject]]
-    if others:
-        listed = "; ".join(f"{each.compile} ({', '.join(map(_short, each.failed[:2]))})" for each in
-                           others[:_MAX_LISTED])  # fmt: skip
-        left = len(others) - _MAX_LISTED
-        sentences.append(f"Further from this call: {listed}{f'; and {left} more' if left > 0 else ''}.")
-    return "  ".join(sentences)
-
-
-def _difference(failed: FailedGuard, of: str) -> str:
-    name, item, got, expected = failed.name, failed.item, failed.got, failed.expected
-    if failed.aspect in ("key", "attribute"):
-        noun = f"{failed.aspect} {item}"
-        is_there = got == "present"
-        return f"{name} has {'the' if is_there else 'no'} {noun}; {of} was made with{'out' if is_there else ''} it"
-    if failed.aspect == "aliasing":
-        return f"{name} and {item} are {got}; {of} was made for {expected}"
-    if failed.aspect == "relation":
-        return f"{item} does not hold, as {of} needs: {got}" if got else f"{item} does not hold, as {of} needs"
-    if failed.aspect == "function":
-        return f"{name}.{item} was replaced after {of} was made"
-    at = f" in dimension {failed.dims[0]}" if failed.aspect == "size" and len(failed.dims) == 1 else ""
-    subject = failed.subject.replace("the size of", "the shape of") if len(failed.dims) > 1 else failed.subject
-    subject = _capitalized(subject) + at
-    if not got:
-        return f"{subject} {_is(failed)} not {expected}, for which {of} was made"
-    return f"{subject} {_is(failed)} {got}; {of} was made for {expected}"
-
-
-def _short(failed: FailedGuard) -> str:
-    """Returns a difference in few words: ``the dtype of x is torch.float64, not torch.float32``."""
-    if failed.aspect == "relation":
-        return f"not {failed.item}"
-    if failed.aspect in ("key", "attribute", "function"):
-        return f"{failed.subject} is {failed.got}"
-    if not failed.got:
-        return f"{failed.subject} is not {failed.expected}"
-    return f"{failed.subject} {_is(failed)} {failed.got}, not {failed.expected}"
-
-
-def _is(failed: FailedGuard) -> str:
-    return "are" if failed.aspect in ("keys", "items", "dispatch keys") else "is"
-
-
-def _capitalized(text: str) -> str:
-    """Returns a text with its first letter in upper case if it begins with an article, not with the user's name."""
-    return f"T{text[1:]}" if text.startswith("the ") else text
 
 
 def what_changed(cause: Recompile) -> str:
@@ -130,9 +29,6 @@ def values_over_time(causes: Iterable[Recompile]) -> list[str]:
     for cause in causes:
         found |= dict.fromkeys(value for value in (cause.expected, cause.got) if value)
     return list(found)
-
-
-# ---- what to do --------------------------------------------------------------------------------
 
 
 class Situation(NamedTuple):
@@ -179,17 +75,6 @@ NOTHING_TO_CHANGE = UNCHANGED | DYNAMIC
 _SYMBOL = "Nothing: compile {compile} has a symbol for it, and no later call needed another."
 _SETTLED = f"{_SYMBOL}  To avoid this one, too: "
 
-NO_CHANGE: dict[BreakReason, str] = {
-    "backward": "Nothing to change: the forward before it and the backward itself are both compiled.",
-    "gradient hook": "Nothing to change: both graphs are compiled. For one graph, return the tensor, and ask for its "
-    "gradient outside if only later code outside uses it.",
-    "optimizer": "Nothing to change: the forward and the backward are compiled.  The step runs as without the "
-    "compiler.",
-    "exception": "Nothing to change if the exception is intended.",
-    "new parameter": "Nothing to change if it is made once. For one graph, make the module or parameter before the "
-    "compiled function, and pass it in.",
-}
-"""Of graph breaks after which nothing needs to change: why, by their reasons."""
 
 REMEDIES: dict[str, str] = {
     "dynamic sizes": _SETTLED + "dynamic=True (%%compile --dynamic){marks} before the first call.",
@@ -343,15 +228,6 @@ def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
 
 
 # ---- what trials leave of it -------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of an advice: what to do about one kind of cause."""
-
-    text: str
-    without: str = ""
-    """What remains of it once it was tried and did not help."""
 
 
 def advice_after(parts: Mapping[str, Part], tried: Iterable[AdviceTrial]) -> str:

@@ -18,7 +18,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler_core.guards.kinds import GuardSpec
+from compiler_core.guards import GuardSpec, GuardTree
+from compiler_core.records import Compile
 from compiler_core.records.timings import KIND_NS
 from compiler_core.torch_private import C_guards as cpp
 
@@ -79,6 +80,20 @@ def measured_checks(root: Any, f_locals: Mapping[str, Any]) -> list[Check] | Non
     _divide_among_checks(nodes)
     del nodes[0].checks[len(nodes[0].checks) - len(epilogue) :]
     return [check for node in nodes for check in node.checks] + epilogue
+
+
+def record_guard_costs(
+    compile_: Compile, guards: Sequence[GuardSpec], tree: GuardTree, f_locals: Mapping[str, Any]
+) -> None:
+    """Measures the tree of a compile of ours, and writes the cost of each of its guards to the record."""
+    checks = measured_checks(tree.root, f_locals)
+    if checks is None:
+        return
+    costs = guard_costs(guards, checks, tree.covered)
+    compile_.guards_ns = sum(costs) or sum(check.ns for check in checks)
+    kept = [guard for guard in compile_.guards if not guard.dropped]
+    for guard, cost in zip(kept, costs, strict=True):
+        guard.cost_ns = cost
 
 
 def guard_costs(

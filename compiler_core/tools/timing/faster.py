@@ -22,64 +22,53 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+
+from compiler_core.records.timings import MIN_DIFFERENCE, Outcome, comparison_text
 
 MIN_ROUNDS = 15
-MIN_DIFFERENCE = 0.03
 AGREEMENT = 0.7
 SIGNIFICANCE = 0.001
 MAX_DISAGREEMENT = 2.0
 _LEAST = 1e-12
 """Seconds that count as zero."""
 
-Outcome = Literal["faster", "slower", "same", "unclear"]
-
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SpeedComparison:
     """How a call compares with a reference."""
 
     speed: float
     """How many times as fast as the reference it is: the median of the rounds' ratios, or less (see above)."""
     outcome: Outcome
-    """``same``: no difference was measured; ``unclear``: the times vary too much to say."""
 
     @property
     def text(self) -> str:
         """``1.63x``, or why there is no such factor."""
-        if self.outcome == "same":
-            return "no difference measured"
-        return "not comparable: the times vary too much" if self.outcome == "unclear" else ratio_text(self.speed)
+        return comparison_text(self.speed, self.outcome)
 
 
-def ratio_text(speed: float) -> str:
-    """Returns a factor with few digits: ``1.63x``."""
-    digits = 2 if speed < 10 else 1 if speed < 100 else 0
-    return f"{speed:,.{digits}f}x" if speed >= 0.1 else f"{speed:.2g}x"
-
-
-def compare(times: Sequence[float], reference: Sequence[float]) -> Comparison:
+def compare(times: Sequence[float], reference: Sequence[float]) -> SpeedComparison:
     """Compares the times of a call with those of a reference in the same rounds."""
     times, reference = ([max(each, _LEAST) for each in found] for found in (times, reference))
     ratio = math.log(statistics.median(b / a for a, b in zip(times, reference, strict=True)))
     if abs(ratio) < MIN_DIFFERENCE:
-        return Comparison(math.exp(ratio), "same")
+        return SpeedComparison(math.exp(ratio), "same")
     found: Outcome = "faster" if ratio > 0 else "slower"
     lower, upper = (times, reference) if ratio > 0 else (reference, times)
     if len(times) < MIN_ROUNDS:
         varies = max(max(each) - min(each) for each in (times, reference))
         is_apart = len(times) > 1 and min(upper) - max(lower) > varies
-        return Comparison(math.exp(ratio), found if is_apart else "same")
+        return SpeedComparison(math.exp(ratio), found if is_apart else "same")
     undisturbed = math.log(fastest(reference) / fastest(times))
     shows = math.copysign(undisturbed, ratio) == undisturbed and abs(undisturbed) >= MIN_DIFFERENCE
     if not shows or not _agree(lower, upper):
         is_disturbed = abs(undisturbed - ratio) > math.log(MAX_DISAGREEMENT)
-        return Comparison(math.exp(ratio), "unclear" if is_disturbed else "same")
+        return SpeedComparison(math.exp(ratio), "unclear" if is_disturbed else "same")
     if abs(undisturbed - ratio) <= math.log(MAX_DISAGREEMENT):
-        return Comparison(math.exp(ratio), found)
+        return SpeedComparison(math.exp(ratio), found)
     if fastest(upper) <= slowest(lower):
-        return Comparison(math.exp(ratio), "unclear")
-    return Comparison(math.exp(min(ratio, undisturbed, key=abs)), found)
+        return SpeedComparison(math.exp(ratio), "unclear")
+    return SpeedComparison(math.exp(min(ratio, undisturbed, key=abs)), found)
 
 
 def _agree(lower: Sequence[float], upper: Sequence[float]) -> bool:

@@ -11,8 +11,8 @@ import torch
 from torch._C._dynamo import guards as cpp
 
 import compiler_core
-from compiler_core.guards.cost import measured_checks
 from compiler_core.records import Compile, Guard
+from compiler_core.tools.guard_times import measured_checks
 from compiler_core.tools.stock.build.guard_costs import set_guard_costs
 
 ENGINES = ["core", "torch"]

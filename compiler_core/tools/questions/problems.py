@@ -1,0 +1,520 @@
+"""Finds and grades the problems of a record: the only place that counts them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from compiler_core.records.artifacts import Failure, ItemId
+from compiler_core.records.capture import (
+    NO_CHANGE,
+    NO_CHANGE_KNOWN,
+    BreakReason,
+    GraphBreak,
+    StackLine,
+    library_of,
+    users_line,
+)
+from compiler_core.records.differences import AdviceTrial
+from compiler_core.records.problems import GRADES, SLOW_COMPILE_S, Grade, Part, Problem, ProblemKind
+from compiler_core.records.recompiles import FailedGuard, Recompile, readable
+from compiler_core.records.record import Compile, Frame, Record
+from compiler_core.records.timings import time_text
+from compiler_core.tools.questions.advice import (
+    DYNAMIC,
+    FROM_PYTORCH,
+    PROVEN,
+    UNCHANGED,
+    Situation,
+    advice_after,
+    checked_text,
+    remedies,
+    sentences,
+    values_over_time,
+    what_changed,
+)
+from compiler_core.tools.questions.changed_nodes import changed_nodes
+
+_ASKED_FOR = frozenset[BreakReason]({"asked for", "stock-compiled function"})
+"""Reasons of breaks that the program asks for."""
+_READS_ONLY = frozenset[BreakReason]({"tensor value read", "print"})
+"""Reasons of breaks at which nothing is computed that a graph could hold."""
+_OF_THE_CALL = frozenset[BreakReason]({"distribution check", "checkpoint", "packed sequence", *_ASKED_FOR, *NO_CHANGE})
+"""Reasons whose advice is on how the user's code calls a library."""
+_IN_A_LIBRARY = "Call it outside of the compiled function, or call something else."
+_TRAINING = frozenset[BreakReason]({"backward", "optimizer"})
+"""Reasons of the breaks of a step of training."""
+_Key = tuple[str, str, int]
+MIN_REPEATS = 8
+"""The fewest equal blocks that are worth compiling once."""
+_DISTANCES = 8
+"""How many lengths of a block are tried."""
+_CONSEQUENCE = (
+    "Nothing to change here: it is about a value that the graph break before it leaves, and goes with that break."
+)
+HINT = "hint"
+"""The part of the advice on a graph break that is the hint for its kind."""
+BLOCKS = "blocks"
+"""The part of the advice on a slow compile that compiles the repeated block."""
+_REWRITE = "Nothing, unless the line must be fast: then write it in another way."
+_REPORT = "Report it with the record: %%compile --save record.json writes it; --strict raises the error itself."
+
+
+def break_id(compile_: Compile, break_: GraphBreak) -> str:
+    """Returns the id of a graph break, unique in its record."""
+    return f"{compile_.id}#{break_.key}"
+
+
+def find_problems(record: Record, slow_compile_s: float = SLOW_COMPILE_S) -> list[Problem]:
+    """Returns the problems of a record, the worst grade first and in the order in which they occurred.
+
+    What came of trying their advice is kept.  A compile of repeated blocks is slow if it took `slow_compile_s` seconds.
+    """
+    charged: set[int] = set()
+    divided = _DividedGraphs(record)
+    slow_ns = slow_compile_s * 1e9
+    found = list(_merged(p for frame in record.frames for p in _of_frame(record, frame, divided, charged, slow_ns)))
+    tried = {_identity(problem): problem.tried for problem in record.problems}
+    for problem in found:
+        conclude(problem, tried.get(_identity(problem), []))
+    compiles = {compile_.id: compile_ for compile_ in record.compiles}
+    for problem in found:
+        if problem.kind == "graph break":
+            problem.compiles.sort(key=lambda id_: not _is_in_own_code(problem, compiles[id_]))
+    return sorted(found, key=lambda p: GRADES.index(p.grade))
+
+
+def _is_in_own_code(problem: Problem, compile_: Compile) -> bool:
+    """Whether the line of a break is in the function that was compiled, and not in one that it calls."""
+    return any(b.place is b.stack[0] and b.place.lineno == problem.lineno for b in compile_.breaks if b.stack)
+
+
+def conclude(problem: Problem, tried: list[AdviceTrial]) -> None:
+    """Notes what came of trying the advice on a problem; its `advice` and `checked` follow from it."""
+    problem.tried = tried
+    if any(trial.is_refuted and trial.remedies for trial in tried):
+        problem.advice = advice_after(problem._parts, tried)
+    if tried or problem._proof is not None:
+        problem.checked = checked_text(tried, problem._proof or "", _how_to_try(problem))
+
+
+def _how_to_try(problem: Problem) -> str:
+    """Returns how a reader tries the advice, where that takes no other program."""
+    lines = f"before each call `{'; '.join(problem.lines)}`" if problem.lines else ""
+    ways = ["`dynamic=True`" if DYNAMIC.intersection(problem.remedies) else "", lines]
+    return f"To try it: {', or '.join(filter(None, ways))}." if any(ways) else ""
+
+
+def _identity(problem: Problem) -> tuple[str, ...]:
+    """Returns what problems have in common that are counted as one."""
+    cause = problem.cause if problem.kind == "failure" else problem.behind
+    return (problem.kind, problem.title, problem.filename, str(problem.lineno), cause, *problem.remedies)
+
+
+def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
+    groups: dict[tuple[str, ...], list[Problem]] = {}
+    for problem in found:
+        groups.setdefault(_identity(problem), []).append(problem)
+    for first, *rest in groups.values():
+        for again in rest:
+            first.compiles += again.compiles
+            first.breaks += again.breaks
+            first.count += again.count
+            first.ns += again.ns
+            worse = GRADES.index(first.grade) - GRADES.index(again.grade)
+            if worse > 0 or (worse == 0 and first.kind != "graph break"):
+                first.cause, first.advice = again.cause, again.advice or first.advice
+                first.remedies, first.lines = again.remedies or first.remedies, again.lines or first.lines
+                first._parts, first._proof = again._parts, again._proof
+                first.grade = again.grade
+        first.cost = _cost(first)
+        yield first
+
+
+def _cost(problem: Problem) -> str:
+    took = f"{problem.ns / 1e9:.2g} s" if problem.ns else ""
+    if problem.kind == "recompile":
+        times = "once" if problem.count == 1 else f"{problem.count} times"
+        return f"Compiled again {times}, in {took}." if took else f"Compiled again {times}."
+    if problem.kind == "graph break":
+        return f"What follows is compiled separately, in {took}." if took else ""
+    if problem.kind == "no CUDA graph":
+        return "Its kernels are launched one by one, as in the default mode."
+    if problem.kind == "slow compile":
+        return f"It took {time_text(problem.ns / 1e9)} to compile."
+    return f"{took} of compile time had no effect." if took and problem.grade == "blocking" else ""
+
+
+# ---- one frame ---------------------------------------------------------------------------------
+
+
+def _of_frame(
+    record: Record, frame: Frame, divided: _DividedGraphs, charged: set[int], slow_ns: float
+) -> Iterator[Problem]:
+    """Yields the problems of one frame.
+
+    `charged`: frames of resume functions whose time was charged to a break already.
+    """
+    if frame.skipped and (frame.calls or frame.compiles):
+        yield _plain_python(record, frame)
+    for compile_ in frame.compiles:
+        at_frame = _Place.of_frame(record, frame, compile_)
+        yield from (_failure(record, compile_, failure) for failure in compile_.failures)
+        if _raised_error(record, compile_):
+            title, cause = "the compile raised an error", compile_.reason.partition("\n\n")[0]
+            yield at_frame.problem("failure", "blocking", title, cause, compile_)
+        yield from (_graph_break(record, compile_, each, divided, charged) for each in compile_.breaks)
+        if compile_.cause:
+            yield _recompile(record, frame, compile_, compile_.cause, divided)
+        for graph in compile_.cuda_graphs:
+            if graph.reason:
+                title = f"no CUDA graph of the {graph.graph}"
+                yield at_frame.problem("no CUDA graph", "costly", title, graph.reason, compile_)
+        if compile_.duration_ns >= slow_ns:
+            yield from _repeated_blocks(record, compile_, at_frame)
+        yield from _changed_graph(record, compile_, at_frame)
+
+
+def _plain_python(record: Record, frame: Frame) -> Problem:
+    breaks = [each for compile_ in frame.compiles for each in compile_.breaks]
+    # nothing needs to change if the program raised an exception
+    grade: Grade = "expected" if breaks and all(each.reason == "exception" for each in breaks) else "costly"
+    advice = "Remove the graph break: the frame is captured without it." if breaks else ""
+    if breaks and library_of(frame.filename):
+        grade, advice = "expected", "Nothing to change here: it goes with the graph break in it."
+    elif any(each.in_loop for each in breaks):
+        advice = "Move the body of the loop into a function: it is compiled by itself, also with the graph break."
+    last = frame.compiles[-1] if frame.compiles else None
+    looped = next((each for each in breaks if each.in_loop and frame.kind == "resume"), None)
+    place = _Place.of_stack(record, last, looped.stack) if looped else _Place.of_frame(record, frame, last)
+    title = f"{frame.name} runs as plain Python"
+    problem = place.problem("plain Python", grade, title, frame.skipped, last, advice)
+    problem._proof = "" if advice else None
+    return problem
+
+
+def _repeated_blocks(record: Record, compile_: Compile, place: _Place) -> Iterator[Problem]:
+    """Yields a problem if a compile took long because its graph has a block of operations many times.
+
+    It is shown at the block's first line, if that is the user's, else at the function's.
+    """
+    captured = next(iter(compile_.captured_graphs), None)
+    nodes = [n for n in captured.graph.nodes if n.op.startswith("call_")] if captured and captured.graph else []
+    targets = [node.target for node in nodes]
+    length, repeats, start = repeated_block(targets)
+    if repeats < MIN_REPEATS or 2 * length * repeats < len(targets):
+        return
+    operations = "1 operation" if length == 1 else f"{length} operations"
+    cause = (
+        f"Its graph has {repeats} equal blocks of {operations} in a row, {length * repeats:,} of {len(targets):,} "
+        "operations, and each of them is compiled."
+    )
+    api = "torch" if record.engine == "torch" else "compiler_core"
+    # our `compile` compiles each module by itself, and stock's `module.compile()` nothing of PyTorch's own classes
+    advice = (
+        "Compile the repeated block in place of the whole: the class of a module by "
+        f"`Block.forward = {api}.compile(Block.forward)`, or the function that the loop calls.  It is compiled once "
+        "and used for each repetition."
+    )
+    title = "the same block is compiled many times"
+    block = {captured.item(node.key) for node in nodes[start : start + length]} if captured else set()
+    sources = [source for edge in compile_.edges if edge.made in block for source in edge.sources]
+    of_user = [line for line in _lines(record, sources) if line.filename and not line.library]
+    place = _Place.of_stack(record, compile_, of_user[:1]) if of_user else place
+    problem = place.problem("slow compile", "costly", title, cause, compile_, advice, ns=compile_.duration_ns)
+    problem._parts |= {BLOCKS: Part(advice)}
+    problem._proof = PROVEN
+    yield problem
+
+
+def repeated_block(targets: Sequence[str]) -> tuple[int, int, int]:
+    """Returns the length of the block that fills most of `targets` by repetition in a row, its repetitions, and where
+    the first one starts.
+
+    All are 0 if nothing is repeated.  Only the most common distances between equal targets are tried as lengths.
+    """
+    latest: dict[str, int] = {}
+    distances: Counter[int] = Counter()
+    for at, target in enumerate(targets):
+        if target in latest:
+            distances[at - latest[target]] += 1
+        latest[target] = at
+    best = (0, 0, 0)
+    for length, _ in distances.most_common(_DISTANCES):
+        run = 0
+        for at in range(length, len(targets)):
+            run = run + 1 if targets[at] == targets[at - length] else 0
+            repeats = run // length + 1
+            if repeats > 1 and (repeats * length, -length) > (best[0] * best[1], -best[0]):
+                best = (length, repeats, at - run - length + 1)
+    return best
+
+
+def _changed_graph(record: Record, compile_: Compile, place: _Place) -> Iterator[Problem]:
+    """Yields a problem, which is expected, if a pass or a backend of the user changed the captured graph."""
+    if compile_.changes:
+        listed = ", ".join(dict.fromkeys(compile_.changes))
+        cause = f"What runs is not the captured graph: the pane Passes has the graph after {listed}."
+        changed = [text for name in dict.fromkeys(compile_.changes) for text in changed_nodes(record, compile_, name)]
+        cause = "\n".join([cause, *changed])
+        yield place.problem("changed graph", "expected", "a pass or backend changed the graph", cause, compile_)
+
+
+def _raised_error(record: Record, compile_: Compile) -> bool:
+    """Whether a compile of stock ended with an error that is no graph break."""
+    is_failed = record.engine == "torch" and compile_.outcome == "failed" and not compile_.failures
+    return is_failed and not compile_.is_broken
+
+
+def _failure(record: Record, compile_: Compile, failure: Failure) -> Problem:
+    grade: Grade = "costly" if failure.kind == "refusal" else "blocking"
+    cause = "\n".join(filter(None, [failure.message.partition("\n")[0], failure.meaning]))
+    advice = {"bug": _REPORT, "refusal": _REWRITE}.get(failure.kind, "")
+    lost_ns = compile_.duration_ns if compile_.outcome != "compiled" else 0
+    at = StackLine(failure.filename, failure.lineno, "", "", failure.line)
+    place = _Place.of_stack(record, compile_, [at] if at.lineno else [])
+    return place.problem("failure", grade, _failure_title(failure), cause, compile_, advice, ns=lost_ns)
+
+
+def _failure_title(failure: Failure) -> str:
+    has_run = failure.stage == "run"
+    if failure.kind == "tool":
+        return "kernels cannot be built"
+    if failure.kind == "refusal":
+        return "not done" if has_run else "not compiled"
+    if failure.kind == "pass":
+        return "graph pass not applied"
+    if failure.kind == "backend":
+        return "the backend's result raised" if has_run else "the backend raised"
+    return "failed as it ran" if has_run else f"failed in {failure.stage}"
+
+
+def _graph_break(
+    record: Record, compile_: Compile, break_: GraphBreak, divided: _DividedGraphs, charged: set[int]
+) -> Problem:
+    grade: Grade = "expected" if break_.reason in _ASKED_FOR or break_.reason in NO_CHANGE else "costly"
+    library = break_.stack[-1].library if break_.stack else ""
+    advice = NO_CHANGE.get(break_.reason, break_.hint)
+    if library and record.engine == "core" and break_.reason not in _OF_THE_CALL:
+        advice = _IN_A_LIBRARY  # a hint would be on the library's own statement
+    if grade == "costly" and (why := divided.why_harmless(break_)):
+        grade, advice = "expected", f"Nothing to change: {why}, so it divides no graph.  For fullgraph=True: {advice}"
+    if grade == "costly" and break_.is_consequence:
+        grade, advice = "expected", _CONSEQUENCE
+    if compile_.is_broken and break_ is compile_.breaks[-1] and break_.reason != "exception":
+        grade = "blocking"
+    resumed = [c for f in record.frames if f.id in set(break_.resumes) - charged for c in f.compiles]
+    charged.update(break_.resumes)
+    place = _Place.of_stack(record, compile_, break_.stack)
+    problem = place.problem("graph break", grade, f"graph break: {break_.kind}", readable(break_.explanation),
+                            compile_, advice, ns=sum(c.duration_ns for c in resumed))  # fmt: skip
+    problem.breaks, problem.is_training = [break_id(compile_, break_)], break_.reason in _TRAINING
+    problem._parts |= {HINT: Part(advice)}
+    if grade != "expected" and advice == break_.hint and advice not in ("", NO_CHANGE_KNOWN):
+        problem._proof = FROM_PYTORCH if record.engine == "torch" else PROVEN
+    return problem
+
+
+def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile, divided: _DividedGraphs) -> Problem:
+    is_inside = frame.kind == "resume"
+    found = remedies(cause, lambda failed: _situation(frame, compile_, failed), compile_.id, is_inside)
+    grade: Grade = "expected" if found and all(each.is_nothing for each in found) else "costly"
+    advice = sentences(each.text for each in found)
+    if library_of(frame.filename) and not compile_.breaks and not _has_operations(compile_):
+        grade, advice = "expected", "Nothing to change: this function of a library computes nothing with tensors."
+        found = []
+    if compile_.outcome in ("failed", "skipped"):  # what it would have been valid for is not known
+        grade, advice, found = "expected", "Nothing to change: this compile ended early, for another reason.", []
+    if frame.limit_reached:
+        grade = "blocking"
+    if frame.kind == "resume" and not divided.computes_from(frame):
+        grade, advice, found = "expected", "Nothing to change: no tensor is computed from here on.", []
+    place = _Place.of_frame(record, frame, compile_)
+    if cause.line:
+        place = _Place.of_stack(record, compile_, _lines(record, [cause.caller, cause.line]))
+    text = cause.text
+    same = [c.cause for c in frame.compiles if c.cause is not None and _subject(c.cause) == _subject(cause)]
+    if len(same) > 1 and len(values := values_over_time(same)) > 2:
+        text += f"  So far: {', '.join(values)}."
+    if frame.limit_reached:
+        text += f"  The limit of {len(frame.compiles)} compiles is reached: calls that none covers run as plain Python."
+    title = f"recompiled: {what_changed(cause)}"
+    problem = place.problem("recompile", grade, title, text, compile_, advice, ns=compile_.duration_ns)
+    problem.remedies = [each.key for each in found]
+    problem.lines = list(dict.fromkeys(line for each in found for line in each.lines))
+    problem._parts |= {each.key: Part(each.text, each.without) for each in found}
+    problem._proof = PROVEN if set(problem.remedies) - UNCHANGED else None
+    return problem
+
+
+def _situation(frame: Frame, compile_: Compile, failed: FailedGuard) -> Situation:
+    """Returns what the record says about a difference, for which `compile_` was made."""
+    subject = _subject(failed)
+    having = [c for c in frame.compiles if c.cause and subject in map(_subject, [c.cause, *c.cause.besides])]
+    is_last = not having or frame.compiles.index(having[-1]) <= frame.compiles.index(compile_)
+    of_it = [symbol for symbol in compile_.symbols if symbol.source in _sources(failed)]
+    is_needed = any(symbol.became is not None for symbol in of_it)
+    is_symbolic = {symbol.source for symbol in of_it} == set(_sources(failed)) and not is_needed
+    return Situation(is_symbolic, is_needed, len(having), is_last)
+
+
+def _sources(failed: FailedGuard) -> list[str]:
+    """Returns the sources of the sizes or of the number that differ, as symbols have them."""
+    if failed.aspect == "size":
+        return [f"{failed.source}.size()[{dim}]" for dim in failed.dims]
+    return [failed.source]
+
+
+def _subject(failed: FailedGuard) -> tuple[str, str, bool]:
+    """Returns what differs; sizes 0 and 1 are another matter than other sizes."""
+    return failed.name, failed.aspect, failed.is_broadcast
+
+
+# ---- where a problem is shown ------------------------------------------------------------------
+
+
+class _Place(NamedTuple):
+    """Where a problem is shown: its own line, or for code of a library the user's line that calls it."""
+
+    filename: str = ""
+    lineno: int = 0
+    line: ItemId | None = None
+    library: str = ""
+    """Whose code has the problem; empty if it is the user's."""
+    behind: str = ""
+    """The line that has it, as a sentence, if another one is shown."""
+
+    @classmethod
+    def of_frame(cls, record: Record, frame: Frame, compile_: Compile | None) -> _Place:
+        """Returns the place of a function."""
+        return cls.of_stack(record, compile_, [StackLine(frame.filename, frame.line, frame.name, "")])
+
+    @classmethod
+    def of_stack(cls, record: Record, compile_: Compile | None, stack: Sequence[StackLine]) -> _Place:
+        """Returns the place of the innermost of these lines, which a compile has compiled."""
+        shown = users_line(stack)
+        if shown is None:
+            return cls()
+        innermost = stack[-1]
+        if shown.library and compile_ is not None and compile_.caller is not None:
+            shown = compile_.caller
+        behind = "" if shown is innermost else _behind(innermost)
+        line = shown.line or record.line(shown.filename, shown.lineno)
+        return cls(shown.filename, shown.lineno, line, innermost.library, behind)
+
+    def problem(
+        self, kind: ProblemKind, grade: Grade, title: str, cause: str, compile_: Compile | None, advice: str = "",
+        ns: int = 0,
+    ) -> Problem:  # fmt: skip
+        """Returns a problem at this place."""
+        is_of_call = kind == "recompile" and self.behind  # what the user's line passes in
+        parts = {}
+        if self.library and grade != "expected" and not is_of_call:
+            parts = {"": Part(f"This is code of {self.library}, not yours.")}
+            advice = f"{parts[''].text}  {advice}".strip()
+        ids = [compile_.id] if compile_ else []
+        if self.behind:
+            first, newline, more = cause.partition("\n")
+            cause = f"{first}  {self.behind}{newline}{more}"
+        return Problem(kind, grade, title, cause, advice, "", ns=ns, compiles=ids, filename=self.filename,
+                       lineno=self.lineno, line=self.line, behind=self.behind, _parts=parts)  # fmt: skip
+
+
+def _lines(record: Record, items: Iterable[ItemId | None]) -> list[StackLine]:
+    """Returns lines of source by their items, without those that are None."""
+    files = {artifact.id: artifact.name for artifact in record.sources}
+    parts = [(item, *item.rpartition("#")[::2]) for item in items if item]
+    return [StackLine(files.get(id_, ""), int(key) if key.isdigit() else 0, "", "", item) for item, id_, key in parts]
+
+
+def _behind(innermost: StackLine) -> str:
+    """Returns a sentence on the line that has a problem, for a line that calls it."""
+    text = f": `{innermost.text.strip()}`" if innermost.text.strip() else ""
+    if not innermost.library:
+        return f"In {innermost.function}{text}"
+    _, _, file = innermost.filename.replace("\\", "/").rpartition("/")
+    return f"It is in code of {innermost.library} ({file}:{innermost.lineno}), which this line calls{text}"
+
+
+# ---- breaks that divide no graph ---------------------------------------------------------------
+
+
+class _DividedGraphs:
+    """Which graph breaks of a record divide a graph: those with operations before them and after them.
+
+    A break in an inlined function is one of its caller's compile, too: what is computed before and after a break is
+    asked of all compiles that have it.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self._frames = {frame.id: frame for frame in record.frames}
+        self._compiles = {compile_.id: compile_ for compile_ in record.compiles}
+        # stock makes no compile of the rest after a break if there are no tensors
+        resumed = [frame for frame in record.frames if frame.kind == "resume"]
+        self._may_end = record.engine == "torch" and all(frame.resumes for frame in resumed)
+        self._before: set[_Key] = set()
+        """The breaks with operations before them, or of which that is not known."""
+        self._after: set[_Key] = set()
+        for compile_ in record.compiles:
+            for break_ in compile_.breaks:
+                if compile_.outcome != "compiled" or self._computes_before(compile_):
+                    self._before.add(_key(break_))
+                is_library = library_of(self._frames[compile_.frame].filename)  # what its caller computes is not known
+                if compile_.outcome != "compiled" or is_library or self._computes_after(break_):
+                    self._after.add(_key(break_))
+
+    def why_harmless(self, break_: GraphBreak) -> str:
+        """Returns why a break divides no graph; an empty string if it divides one, or if that is not known."""
+        if break_.reason not in _READS_ONLY:
+            return ""
+        if _key(break_) not in self._before:
+            return "nothing is computed before it"
+        return "" if _key(break_) in self._after else "nothing is computed after it"
+
+    def computes_from(self, frame: Frame) -> bool:
+        """Whether a frame, or what follows the graph breaks in it, computes anything, or that is not known."""
+        compiles = frame.compiles
+        if any(_has_operations(c) or c.outcome != "compiled" for c in compiles):
+            return True
+        return any(b.resumes and self._computes_after(b) for c in compiles for b in c.breaks)
+
+    def _computes_before(self, compile_: Compile) -> bool:
+        """Whether the graph of a compile has operations, or one of those that it resumes."""
+        seen = set()
+        while not _has_operations(compile_):
+            frame = self._frames.get(compile_.frame)
+            if frame is not None and frame.kind != "resume":
+                return False
+            seen.add(compile_.id)
+            before = self._compiles.get(frame.resumes or "") if frame else None
+            if before is None or before.id in seen:
+                return True  # not known
+            compile_ = before
+        return True
+
+    def _computes_after(self, break_: GraphBreak) -> bool:
+        waiting, seen = list(break_.resumes), set(break_.resumes)
+        if not waiting and not self._may_end:
+            return True  # not known
+        while waiting:
+            frame = self._frames.get(waiting.pop())
+            if frame is None or frame.skipped:
+                return True  # not known
+            for compile_ in frame.compiles:
+                if _has_operations(compile_) or compile_.outcome != "compiled":
+                    return True
+                further = {id_ for each in compile_.breaks for id_ in each.resumes} - seen
+                seen |= further
+                waiting += further
+        return False
+
+
+def _key(break_: GraphBreak) -> _Key:
+    """Returns what a break has in common in all compiles that have it."""
+    at = break_.stack[-1] if break_.stack else None
+    return (break_.kind, at.filename, at.lineno) if at else (break_.kind, "", 0)
+
+
+def _has_operations(compile_: Compile) -> bool:
+    return bool(compile_.captured_graphs)
