@@ -1,11 +1,9 @@
 """Capture: runs a frame's bytecode with symbolic values, which yields an FX graph, guards and side effects.
 
-interpreter          runs the code (`positions`: where it is; `stop_points`: where it may stop)
-opcodes/             a method for each instruction
-values/              symbolic values; `value_builder` makes them of outside objects, `comparisons` compares them, and
-                     `value_operations` has what they reach through the interpreter
+interpreter          runs the code (`stop_points`: where it may stop)
+opcodes/             a function for each instruction
+values/              symbolic values; `value_builder` makes them of outside objects
 rules/               what a call of each known function does; `function_markers` for functions that programs mark
-generator_frames     runs the body of a generator
 graph_builder        what one attempt captured, over the classes of `builder/`
 tensors/             fake tensors and symbolic sizes
 side_effects         changes of outside objects; `alias_guards` keeps them apart

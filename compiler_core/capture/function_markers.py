@@ -17,7 +17,7 @@ from compiler_core.hook.skip_rules import disable_capture
 from compiler_core.torch_private import stock_graph_break, trace_rules
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 def marked_call(

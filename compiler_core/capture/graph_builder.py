@@ -49,8 +49,8 @@ from compiler_core.support.torch_state import (
 )
 
 if TYPE_CHECKING:
+    from compiler_core.capture.interpreter import Interpreter
     from compiler_core.capture.stop_points import StopPoint
-    from compiler_core.capture.values.interfaces import Interpreter
     from compiler_core.capture.values.user.generators import GeneratorValue
 
 MAX_NODES = 20_000
@@ -73,7 +73,7 @@ class Capture(GraphInputs):
 
     def __init__(self, scope: Scope, policy: DynamicPolicy) -> None:
         super().__init__(scope, policy)
-        self.mode.warnings = self._warnings = WarningCollector()
+        self.mode.warnings = self.warnings = WarningCollector()
         self.inference_mode = torch.is_inference_mode_enabled()
         self._gradients_on_in_inference = self.inference_mode and torch.is_grad_enabled()
         """Whether the program has turned gradients on in inference mode; they are off while the frame is captured."""
@@ -241,7 +241,7 @@ class Capture(GraphInputs):
         if messages and self.symbols.specialize_named(" ".join(str(m.message) for m in messages)):
             with silence_warnings() as messages, warn_always():
                 run()
-        return result, self._warnings.finish(fn, run, messages, self._python_place)
+        return result, self.warnings.finish(fn, run, messages, self._python_place)
 
     def _run_in_transform(self, run: Callable[[], Any]) -> Any:
         """Runs an operation within a transform, which may neither warn nor write to a tensor from outside."""
@@ -249,7 +249,7 @@ class Capture(GraphInputs):
         versions = [fake._version for fake in outside]
         with silence_warnings() as messages, warn_always():
             result = run()
-        if messages or self._warnings.take_programs():
+        if messages or self.warnings.take_programs():
             raise Unsupported("transform", "an operation within it warns")
         if [fake._version for fake in outside] != versions:
             raise Unsupported("transform", "it writes to a tensor from outside")

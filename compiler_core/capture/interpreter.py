@@ -1,46 +1,71 @@
 """The symbolic interpreter: runs CPython's bytecode over symbolic values.
 
 An `Interpreter` runs one code object, the frame's or that of an inlined call, one instruction at a time.  The opcodes
-are in `opcodes/`, a method each, named like the opcode.
+are in `opcodes/`, a function each, named like the opcode.
 """
 
 from __future__ import annotations
 
 import inspect
+import linecache
 import os
+import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from compiler_core.bytecode import Instruction, disassemble_cached, outermost_loops
-from compiler_core.capture import opcodes
 from compiler_core.capture.break_kinds import kind_of_skipped
 from compiler_core.capture.builder.guard_collector import Location
-from compiler_core.capture.comparisons import Comparisons
 from compiler_core.capture.function_markers import marked_call
-from compiler_core.capture.generator_frames import GeneratorFrames
 from compiler_core.capture.graph_builder import Capture
-from compiler_core.capture.positions import Positions
+from compiler_core.capture.opcodes import OPCODES, UNSUPPORTED
+from compiler_core.capture.rules.calls import call_static
+from compiler_core.capture.rules.python.container_operators import builtin_operation
+from compiler_core.capture.rules.python.iteration import sorted_values
+from compiler_core.capture.rules.python.operators import equal
+from compiler_core.capture.rules.python.text import format_operand
 from compiler_core.capture.rules.table import HANDLERS
-from compiler_core.capture.rules.torch import autograd_functions, contexts, masked, modules, queries, scan, transforms  # noqa: F401  (they register their rules)
+from compiler_core.capture.rules.torch import (  # noqa: F401  (they register their rules)
+    autograd_functions,
+    contexts,
+    masked,
+    modules,
+    overrides,
+    queries,
+    scan,
+    transforms,
+)
 from compiler_core.capture.rules.torch.functions import is_leaf_function
 from compiler_core.capture.rules.torch.overrides import PYTHON_METHODS, is_overridden
 from compiler_core.capture.source_lines import SourceLines
 from compiler_core.capture.stop_points import StopPoint
-from compiler_core.capture.value_operations import ValueOperations
 from compiler_core.capture.values.base import ObservedException, Value
-from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.iterators import IteratorValue, iterate_over
+from compiler_core.capture.values.builtin.symbols import is_symbolic
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.cells import CellValue
+from compiler_core.capture.values.user.descriptors import class_attribute
+from compiler_core.capture.values.user.enums import member_attribute
 from compiler_core.capture.values.user.exceptions import ExceptionValue, exception_value
 from compiler_core.capture.values.user.functions import FunctionValue, bind_arguments
 from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.capture.values.user.modules import ModuleValue
+from compiler_core.capture.values.user.subclasses import contents_of
 from compiler_core.errors import Unsupported
-from compiler_core.hook.skip_rules import is_stock_compiled, packs_sequences, runs_as_a_whole, skip_reason
-from compiler_core.records.capture import BreakReason
+from compiler_core.guards.constants import may_be_distinct_objects
+from compiler_core.hook.skip_rules import (
+    is_library_file,
+    is_stock_compiled,
+    packs_sequences,
+    runs_as_a_whole,
+    skip_reason,
+)
+from compiler_core.records import StackLine
+from compiler_core.records.capture import BreakReason, library_of
 from compiler_core.support.interrupts import safe_point
 
 MAX_DEPTH = 60
@@ -52,7 +77,7 @@ class StopCapture(BaseException):
     """Raised when capture reaches the step before which it has to stop."""
 
 
-class Interpreter(opcodes.Opcodes, GeneratorFrames, Comparisons, ValueOperations, Positions):
+class Interpreter:
     """Runs one code object symbolically.
 
     Args:
@@ -132,11 +157,10 @@ class Interpreter(opcodes.Opcodes, GeneratorFrames, Comparisons, ValueOperations
         self.capture.location = self._location(instruction)
         self.pc += 1
         opname = instruction.opname
-        opcode = getattr(self, opname, None)
-        if opcode is None:
-            raise Unsupported("unsupported instruction", f"{opname}: {opcodes.UNSUPPORTED[opname]}")
+        if opname not in OPCODES:
+            raise Unsupported("unsupported instruction", f"{opname}: {UNSUPPORTED[opname]}")
         try:
-            opcode(instruction)
+            OPCODES[opname](self, instruction)
         except ObservedException as error:
             self.handle_exception(error, instruction)
 
@@ -164,6 +188,91 @@ class Interpreter(opcodes.Opcodes, GeneratorFrames, Comparisons, ValueOperations
     def jump(self, target: Instruction | None) -> None:
         assert target is not None
         self.pc = self.index[target]
+
+    # ------------------------------------------------------------ the stack
+
+    def push(self, value: Value) -> None:
+        self.stack.append(value)
+
+    def pop(self) -> Value:
+        return self.stack.pop()
+
+    def pop_many(self, n: int) -> list[Value]:
+        """Pops the top `n` values and returns them, the deepest first."""
+        if not n:
+            return []
+        taken = self.stack[-n:]
+        del self.stack[-n:]
+        return taken
+
+    # ------------------------------------------------------------ where it is
+
+    @property
+    def stop_point(self) -> StopPoint:
+        """The stop point of the current instruction.
+
+        While an exception is handled that only Python can raise correctly, it is that of the raising instruction.
+        """
+        caught = next((e for e in self.handled_exceptions if e.was_raised and e in self.raised_at), None)
+        if caught is not None:
+            return self.raised_at[caught]
+        in_loop = self.loop is not None
+        return StopPoint(self._loop_entry_step if in_loop else self.step_number, self.pc - 1, in_loop)
+
+    def mark_generator_made(self) -> None:
+        """Notes, here and in the inlining callers, that the current instruction made a generator."""
+        tx: Interpreter | None = self
+        while tx is not None:
+            tx.generator_made_at = tx.generator_made_at or tx.stop_point
+            tx = tx.parent
+
+    def _location(self, instruction: Instruction) -> Location:
+        """Returns the location of an instruction: in library code, that of the user's code that called it."""
+        if self.parent is not None and is_library_file(self.code.co_filename):
+            return self.parent.capture.location
+        # when a call is inlined, the root has already moved on to its next instruction
+        index = self.pc if self.parent is None else self.root.pc - 1
+        key = index, instruction.lineno
+        found = self._locations.get(key)
+        if found is None:
+            found = self._locations[key] = self._make_location(index, instruction.lineno)
+        return found
+
+    def _make_location(self, index: int, lineno: int | None) -> Location:
+        filename = self.code.co_filename
+        line = self.lines.item(filename, lineno) if lineno else None
+        items = [f"{self.lines.compile.id}:bytecode#{index}", *([line] if line else [])]
+        caller = None
+        if self.parent is not None and library_of(filename):
+            above = self.parent.capture.location  # of the call
+            caller = above.caller or above.line
+        return Location(tuple(items), line, f"{filename}:{lineno} in {self.code.co_name}", caller)
+
+    @property
+    def root(self) -> Interpreter:
+        """The interpreter of the frame itself."""
+        tx = self
+        while tx.parent is not None:
+            tx = tx.parent
+        return tx
+
+    @property
+    def lineno(self) -> int:
+        """The line of the current instruction."""
+        return self.instructions[max(self.pc - 1, 0)].lineno or self.code.co_firstlineno
+
+    def user_stack(self) -> list[StackLine]:
+        """Returns the stack of the user's code at the current instruction, outermost call first."""
+        first, *others = self.full_stack()
+        return [first, *(line for line in others if not is_library_file(line.filename))]
+
+    def full_stack(self) -> list[StackLine]:
+        """Returns the stack with the lines of libraries."""
+        found = [] if self.parent is None else self.parent.full_stack()
+        filename, lineno = self.code.co_filename, self.lineno
+        text = linecache.getline(filename, lineno).strip()
+        line = self.lines.item(filename, lineno)
+        return [*found, StackLine(filename, lineno, self.code.co_name, text, line)]
 
     # ------------------------------------------------------------ exceptions
 
@@ -263,6 +372,129 @@ class Interpreter(opcodes.Opcodes, GeneratorFrames, Comparisons, ValueOperations
         """Makes `caller` the parent of a generator's body, which returns to whoever resumes it, not to its maker."""
         self.parent, self.depth = caller, caller.depth + 1
         _check_depth(self.depth)
+
+    def run_to_yield(self, thrown: ObservedException | None) -> Value | None:
+        """Runs the body to the next ``yield``, after raising `thrown` in it if that is given.
+
+        Returns the yielded value, or None if the body returned.
+        """
+        if thrown is not None:
+            self.handle_exception(thrown, self.instructions[self.pc - 1])
+        while self.returned is None and self.yielded is None:
+            self.step()
+        value, self.yielded = self.yielded, None
+        return value
+
+    def is_delegating(self) -> bool:
+        """Whether the body is suspended in ``yield from``."""
+        following = [x.opname for x in self.instructions[self.pc : self.pc + 2]]
+        return following == ["RESUME", "JUMP_BACKWARD_NO_INTERRUPT"]
+
+    def finish_delegation(self, result: Value) -> None:
+        """Continues after ``yield from`` whose iterator returned `result` when an exception was thrown into it."""
+        send = self.instructions[self.pc + 1].target
+        assert send is not None
+        if sys.version_info < (3, 12):
+            self.pop()
+        self.push(result)
+        self.jump(send.target)
+
+    def is_in_try_block(self) -> bool:
+        """Whether the body is suspended in a try or with block, which Python leaves when the generator is dropped."""
+        handler = self.instructions[self.pc - 1].handler
+        while handler is not None and handler.target.opname != "PUSH_EXC_INFO":
+            handler = handler.target.handler
+        return handler is not None
+
+    # ------------------------------------------------------------ comparisons
+
+    def is_same(self, a: Value, b: Value) -> bool:
+        """``a is b``, guarded where the answer depends on objects from outside the frame."""
+        a.install_guards(self)
+        b.install_guards(self)
+        same = a.same_object(b)
+        both_outside = a.source is not None and b.source is not None
+        if both_outside and not same and not a.is_constant() and not b.is_constant():
+            assert a.source is not None
+            self.capture.guard("NOT_SAME_OBJECT", a.source, b.source)
+        if same and isinstance(a, FunctionValue) and a.source is not None and b.source not in (None, a.source):
+            self.capture.guard("SAME_OBJECT", a.source, b.source)
+        if isinstance(a, ConstantValue) and isinstance(b, ConstantValue) and not is_symbolic([a, b]):
+            if may_be_distinct_objects(a.value, b.value):
+                self._guard_identity(a, b, same)
+        return same
+
+    def is_none(self, value: Value) -> bool:
+        """``value is None``"""
+        return self.is_same(value, NONE)
+
+    def _guard_identity(self, a: ConstantValue, b: ConstantValue, same: bool) -> None:
+        """Guards whether two equal constants are one object."""
+        if a.source is not None and b.source is not None:
+            if a.source != b.source:
+                self.capture.guard("SAME_OBJECT" if same else "NOT_SAME_OBJECT", a.source, b.source)
+            return
+        outside = a.source or b.source
+        if outside is None:
+            return
+        if not same:  # in another call, the object from outside may be the literal
+            raise Unsupported("unsupported operation", f"{a} is {b}, which are equal")
+        self.capture.guard("ID_MATCH", outside, a.value)
+
+    def is_same_or_equal(self, a: Value, b: Value) -> bool:
+        """``a is b or a == b``, which is how containers search for an item."""
+        if is_symbolic([a, b]):
+            return equal(self, a, b)
+        if isinstance(a, ConstantValue) and isinstance(b, ConstantValue) and a.constant(self) == b.constant(self):
+            return True
+        return self.is_same(a, b) or equal(self, a, b)
+
+    # ------------------------------------------------------------ what values reach here, as it is built on them
+
+    def list_of(self, value: Value) -> list[Value]:
+        """``list(value)``"""
+        return list(iterate_over(self, value))
+
+    def new_iterator(self, values: list[Value]) -> Value:
+        """``iter([*values])``"""
+        return IteratorValue(values)
+
+    def call_static(self, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """Calls a class, C function or other callable known by identity: ``obj(*args, **kwargs)``."""
+        return call_static(self, obj, args, kwargs)
+
+    def override(self, fn: Callable[..., Any], args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value | None:
+        """Returns what ``__torch_function__`` makes of ``fn(*args, **kwargs)``, or None if nothing overrides it."""
+        return overrides.override(self, fn, args, kwargs)
+
+    def overridden_attribute(self, owner: Value, name: str) -> Value | None:
+        """Returns ``owner.name`` of a tensor where ``__torch_function__`` decides about it, else None."""
+        return overrides.overridden_attribute(self, owner, name)
+
+    def as_subclass(self, tensor: TensorValue, cls: Value) -> Value:
+        """``tensor.as_subclass(cls)``"""
+        return overrides.as_subclass(self, tensor, cls.constant(self))
+
+    def builtin_operation(self, op: Any, left: Value, right: Value) -> Value | None:
+        """``op(left, right)`` as builtin containers define it, or None if they do not."""
+        return builtin_operation(op, self, contents_of(left), contents_of(right))
+
+    def sorted_values(self, values: list[Value], key: Value | None, reverse: Value | None) -> list[Value]:
+        """``sorted(values, key=key, reverse=reverse)``"""
+        return sorted_values(self, values, key, reverse)
+
+    def format_operand(self, value: Value) -> Any:
+        """Returns the Python object that formatting `value` gives the same text as."""
+        return format_operand(self, value)
+
+    def class_attribute(self, cls: type, name: str) -> Value | None:
+        """Returns ``cls.name`` if a descriptor or metaclass of the user's computes it, else None."""
+        return class_attribute(self, cls, name)
+
+    def enum_attribute(self, member: Value, name: str) -> Value:
+        """``member.name`` for a member of an enum."""
+        assert isinstance(member, ConstantValue)
+        return member_attribute(self, member, name)
 
 
 _DISTRIBUTED_TENSOR_FILES = os.path.join(os.path.dirname(torch.__file__), "distributed", "tensor") + os.sep

@@ -29,7 +29,7 @@ from compiler_core.guards.sources import ConstantSource, FreeCellSource, Scope
 from compiler_core.records.recompiles import readable
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter
+    from compiler_core.capture.bytecode_emitter import Emitter
 
 
 class SideEffects:

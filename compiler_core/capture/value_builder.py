@@ -58,7 +58,8 @@ from compiler_core.torch_private import (
 )
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Capture, Interpreter
+    from compiler_core.capture.graph_builder import Capture
+    from compiler_core.capture.interpreter import Interpreter
 
 
 class OpaqueValue(Value):

@@ -15,7 +15,6 @@ from compiler_core.bytecode import Instruction
 from compiler_core.capture.interpreter import Interpreter
 from compiler_core.capture.stop_points import StopPoint
 from compiler_core.capture.values.base import ObservedException, Value
-from compiler_core.capture.values.interfaces import GeneratorBody
 from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.errors import Unsupported
 from compiler_core.resume.resume_functions import JUMP_CONDITIONS, JUMP_OR_POP_CONDITIONS
@@ -95,7 +94,7 @@ def _drops_suspended_generator(innermost: Interpreter) -> bool:
     return any(id(generator) not in found for generator in innermost.capture.open_generators)
 
 
-def _frame_values(tx: Interpreter | GeneratorBody) -> list[Value]:
+def _frame_values(tx: Interpreter) -> list[Value]:
     return [*tx.stack, *tx.locals.values(), *tx.cells.values()]
 
 

@@ -1,149 +1,393 @@
-"""Opcodes for jumps, loops, ``with`` and returns."""
+"""Opcodes for jumps, loops, ``with``, calls, generators and exceptions."""
 
 from __future__ import annotations
 
+import builtins
+import operator
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from compiler_core.bytecode import Instruction
-from compiler_core.capture.opcodes.stack import InterpreterState
+from compiler_core.capture.opcodes.table import opcode
+from compiler_core.capture.opcodes.variables import BEFORE_3_13, LOAD_CONST
 from compiler_core.capture.rules.torch.overrides import DeviceValue
-from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.base import NULL, UNBOUND, ObservedException, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.mappings import DictValue, dict_items
+from compiler_core.capture.values.builtin.sequences import TupleValue
+from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.contexts import ContextManagerValue, ExitValue
-from compiler_core.capture.values.user.generators import GeneratorValue
+from compiler_core.capture.values.user.cells import CellValue
+from compiler_core.capture.values.user.exceptions import OUTER, ExceptionValue, TracebackValue, as_exception
+from compiler_core.capture.values.user.functions import FunctionValue
+from compiler_core.capture.values.user.generators import GeneratorValue, runtime_error_from_stop
 from compiler_core.capture.values.user.objects import ObjectValue
+from compiler_core.capture.values.user.super import SuperValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    pass
+    from compiler_core.capture.interpreter import Interpreter
+
+DEFAULTS, KWDEFAULTS, ANNOTATIONS, CLOSURE = 1, 2, 4, 8
 
 
-class ControlOpcodes(InterpreterState):
-    """Jumps, loops, ``with``, returns and yields."""
+@opcode("JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+def JUMP_FORWARD(tx: Interpreter, instruction: Instruction) -> None:
+    tx.jump(instruction.target)
 
-    def _jump(self, instruction: Instruction) -> None:
-        self._tx.jump(instruction.target)
 
-    JUMP_FORWARD = JUMP_BACKWARD = JUMP_BACKWARD_NO_INTERRUPT = _jump
+def _jump_if(tx: Interpreter, instruction: Instruction, wanted: bool) -> None:
+    if tx.pop().truth(tx) == wanted:
+        tx.jump(instruction.target)
 
-    def _jump_if(self, instruction: Instruction, wanted: bool) -> None:
-        if self.pop().truth(self._tx) == wanted:
-            self._tx.jump(instruction.target)
 
-    def POP_JUMP_IF_TRUE(self, instruction: Instruction) -> None:
-        self._jump_if(instruction, True)
+@opcode("POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
+def POP_JUMP_IF_TRUE(tx: Interpreter, instruction: Instruction) -> None:
+    _jump_if(tx, instruction, True)
 
-    def POP_JUMP_IF_FALSE(self, instruction: Instruction) -> None:
-        self._jump_if(instruction, False)
 
-    POP_JUMP_FORWARD_IF_TRUE = POP_JUMP_BACKWARD_IF_TRUE = POP_JUMP_IF_TRUE
-    POP_JUMP_FORWARD_IF_FALSE = POP_JUMP_BACKWARD_IF_FALSE = POP_JUMP_IF_FALSE
+@opcode("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
+def POP_JUMP_IF_FALSE(tx: Interpreter, instruction: Instruction) -> None:
+    _jump_if(tx, instruction, False)
 
-    def POP_JUMP_IF_NONE(self, instruction: Instruction) -> None:
-        if self._tx.is_none(self.pop()):
-            self._tx.jump(instruction.target)
 
-    def POP_JUMP_IF_NOT_NONE(self, instruction: Instruction) -> None:
-        if not self._tx.is_none(self.pop()):
-            self._tx.jump(instruction.target)
+@opcode("POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
+def POP_JUMP_IF_NONE(tx: Interpreter, instruction: Instruction) -> None:
+    if tx.is_none(tx.pop()):
+        tx.jump(instruction.target)
 
-    POP_JUMP_FORWARD_IF_NONE = POP_JUMP_BACKWARD_IF_NONE = POP_JUMP_IF_NONE
-    POP_JUMP_FORWARD_IF_NOT_NONE = POP_JUMP_BACKWARD_IF_NOT_NONE = POP_JUMP_IF_NOT_NONE
 
-    def _jump_or_pop(self, instruction: Instruction, wanted: bool) -> None:
-        if self.stack[-1].truth(self._tx) == wanted:
-            self._tx.jump(instruction.target)
-        else:
-            self.pop()
+@opcode("POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
+def POP_JUMP_IF_NOT_NONE(tx: Interpreter, instruction: Instruction) -> None:
+    if not tx.is_none(tx.pop()):
+        tx.jump(instruction.target)
 
-    def JUMP_IF_TRUE_OR_POP(self, instruction: Instruction) -> None:
-        self._jump_or_pop(instruction, True)
 
-    def JUMP_IF_FALSE_OR_POP(self, instruction: Instruction) -> None:
-        self._jump_or_pop(instruction, False)
+def _jump_or_pop(tx: Interpreter, instruction: Instruction, wanted: bool) -> None:
+    if tx.stack[-1].truth(tx) == wanted:
+        tx.jump(instruction.target)
+    else:
+        tx.pop()
 
-    # --- loops
 
-    def GET_ITER(self, instruction: Instruction) -> None:
-        self.push(self.pop().iterate(self._tx))
+@opcode()
+def JUMP_IF_TRUE_OR_POP(tx: Interpreter, instruction: Instruction) -> None:
+    _jump_or_pop(tx, instruction, True)
 
-    def FOR_ITER(self, instruction: Instruction) -> None:
-        value = self.stack[-1].next_value(self._tx)
-        if value is not None:
-            self.push(value)
-            return
-        self.pop()
-        self._tx.jump(instruction.target)
-        if sys.version_info >= (3, 12):  # an exhausted loop skips the END_FOR that it jumps to
-            self.pc += 1 if sys.version_info < (3, 13) else 2
 
-    def END_FOR(self, instruction: Instruction) -> None:
-        raise Unsupported("unsupported instruction", "END_FOR outside a loop")
+@opcode()
+def JUMP_IF_FALSE_OR_POP(tx: Interpreter, instruction: Instruction) -> None:
+    _jump_or_pop(tx, instruction, False)
 
-    # --- with
 
-    def BEFORE_WITH(self, instruction: Instruction) -> None:
-        manager = self.pop()
-        if isinstance(manager, ConstantValue) and type(manager.value) is torch.device:
-            manager = DeviceValue(torch.device, {"device": manager.constant(self._tx)})
-        if isinstance(manager, ContextManagerValue):
-            entered = manager.enter(self._tx)
-            self.push(ExitValue(manager))
-            self.push(entered)
-        elif isinstance(manager, ObjectValue):
-            self.push(manager.get_attr(self._tx, "__exit__"))
-            self.push(self._tx.call_and_push(manager.get_attr(self._tx, "__enter__"), [], {}))
-        else:
-            raise Unsupported("unsupported call", f"with {manager}")
+# --- loops
 
-    # --- leaving
 
-    def RETURN_VALUE(self, instruction: Instruction) -> None:
-        self._return(self.pop())
+@opcode()
+def GET_ITER(tx: Interpreter, instruction: Instruction) -> None:
+    tx.push(tx.pop().iterate(tx))
 
-    def RETURN_CONST(self, instruction: Instruction) -> None:
-        self._tx.LOAD_CONST(instruction)
-        self._return(self.pop())
 
-    def _return(self, value: Value) -> None:
-        if self._tx.parent is None and self.capture.open_generators:
-            generator = next(iter(self.capture.open_generators))
-            raise Unsupported("generator", f"{generator} is left inside a try or with block")
-        if self._tx.parent is None and self.capture.pending_works:
-            raise Unsupported("collective", "the function returns before it has waited for the collective")
-        self.returned = value
+@opcode()
+def FOR_ITER(tx: Interpreter, instruction: Instruction) -> None:
+    value = tx.stack[-1].next_value(tx)
+    if value is not None:
+        tx.push(value)
+        return
+    tx.pop()
+    tx.jump(instruction.target)
+    if sys.version_info >= (3, 12):  # an exhausted loop skips the END_FOR that it jumps to
+        tx.pc += 1 if sys.version_info < (3, 13) else 2
 
-    # --- generators
 
-    def RETURN_GENERATOR(self, instruction: Instruction) -> None:
-        self.push(NONE)  # the value that the first ``next`` sends; a POP_TOP follows
+@opcode()
+def END_FOR(tx: Interpreter, instruction: Instruction) -> None:
+    raise Unsupported("unsupported instruction", "END_FOR outside a loop")
 
-    def GET_YIELD_FROM_ITER(self, instruction: Instruction) -> None:
-        self.push(self.pop().iterate(self._tx))
 
-    def SEND(self, instruction: Instruction) -> None:
-        sent, iterator = self.pop(), self.stack[-1]
-        if self._tx.is_none(sent):
-            value = iterator.next_value(self._tx)
-        elif isinstance(iterator, GeneratorValue):
-            value = iterator.send(self._tx, sent)
-        else:
-            raise Unsupported("generator", f"a value sent into {iterator}")
-        if value is not None:
-            self.push(value)
-            return
-        if sys.version_info < (3, 12):
-            self.pop()
-        self.push(iterator.return_value() or NONE)
-        self._tx.jump(instruction.target)
+# --- with
 
-    def END_SEND(self, instruction: Instruction) -> None:
-        value = self.pop()
-        self.pop()
-        self.push(value)
 
-    def YIELD_VALUE(self, instruction: Instruction) -> None:
-        self.yielded = self.pop()
+@opcode()
+def BEFORE_WITH(tx: Interpreter, instruction: Instruction) -> None:
+    manager = tx.pop()
+    if isinstance(manager, ConstantValue) and type(manager.value) is torch.device:
+        manager = DeviceValue(torch.device, {"device": manager.constant(tx)})
+    if isinstance(manager, ContextManagerValue):
+        entered = manager.enter(tx)
+        tx.push(ExitValue(manager))
+        tx.push(entered)
+    elif isinstance(manager, ObjectValue):
+        tx.push(manager.get_attr(tx, "__exit__"))
+        tx.push(tx.call_and_push(manager.get_attr(tx, "__enter__"), [], {}))
+    else:
+        raise Unsupported("unsupported call", f"with {manager}")
+
+
+# --- leaving
+
+
+@opcode()
+def RETURN_VALUE(tx: Interpreter, instruction: Instruction) -> None:
+    _return(tx, tx.pop())
+
+
+@opcode()
+def RETURN_CONST(tx: Interpreter, instruction: Instruction) -> None:
+    LOAD_CONST(tx, instruction)
+    _return(tx, tx.pop())
+
+
+def _return(tx: Interpreter, value: Value) -> None:
+    if tx.parent is None and tx.capture.open_generators:
+        generator = next(iter(tx.capture.open_generators))
+        raise Unsupported("generator", f"{generator} is left inside a try or with block")
+    if tx.parent is None and tx.capture.pending_works:
+        raise Unsupported("collective", "the function returns before it has waited for the collective")
+    tx.returned = value
+
+
+# --- generators
+
+
+@opcode()
+def RETURN_GENERATOR(tx: Interpreter, instruction: Instruction) -> None:
+    tx.push(NONE)  # the value that the first ``next`` sends; a POP_TOP follows
+
+
+@opcode()
+def GET_YIELD_FROM_ITER(tx: Interpreter, instruction: Instruction) -> None:
+    tx.push(tx.pop().iterate(tx))
+
+
+@opcode()
+def SEND(tx: Interpreter, instruction: Instruction) -> None:
+    sent, iterator = tx.pop(), tx.stack[-1]
+    if tx.is_none(sent):
+        value = iterator.next_value(tx)
+    elif isinstance(iterator, GeneratorValue):
+        value = iterator.send(tx, sent)
+    else:
+        raise Unsupported("generator", f"a value sent into {iterator}")
+    if value is not None:
+        tx.push(value)
+        return
+    if sys.version_info < (3, 12):
+        tx.pop()
+    tx.push(iterator.return_value() or NONE)
+    tx.jump(instruction.target)
+
+
+@opcode()
+def END_SEND(tx: Interpreter, instruction: Instruction) -> None:
+    value = tx.pop()
+    tx.pop()
+    tx.push(value)
+
+
+@opcode()
+def YIELD_VALUE(tx: Interpreter, instruction: Instruction) -> None:
+    tx.yielded = tx.pop()
+
+
+@opcode()
+def KW_NAMES(tx: Interpreter, instruction: Instruction) -> None:
+    tx.kw_names = cast("tuple[str, ...]", instruction.argval)
+
+
+@opcode()
+def CALL(tx: Interpreter, instruction: Instruction) -> None:
+    names, tx.kw_names = tx.kw_names, ()
+    _call(tx, instruction.arg or 0, names)
+
+
+@opcode()
+def CALL_KW(tx: Interpreter, instruction: Instruction) -> None:
+    names = tx.pop().constant(tx)
+    _call(tx, instruction.arg or 0, names)
+
+
+def _call(tx: Interpreter, n: int, names: tuple[str, ...]) -> None:
+    args = tx.pop_many(n)
+    first, second = tx.pop_many(2)
+    # 3.11, 3.12: NULL or method, then callable or self; 3.13: callable, then NULL or self
+    if BEFORE_3_13:
+        function, args = (second, args) if first is NULL else (first, [second, *args])
+    else:
+        function, args = (first, args) if second is NULL else (first, [second, *args])
+    positional = len(args) - len(names)
+    kwargs = dict(zip(names, args[positional:], strict=True))
+    tx.push(_call_value(tx, function, args[:positional], kwargs))
+
+
+def _call_value(tx: Interpreter, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if isinstance(function, StaticValue) and function.obj is super and not args:
+        return _zero_argument_super(tx)
+    return tx.call_and_push(function, args, kwargs)
+
+
+def _zero_argument_super(tx: Interpreter) -> Value:
+    if not tx.code.co_argcount or "__class__" not in tx.cells:
+        raise Unsupported("exception", "super() outside a method")
+    cls = tx.cells["__class__"].get(tx).constant(tx)
+    owner_name = tx.code.co_varnames[0]
+    owner = tx.cells[owner_name].get(tx) if owner_name in tx.cells else tx.locals.get(owner_name)
+    if owner is None or owner is UNBOUND:
+        raise Unsupported("exception", "super() after its first argument was deleted")
+    return SuperValue.create(tx, cls, owner)
+
+
+@opcode()
+def CALL_FUNCTION_EX(tx: Interpreter, instruction: Instruction) -> None:
+    kwargs = dict_items(tx, tx.pop()) if (instruction.arg or 0) & 1 else {}
+    args = tx.list_of(tx.pop())
+    if BEFORE_3_13:
+        function = tx.pop()
+        tx.pop()
+    else:
+        tx.pop()
+        function = tx.pop()
+    tx.push(_call_value(tx, function, args, kwargs))
+
+
+@opcode()
+def CALL_INTRINSIC_1(tx: Interpreter, instruction: Instruction) -> None:
+    if instruction.arg == 6:  # INTRINSIC_LIST_TO_TUPLE
+        tx.push(TupleValue(list(tx.pop().unpack(tx))))
+    elif instruction.arg == 3:  # INTRINSIC_STOPITERATION_ERROR
+        _stop_iteration_error(tx)
+    elif instruction.arg == 5:  # INTRINSIC_UNARY_POSITIVE
+        tx.push(tx.call_static(operator.pos, [tx.pop()], {}))
+    else:
+        raise Unsupported("unsupported instruction", f"CALL_INTRINSIC_1 {instruction.arg}")
+
+
+# --- making functions and classes
+
+
+@opcode()
+def LOAD_BUILD_CLASS(tx: Interpreter, instruction: Instruction) -> None:
+    tx.push(StaticValue(builtins.__build_class__))  # its call breaks the graph
+
+
+@opcode()
+def MAKE_FUNCTION(tx: Interpreter, instruction: Instruction) -> None:
+    flags = instruction.arg or 0
+    code = tx.pop().constant(tx)
+    function = FunctionValue(code, tx.f_globals, code.co_qualname)
+    if BEFORE_3_13:
+        for flag in (CLOSURE, ANNOTATIONS, KWDEFAULTS, DEFAULTS):
+            if flags & flag:
+                _set_function_attribute(tx, function, flag, tx.pop())
+    tx.push(function)
+
+
+@opcode()
+def SET_FUNCTION_ATTRIBUTE(tx: Interpreter, instruction: Instruction) -> None:
+    value, function = tx.pop_many(2)
+    assert isinstance(function, FunctionValue)
+    _set_function_attribute(tx, function, instruction.arg or 0, value)
+    tx.push(function)
+
+
+def _set_function_attribute(tx: Interpreter, function: FunctionValue, flag: int, value: Value) -> None:
+    if flag == CLOSURE:
+        function.closure = [cast(CellValue, c) for c in value.unpack(tx)]
+    elif flag == DEFAULTS:
+        function.defaults = list(value.unpack(tx))
+    elif flag == KWDEFAULTS:
+        function.kwdefaults = dict(cast(DictValue, value).mapping(tx))
+    elif flag == ANNOTATIONS:
+        flat = value.unpack(tx)  # names and annotations alternate
+        found = {name.constant(tx): each for name, each in zip(flat[::2], flat[1::2], strict=True)}
+        function.special_attributes["__annotations__"] = DictValue(found)
+
+
+@opcode()
+def LOAD_ASSERTION_ERROR(tx: Interpreter, instruction: Instruction) -> None:
+    tx.push(StaticValue(AssertionError))
+
+
+@opcode()
+def RAISE_VARARGS(tx: Interpreter, instruction: Instruction) -> None:
+    if not instruction.arg:
+        raise ObservedException(_handled(tx), has_context=True)
+    what, *causes = tx.pop_many(instruction.arg)
+    exception = as_exception(tx, what)
+    for cause in causes:
+        exception.set_cause(cause if tx.is_none(cause) else as_exception(tx, cause))
+    raise ObservedException(exception)
+
+
+def _handled(tx: Interpreter) -> ExceptionValue:
+    found = tx.handled_exception()
+    if found is None:
+        raise Unsupported("exception", "raise of an exception that the caller handles")
+    return found
+
+
+@opcode()
+def RERAISE(tx: Interpreter, instruction: Instruction) -> None:
+    raise ObservedException(tx.pop(), has_context=True)
+
+
+# --- handlers
+
+
+@opcode()
+def PUSH_EXC_INFO(tx: Interpreter, instruction: Instruction) -> None:
+    exception = tx.pop()
+    assert isinstance(exception, ExceptionValue)
+    tx.push(OUTER)
+    tx.push(exception)
+    tx.handled_exceptions.append(exception)
+
+
+@opcode()
+def POP_EXCEPT(tx: Interpreter, instruction: Instruction) -> None:
+    tx.pop()
+    tx.handled_exceptions.pop()
+
+
+@opcode()
+def CHECK_EXC_MATCH(tx: Interpreter, instruction: Instruction) -> None:
+    wanted = tx.pop()
+    cls = tx.stack[-1].python_type()
+    tx.push(ConstantValue(any(c in cls.__mro__ for c in _exception_classes(tx, wanted))))
+
+
+def _exception_classes(tx: Interpreter, wanted: Value) -> list[Any]:
+    classes = wanted.constant(tx)
+    found = list(classes) if isinstance(classes, tuple) else [classes]
+    if not all(isinstance(c, type) and issubclass(c, BaseException) for c in found):
+        text = "catching classes that do not inherit from BaseException is not allowed"
+        raise observed_exception(TypeError, text)
+    return found
+
+
+@opcode()
+def WITH_EXCEPT_START(tx: Interpreter, instruction: Instruction) -> None:
+    leave, exception = tx.stack[-4], tx.stack[-1]
+    args: list[Value] = [StaticValue(exception.python_type()), exception, TracebackValue()]
+    tx.push(tx.call_and_push(leave, args, {}))
+
+
+@opcode()
+def CLEANUP_THROW(tx: Interpreter, instruction: Instruction) -> None:
+    """Ends ``yield from`` if the exception thrown into it is the StopIteration of the inner iterator."""
+    exception = tx.stack[-1]
+    assert isinstance(exception, ExceptionValue)
+    if not issubclass(exception.cls, StopIteration):
+        raise ObservedException(exception, has_context=True)
+    del tx.stack[-3:]
+    tx.stack += [NONE, exception.get_attr(tx, "value")]
+
+
+def _stop_iteration_error(tx: Interpreter) -> None:
+    """Replaces a StopIteration that leaves a generator's body by a RuntimeError (PEP 479)."""
+    exception = tx.stack[-1]
+    assert isinstance(exception, ExceptionValue)
+    if issubclass(exception.cls, StopIteration):
+        tx.stack[-1] = runtime_error_from_stop(exception)

@@ -43,7 +43,7 @@ if torch.distributed.is_available():
     from compiler_core.capture.rules.torch import collectives  # noqa: F401  (it registers its rules)
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 # functions without side effects whose result depends only on their arguments
 PURE_FUNCTIONS = frozenset(

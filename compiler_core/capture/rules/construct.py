@@ -28,7 +28,7 @@ from compiler_core.guards.lifetimes import is_python_class, module_of
 from compiler_core.torch_private import lazy_property_and_property
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
     from compiler_core.records.capture import BreakReason
 
 

@@ -16,7 +16,8 @@ from compiler_core.errors import Unsupported
 from compiler_core.support.safe_repr import safe_repr
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
     from compiler_core.guards.sources import Source
 
 

@@ -33,7 +33,7 @@ from compiler_core.support.safe_repr import safe_repr
 from compiler_core.support.torch_state import StateChange
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter
+    from compiler_core.capture.bytecode_emitter import Emitter
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from compiler_core.guards.lifetimes import WeakBox, is_library, is_python_class,
 from compiler_core.guards.sources import AttrSource, class_entry
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 ABSENT: Any = object()

@@ -25,7 +25,9 @@ from compiler_core.support.torch_state import (
 )
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Capture, Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.graph_builder import Capture
+    from compiler_core.capture.interpreter import Interpreter
 
 
 class ContextManagerValue(Value):

@@ -31,7 +31,8 @@ from compiler_core.support.tensors import storage_id, tensors_in
 from compiler_core.support.transform_levels import is_wrapped
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
     from compiler_core.guards.sources import Source
     from compiler_core.records.capture import BreakReason
 

@@ -27,7 +27,8 @@ from compiler_core.support.tensors import without_class
 from compiler_core.torch_private import DisableTorchFunctionSubclass, disabled_torch_function_impl
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
     from compiler_core.guards.sources import Source
 
 _PLAIN = disabled_torch_function_impl

@@ -1,10 +1,9 @@
 """Sources: where a value comes from, as a path from the frame: a local or global name, then attributes and items.
 
-A
-source has five members: `text` (for readers), `shown` (as the user would write it), `fetch` (its value in a
-frame), `load` (emits bytecode that pushes the value, by the interface in `emitter`) and `manager` (its node in the C++
-guard tree).  The kinds are in `variables`,
-`attributes`, `items` and `tensors`, and derive from `base`.  The names are those of ``torch/_dynamo/source.py``.
+A source has five members: `text` (for readers), `shown` (as the user would write it), `fetch` (its value in a frame),
+`load` (emits bytecode that pushes the value, with `capture/bytecode_emitter.py`) and `manager` (its node in the C++
+guard tree).  The kinds are in `variables`, `attributes`, `items` and `tensors`, and derive from `base`.  The names are
+those of ``torch/_dynamo/source.py``.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.guards.sources.base import VERSIONS_ARE_STALE, Scope, Source
 
 if TYPE_CHECKING:
+    from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.guards import GuardTree
-    from compiler_core.guards.sources.emitter import Emitter
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.records.recompiles import INTERMEDIATE
 
 if TYPE_CHECKING:
+    from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.guards import GuardTree
-    from compiler_core.guards.sources.emitter import Emitter
 
 
 # The C++ tree skips a guard on a number in a dict while the dict's version is the same.  In CPython 3.13.0 storing an

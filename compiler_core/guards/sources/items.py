@@ -9,8 +9,8 @@ from compiler_core.guards.sources.base import Scope, Source
 from compiler_core.support.safe_repr import safe_repr
 
 if TYPE_CHECKING:
+    from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.guards import GuardTree
-    from compiler_core.guards.sources.emitter import Emitter
 
 
 @dataclass(frozen=True)

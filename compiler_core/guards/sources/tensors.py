@@ -13,8 +13,8 @@ from compiler_core.support.safe_repr import safe_repr
 from compiler_core.support.tensors import without_class
 
 if TYPE_CHECKING:
+    from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.guards import GuardTree
-    from compiler_core.guards.sources.emitter import Emitter
 
 
 @dataclass(frozen=True)

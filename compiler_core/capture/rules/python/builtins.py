@@ -32,7 +32,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_library
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 @handles(print)

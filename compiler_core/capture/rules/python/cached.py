@@ -26,7 +26,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import Box, LocalSource, root_source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -60,7 +60,7 @@ def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
             raise Unsupported("unsupported call", f"{name_of(obj)}, which changed what the frame has read")
     held = partial(capture.held, name=name_of(obj))
     result = Box(outcome.result) if is_atom(outcome.result) else held(outcome.result).box
-    error = outcome.error and (held(type(outcome.error)).box, outcome.error.args)
+    error = None if outcome.error is None else (held(type(outcome.error)).box, outcome.error.args)
     expected = ExpectedOutcome(name_of(obj), tuple(capture.state_changes), result, error)
     log.calls.append(CachedCall(obj, given, named, expected))
     if outcome.error is not None:

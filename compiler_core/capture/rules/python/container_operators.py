@@ -18,7 +18,7 @@ from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 COMPARISONS = {operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">="}
 _SET_OPERATIONS = (operator.and_, operator.or_, operator.sub, operator.xor)

@@ -25,7 +25,7 @@ from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 # a class that defines one of these customises how its instances are copied
 _COPY_HOOKS = (

@@ -13,7 +13,7 @@ from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, f
 from compiler_core.capture.values.builtin.sequences import TupleValue
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
     from compiler_core.guards.sources import Source
 
 

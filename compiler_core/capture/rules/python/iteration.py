@@ -29,7 +29,7 @@ from compiler_core.capture.values.user.subclasses import SubclassValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 @handles(iter)

@@ -23,7 +23,7 @@ from compiler_core.capture.values.builtin.sequences import TupleValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 ValueIterator = Iterator[Value]
 

@@ -21,7 +21,7 @@ from compiler_core.guards.lifetimes import is_library, module_of
 from compiler_core.guards.sources import AttrSource
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 def _class_of(tx: Interpreter, value: Value) -> Any:

@@ -32,7 +32,7 @@ from compiler_core.capture.values.user.subclasses import SubclassValue, contents
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 # the special methods that each operator tries, in order
 BINARY = {

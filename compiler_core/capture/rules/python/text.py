@@ -21,7 +21,7 @@ from compiler_core.capture.values.user.subclasses import SubclassValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 @handles_each(re.match, re.search, re.fullmatch, re.findall, re.split, re.sub, re.subn, re.escape, re.compile)

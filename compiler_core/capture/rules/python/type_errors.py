@@ -13,7 +13,7 @@ from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 def operand_type_error(op: Callable[..., Any], tx: Interpreter, *operands: Value) -> Unsupported:

@@ -17,7 +17,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.constants import NUMPY_NUMBERS
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
     from compiler_core.records.capture import BreakReason
 
 

@@ -35,7 +35,7 @@ from compiler_core.support.tensors import storage_id
 from compiler_core.support.torch_state import grad_mode_change
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 _STATIC = inspect.getattr_static(torch.autograd.Function, "apply")
 APPLY = getattr(_STATIC, "__func__", _STATIC)  # from PyTorch 2.14 on it is a class method in C++

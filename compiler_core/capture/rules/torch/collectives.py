@@ -40,7 +40,7 @@ from compiler_core.torch_private import DispatchKey, torch_utils
 from compiler_core.torch_private import functional_collectives as functional
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 dist: Any = torch.distributed
 c10d: Any = dist.distributed_c10d
@@ -238,7 +238,7 @@ def _note_deprecation(tx: Interpreter, function: Any) -> None:
             with contextlib.suppress(TypeError):
                 function()
 
-        tx.capture.mode.warnings.programs.append(warn)
+        tx.capture.warnings.programs.append(warn)
 
 
 @starts("all_reduce")

@@ -16,7 +16,7 @@ from compiler_core.support.torch_state import grad_mode_change
 from compiler_core.torch_private import set_grad_enabled
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 @handles(torch.no_grad)

@@ -28,7 +28,7 @@ from compiler_core.torch_private import (
 )
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 FACTORIES = frozenset(
     getattr(torch, n)

@@ -15,7 +15,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.torch_private import combine_input_and_mask, masked_ops
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 @handles(torch.masked.is_masked_tensor)

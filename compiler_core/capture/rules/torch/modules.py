@@ -16,7 +16,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.torch_private import infer_lazy_parameters, module_call_impl
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 @handles(torch.nn.Module.__setattr__)

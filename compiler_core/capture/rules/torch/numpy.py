@@ -24,7 +24,8 @@ from compiler_core.guards.constants import NUMPY_NUMBERS
 from compiler_core.guards.sources import AttrSource, NumpyTensorSource, Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
 
 numpy: Any = sys.modules.get("numpy")  # PyTorch imports it where it is installed
 # functions and classes of NumPy that compute numbers from numbers

@@ -52,7 +52,8 @@ from compiler_core.torch_private import (
 )
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 # ------------------------------------------------------------ which arguments override

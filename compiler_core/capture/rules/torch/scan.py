@@ -15,7 +15,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.torch_private import associative_scan
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 @handles(associative_scan)

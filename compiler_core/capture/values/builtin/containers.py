@@ -18,7 +18,8 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import BuiltinItemSource, GetItemSource, Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 # for each special method: its operator, and whether it is the reflected form

@@ -10,7 +10,8 @@ from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 Recreation = Callable[[], tuple[Any, list[Value]]]

@@ -17,7 +17,7 @@ from compiler_core.capture.values.builtin.constant import is_atom
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 _BY_IDENTITY = (object.__hash__, torch.Tensor.__hash__)
 

@@ -21,7 +21,8 @@ from compiler_core.guards.constants import dict_keys
 from compiler_core.guards.sources import AttrSource, Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 class DictValue(ContainerValue):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.capture.values.base import Value
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 class NamedMethodValue(Value):

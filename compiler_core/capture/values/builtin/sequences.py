@@ -19,7 +19,9 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Capture, Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.graph_builder import Capture
+    from compiler_core.capture.interpreter import Interpreter
 
 
 class SequenceValue(ContainerValue):

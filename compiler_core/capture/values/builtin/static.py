@@ -21,7 +21,8 @@ from compiler_core.guards.lifetimes import is_library, module_of
 from compiler_core.guards.sources import AttrSource, Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 class StaticValue(Value):

@@ -24,7 +24,8 @@ from compiler_core.errors import Unsupported
 from compiler_core.support.fx_symbols import MAX_SYMBOLIC_INT
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
     from compiler_core.guards.sources import Source
 
 COMPARISONS = frozenset({operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge})

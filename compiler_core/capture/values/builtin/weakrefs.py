@@ -11,7 +11,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import Source, WeakRefCallSource
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 class WeakRefValue(Value):

@@ -16,7 +16,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import ClassEntrySource
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
     from compiler_core.capture.values.user.object_attributes import InstanceValue
 
 

@@ -14,7 +14,7 @@ from compiler_core.capture.values.classes import guard_class_attribute
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 def member_attribute(tx: Interpreter, member: ConstantValue, name: str) -> Value:

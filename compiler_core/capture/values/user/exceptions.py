@@ -19,7 +19,8 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
 
 # their constructors interpret two or more arguments
 PARSING_EXCEPTIONS = (OSError, ImportError, SyntaxError, UnicodeError)

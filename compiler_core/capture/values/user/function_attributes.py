@@ -17,7 +17,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
     from compiler_core.capture.values.user.functions import FunctionValue
 
 

@@ -20,7 +20,8 @@ from compiler_core.guards.lifetimes import is_named
 from compiler_core.guards.sources import AttrSource, Box, ClosureCellSource, GetItemSource, Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
 
 RESUMED = ".<resumed>"
 """The suffix of the qualified names of resume functions.  Tracebacks recognise the frame that called one by it."""

@@ -16,7 +16,8 @@ from compiler_core.capture.values.user.functions import FunctionValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, GeneratorBody, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 class GeneratorValue(IteratorValue):
@@ -28,7 +29,7 @@ class GeneratorValue(IteratorValue):
     always_true = True
 
     def __init__(
-        self, body: GeneratorBody, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]
+        self, body: Interpreter, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> None:
         super().__init__([])
         self.body = body
@@ -183,7 +184,7 @@ _PASSIVE_OPCODES = frozenset(
 )
 
 
-def _only_passes_generator_exit(body: GeneratorBody) -> bool:
+def _only_passes_generator_exit(body: Interpreter) -> bool:
     """Whether the handlers around the present yield only let a GeneratorExit pass.
 
     They do if they test for builtin subclasses of Exception.  Then it does not matter when Python drops the generator.
@@ -201,7 +202,7 @@ def _only_passes_generator_exit(body: GeneratorBody) -> bool:
     return True
 
 
-def _is_builtin_exception(body: GeneratorBody, name: str) -> bool:
+def _is_builtin_exception(body: Interpreter, name: str) -> bool:
     found = None if name in body.f_globals else body.f_builtins.get(name)
     return isinstance(found, type) and issubclass(found, Exception)
 

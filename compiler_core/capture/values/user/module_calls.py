@@ -16,7 +16,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import GetItemSource
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
     from compiler_core.capture.values.user.modules import ModuleValue
 
 FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")

@@ -14,7 +14,8 @@ from compiler_core.capture.values.user.modules import ModuleValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
     from compiler_core.guards.sources import Source
 
 

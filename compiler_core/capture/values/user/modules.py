@@ -20,7 +20,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, GetItemSource, InstanceDictSource
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.interpreter import Interpreter
 
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 # the methods that a call of a module runs, as they were when this file was imported

@@ -28,7 +28,8 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, InstanceDictSource, Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
 
 # builtin classes whose __getattribute__ does the same as object's
 _GENERIC_ATTRIBUTES = (object, BaseException, dict, OrderedDict, defaultdict, list, deque, tuple)

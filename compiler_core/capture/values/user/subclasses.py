@@ -24,7 +24,8 @@ from compiler_core.guards.lifetimes import is_python_class, weak_cache
 from compiler_core.guards.sources import Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
 
 
 class SubclassValue(ObjectValue):

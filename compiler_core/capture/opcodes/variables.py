@@ -1,0 +1,321 @@
+"""Opcodes for locals, cells, globals, attributes, constants and imports, and those that only move values."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from compiler_core.bytecode import Instruction
+from compiler_core.capture.opcodes.table import opcode
+from compiler_core.capture.value_builder import is_static
+from compiler_core.capture.values.base import NULL, UNBOUND, ObservedException, Value, observed_exception
+from compiler_core.capture.values.builtin.constant import from_python, is_atom
+from compiler_core.capture.values.builtin.sequences import TupleValue
+from compiler_core.capture.values.builtin.sets import SetValue
+from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.user.cells import CellValue
+from compiler_core.capture.values.user.super import SuperValue
+from compiler_core.errors import Unsupported
+from compiler_core.guards.lifetimes import is_library
+from compiler_core.guards.sources import GlobalSource
+
+if TYPE_CHECKING:
+    from compiler_core.capture.interpreter import Interpreter
+
+BEFORE_3_13 = sys.version_info < (3, 13)
+
+
+@opcode("RESUME", "PRECALL", "CACHE", "COPY_FREE_VARS")
+def NOP(tx: Interpreter, instruction: Instruction) -> None:
+    pass
+
+
+@opcode()
+def POP_TOP(tx: Interpreter, instruction: Instruction) -> None:
+    tx.pop()
+
+
+@opcode()
+def PUSH_NULL(tx: Interpreter, instruction: Instruction) -> None:
+    tx.push(NULL)
+
+
+@opcode()
+def COPY(tx: Interpreter, instruction: Instruction) -> None:
+    assert instruction.arg is not None
+    tx.push(tx.stack[-instruction.arg])
+
+
+@opcode()
+def SWAP(tx: Interpreter, instruction: Instruction) -> None:
+    assert instruction.arg is not None
+    i = -instruction.arg
+    tx.stack[-1], tx.stack[i] = tx.stack[i], tx.stack[-1]
+
+
+@opcode()
+def LOAD_CONST(tx: Interpreter, instruction: Instruction) -> None:
+    tx.push(_constant(tx, instruction.argval))
+
+
+# --- locals
+
+
+def _load(tx: Interpreter, name: Any) -> Value:
+    value = tx.locals.get(name, UNBOUND)
+    if value is UNBOUND:
+        raise _unbound_error(name)
+    return value
+
+
+@opcode("LOAD_FAST_CHECK")
+def LOAD_FAST(tx: Interpreter, instruction: Instruction) -> None:
+    tx.push(_load(tx, instruction.argval))
+
+
+@opcode()
+def LOAD_FAST_AND_CLEAR(tx: Interpreter, instruction: Instruction) -> None:
+    """Saves a variable whose slot an inlined comprehension uses; the variable may be a cell."""
+    name = instruction.argval
+    assert isinstance(name, str)
+    shared = name in tx.code.co_cellvars and name in tx.cells
+    tx.push(tx.cells.pop(name) if shared else tx.locals.pop(name, UNBOUND))
+
+
+@opcode()
+def LOAD_FAST_LOAD_FAST(tx: Interpreter, instruction: Instruction) -> None:
+    first, second = _two_names(instruction)
+    tx.push(_load(tx, first))
+    tx.push(_load(tx, second))
+
+
+def _store(tx: Interpreter, name: str, value: Value) -> None:
+    if isinstance(value, CellValue) and name in (*tx.code.co_cellvars, *tx.code.co_freevars):
+        tx.cells[name] = value  # restored after an inlined comprehension, which used the slot
+        tx.locals.pop(name, None)
+    else:
+        tx.locals[name] = value
+
+
+@opcode("STORE_FAST_MAYBE_NULL")
+def STORE_FAST(tx: Interpreter, instruction: Instruction) -> None:
+    assert isinstance(instruction.argval, str)
+    _store(tx, instruction.argval, tx.pop())
+
+
+@opcode()
+def STORE_FAST_STORE_FAST(tx: Interpreter, instruction: Instruction) -> None:
+    first, second = _two_names(instruction)
+    _store(tx, first, tx.pop())
+    _store(tx, second, tx.pop())
+
+
+@opcode()
+def STORE_FAST_LOAD_FAST(tx: Interpreter, instruction: Instruction) -> None:
+    first, second = _two_names(instruction)
+    _store(tx, first, tx.pop())
+    tx.push(_load(tx, second))
+
+
+@opcode()
+def DELETE_FAST(tx: Interpreter, instruction: Instruction) -> None:
+    _load(tx, instruction.argval)
+    assert isinstance(instruction.argval, str)
+    del tx.locals[instruction.argval]
+
+
+# --- cells
+
+
+@opcode()
+def MAKE_CELL(tx: Interpreter, instruction: Instruction) -> None:
+    assert isinstance(instruction.argval, str)
+    tx.cells[instruction.argval] = CellValue(tx.locals.pop(instruction.argval, UNBOUND))
+
+
+def _cell(tx: Interpreter, instruction: Instruction) -> CellValue:
+    assert isinstance(instruction.argval, str)
+    return tx.cells[instruction.argval]
+
+
+@opcode()
+def LOAD_CLOSURE(tx: Interpreter, instruction: Instruction) -> None:
+    tx.push(_cell(tx, instruction))
+
+
+@opcode("LOAD_CLASSDEREF")
+def LOAD_DEREF(tx: Interpreter, instruction: Instruction) -> None:
+    tx.push(_cell_value(tx, instruction))
+
+
+def _cell_value(tx: Interpreter, instruction: Instruction) -> Value:
+    cell = _cell(tx, instruction)
+    if not cell.is_empty():
+        return cell.get(tx)
+    name = instruction.argval
+    if name in tx.code.co_cellvars:
+        raise _unbound_error(name)
+    text = f"cannot access free variable {name!r} where it is not associated with a value in enclosing scope"
+    raise observed_exception(NameError, text)
+
+
+@opcode()
+def STORE_DEREF(tx: Interpreter, instruction: Instruction) -> None:
+    _cell(tx, instruction).set(tx, tx.pop())
+
+
+@opcode()
+def DELETE_DEREF(tx: Interpreter, instruction: Instruction) -> None:
+    _cell_value(tx, instruction)
+    if _cell(tx, instruction).source is not None:
+        raise Unsupported("unsupported instruction", "del of a variable of the enclosing function")
+    _cell(tx, instruction).set(tx, UNBOUND)
+
+
+def _unbound_error(name: object) -> ObservedException:
+    return observed_exception(
+        UnboundLocalError, f"cannot access local variable {name!r} where it is not associated with a value"
+    )
+
+
+def _two_names(instruction: Instruction) -> tuple[str, str]:
+    assert isinstance(instruction.argval, tuple)
+    first, second = instruction.argval
+    return first, second
+
+
+def _constant(tx: Interpreter, obj: Any) -> Value:
+    if is_atom(obj):
+        return from_python(obj)
+    if type(obj) in (tuple, frozenset):
+        if type(obj) is tuple:
+            return TupleValue([_constant(tx, v) for v in obj])
+        return SetValue.from_members(obj)
+    if hasattr(obj, "co_code"):
+        return StaticValue(obj)
+    # an object that generated code, such as the code around a resume function, has as a constant
+    return tx.capture.wrap_static(obj)
+
+
+def _is_loaded(module: str, name: str = "__name__") -> bool:
+    return module in sys.modules and name in vars(sys.modules[module])
+
+
+# --- globals
+
+
+def _global(tx: Interpreter, name: str) -> Value:
+    stored = tx.capture.effects.global_value(tx.module, name)
+    if stored is UNBOUND:
+        raise Unsupported("exception", f"name {name!r} is not defined")
+    if stored is not None:
+        return stored
+    if name in tx.f_globals:
+        found, home = tx.f_globals[name], str(tx.f_globals.get("__name__", ""))
+        if tx.module is not None and is_static(found) and is_library(home):
+            tx.capture.guard_library_name(tx.f_globals, home, name)
+            return tx.capture.wrap(found, None)
+        return tx.capture.wrap(found, GlobalSource(name, tx.module))
+    if name in tx.f_builtins:
+        if tx.module is None:
+            tx.capture.guard("GLOBAL_ABSENT", GlobalSource(name), name)
+        elif not is_library(tx.f_globals.get("__name__", "")):
+            tx.capture.guard("DICT_CONTAINS", tx.module, name)
+        return tx.capture.wrap(tx.f_builtins[name], GlobalSource(name, tx.capture.held(tx.f_builtins, "builtins")))
+    raise Unsupported("exception", f"name {name!r} is not defined")
+
+
+@opcode()
+def LOAD_GLOBAL(tx: Interpreter, instruction: Instruction) -> None:
+    value = _global(tx, cast(str, instruction.argval))
+    _push_callable(tx, value, bool((instruction.arg or 0) & 1))
+
+
+def _push_callable(tx: Interpreter, value: Value, with_null: bool) -> None:
+    """Pushes a value and, if a call follows, CPython's NULL below it (from 3.13 on, above it)."""
+    if with_null and BEFORE_3_13:
+        tx.push(NULL)
+    tx.push(value)
+    if with_null and not BEFORE_3_13:
+        tx.push(NULL)
+
+
+@opcode()
+def STORE_GLOBAL(tx: Interpreter, instruction: Instruction) -> None:
+    tx.capture.effects.store_global(tx.module, cast(str, instruction.argval), tx.pop())
+
+
+@opcode()
+def DELETE_GLOBAL(tx: Interpreter, instruction: Instruction) -> None:
+    _global(tx, cast(str, instruction.argval))
+    if tx.module is not None:
+        raise Unsupported("unsupported mutation", "del of another module's global")
+    tx.capture.effects.store_global(None, cast(str, instruction.argval), UNBOUND)
+
+
+# --- attributes
+
+
+@opcode()
+def LOAD_ATTR(tx: Interpreter, instruction: Instruction) -> None:
+    owner = tx.pop()
+    method_form = sys.version_info >= (3, 12) and bool((instruction.arg or 0) & 1)
+    _push_callable(tx, owner.get_attr(tx, cast(str, instruction.argval)), method_form)
+
+
+@opcode()
+def LOAD_METHOD(tx: Interpreter, instruction: Instruction) -> None:
+    owner = tx.pop()
+    _push_callable(tx, owner.get_attr(tx, cast(str, instruction.argval)), True)
+
+
+@opcode()
+def LOAD_SUPER_ATTR(tx: Interpreter, instruction: Instruction) -> None:
+    _, cls, owner = tx.pop_many(3)
+    value = SuperValue.create(tx, cls.constant(tx), owner)
+    found = value.get_attr(tx, cast(str, instruction.argval))
+    _push_callable(tx, found, bool((instruction.arg or 0) & 1))
+
+
+@opcode()
+def STORE_ATTR(tx: Interpreter, instruction: Instruction) -> None:
+    owner = tx.pop()
+    owner.set_attr(tx, cast(str, instruction.argval), tx.pop())
+
+
+@opcode()
+def DELETE_ATTR(tx: Interpreter, instruction: Instruction) -> None:
+    tx.pop().del_attr(tx, cast(str, instruction.argval))
+
+
+# --- imports
+
+
+@opcode()
+def IMPORT_NAME(tx: Interpreter, instruction: Instruction) -> None:
+    names, level = tx.pop(), tx.pop().constant(tx)
+    name = cast(str, instruction.argval)
+    if level:
+        name = importlib.util.resolve_name("." * level + name, tx.f_globals.get("__package__"))
+    if name not in sys.modules:
+        tx.capture.awaited.append(tx.capture.held(partial(_is_loaded, name), f"{name}.is_loaded"))
+        raise Unsupported("unsupported instruction", f"import of {name!r}, which is not loaded yet")
+    wanted = names.constant(tx) or ()
+    module = sys.modules[name if level or wanted else name.partition(".")[0]]
+    lacks = [n for n in wanted if n not in vars(module)] if hasattr(module, "__path__") else []
+    if lacks:
+        has_name = partial(_is_loaded, name, lacks[0])
+        tx.capture.awaited.append(tx.capture.held(has_name, f"{name}.{lacks[0]}.is_loaded"))
+        raise Unsupported("unsupported instruction", f"import of {lacks[0]!r} from {name!r}, which lacks it so far")
+    tx.push(tx.capture.wrap_static(module))
+
+
+@opcode()
+def IMPORT_FROM(tx: Interpreter, instruction: Instruction) -> None:
+    name = cast(str, instruction.argval)
+    try:
+        tx.push(tx.stack[-1].get_attr(tx, name))
+    except ObservedException as error:
+        raise Unsupported("exception", f"cannot import name {name!r}") from error
