@@ -10,7 +10,7 @@ import torch
 
 from compiler_core.guards.kinds import MISSING, NOTHING, GuardKind, GuardSpec, guard_kind
 from compiler_core.guards.sources import Scope
-from compiler_core.records.recompiles import Mismatch, layout_differences
+from compiler_core.records.recompiles import Mismatch, keys_mismatch, layout_differences
 from compiler_core.torch_private import dispatch_keys
 
 if TYPE_CHECKING:
@@ -107,4 +107,4 @@ def _differences(obj: Any, value: TensorFacts) -> Iterator[Mismatch]:
     yield from found
     keys = str(dispatch_keys(obj))
     if keys != expected["dispatch keys"] and not is_different and not found:
-        yield Mismatch("dispatch keys", expected["dispatch keys"], keys)
+        yield keys_mismatch(expected["dispatch keys"], keys)

@@ -74,6 +74,20 @@ def stack_names(tx: Interpreter, layout: ResumeLayout) -> dict[str, str]:
     return names
 
 
+def callee_names(tx: Interpreter, layout: ResumeLayout, names: dict[str, str]) -> dict[str, str]:
+    """Returns the user's expressions of what a caller's resume function passes to this one, by its parameters for it.
+
+    `names`: those of this one's own parameters.
+    """
+    given = {f"__callee{i}": name for i, name in enumerate(layout.parameters)}
+    of = f"{tx.code.co_name}'s "
+    return {
+        parameter: names[name] if name in names else of + name
+        for parameter, name in given.items()
+        if name in names or not name.startswith("__")
+    }
+
+
 _PUSH_NOTHING = ("POP_", "JUMP", "STORE_", "DELETE_", "RAISE", "RETURN", "SEND", "FOR_ITER")
 """The beginnings of the names of instructions that leave no value."""
 

@@ -60,7 +60,7 @@ from compiler_core.hook.failures import only_recorded
 from compiler_core.hook.frame_hook import FrameInfo
 from compiler_core.hook.skip_rules import is_library_file
 from compiler_core.instruments import tool
-from compiler_core.pipeline.breaking_code import breaking_code, stack_names
+from compiler_core.pipeline.breaking_code import breaking_code, callee_names, stack_names
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
 from compiler_core.pipeline.graph import compile_graph
 from compiler_core.pipeline.graph_passes import run_passes
@@ -140,6 +140,8 @@ class FrameCompile:
         self.lines = SourceLines(state.record, compile_)
         self._attempts: list[Capture] = []
         self._loop_break: CaptureBreak | None = None
+        self._callee_names: dict[str, str] = {}
+        """The expressions of what the last resume function gets, by the parameters that its caller's has for it."""
         self._outcomes, cause = known_outcomes.take(info.code)
         self._awaited: list[ConstantSource] = []
         compile_.cause = cause or compile_.cause
@@ -321,9 +323,13 @@ class FrameCompile:
             frame = self.region.add_resume(code, self.info.code, line, self.compile, self.state.record)
             self.region.states[CodeKey(code)].loop_break = self._loop_break
             with self._only_recorded("bytecode", "the expressions of stack values"):
-                self.region.states[CodeKey(code)].stack_names = stack_names(tx, layout)
+                self.region.states[CodeKey(code)].stack_names = {
+                    **stack_names(tx, layout),
+                    **(self._callee_names if layout.callee_args is not None else {}),
+                }
         else:
             frame = known.frame.id
+        self._callee_names = callee_names(tx, layout, self.region.states[CodeKey(code)].stack_names)
         if frame not in self.compile.breaks[-1].resumes:
             self.compile.breaks[-1].resumes.append(frame)
         return code

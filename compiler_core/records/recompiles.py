@@ -143,6 +143,16 @@ def layout_differences(shape: Extents, stride: Extents, got_shape: Extents, got_
         yield Mismatch("stride", str(tuple(stride)), str(tuple(got_stride)), strides)
 
 
+def keys_mismatch(expected: str, got: str) -> Mismatch:
+    """Returns how the dispatch keys of a tensor differ.  A tensor without keys of autograd was made in inference
+    mode, or is used there."""
+    known = {True: "those of a tensor that autograd tracks", False: "those of an inference tensor"}
+    is_tracked = "Autograd" in expected, "Autograd" in got
+    if is_tracked[0] != is_tracked[1]:
+        expected, got = (known[each] for each in is_tracked)
+    return Mismatch("dispatch keys", expected, got)
+
+
 def _different(expected: Extents, got: Extents) -> list[int]:
     return [i for i, (a, b) in enumerate(zip(expected, got, strict=True)) if a is not None and a != b]
 
@@ -223,6 +233,8 @@ def _difference(failed: FailedGuard, of: str) -> str:
         return f"{item} does not hold, as {of} needs: {got}" if got else f"{item} does not hold, as {of} needs"
     if failed.aspect == "function":
         return f"{name}.{item} was replaced after {of} was made"
+    if failed.aspect == "identity" and got:
+        return f"{name} is {got}; {of} was made for {expected}"
     at = f" in dimension {failed.dims[0]}" if failed.aspect == "size" and len(failed.dims) == 1 else ""
     subject = failed.subject.replace("the size of", "the shape of") if len(failed.dims) > 1 else failed.subject
     subject = _capitalized(subject) + at

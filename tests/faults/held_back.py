@@ -133,7 +133,7 @@ def run(call):
         "value",
         "None",
         "a Tensor",
-        (Change("not None", {"self.cache = None": "self.cache = torch.zeros(3)"}),),
+        (Change("a value at first", {"self.cache = None": "self.cache = torch.zeros(3)"}),),
         stock=None,  # which captures nothing in the first call, and does not try again
     ),
     Recompiled(

@@ -536,6 +536,80 @@ def run(call):
         compiles=4,
         stock={"aspect": "length", "expected": "0", "got": "1"},
     ),
+    Recompiled(
+        "a list that grows",
+        """
+SUMS = []
+
+def program(x):
+    SUMS.append(x.sum())
+    return x * len(SUMS)  # the fault
+
+def run(call):
+    for _ in range(4):
+        call(torch.ones(3))
+""",
+        "SUMS",
+        "length",
+        "0",
+        "1",
+        (
+            Change(
+                "no growing list",
+                {
+                    "def program(x):\n    SUMS.append(x.sum())\n    return x * len(SUMS)  # the fault": ""
+                    "def program(x):\n    return x * 2, x.sum()",
+                    "        call(": "        SUMS.append(x.sum())\n        call(",
+                    "    for _ in range(4):\n": "    x = torch.ones(3)\n    for _ in range(4):\n",
+                },
+            ),
+        ),
+        compiles=4,
+    ),
+    Recompiled(
+        "an average that starts as None",
+        """
+class Average:
+    def __init__(self):
+        self.value = None
+
+    def update(self, x):
+        self.value = x if self.value is None else 0.9 * self.value + 0.1 * x  # the fault
+        return self.value
+
+AVERAGE = Average()
+
+def program(x):
+    return AVERAGE.update(x) * 2
+
+def run(call):
+    for _ in range(3):
+        call(torch.ones(3))
+""",
+        "AVERAGE.value",
+        "value",
+        "None",
+        "a Tensor",
+        (Change("a value at first", {"AVERAGE = Average()": "AVERAGE = Average()\nAVERAGE.value = torch.ones(3)"}),),
+    ),
+    Recompiled(
+        "a tensor that was made in inference mode",
+        """
+def program(x):
+    return x.sin() * 2  # the fault
+
+def run(call):
+    with torch.inference_mode():
+        x = torch.ones(3)
+    call(torch.ones(3))
+    call(x)
+""",
+        "x",
+        "dispatch keys",
+        "those of a tensor that autograd tracks",
+        "those of an inference tensor",
+        (Change("one type", {"    call(x)": "    call(x.clone())"}),),
+    ),
     # ---------------------------------------------------------------- objects
     Recompiled(
         "training mode",

@@ -87,6 +87,69 @@ def test_a_script_without_its_fault_has_no_problem(engine: Engine) -> None:
         assert ran.problems == [], fault.title
 
 
+LIMIT = """
+def program(x, name):
+    return x * len(name)
+
+def run(call):
+    for n in range(10):
+        call(torch.ones(3), "a" * n)
+"""
+HELD = """
+NAMES = {"True"}
+
+def program(x):
+    y = x.sin()
+    NAMES.add(f"{y.sum().item() > 0}")
+    return y * 2
+
+def run(call):
+    for _ in range(3):
+        call(torch.ones(3))
+"""
+
+
+def test_the_limit_of_compiles_is_shown_at_its_function() -> None:
+    problems = run(LIMIT, "limit", "torch").problems
+    limit, again = (next(p for p in problems if p.kind == kind) for kind in ("graph break", "recompile"))
+    assert (limit.lineno, limit.grade, again.lineno, again.grade) == (2, "blocking", 3, "blocking")
+    assert "The limit of 8 compiles is reached" in again.cause
+
+
+def test_an_object_that_is_held_across_a_break_goes_with_the_break() -> None:
+    """Dynamo makes the bound method again in each resume function."""
+    before, after = (run(script, "held", "torch") for script in (HELD, HELD.replace(".item()", "")))
+    assert len(before.compiles) == 4
+    (again,) = (p for p in before.problems if p.kind == "recompile")
+    assert again.title == "recompiled: the object NAMES.add changed"
+    assert again.grade == "expected"
+    assert "goes with that break" in again.advice
+    assert not [p for p in after.problems if "NAMES.add" in p.title]
+
+
+CALLED = """
+import numpy
+
+def scaled(x):
+    factor = 2.0
+    return torch.from_numpy(x.numpy().astype("float32")) * factor
+
+def program(x):
+    y = scaled(x)
+    return y * len("a" * y.shape[0])
+
+def run(call):
+    for n in range(2, 4):
+        call(torch.ones(n))
+"""
+
+
+def test_a_value_is_named_that_a_called_function_left_at_its_break() -> None:
+    (again,) = (p for p in run(CALLED, "called", "core").problems if p.kind == "recompile")
+    assert "an intermediate value" not in again.cause + again.title + again.advice
+    assert "x.numpy().astype('float32')" in again.title
+
+
 def test_every_advice_is_proven() -> None:
     proven = {change.remedy for fault in RECOMPILES for change in fault.changes}
     proven |= {fault.remedy for fault in RECOMPILES if fault.remedy}

@@ -185,7 +185,7 @@ def test_a_cell_that_cannot_run_again_says_why(magics: InteractiveShell, tmp_pat
     (problem,) = [each for each in tried(magics, "core", cell) if each.kind == "recompile"]
     assert problem.checked.startswith("Not tried here: the cell changes the file ")
     assert problem.checked.endswith(
-        "Cutaway's tests prove it for this kind. To try it: before each call `t = t.contiguous()`."
+        "Cutaway's tests prove it for such programs. To try it: before each call `t = t.contiguous()`."
     )
     assert "contiguous" in problem.advice
 

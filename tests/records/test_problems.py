@@ -85,8 +85,8 @@ def of_text(x: torch.Tensor, how: str) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("fn", "calls", "grade", "advice"),
     [
-        (Counter(), [lambda c: c(x)] * 3, "expected", "Nothing: compile 0/1 has a symbol for it"),
-        (of_global, [lambda c: c(x), call_with_next_global], "expected", "Nothing: compile 0/1 has a symbol for it"),
+        (Counter(), [lambda c: c(x)] * 3, "expected", "compile 0/1 has a symbol for it"),
+        (of_global, [lambda c: c(x), call_with_next_global], "expected", "compile 0/1 has a symbol for it"),
         (scaled, [lambda c: c(x, 3), lambda c: c(x, 4)], "expected", "dynamic=True (%%compile"),
         (scaled, [lambda c: c(x, 3), lambda c: c(torch.ones(5, 3), 3)], "expected", "dynamic=True (%%compile"),
         (scaled, [lambda c: c(x, 3), lambda c: c(torch.ones(5), 3)], "costly", "Each number of dimensions of `x`"),

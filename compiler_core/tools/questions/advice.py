@@ -13,7 +13,7 @@ from compiler_core.records.differences import AdviceTrial
 from compiler_core.records.problems import Part
 from compiler_core.records.recompiles import INTERMEDIATE, FailedGuard, Recompile
 
-PROVEN = "Cutaway's tests prove it for this kind."
+PROVEN = "Cutaway's tests prove it for such programs."
 FROM_PYTORCH = "It is PyTorch's own hint."
 NOTHING_HELPS = "Nothing that is known helps here."
 
@@ -72,7 +72,7 @@ DYNAMIC = frozenset({"dynamic sizes", "dynamic numbers"})
 NOTHING_TO_CHANGE = UNCHANGED | DYNAMIC
 """The remedies of differences that need no further compile."""
 
-_SYMBOL = "Nothing: compile {compile} has a symbol for it, and no later call needed another."
+_SYMBOL = "Nothing to change: compile {compile} has a symbol for it, and covers all later calls."
 _SETTLED = f"{_SYMBOL}  To avoid this one, too: "
 
 
@@ -82,15 +82,15 @@ REMEDIES: dict[str, str] = {
     "that.  Each takes one more compile.  To avoid it, pad {names} to 2 or more.",
     "few sizes": "This compile holds for one size of {names} only, since the program needs the number itself, and "
     "dynamic=True does not change that.  Pad to a few sizes.",
-    "one case": "The compile holds only where {item}, because of a comparison in the program or in an operation, or "
-    "of the range of a mark, and each case is compiled once.  Pass only one of the cases, such as by padding, or "
-    "remove what limits it.",
+    "one case": "Calls in which `{item}` holds and those in which it does not are compiled apart, because of a "
+    "comparison in the program or in an operation, or of the range of a mark.  Pass only one of the cases, such as by "
+    "padding, or remove what limits it.",
     "dynamic numbers": _SETTLED + "dynamic=True (%%compile --dynamic) before the first call, or a tensor in place of "
     "the number.",
     "symbolic number": _SYMBOL,
     "few values": "Each value of {names} is compiled once, since the program needs the value itself; dynamic=True does "
     "not change that.  Pass few different values.",
-    "two values": "Nothing: {names} has two values, and each is compiled once.",
+    "two values": "Nothing to change: {names} has two values, and each is compiled once.",
     "a tensor": "Each value of {names} is compiled once; dynamic=True has no effect on attributes.  If it only takes "
     "part in arithmetic of tensors, make it a tensor (`register_buffer` in a module); else pass few different values.",
     "one dtype": "Each dtype of {names} is compiled once.  Convert it to one dtype before the call.",
@@ -102,12 +102,15 @@ REMEDIES: dict[str, str] = {
     "or reshape before the call.",
     "one type": "Each type of {names} is compiled once.  Convert it to one type before the call.",
     "not None": "{names} is None in some calls only, and both cases are compiled once.  Pass it always, or never.",
-    "one length": "A loop over {names} is unrolled for each length.  Pass the same number of items, or stack tensors "
-    "into one.",
+    "a value at first": "{names} is None in some calls only, and both cases are compiled once.  Give it a value before "
+    "the first call.",
+    "one length": "Each length of {names} is compiled once.  Pass the same number of items, or stack tensors into one.",
     "all keys": "Each set of keys of {names} is compiled once.  Give the dict all of its keys, in one order, before "
     "the first call.",
     "no growing dict": "{names} gets other keys again and again, and the code is compiled for the keys that it has.  "
     "Use the dict outside of the compiled function, and pass in what the function needs of it.",
+    "no growing list": "{names} has another length again and again, and the code is compiled for the length that it "
+    "has.  Change it outside of the compiled function: return what is to be appended.",
     "same items": "Each content of {names} is compiled once.  Pass a set that does not change.",
     "sorted": "Each order of {names} is compiled once.  Pass a list, or sorted(...).",
     "same object": "{names} is another object in each such call, such as a function or module that is made there.  "
@@ -205,6 +208,8 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     if aspect == "key" or (aspect in ("length", "keys") and "dict" in (failed.type, failed.kind[:4].lower())):
         is_growing = situation.times > 1 and failed.place != "argument"
         return "no growing dict" if is_growing else "all keys"
+    if aspect == "length" and failed.place != "argument" and situation.times > 1:
+        return "no growing list"
     if aspect == "aliasing":
         return "clone" if failed.type in ("Tensor", "Parameter") else "copy"
     if aspect == "value":
@@ -218,7 +223,7 @@ def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
     if failed.type == "bool":
         return "two values"
     if "None" in (failed.expected, failed.got):
-        return "not None"
+        return "not None" if failed.place == "argument" else "a value at first"
     if failed.type not in _NUMBERS:
         return "few values"
     if situation.is_settled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -57,6 +58,12 @@ HINT = "hint"
 """The part of the advice on a graph break that is the hint for its kind."""
 BLOCKS = "blocks"
 """The part of the advice on a slow compile that compiles the repeated block."""
+_HELD = re.compile(r"\b_{2,3}stack\d+\b")
+"""The parameter of a resume function for a value that an expression holds across a graph break."""
+_HELD_ACROSS = (
+    "Nothing to change here: `{}` is made again in each call and held across the graph break in its line, and goes "
+    "with that break."
+)
 _REWRITE = "Nothing, unless the line must be fast: then write it in another way."
 _REPORT = "Report it with the record: %%compile --save record.json writes it; --strict raises the error itself."
 
@@ -324,10 +331,12 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     if library_of(frame.filename) and not compile_.breaks and not _has_operations(compile_):
         grade, advice = "expected", "Nothing to change: this function of a library computes nothing with tensors."
         found = []
-    if compile_.outcome in ("failed", "skipped"):  # what it would have been valid for is not known
-        grade, advice, found = "expected", "Nothing to change: this compile ended early, for another reason.", []
     if frame.limit_reached:
         grade = "blocking"
+    if compile_.outcome in ("failed", "skipped"):  # what it would have been valid for is not known
+        grade, advice, found = "expected", "Nothing to change: this compile ended early, for another reason.", []
+    if cause.aspect == "identity" and _HELD.search(cause.source):
+        grade, advice, found = "expected", _HELD_ACROSS.format(cause.name), []
     if frame.kind == "resume" and not divided.computes_from(frame):
         grade, advice, found = "expected", "Nothing to change: no tensor is computed from here on.", []
     place = _Place.of_frame(record, frame, compile_)
@@ -338,7 +347,8 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     if len(same) > 1 and len(values := values_over_time(same)) > 2:
         text += f"  So far: {', '.join(values)}."
     if frame.limit_reached:
-        text += f"  The limit of {len(frame.compiles)} compiles is reached: calls that none covers run as plain Python."
+        done = sum(each.outcome != "failed" or record.engine == "core" for each in frame.compiles)
+        text += f"  The limit of {done} compiles is reached: calls that none covers run as plain Python."
     title = f"recompiled: {what_changed(cause)}"
     problem = place.problem("recompile", grade, title, text, compile_, advice, ns=compile_.duration_ns)
     problem.remedies = [each.key for each in found]

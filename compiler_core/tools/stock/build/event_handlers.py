@@ -20,7 +20,7 @@ from compiler_core.tools.stock.build.memory_budget import Cost
 from compiler_core.tools.stock.build.partial_record import PartialRecord
 from compiler_core.tools.stock.read import cache_keys
 from compiler_core.tools.stock.read.breaks.messages import ParsedBreak, read_break
-from compiler_core.tools.stock.read.breaks.reasons import LOOP, UNSUPPORTED, reason_of
+from compiler_core.tools.stock.read.breaks.reasons import LOOP, RECOMPILE_LIMIT, UNSUPPORTED, reason_of
 from compiler_core.tools.stock.read.guard_tree import read_guards
 from compiler_core.tools.stock.read.recompile_reasons import read_recompile_reasons
 from compiler_core.tools.stock.read.trace_event import TraceEvent
@@ -127,7 +127,7 @@ def _write_metrics(record: PartialRecord, event: TraceEvent) -> None:
         builder.compile.raised = limits.truncate(str(metrics["fail_type"]))
         builder.compile.reason = limits.truncate(f"{metrics['fail_type']}: {metrics.get('fail_reason')}")
         if builder.compile.raised == UNSUPPORTED and not builder.compile.breaks:
-            _add_raised_break(record, builder, metrics)
+            _add_raised_break(record, builder, metrics, record.frame_of(event))
     elif builder.compile.outcome == "running":
         builder.compile.outcome, builder.compile.reason = "skipped", "nothing was captured"
 
@@ -155,11 +155,14 @@ def _write_break(record: PartialRecord, event: TraceEvent) -> None:
     _write_text(record, event)
 
 
-def _add_raised_break(record: PartialRecord, builder: CompileBuilder, metrics: dict[str, Any]) -> None:
-    """Adds the break that ``fullgraph=True`` made an error: of such, only the error is logged."""
+def _add_raised_break(record: PartialRecord, builder: CompileBuilder, metrics: dict[str, Any], frame: Frame) -> None:
+    """Adds the break of which only the error is logged: with ``fullgraph=True``, and where a frame has reached the
+    limit of compiles, which is a break of the whole function."""
     parsed = read_break(f"Graph Break Reason: {metrics.get('fail_reason')}")
     filename, line = metrics.get("fail_user_frame_filename"), metrics.get("fail_user_frame_lineno")
     stack = [StackLine(str(filename), int(line), "", "")] if filename and line else []
+    if parsed.kind == RECOMPILE_LIMIT:
+        frame.limit_reached, stack = True, [StackLine(frame.filename, frame.line, frame.name, "")]
     builder.compile.breaks.append(_break(record, builder, parsed, stack))
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from compiler_core.records import FailedGuard, MissedEntry, limits
-from compiler_core.records.recompiles import ENTRY_OF_OURS, Mismatch
+from compiler_core.records.recompiles import ENTRY_OF_OURS, Mismatch, keys_mismatch
 from compiler_core.tools.stock.read.source_names import EXTENT, place_of, shown_source
 
 _Facts = tuple[str, str, Mismatch]
@@ -84,7 +84,7 @@ def keys_difference(expected: str, got: str) -> Mismatch:
     devices = [_BACKENDS.get(re.split(r"[(,)]", text)[1]) if "(" in text else None for text in (expected, got)]
     if devices[0] and devices[1] and devices[0] != devices[1]:
         return Mismatch("device", devices[0], devices[1])
-    return Mismatch("dispatch keys", expected, got)
+    return keys_mismatch(expected, got)
 
 
 def _requires_grad_facts(found: re.Match[str]) -> _Facts:
@@ -188,7 +188,7 @@ _REASONS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], _Facts]]] = [
         ),
         (
             r"Cache line invalidated because (.+) got deallocated",
-            lambda f: ("ID_MATCH", f[1], Mismatch("identity", ORIGINAL, f"{ANOTHER}: that one was freed")),
+            lambda f: ("ID_MATCH", f[1], Mismatch("identity", "one that was freed", ANOTHER)),
         ),
         (
             r"_*check_obj_id\((.+), \d+\)",
