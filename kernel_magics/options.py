@@ -132,7 +132,7 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         if arguments.save:
             export.check_path(arguments.save)
         if arguments.target:
-            from compiler_core.codegen.targets import check_target
+            from compiler_core.codegen.source import check_target
 
             check_target(arguments.target)
     except errors.UsageError as error:

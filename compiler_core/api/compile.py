@@ -23,7 +23,7 @@ from compiler_core.api.compiled_function import (
 )
 from compiler_core.api.compiled_module import CompiledModule
 from compiler_core.backends import registry as backends
-from compiler_core.codegen.targets import check_target
+from compiler_core.codegen.source import check_target
 from compiler_core.config import CodeEdit, GraphPass, Options
 from compiler_core.errors import UsageError
 from compiler_core.hook import frame_hook

@@ -14,7 +14,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core.api.recording import new_record, open_record
-from compiler_core.codegen.targets import check_target
+from compiler_core.codegen.source import check_target
 from compiler_core.config import Options
 from compiler_core.errors import UsageError
 from compiler_core.pipeline.foreign_graph import record_foreign_graph

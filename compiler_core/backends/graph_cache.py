@@ -8,6 +8,7 @@ guards are not cached.  A file that is damaged or of another format is ignored.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import functools
 import json
@@ -16,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.fx as fx
 
 from compiler_core.autograd.autograd_function import (
@@ -31,8 +33,6 @@ from compiler_core.autograd.trace.shape_assumptions import (
     replay_assumptions,
     shape_env_of,
 )
-from compiler_core.backends import constants_io
-from compiler_core.backends.constants_io import Constant
 from compiler_core.backends.cuda_graphs import ReplayedRunner, ReplayLayout
 from compiler_core.backends.graph_key import graph_digest, graph_key
 from compiler_core.backends.replay_memory import ReplayMemory
@@ -45,6 +45,56 @@ from compiler_core.loops import ir
 from compiler_core.records import Compile, CudaGraph, RecordError, from_plain, public_fields, to_plain, without_gc
 from compiler_core.records.kernels import CacheLookup
 from compiler_core.support.interrupts import immediate_signals
+
+MAX_BYTES = 1 << 20
+"""The largest size, in bytes, of the constants of a graph in the cache."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A serialised tensor."""
+
+    dtype: str
+    size: list[int]
+    device: str
+    content: str
+    """Its bytes in base64."""
+
+
+def serialize(constants: Mapping[str, Any]) -> dict[str, Constant]:
+    """Serializes constants to plain data.
+
+    Raises:
+        NotCacheable: one is not a plain tensor, or they are larger than `MAX_BYTES`.
+    """
+    for value in constants.values():
+        if type(value) is not torch.Tensor or value.layout is not torch.strided:
+            raise NotCacheable(f"it has a {type(value).__name__} as a constant, which cannot be saved")
+        if value.is_meta:
+            raise NotCacheable("it has a constant tensor without values")
+        if not value.is_contiguous() or value.is_conj() or value.is_neg() or value.requires_grad:
+            raise NotCacheable("it has a constant tensor that is not a plain contiguous one")
+    if (size := sum(value.nbytes for value in constants.values())) > MAX_BYTES:
+        raise NotCacheable(f"its constants have {size:,} bytes, and at most {MAX_BYTES:,} are saved")
+    return {name: _serialize_tensor(value) for name, value in constants.items()}
+
+
+def _serialize_tensor(tensor: torch.Tensor) -> Constant:
+    content = tensor.cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return Constant(dtype, list(tensor.shape), str(tensor.device), base64.b64encode(content).decode())
+
+
+def deserialize(constants: Mapping[str, Constant]) -> dict[str, torch.Tensor]:
+    """Restores the tensors that `serialize` was given, on their devices."""
+    return {name: _deserialize_tensor(constant) for name, constant in constants.items()}
+
+
+def _deserialize_tensor(constant: Constant) -> torch.Tensor:
+    content = bytearray(base64.b64decode(constant.content))
+    memory = torch.frombuffer(content, dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+    return memory.clone().view(getattr(torch, constant.dtype)).reshape(constant.size).to(constant.device)
+
 
 RECORD_FIELDS = (
     "artifacts",
@@ -79,12 +129,12 @@ class CachedFunction:
         """
         inner: Any = run.run if isinstance(run, ReplayedRunner) else run
         layout = run.layout if isinstance(run, ReplayedRunner) else None
-        return CachedFunction(inner.executable, constants_io.serialize(inner.constants), layout)
+        return CachedFunction(inner.executable, serialize(inner.constants), layout)
 
     def load(self, graphs: Sequence[CudaGraph], compile_: Compile, memory: ReplayMemory) -> BoxedGraph:
         """Returns the compiled function; if it is replayed, its entry in `graphs` records what happens, and `memory` is
         what forward and backward share."""
-        run = load(self.executable, constants_io.deserialize(self.constants))
+        run = load(self.executable, deserialize(self.constants))
         if self.replayed is None:
             return run
         note = next(graph for graph in graphs if graph.graph == self.executable.program)

@@ -17,8 +17,7 @@ import torch.fx as fx
 from compiler_core.autograd.op_cost import count_operations
 from compiler_core.codegen.build import compilers
 from compiler_core.codegen.cpp import printer as cpp
-from compiler_core.codegen.source import KernelSource
-from compiler_core.codegen.targets import CPU_TARGETS
+from compiler_core.codegen.source import CPU_TARGETS, KernelSource
 from compiler_core.codegen.triton import printer as triton
 from compiler_core.codegen.wrapper import memory_plan
 from compiler_core.codegen.wrapper.writer import Wrapper

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from compiler_core.backends.graph_changes import differs, record_change
+from compiler_core.backends.user_changes import differs, record_change
 from compiler_core.config import Options
 from compiler_core.errors import BackendError, UsageError
 from compiler_core.loops import ir

@@ -41,14 +41,14 @@ from compiler_core.autograd.joint import JointRefused, output_nodes, trace_joint
 from compiler_core.autograd.partition import Partitioned, partition
 from compiler_core.backends import registry
 from compiler_core.backends.autotune import tune, with_requested
-from compiler_core.backends.code_edits import apply_edits, with_edited_loops, with_edited_wrapper
 from compiler_core.backends.cuda_graphs import with_replay
 from compiler_core.backends.graph_cache import CacheSlot
 from compiler_core.backends.kernel_recorder import KernelRecorder, Which, generate, step_counts
 from compiler_core.backends.registry import Call
 from compiler_core.backends.replay_memory import ReplayMemory
+from compiler_core.backends.user_changes import apply_edits, with_edited_loops, with_edited_wrapper
 from compiler_core.codegen.source import KernelSource
-from compiler_core.codegen.triton import check as triton_check
+from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.triton import printer as triton
 from compiler_core.codegen.wrapper import memory_plan
 from compiler_core.codegen.wrapper.executable import Runner, load
@@ -262,7 +262,7 @@ def print_kernels(
         codes = [apply_edits(code, options.edits) for code in codes]
         for code in codes:
             if options.strict and code.language == "triton":
-                triton_check.check_names(code.text)
+                triton_module.check_names(code.text)
         plan = memory_plan.plan(program)
         wrapper = with_edited_wrapper(print_wrapper(program, codes, plan), options.edits)
         recorder = KernelRecorder(compile_, which, program, block_sizes)

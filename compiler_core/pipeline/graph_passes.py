@@ -23,7 +23,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from compiler_core.backends.graph_changes import differs, new_nodes, record_change
+from compiler_core.backends.user_changes import differs, new_nodes, record_change
 from compiler_core.config import GraphPass, Options, PassPoint
 from compiler_core.errors import GraphPassError, GraphPassWarning
 from compiler_core.hook.failures import report_failure

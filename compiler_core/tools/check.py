@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from compiler_core import config
-from compiler_core.codegen.build import disk_cache, faults, private_folders
+from compiler_core.codegen.build import disk_cache, external, private_folders
 from compiler_core.errors import BuildError, MissingTool
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def run_checks(checks: Iterable[Check]) -> Iterator[Finding]:
         except MissingTool as error:
             yield _problem(error)._replace(check=name)
         except OSError as error:
-            yield Finding("PROBLEM", faults.describe(error), check=name)
+            yield Finding("PROBLEM", external.describe_fault(error), check=name)
         except Exception as error:
             shown = f"{name.replace('_', ' ')}: not checked ({type(error).__name__}: {error})"
             remedy = f"pip install {error.name}" if isinstance(error, ModuleNotFoundError) and error.name else ""
@@ -204,7 +204,7 @@ def _read_only_caches() -> Iterator[Finding]:
             yield _problem(error)
         except OSError as error:
             yield Finding(
-                "PROBLEM", f"{shown}: {faults.describe(error)}", "set CUTAWAY_CACHE_READ_FROM to other folders"
+                "PROBLEM", f"{shown}: {external.describe_fault(error)}", "set CUTAWAY_CACHE_READ_FROM to other folders"
             )
         else:
             yield Finding("ok", f"{shown}, files: {sum(len(_entries(path / kind)) for kind in disk_cache.KINDS)}")
@@ -218,7 +218,7 @@ def _space(path: Path) -> Iterator[Finding]:
     free = shutil.disk_usage(path).free
     shown = f"free space for {path}: {free / (1 << 30):.1f} GiB"
     if free < MIN_FREE_BYTES:
-        yield Finding("note", shown, faults.NO_SPACE.remedy)
+        yield Finding("note", shown, external.NO_SPACE.remedy)
     else:
         yield Finding("ok", shown)
 
@@ -228,7 +228,7 @@ def _open_files() -> Iterator[Finding]:
     shown = f"open files allowed for a process: {limit if limit != resource.RLIM_INFINITY else 'unlimited'}"
     few = limit != resource.RLIM_INFINITY and limit < MIN_OPEN_FILES
     if few:
-        yield Finding("note", shown, faults.TOO_MANY_FILES.remedy)
+        yield Finding("note", shown, external.TOO_MANY_FILES.remedy)
     else:
         yield Finding("ok", shown)
 

@@ -90,14 +90,14 @@ def version_notice() -> str:
 
 def run_trial(program: str) -> str:
     """Runs `program` in a separate process; returns what went wrong, in one line, or an empty string."""
-    from compiler_core.codegen.build import external, faults
+    from compiler_core.codegen.build import external
 
     try:
         done = external.run([sys.executable, "-c", program], timeout=TIMEOUT_S)
     except TimedOut:
         return f"the trial did not end within {TIMEOUT_S} s"
     except OSError as error:
-        return f"the trial did not start: {faults.describe(error)}"
+        return f"the trial did not start: {external.describe_fault(error)}"
     if done.status < 0:
         return f"the trial crashed with signal {-done.status}"
     if done.status:

@@ -19,7 +19,7 @@ from torch import nn
 
 import compiler_core
 from compiler_core import RefusalWarning, ToolWarning, config
-from compiler_core.backends import constants_io, graph_key
+from compiler_core.backends import graph_cache, graph_key
 from compiler_core.codegen.build import disk_cache
 from compiler_core.records import Compile, to_plain
 from tests import warm_python
@@ -388,7 +388,7 @@ def test_sources_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_large_constants_are_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants_io, "MAX_BYTES", 15)
+    monkeypatch.setattr(graph_cache, "MAX_BYTES", 15)
     for _ in range(2):
         (did,), _ = run(constants)
         assert did == "not kept: its constants have 32 bytes, and at most 15 are saved"

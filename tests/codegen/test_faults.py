@@ -303,16 +303,17 @@ def test_an_interrupt_ends_the_compiler(tmp_path: Path) -> None:
 
 ENDED = """
 import os, signal, sys, threading
-from compiler_core.codegen.build import external, watcher
+from compiler_core.codegen.build import external
+from compiler_core.codegen.build import external
 
 os.setsid()
-report = watcher._report
+report = external._report
 
 def report_and_tell(change, session):  # the program waits for this: before, the watcher does not know of it
     report(change, session)
     open(f"{os.environ['FOLDER']}/{change}_{session}", "w").close()
 
-watcher._report = report_and_tell
+external._report = report_and_tell
 
 def run():
     external.run(["sh", "-c", "echo ended"], timeout=60)
@@ -356,9 +357,10 @@ def test_a_program_ends_with_the_process_that_started_it(tmp_path: Path, way: st
 
 def test_the_watcher_of_programs_ends_with_the_process() -> None:
     program = """
-from compiler_core.codegen.build import external, watcher
+from compiler_core.codegen.build import external
+from compiler_core.codegen.build import external
 external.run(["true"], timeout=60)
-print(watcher._watcher.pid)
+print(external._watcher.pid)
 """
     done = warm_python.run(["-c", program], env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert not done.stderr

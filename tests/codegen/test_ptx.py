@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compiler_core.codegen.triton import module as triton_module
-from compiler_core.codegen.triton.ptx import reads_of_undefined_bits, without_assembly_locations
+from compiler_core.codegen.triton.toolchain import reads_of_undefined_bits, without_assembly_locations
 from compiler_core.tools.machine_code import compiled_forms
 
 # of Triton 3.6: %r82 is an offset whose upper half nothing sets

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from compiler_core.codegen.build import compilers as build
-from compiler_core.codegen.build import disk_cache, elf
+from compiler_core.codegen.build import disk_cache
 from tests import warm_python
 
 ROOT = Path(__file__).parents[2]
@@ -346,9 +346,9 @@ def test_a_cache_of_a_team_is_read_where_it_is_named(base: Path, monkeypatch: py
 def test_each_library_that_is_cut_short_is_known(base: Path) -> None:
     tools = build._with_supported_flags(build.toolchain())
     content = build._build(ANSWER, tools, build.digest(ANSWER, tools))
-    assert elf.damage_in(content) == ""
-    assert [length for length in range(0, len(content), 13) if not elf.damage_in(content[:length])] == []
-    assert elf.missing_symbols(content, ["answer", "question"]) == ["question"]
+    assert build.damage_in(content) == ""
+    assert [length for length in range(0, len(content), 13) if not build.damage_in(content[:length])] == []
+    assert build.missing_symbols(content, ["answer", "question"]) == ["question"]
 
 
 def test_descriptors_that_come_again_are_not_taken_for_one_library(base: Path) -> None:

@@ -78,7 +78,7 @@ WAYS = [
     ("Where is a reduction split over blocks?", [("loops/schedule/splitting.py", "split_reductions")]),
     (
         "Where are a Triton kernel's launch grid and block sizes chosen?",
-        [("codegen/triton/kernel.py", "_grid"), ("loops/schedule/block_sizes.py", "choose_blocks")],
+        [("codegen/triton/printer.py", "_grid"), ("loops/schedule/block_sizes.py", "choose_blocks")],
     ),
     ("Where are kernels kept on disk?", [("codegen/build/disk_cache.py", "")]),
     ("When is a CUDA graph recorded?", [("backends/cuda_graphs.py", "ReplayedRunner")]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from compiler_core.codegen.targets import targets
+from compiler_core.codegen.source import targets
 from compiler_core.loops.fuse.rules import REFUSALS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text()

@@ -11,7 +11,7 @@ import torch
 import compiler_core
 from compiler_core.api.compile import compile as compile_
 from compiler_core.api.compile import record_of
-from compiler_core.backends.code_edits import apply_edits, function_text, without_edits
+from compiler_core.backends.user_changes import apply_edits, function_text, without_edits
 from compiler_core.codegen.source import KernelSource, LineOrigin
 from compiler_core.config import CodeEdit
 from compiler_core.errors import GraphPassError, UsageError

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import compiler_core
-from compiler_core.codegen.targets import targets
+from compiler_core.codegen.source import targets
 from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Device, Kernel
 from compiler_core.tools.roofline import PEAKS, roofline, table

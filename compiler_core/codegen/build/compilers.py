@@ -13,18 +13,20 @@ import itertools
 import os
 import platform
 import re
+import struct
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from compiler_core import config
-from compiler_core.codegen.build import disk_cache, elf, external, faults
+from compiler_core.codegen.build import disk_cache, external
+from compiler_core.codegen.build.external import FOLDER_FAULTS, describe_fault, fault_in_output, fault_of_error
 from compiler_core.errors import BuildError, MissingTool, TimedOut
 from compiler_core.support.fork_locks import replace_after_fork
 
@@ -102,7 +104,7 @@ def _inspect(command: tuple[str, ...]) -> Toolchain:
         _timed_out[shown] = f"the C++ compiler {shown} does not report its version: {error}; set CXX to one that runs"
         raise MissingTool(_timed_out[shown]) from None
     except OSError as error:
-        raise MissingTool(f"the C++ compiler {shown} does not run: {faults.describe(error)}") from None
+        raise MissingTool(f"the C++ compiler {shown} does not run: {describe_fault(error)}") from None
     if done.status:
         raise MissingTool(
             f"the C++ compiler {shown} does not run (--version exits with {done.status}); set CXX to one that does"
@@ -231,7 +233,7 @@ def _find_or_build(source: str, tools: Toolchain, key: str) -> ctypes.CDLL:
     try:
         return _load_copy(content)
     except OSError as error:
-        fault = faults.fault_of_error(error)
+        fault = fault_of_error(error)
         reason = f"{fault.what}; {fault.remedy}" if fault else str(error)
         raise BuildError(f"the C++ compiler {tools.path} made a library that cannot be loaded: {reason}") from None
 
@@ -306,15 +308,13 @@ def _build_in(folder: Path, source: str, tools: Toolchain, timeout: float) -> by
     try:
         external.run_checked(compile_command(tools, text, library), shown, timeout=timeout, environment=environment)
     except MissingTool as error:
-        raise (
-            _UnusableFolder(str(error)) if faults.fault_in_output(str(error)) in faults.FOLDER_FAULTS else error
-        ) from None
+        raise (_UnusableFolder(str(error)) if fault_in_output(str(error)) in FOLDER_FAULTS else error) from None
     if not library.is_file():
         raise BuildError(f"{shown} exited without an error but made no library; set CXX to a C++ compiler")
     content = library.read_bytes()
-    if damage := elf.damage_in(content):
+    if damage := damage_in(content):
         raise BuildError(f"{shown} exited without an error but made a damaged library: {damage}")
-    if missing := elf.missing_symbols(content, _exported_names(source)):
+    if missing := missing_symbols(content, _exported_names(source)):
         raise BuildError(f"{shown} exited without an error, but its library does not define {', '.join(missing)}")
     return content
 
@@ -427,3 +427,70 @@ def _cpu_description() -> str:
         return f"{platform.machine()} {platform.processor()}"
     wanted = ("model name", "flags", "Features", "CPU part")
     return "\n".join(line for line in lines if line.startswith(wanted))
+
+
+MAGIC = b"\x7fELF"
+_BITS_64, _LITTLE, _SHARED = 2, 1, 3
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_NO_BYTES, _SYMBOLS = 8, 11
+NOT_A_LIBRARY = "it is not a shared library"
+TRUNCATED = "it is truncated"
+
+
+def damage_in(content: bytes) -> str:
+    """Returns what is wrong with a shared library for a 64-bit machine, as text; empty if it is complete.
+
+    Libraries of other formats (Mach-O of macOS) are not checked.
+    """
+    if content[:4] != MAGIC:
+        return "" if content[:4] in _OTHER_FORMATS else NOT_A_LIBRARY
+    if len(content) < _HEADER.size or content[4] != _BITS_64 or content[5] != _LITTLE:
+        return "" if len(content) >= _HEADER.size else TRUNCATED
+    kind, segments, sections, counts = _tables(content)
+    if kind != _SHARED:
+        return NOT_A_LIBRARY
+    (segment_size, segment_count), (section_size, section_count) = counts
+    if segment_size != _SEGMENT.size or section_size not in (0, _SECTION.size) or not segment_count:
+        return "its header is damaged"
+    ends = [segments + segment_size * segment_count, sections + section_size * section_count]
+    if max(ends) > len(content):
+        return TRUNCATED
+    ends = [at + size for _, _, at, _, _, size, _, _ in _SEGMENT.iter_unpack(content[segments : ends[0]])]
+    ends += [at + size for kind, at, size, _ in _sections(content) if kind != _NO_BYTES]
+    return TRUNCATED if max(ends) > len(content) else ""
+
+
+def missing_symbols(content: bytes, names: Iterable[str]) -> list[str]:
+    """Returns those of `names` that a complete library does not define."""
+    if content[:4] != MAGIC or content[4:6] != bytes((_BITS_64, _LITTLE)):
+        return []
+    there: set[bytes] = set()
+    sections = _sections(content)
+    for kind, at, size, linked in sections:
+        if kind == _SYMBOLS and linked < len(sections):
+            _, start, length, _ = sections[linked]
+            texts = content[start : start + length]
+            for name, *_ in _SYMBOL.iter_unpack(content[at : at + size - size % _SYMBOL.size]):
+                there.add(texts[name : texts.find(b"\0", name)])
+    return [name for name in names if name.encode() not in there]
+
+
+_OTHER_FORMATS = frozenset({b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe"})
+"""The magic numbers of Mach-O."""
+
+
+def _tables(content: bytes) -> tuple[int, int, int, tuple[tuple[int, int], tuple[int, int]]]:
+    """Returns the file type, the offsets of the program header and section header tables, and the size and number of
+    entries of each table."""
+    _, kind, _, _, _, segments, sections, _, _, *counts, _ = _HEADER.unpack_from(content)
+    return kind, segments, sections, ((counts[0], counts[1]), (counts[2], counts[3]))
+
+
+def _sections(content: bytes) -> list[tuple[int, int, int, int]]:
+    """Returns the type, offset, size and linked section of each section."""
+    _, _, start, (_, (size, count)) = _tables(content)
+    table = content[start : start + size * count]
+    return [(kind, at, size, linked) for _, kind, _, _, at, size, linked, _, _, _ in _SECTION.iter_unpack(table)]

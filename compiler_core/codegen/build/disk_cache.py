@@ -34,7 +34,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from compiler_core import config
-from compiler_core.codegen.build import faults, private_folders
+from compiler_core.codegen.build import private_folders
+from compiler_core.codegen.build.external import describe_fault
 from compiler_core.errors import MissingTool
 
 T = TypeVar("T")
@@ -228,7 +229,7 @@ def _unusable(error: OSError) -> MissingTool:
         path = str(config.cache_dir())
     except MissingTool:
         path = ""
-    return MissingTool(f"the kernel cache {path} cannot be used: {faults.describe(error)}")
+    return MissingTool(f"the kernel cache {path} cannot be used: {describe_fault(error)}")
 
 
 @dataclass(frozen=True)
@@ -452,7 +453,7 @@ def _enter_first_build_folder(kind: str, stack: ExitStack) -> Path:
 
 def no_build_location(failure: OSError | None) -> MissingTool:
     """Returns the error for the case that no folder can be built in."""
-    reason = f": {faults.describe(failure)}" if failure else ""
+    reason = f": {describe_fault(failure)}" if failure else ""
     return MissingTool(
         f"there is no folder to build kernels in{reason}; set TMPDIR or CUTAWAY_CACHE_DIR to a writable folder"
     )

@@ -1,24 +1,33 @@
-"""Runs external programs: compilers, assemblers, disassemblers.
+"""Runs external programs (compilers, assemblers, disassemblers), and names the faults of the machine that stop them.
 
 A program has a time limit and an output limit.  It runs in a new session, all processes of which are killed when the
-limit is reached, the caller is interrupted or this process ends (`watcher`), so that no process is left running.
+limit is reached or the caller is interrupted, so that no process is left running.  If this process is killed itself, a
+signal does not reach the session.  A watcher, a small shell process, reads the sessions from a pipe that only this
+process writes to.  At the end of the pipe, which the kernel closes even after SIGKILL, the watcher kills the sessions
+that still run.
+
+Faults are a full disk, missing permissions, limits; `docs/faults.md` lists them all, with the messages that name them.
 """
 
 from __future__ import annotations
 
+import atexit
+import errno
 import os
+import re
 import selectors
 import signal
 import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from compiler_core.codegen.build import faults
-from compiler_core.codegen.build.watcher import ended_with_this_process
 from compiler_core.errors import BuildError, MissingTool, TimedOut
+from compiler_core.support.fork_locks import replace_after_fork
 from compiler_core.support.interrupts import safe_point
 
 OUTPUT_LIMIT = 1 << 20
@@ -80,13 +89,13 @@ def run_checked(
 ) -> CompletedProgram:
     """Like `run`, but raises an error unless the program succeeds; `what` is the program's name in errors.
 
-    Raises MissingTool if the program cannot run here or failed because of the machine (`faults`), BuildError if it
+    Raises MissingTool if the program cannot run here or failed because of the machine (`Fault`), BuildError if it
     failed otherwise or wrote too much, TimedOut if it did not end in time.
     """
     try:
         done = run(command, timeout=timeout, limit=limit, environment=environment)
     except OSError as error:
-        raise MissingTool(f"{what} did not run: {faults.describe(error)}") from error
+        raise MissingTool(f"{what} did not run: {describe_fault(error)}") from error
     if done.status:
         raise _error_of(command, what, done)
     if done.cut:
@@ -95,7 +104,7 @@ def run_checked(
 
 
 def _error_of(command: Sequence[str], what: str, done: CompletedProgram) -> BuildError:
-    if fault := faults.fault_in_output(done.err):
+    if fault := fault_in_output(done.err):
         return MissingTool(f"{what} failed: {fault.what}; {fault.remedy}\n{done.err.strip()}")
     how = f"with status {done.status}" if done.status > 0 else f"by signal {-done.status}"
     lines = done.err.strip().splitlines()
@@ -173,3 +182,151 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
+
+
+_SCRIPT = """
+running=
+while read -r change session; do
+    others=
+    for each in $running; do [ "$each" = "$session" ] || others="$others $each"; done
+    running=$others
+    [ "$change" = end ] || running="$running $session"
+done
+for each in $running; do kill -s KILL -- "-$each"; done
+"""
+
+_lock = threading.RLock()
+_watcher: subprocess.Popen[bytes] | None = None
+"""The watcher of this process; it starts with the first program."""
+
+
+@contextmanager
+def ended_with_this_process(session: int) -> Iterator[None]:
+    """Lets the watcher kill the processes of `session` if this process ends inside the block."""
+    _report("start", session)
+    try:
+        yield
+    finally:
+        _report("end", session)
+
+
+def _report(change: str, session: int) -> None:
+    """Reports to the watcher.  If it cannot be started (no more processes are allowed), programs run without it."""
+    global _watcher
+    with _lock, suppress(OSError):
+        if _watcher is None:
+            _watcher = _start_watcher()
+        assert _watcher.stdin is not None
+        os.write(_watcher.stdin.fileno(), f"{change} {session}\n".encode())
+
+
+def _start_watcher() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        ["/bin/sh", "-c", _SCRIPT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+        cwd="/",
+        start_new_session=True,  # a signal that a terminal sends to this process's group does not reach it
+    )
+
+
+def _stop_watcher() -> None:
+    """Closes the pipe and waits for the watcher, so that it does not outlive this process."""
+    global _watcher
+    watcher, _watcher = _watcher, None
+    if watcher is not None and watcher.stdin is not None:
+        watcher.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            watcher.wait(1)
+
+
+def _forget_watcher() -> None:
+    """Closes a forked child's copy of the pipe; the child starts its own watcher."""
+    global _watcher
+    if _watcher is not None and _watcher.stdin is not None:
+        _watcher.stdin.close()
+        _watcher.returncode = 0  # not a child of this process
+        _watcher = None
+
+
+replace_after_fork(sys.modules[__name__], "_lock")
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_watcher)
+atexit.register(_stop_watcher)
+
+
+class Fault(NamedTuple):
+    """A condition of this machine that prevents building or caching kernels."""
+
+    what: str
+    remedy: str
+
+
+NO_SPACE = Fault(
+    "no space is left on the disk",
+    "free some space, or set CUTAWAY_CACHE_DIR and TMPDIR to folders on another disk",
+)
+NO_QUOTA = Fault("your disk quota is exceeded", NO_SPACE.remedy)
+READ_ONLY = Fault("the file system is read-only", "set CUTAWAY_CACHE_DIR and TMPDIR to writable folders")
+DENIED = Fault("you have no permission to write there", "change it, or set CUTAWAY_CACHE_DIR to a writable folder")
+NOT_A_FOLDER = Fault(
+    "a part of the path is not a folder", "move that file away, or set CUTAWAY_CACHE_DIR to another folder"
+)
+TOO_MANY_FILES = Fault(
+    "this process has too many open files",
+    "close some, or raise the limit (`ulimit -n`, before Python starts)",
+)
+SYSTEM_FILES = Fault("this machine has too many open files", "end some processes")
+NO_MEMORY = Fault("there is not enough memory", "free some memory, or build fewer things at once")
+TOO_MANY_PROCESSES = Fault("no more processes can be started", "end some, or raise the limit (`ulimit -u`)")
+FILE_TOO_LARGE = Fault("the file size limit is reached", "raise it (`ulimit -f`, before Python starts)")
+NO_PROGRAM = Fault("it is not a program for this machine", "set CXX to a C++ compiler for this machine")
+
+_BY_ERRNO = {
+    errno.ENOSPC: NO_SPACE,
+    errno.EDQUOT: NO_QUOTA,
+    errno.EROFS: READ_ONLY,
+    errno.EACCES: DENIED,
+    errno.EPERM: DENIED,
+    errno.ENOTDIR: NOT_A_FOLDER,
+    errno.EISDIR: NOT_A_FOLDER,
+    errno.EMFILE: TOO_MANY_FILES,
+    errno.ENFILE: SYSTEM_FILES,
+    errno.ENOMEM: NO_MEMORY,
+    errno.EAGAIN: TOO_MANY_PROCESSES,
+    errno.EFBIG: FILE_TOO_LARGE,
+    errno.ENOEXEC: NO_PROGRAM,
+}
+_BY_TEXT = (
+    (r"no space left on device", NO_SPACE),
+    (r"disk quota exceeded", NO_QUOTA),
+    (r"read-only file system", READ_ONLY),
+    (r"too many open files in system", SYSTEM_FILES),
+    (r"too many open files", TOO_MANY_FILES),
+    (r"file size limit exceeded|file too large", FILE_TOO_LARGE),
+    (r"cannot allocate memory|virtual memory exhausted|out of memory|memory exhausted|Killed signal", NO_MEMORY),
+    (r"resource temporarily unavailable", TOO_MANY_PROCESSES),
+)
+FOLDER_FAULTS = frozenset({NO_SPACE, NO_QUOTA, READ_ONLY, DENIED})
+"""Faults of a folder: the same operation may succeed in another folder."""
+
+
+def fault_of_error(error: OSError) -> Fault | None:
+    """Returns the fault that caused a failed system call, or None if it is not known."""
+    return _BY_ERRNO.get(error.errno) if error.errno else fault_in_output(str(error))
+
+
+def fault_in_output(output: str) -> Fault | None:
+    """Returns the fault that a failed program's output names, or None."""
+    return next((fault for pattern, fault in _BY_TEXT if re.search(pattern, output, re.IGNORECASE)), None)
+
+
+def describe_fault(error: OSError) -> str:
+    """Returns a failed system call as text: what failed, and the remedy if it is known."""
+    fault = fault_of_error(error)
+    named = f" ({error.filename})" if isinstance(error.filename, str) else ""
+    if fault is None:
+        return f"{error.strerror or error}{named}"
+    return f"{fault.what}{named}; {fault.remedy}"

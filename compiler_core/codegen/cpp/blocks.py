@@ -1,43 +1,27 @@
 """Prints loops in blocks of a fixed number of elements, so that float16 is converted with vector instructions.
 
 Compilers do not vectorise a loop that converts float16, although the processor converts a vector in one instruction.
-So the body of a block is distributed (`loop_distribution`): a short loop up to a conversion, the conversion of an
-array, a short loop after it.  The number of elements is a constant, so the compiler keeps these arrays in registers.
+So the body of a block is distributed (`distribute`): a short loop up to a conversion, the conversion of an array, a
+short loop after it.  The number of elements is a constant, so the compiler keeps these arrays in registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 
-from compiler_core.codegen.cpp.half_types import CHUNK
-from compiler_core.codegen.cpp.kernel import SIMD, KernelPrinter
-from compiler_core.codegen.cpp.loop_distribution import argument_names, distribute, live_in, result_name
-from compiler_core.codegen.cpp.source_writer import Loop, block_of, identifier
-from compiler_core.codegen.cpp.statements import FAULT
+from compiler_core.codegen.cpp.kernel import FAULT, SIMD, KernelPrinter, Loop, block_of
+from compiler_core.codegen.cpp.ops import identifier
+from compiler_core.codegen.cpp.prelude import CHUNK
 from compiler_core.loops import ir
 
+Reads = Callable[[ir.Statement], Set[str]]
+"""Returns the names of the values that a statement reads."""
 VECTOR_BYTES = 64
 """Bytes of the longest vector registers; a block has as many elements as the narrowest type needs to fill one."""
-EACH_SOURCE = """\
-#define INLINE __attribute__((always_inline))
-struct Nothing { void operator()(i32, i32) const {} };
-template <i32 lanes> struct Count { constexpr operator i32() const { return lanes; } };
-// calls body(index, lanes) for blocks of `lanes` indices from start to end, then for the rest with half as many lanes
-// each time; before each halving, fold(lane, other) combines the results of the upper lanes into the lower ones
-template <i32 lanes, class Body, class Fold = Nothing>
-static inline INLINE void each(i64 start, i64 end, Body body, Fold fold = {}) {
-  const i64 rest = end - (end - start) % lanes;
-  for (; start < rest; start += lanes) body(start, Count<lanes>());
-  if constexpr (lanes > 1) {
-    #pragma omp simd
-    for (i32 lane = 0; lane < lanes / 2; ++lane) fold(lane, lane + lanes / 2);
-    each<lanes / 2>(rest, end, body, fold);
-  }
-}
-"""
 
 
 class BlockPrinter(KernelPrinter):
@@ -55,7 +39,7 @@ class BlockPrinter(KernelPrinter):
                 self._statements(statements)
             return
         part = block_of(loop, "chunk", CHUNK) if threads else loop
-        with self._nest([self._chunks(loop)] if threads else [], threads):
+        with self._nest([replace(loop, name="chunk", step=CHUNK)] if threads else [], threads):
             with self._block_loop(part, self._lane_count(statements, loop.name)), self._lane_fault_flags(statements):
                 self._block_body(loop.name, statements)
             self._line("});")
@@ -87,9 +71,12 @@ class BlockPrinter(KernelPrinter):
         printed = [s for s in statements if id(s) in converted or result_name(s) not in self._before_rounding]
         parts = distribute(printed, lambda s: id(s) in converted, self._values_read)
         arrays = {s.name for s in printed if id(s) in converted and not isinstance(s, ir.Store)}
-        arrays |= {a for part in parts for a in self._read_from_arrays(part, converted)} & {*map(result_name, printed)}
+        arrays |= {a for part in parts for a in live_in(part, self._values_read)} & {*map(result_name, printed)}
         for name in sorted(arrays):
-            self._line(f"{self._block_type(name)} {identifier(name)}_block[lanes];", name)
+            dtype = self._loops.dtypes[name]
+            # booleans get 32 bits, to have as many lanes as most values
+            kind = "u32" if dtype is torch.bool else self._array_type(dtype)
+            self._line(f"{kind} {identifier(name)}_block[lanes];", name)
         for part in parts:
             if id(part[0]) in converted:
                 for statement in part:
@@ -98,16 +85,10 @@ class BlockPrinter(KernelPrinter):
                 self._lane_loop(part, index, arrays)
         self._before_rounding = outside
 
-    def _read_from_arrays(self, part: Sequence[ir.Statement], converted: Set[int]) -> Set[str]:
-        """Returns the values that one of the loops or conversions reads from arrays."""
-        if id(part[0]) in converted:
-            return {a for s in part for a in self._values_read(s)}
-        return live_in(part, self._values_read)
-
     def _lane_loop(self, part: Sequence[ir.Statement], index: str, arrays: Set[str]) -> None:
         with self._lane_scope(index):
             for name in sorted(live_in(part, self._values_read) & arrays):
-                self._load_from_array(name)
+                self._read_from(name, f"{identifier(name)}_block[lane]")
             for statement in part:
                 self._lane_statement(statement)
                 if result_name(statement) in arrays:
@@ -123,14 +104,6 @@ class BlockPrinter(KernelPrinter):
             yield
         self._line("}")
 
-    def _load_from_array(self, name: str) -> None:
-        kind = self._value_type(self._dtypes[name])
-        self._line(f"const {kind} {identifier(name)} = ({kind}){identifier(name)}_block[lane];", name)
-
-    def _block_type(self, name: str) -> str:
-        """Returns the element type of a block's array; booleans get 32 bits, to have as many lanes as most values."""
-        return "u32" if self._dtypes[name] is torch.bool else self._array_type(self._dtypes[name])
-
     def _convert(self, statement: ir.Statement, index: str) -> None:
         """Prints a load, cast or store of float16 for a whole block."""
         names = ["from" if name == index else name for name in self._names]
@@ -140,15 +113,14 @@ class BlockPrinter(KernelPrinter):
             return
         if isinstance(statement, ir.Store):
             target = f"out_{statement.buffer} + {statement.address.text(names, identifier)}"
-            self._line(
-                f"narrow<lanes>({target}, {identifier(str(self._value_before_rounding(statement)))}_block);", statement
-            )
+            value = identifier(str(self._value_before_rounding(statement)))
+            self._line(f"narrow<lanes>({target}, {value}_block);", statement)
             return
         exact = identifier(str(statement.arguments[0]))
         self._line(f"round<lanes>({identifier(result_name(statement))}_block, {exact}_block);", statement)
         if result_name(statement) in self._row_values:
             with self._lane_scope(index):
-                self._load_from_array(result_name(statement))
+                self._read_from(result_name(statement), f"{identifier(result_name(statement))}_block[lane]")
                 self._store_for_later_sweeps(statement)
 
     # -- analysis -----------------------------------------------------------------------------
@@ -200,3 +172,50 @@ class BlockPrinter(KernelPrinter):
 
     def _store_for_later_sweeps(self, statement: ir.Statement) -> None:
         """Stores a value for later sweeps."""
+
+
+# -- loop distribution --------------------------------------------------------------------------
+
+
+def distribute(
+    statements: Sequence[ir.Statement], is_bulk: Callable[[ir.Statement], bool], reads: Reads
+) -> list[list[ir.Statement]]:
+    """Loop distribution: assigns each statement to a loop, in dependence order, with bulk operations between loops.
+
+    A bulk operation handles all elements of a block at once: a conversion of float16, or a scan.  Loops have even
+    numbers and bulk operations odd ones.  Returns the statements of each, the first loop first.
+    """
+    earliest: list[int] = []
+    producer: dict[str, int] = {}
+    for s in statements:
+        number = max((producer.get(a, 0) for a in reads(s)), default=0)
+        if (number % 2 == 1) != is_bulk(s):
+            number += 1
+        producer[result_name(s)] = number
+        earliest.append(number)
+    # each statement is placed as late as its readers allow, so that few values have to be stored between loops
+    numbers = earliest[:]
+    first_reader: dict[str, int] = {}
+    for k, s in reversed(list(enumerate(statements))):
+        number = first_reader.get(result_name(s), earliest[k])
+        if (number % 2 == 1) != is_bulk(s):
+            number -= 1
+        numbers[k] = number
+        for name in reads(s):
+            first_reader[name] = min(number, first_reader.get(name, number))
+    return [[s for n, s in zip(numbers, statements, strict=True) if n == number] for number in sorted({*numbers})]
+
+
+def live_in(statements: Sequence[ir.Statement], reads: Reads) -> Set[str]:
+    """Returns the values that `statements` read and do not compute."""
+    return {a for s in statements for a in reads(s)} - {*map(result_name, statements)}
+
+
+def argument_names(statement: ir.Statement) -> Set[str]:
+    """Returns the names of the values that a statement takes as arguments."""
+    return {a for a in statement.arguments if isinstance(a, str)}
+
+
+def result_name(statement: ir.Statement) -> str:
+    """Returns the name of the value that a statement computes; empty for a store."""
+    return "" if isinstance(statement, ir.Store) else statement.name

@@ -1,36 +1,30 @@
-"""C++ expressions for the operations of the loop IR, and the declarations that they need."""
+"""C++ texts of names, numbers, operations and reductions of the loop IR."""
 
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 
 import torch
 
-from compiler_core.codegen.cpp.half_types import HALF_TYPES, conversions
 from compiler_core.errors import BuildError
 from compiler_core.loops import ir
 
-TYPES = {
-    "f32": "float",
-    "f64": "double",
-    "i64": "__INT64_TYPE__",
-    "i32": "__INT32_TYPE__",
-    "i16": "__INT16_TYPE__",
-    "i8": "signed char",
-    "u8": "unsigned char",
-    "bf16": "unsigned short",
-    "f16": "unsigned short",
-}
-"""Half types are stored as their bits; loops compute with float32."""
+HALF_TYPES = (torch.bfloat16, torch.float16)
+COMPUTE_TYPES = dict.fromkeys(HALF_TYPES, torch.float32)
+"""The types in which loops compute with half types."""
+OWN_FUNCTIONS = ("exp", "erf")
+"""Functions of float32 that `prelude` defines, because they are vectorised at any vector width.
 
+The C library's exponential has larger errors than eager mode's and handles infinities element by element; its error
+function is slow."""
 MATH = {
     *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc"),
-    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "pow", "atan2"),
 }
-BUILTIN = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "rint", "sqrt": "sqrt", "abs": "fabs"}
-INFIX = {
+"""Functions of the C library."""
+ARITHMETIC = {
     "add": "+",
     "sub": "-",
     "mul": "*",
@@ -40,133 +34,65 @@ INFIX = {
     "xor": "^",
     "lshift": "<<",
     "rshift": ">>",
-    "eq": "==",
-    "ne": "!=",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
 }
+COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+BUILTINS = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "rint", "sqrt": "sqrt", "abs": "fabs"}
 
-BITS = """\
-static inline f32 as_f32(u32 bits) { f32 value; __builtin_memcpy(&value, &bits, 4); return value; }
-static inline u32 as_bits(f32 value) { u32 bits; __builtin_memcpy(&bits, &value, 4); return bits; }
-"""
-FMA = """\
-static inline f32 fma(f32 a, f32 b, f32 c) {  // a * b + c, rounded once where the processor can
-#if defined __FMA__ || defined __aarch64__
-  return __builtin_fmaf(a, b, c);
-#else
-  return a * b + c;
-#endif
+# In the texts of operations, {t} is the result's type, and {f} the suffix of functions of float32.
+TEXTS = {
+    **{op: f"{{0}} {sign} {{1}}" for op, sign in COMPARISONS.items()},
+    **{op: f"__builtin_{name}{{f}}({{0}})" for op, name in BUILTINS.items()},
+    "where": "{0} ? {1} : {2}",
+    "rsqrt": "1 / __builtin_sqrt{f}({0})",
+    "neg": "({t})(-{0})",
+    "not": "({t})(~{0})",
+    "sign": "({t})(({0} > 0) - ({0} < 0))",
+    "maximum": "{0} > {1} || {0} != {0} ? {0} : {1}",
+    "minimum": "{0} < {1} || {0} != {0} ? {0} : {1}",
+    "isnan": "{0} != {0}",
+    "isinf": "__builtin_fabs{f}({0}) == __builtin_inf{f}()",
+    # __builtin_signbitf of a float made from bits stops g++ 12 with an internal error
+    "signbit": "__builtin_copysign{f}(1, {0}) < 0",
+    "fmod": "__builtin_fmod{f}({0}, {1})",
+    "truncdiv": "({t})({0} / {1})",
+    "floordiv": "({t})({0} / {1} - ({0} % {1} != 0 && (({0} < 0) != ({1} < 0))))",
+    "mod": "[](auto r, auto d) {{ return ({t})(r != 0 && (r < 0) != (d < 0) ? r + d : r); }}({rest}, {1})",
 }
-static inline u32 least(u32 a, u32 b) { return a < b ? a : b; }
-static inline i32 least(i32 a, i32 b) { return a < b ? a : b; }  // functions: otherwise g++ merges several comparisons
-"""
-EXP = """\
-static inline f32 exp_f32(f32 x) {  // 2^k * exp(r), where r = x - k * log(2) is at most log(2) / 2
-  // clamp at -176, below which the result is 0; integers compare faster, and bits are in the order of floats
-  const f32 in = as_f32(least(as_bits(x), as_bits(-176.0f)));
-  const f32 shift = 0x1.8p23f + 254;  // the low bits of `rounded` are k + 254
-  const f32 rounded = fma(in, 0x1.715476p0f, shift), k = rounded - shift;
-  const f32 r = fma(k, -0x1.7f7d1cp-20f, fma(k, -0x1.62e4p-1f, in));  // log(2) in two parts
-  const u32 twice = as_bits(rounded), once = twice >> 1;
-  const f32 first = as_f32(once << 23), second = as_f32((twice - once) << 23);  // 2^k in two factors, 0 at -176
-  f32 p = fma(r, 0x1.6b6e1cp-10f, 0x1.122fc2p-7f);
-  p = fma(p, r, 0x1.555688p-5f);
-  p = fma(p, r, 0x1.5554a4p-3f);
-  p = fma(p, r, 0.5f);
-  p = fma(p, r, 1.0f);
-  const f32 scaled = fma(p, r * first, first) * second;  // one operation less after p than p * r + 1
-  return x < 89.0f ? scaled : x * 0x1p127f;  // infinity for large x, NaN for NaN
-}
-"""
-ERF = """\
-static inline f32 erf_f32(f32 x) {  // near 0 x + x * P(x * x), elsewhere 1 - exp(Q(|x|)), from 4 on 1
-  const f32 size = __builtin_fabsf(x), t = as_f32((u32)least((i32)as_bits(size), (i32)as_bits(4.0f))), square = x * x;
-  f32 p = fma(square, -0x1.3a17ep-11f, 0x1.473baap-8f);
-  p = fma(p, square, -0x1.b68b54p-6f);
-  p = fma(p, square, 0x1.ce1a6ap-4f);
-  p = fma(p, square, -0x1.8126e6p-2f);
-  p = fma(p, square, 0x1.06eba6p-3f);
-  f32 q = fma(t, 0x1.c0a11cp-13f, -0x1.a552e2p-9f);
-  q = fma(q, t, 0x1.770096p-6f);
-  q = fma(q, t, -0x1.af245ap-4f);
-  q = fma(q, t, -0x1.457d2p-1f);
-  q = fma(q, t, -0x1.20e648p+0f) * t;
-  const f32 shift = 0x1.8p23f + 127, rounded = fma(q, 0x1.715476p0f, shift);  // low bits: k + 127
-  const f32 r = fma(rounded - shift, -0x1.62e43p-1f, q);  // exp(q) is 2^k * e: less exact than exp_f32, and at most 1/5
-  f32 e = fma(r, 0x1.126becp-7f, 0x1.573b8cp-5f);
-  e = fma(e, r, 0x1.55543cp-3f);
-  e = fma(e, r, 0x1.fffdc2p-2f);
-  e = fma(e, r, 1.0f);
-  e = fma(e, r, 1.0f);
-  const f32 far = fma(e, -as_f32(as_bits(rounded) << 23), 1.0f);
-  return size >= 0.921875f ? __builtin_copysignf(far, x) : fma(p, x, x);  // NaN takes the second
-}
-"""
-OWN_FUNCTIONS = {"exp": EXP, "erf": ERF}
-"""Functions that are vectorised at any vector width.  The C library's exponential has larger errors than eager mode's
-and handles infinities element by element; its error function is slow.  The polynomials are minimax fits."""
+INTEGER_TEXTS = {"abs": "({t})({0} < 0 ? -{0} : {0})", "fmod": "({t})({0} % {1})"}
+"""The texts for integers that differ from those for floats."""
 
-FLOAT_TO_INTEGER = """\
-template <class I, class F> static inline I whole(F x) {  // rounds towards 0; out of range, the processor's result
-  const I least = (I)1 << (8 * sizeof(I) - 1), part = (I)x;
-  // or'ed with 0: otherwise g++ replaces (f32)(i32)x by trunc(x), which has a negative zero
-  return x >= (F)least && x < -(F)least ? part | (I)((part > 0) & (x < 0)) : least;
-}
-"""
+RESERVED_NAMES = re.compile(
+    r"""[ij]\d+|(in|out)_.*|.*_(part|all|nan|row|lane|run|wide|chunk|few|array|block)  # indices, arguments, arrays
+    |block|tile|chunk|lanes?|fault|other|first|[fiu](8|16|32|64)|bf16|f16   # other names in printed kernels
+    |as_f32|as_bits|exp_f32|erf_f32|fma|each|total|widen|narrow|round|from|count|at|Count|INLINE|Nothing
+    |alignas|alignof|and|and_eq|asm|auto|bitand|bitor|bool|break|case|catch|char|class|compl|const|constexpr
+    |continue|decltype|default|delete|do|double|else|enum|explicit|export|extern|false|float|for|friend|goto|if
+    |inline|int|long|mutable|namespace|new|noexcept|not|not_eq|nullptr|operator|or|or_eq|private|protected|public
+    |register|return|short|signed|sizeof|static|struct|switch|template|this|throw|true|try|typedef|typeid|typename
+    |union|unsigned|using|virtual|void|volatile|while|xor|xor_eq""",
+    re.VERBOSE,
+)
+"""Names that a value must not have in a kernel: those of printed code, and C++ keywords."""
 
 
-def prelude(kernels: Sequence[ir.Loops], buffers: Mapping[str, ir.Buffer], simd_math: Sequence[str]) -> str:
-    """Returns the source before the kernels: types, declarations of libm functions, helper functions.
-
-    Functions in `simd_math` have vector versions (glibc's libmvec); the attributes let the
-    compiler use them without -ffast-math, also under conditions.
-    """
-    statements = [s for k in kernels for s in k.body]
-    names = {**TYPES, "u32": "__UINT32_TYPE__", "u64": "__UINT64_TYPE__"}
-    types = " ".join(f"using {name} = {of};" for name, of in names.items())
-    lines = textwrap.wrap(types, 100)
-    for function in sorted({f for s in statements if isinstance(s, ir.Compute) for f in _libm_functions(s)}):
-        of = "f32" if function.endswith("f") and function != "erf" else "f64"
-        base = function.removesuffix("f") if of == "f32" else function
-        simd = '__attribute__((const, simd("notinbranch"))) ' if base in simd_math else ""
-        takes = ", ".join([of] * (2 if base in ("pow", "atan2") else 1))
-        lines.append(f'extern "C" {simd}{of} {function}({takes}) noexcept;')
-    own = {s.op for s in statements if isinstance(s, ir.Compute) and _has_own_function(s.op, s.dtype)}
-    helpers = [FMA] if own else []
-    helpers += [text for op, text in OWN_FUNCTIONS.items() if op in own]
-    stored = {buffers[s.buffer].dtype for s in statements if isinstance(s, ir.Store)}
-    helpers.append(conversions(stored | {s.dtype for s in statements if not isinstance(s, ir.Store)}))
-    if any(helpers):
-        helpers.insert(0, BITS)
-    if any(_converts_to_integer(k) for k in kernels):
-        helpers.append(FLOAT_TO_INTEGER)
-    return "\n".join(lines) + "\n" + "".join(helpers)
+def identifier(name: str) -> str:
+    """Returns `name` as a C++ identifier that does not collide with reserved names."""
+    return f"{name}_" if RESERVED_NAMES.fullmatch(name) else name
 
 
-def _converts_to_integer(loops: ir.Loops) -> bool:
-    """Returns whether a kernel converts a float to an integer."""
-    floats = {s.name for s in loops.body if not isinstance(s, ir.Store) and s.dtype.is_floating_point}
-    casts = (s for s in loops.body if isinstance(s, ir.Compute) and s.op == "cast" and _is_integer(s.dtype))
-    return any(a in floats or isinstance(a, ir.Literal) for s in casts for a in s.arguments)
+def memory_type(dtype: torch.dtype) -> str:
+    """Returns the C++ type of array elements; u8 for bool, because compilers do not vectorise loops that read bool."""
+    return "u8" if dtype is torch.bool else ir.SHORT[dtype]
 
 
-def _is_integer(dtype: torch.dtype) -> bool:
+def is_integer(dtype: torch.dtype) -> bool:
+    """Returns whether values of the type are integers, and not bools."""
     return not dtype.is_floating_point and dtype is not torch.bool
 
 
-def _has_own_function(op: str, dtype: torch.dtype) -> bool:
+def has_own_function(op: str, dtype: torch.dtype) -> bool:
+    """Returns whether an operation calls one of `OWN_FUNCTIONS`."""
     return op in OWN_FUNCTIONS and dtype is torch.float32
-
-
-def _libm_functions(statement: ir.Compute) -> list[str]:
-    if _has_own_function(statement.op, statement.dtype):
-        return []
-    if statement.op in MATH or statement.op in ("pow", "atan2"):
-        return [statement.op + ("f" if statement.dtype is torch.float32 else "")]
-    return []
 
 
 def literal(value: int | float | bool, dtype: torch.dtype) -> str:
@@ -194,60 +120,23 @@ def expression(op: str, dtype: torch.dtype, args: Sequence[str], of: torch.dtype
     t, single = ir.SHORT[dtype], "f" if of is torch.float32 else ""
     if op == "cast":
         return _cast(args[0], of, dtype)
-    if op == "where":
-        return f"{args[0]} ? {args[1]} : {args[2]}"
-    if op in ir.COMPARISONS and op in INFIX:
-        return f"{args[0]} {INFIX[op]} {args[1]}"
-    if op in INFIX:
-        plain = f"{args[0]} {INFIX[op]} {args[1]}"
-        # C++ computes short integers as int
-        return plain if dtype.is_floating_point or t in ("i32", "i64") else f"({t})({plain})"
     if op == "uniform":
         raise BuildError("random numbers of the CUDA generator can be drawn by Triton kernels only, not by C++")
-    if _has_own_function(op, dtype):
+    if op in ARITHMETIC:
+        plain = f"{args[0]} {ARITHMETIC[op]} {args[1]}"
+        # C++ computes short integers as int
+        return plain if dtype.is_floating_point or t in ("i32", "i64") else f"({t})({plain})"
+    if has_own_function(op, dtype):
         return f"{op}_f32({args[0]})"
-    if op in MATH or op in ("pow", "atan2"):
+    if op in MATH:
         return f"::{op}{single}({', '.join(args)})"
-    return _by_name(op, t, args, of, single)
-
-
-def _by_name(op: str, t: str, args: Sequence[str], of: torch.dtype, single: str) -> str:
-    x, y = args[0], args[-1]
-    is_float = of.is_floating_point
-    match op:
-        case "abs" if not is_float:
-            return f"({t})({x} < 0 ? -{x} : {x})"
-        case "floor" | "ceil" | "trunc" | "round" | "sqrt" | "abs":
-            return f"__builtin_{BUILTIN[op]}{single}({x})"
-        case "rsqrt":
-            return f"1 / __builtin_sqrt{single}({x})"
-        case "neg":
-            return f"({t})(-{x})"
-        case "not":
-            return f"!{x}" if of is torch.bool else f"({t})(~{x})"
-        case "sign":
-            return f"({t})(({x} > 0) - ({x} < 0))"
-        case "maximum":
-            return f"{x} > {y} || {x} != {x} ? {x} : {y}"
-        case "minimum":
-            return f"{x} < {y} || {x} != {x} ? {x} : {y}"
-        case "isnan":
-            return f"{x} != {x}"
-        case "isinf":
-            return f"__builtin_fabs{single}({x}) == __builtin_inf{single}()"
-        case "signbit":
-            # __builtin_signbitf of a float made from bits stops g++ 12 with an internal error
-            return f"__builtin_copysign{single}(1, {x}) < 0"
-        case "fmod":
-            return f"__builtin_fmod{single}({x}, {y})" if is_float else f"({t})({x} % {y})"
-        case "truncdiv":
-            return f"({t})({x} / {y})"
-        case "floordiv":
-            return f"({t})({x} / {y} - ({x} % {y} != 0 && (({x} < 0) != ({y} < 0))))"
-        case "mod":
-            rest = f"__builtin_fmod{single}({x}, {y})" if is_float else f"{x} % {y}"
-            return f"[](auto r, auto d) {{ return ({t})(r != 0 && (r < 0) != (d < 0) ? r + d : r); }}({rest}, {y})"
-    raise KeyError(f"the operation {op!r} has no C++ expression; add it to {__name__}")
+    if op == "not" and of is torch.bool:
+        return f"!{args[0]}"
+    text = TEXTS[op] if of.is_floating_point else INTEGER_TEXTS.get(op, TEXTS[op])
+    rest = ""
+    if op == "mod":
+        rest = f"__builtin_fmod{single}({', '.join(args)})" if of.is_floating_point else f"{args[0]} % {args[1]}"
+    return text.format(*args, t=t, f=single, rest=rest)
 
 
 def _cast(x: str, of: torch.dtype, to: torch.dtype) -> str:
@@ -259,8 +148,75 @@ def _cast(x: str, of: torch.dtype, to: torch.dtype) -> str:
         return f"rounded_{ir.SHORT[to]}({x})"
     if of in HALF_TYPES:
         return x
-    if of.is_floating_point and _is_integer(to):
+    if of.is_floating_point and is_integer(to):
         # eager mode converts to the short types through these
         part = f"whole<{'i64' if to in (torch.int64, torch.uint8) else 'i32'}>({x})"
         return part if to in (torch.int64, torch.int32) else f"({ir.SHORT[to]}){part}"
     return f"({ir.SHORT[to]}){x}"
+
+
+# -- reductions and scans: the types, initial values and updates of their accumulators -----------
+
+ASSIGNMENTS = {"sum": "+=", "prod": "*=", "any": "|=", "all": "&="}
+
+
+def uses_running_sums(scan: ir.Scan) -> bool:
+    """Returns whether the scan is printed as `running_sums`, whose order of additions differs, in double."""
+    return scan.op == "sum" and scan.dtype is torch.float32
+
+
+def element_type(reduce: ir.Reduce | ir.Scan) -> str:
+    """Returns the accumulator's type in a vectorised loop."""
+    return "u8" if reduce.op in ("any", "all") else ir.SHORT[reduce.dtype]
+
+
+def row_type(reduce: ir.Reduce | ir.Scan) -> str:
+    """Returns the accumulator's type across the blocks of a row, and in `lanes`: double for sums of floats."""
+    return "f64" if reduce.op in ("sum", "prod") and reduce.dtype is torch.float32 else element_type(reduce)
+
+
+def sums_for_means(loops: ir.Loops) -> frozenset[str]:
+    """Returns the float sums of means: they are used in a division only, and rounded once, after it."""
+    sums = {s.name for s in loops.body if isinstance(s, ir.Reduce) and s.op == "sum" and s.dtype is torch.float32}
+    divisions = (s for s in loops.body if isinstance(s, ir.Compute) and s.op == "div" and not loops.is_inner(s))
+    return frozenset(sums.intersection(s.arguments[0] for s in divisions))
+
+
+def propagates_nan(reduce: ir.Reduce) -> bool:
+    """Returns whether the result must be NaN if an element is: comparisons alone would ignore NaN."""
+    return reduce.op in ("max", "min") and reduce.dtype.is_floating_point
+
+
+def nan_flag_type(reduce: ir.Reduce) -> str:
+    """Returns the type of the NaN flags: as wide as the elements, so that vectors have equally many lanes."""
+    return "u32" if reduce.dtype is torch.float32 else "i64"
+
+
+def identity(reduce: ir.Reduce | ir.Scan) -> str:
+    """Returns the initial value of an accumulator, as C++."""
+    if reduce.op in ("max", "min") and not reduce.dtype.is_floating_point:
+        info = torch.iinfo(reduce.dtype)
+        return literal(info.min if reduce.op == "max" else info.max, reduce.dtype)
+    return literal(ir.REDUCTIONS[reduce.op], reduce.dtype)
+
+
+def update(reduce: ir.Reduce | ir.Scan, into: str, value: str, nan: bool = False) -> str:
+    """Returns the statement that accumulates one more value; `nan` keeps NaN in maxima and minima."""
+    if reduce.op in ("max", "min"):
+        sign = ">" if reduce.op == "max" else "<"
+        or_nan = f" || {value} != {value}" if nan else ""
+        return f"{into} = {value} {sign} {into}{or_nan} ? {value} : {into};"
+    return f"{into} {ASSIGNMENTS[reduce.op]} {value};"
+
+
+def openmp_clauses(reduces: Sequence[ir.Reduce], suffix: str) -> str:
+    """Returns OpenMP's reduction clauses for the accumulators of `reduces`."""
+    signs = {"sum": "+", "prod": "*", "any": "|", "all": "&", "max": "max", "min": "min"}
+    clauses = [f" reduction({signs[r.op]} : {accumulator(r, suffix)})" for r in reduces]
+    clauses += [f" reduction(| : {accumulator(r, 'nan_' + suffix)})" for r in reduces if propagates_nan(r)]
+    return "".join(clauses)
+
+
+def accumulator(reduce: ir.Reduce | ir.Scan, suffix: str) -> str:
+    """Returns the name of a variable that belongs to a reduction."""
+    return f"{identifier(reduce.name)}_{suffix}"

@@ -1,6 +1,6 @@
 """Prints a program's loops as C++ without header files, for g++ and clang++ with OpenMP.
 
-There are six kinds of kernel:
+There are six kinds of kernel; those without a reduction are printed here:
 
     elementwise  no reduction: nested loops, the last one vectorised
     scatter      elementwise, with stores to addresses given by a tensor of indices
@@ -13,23 +13,37 @@ There are six kinds of kernel:
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 import torch
 
-from compiler_core.codegen.cpp.accumulators import RUNNING_SUMS, uses_running_sums
-from compiler_core.codegen.cpp.blocks import EACH_SOURCE
-from compiler_core.codegen.cpp.elementwise import ElementwisePrinter, ScatterPrinter
-from compiler_core.codegen.cpp.kernel import KernelPrinter
-from compiler_core.codegen.cpp.lanes import LanePrinter
-from compiler_core.codegen.cpp.mix_order import MixedOrderPrinter
-from compiler_core.codegen.cpp.ops import prelude
-from compiler_core.codegen.cpp.rows import TOTAL_SOURCE, RowPrinter
-from compiler_core.codegen.cpp.short_rows import ShortRowPrinter, uses_short_rows
-from compiler_core.codegen.cpp.source_writer import SourceWriter
+from compiler_core.codegen.cpp.blocks import BlockPrinter
+from compiler_core.codegen.cpp.kernel import SIMD, KernelPrinter, Loop, SourceWriter, block_of
+from compiler_core.codegen.cpp.ops import uses_running_sums
+from compiler_core.codegen.cpp.prelude import EACH_SOURCE, RUNNING_SUMS, TOTAL_SOURCE, prelude
+from compiler_core.codegen.cpp.row_tiles import LanePrinter, ShortRowPrinter, uses_short_rows
+from compiler_core.codegen.cpp.rows import MixedOrderPrinter, RowPrinter
 from compiler_core.codegen.source import KernelSource
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.merge_bodies import structural_key
+from compiler_core.loops.schedule.threads import last_index_is_disjoint
 from compiler_core.support.interrupts import safe_point
+from compiler_core.support.size_expr import Int, Undecided, hint, prod
+
+MAX_CUTS = 9
+"""The range of an index is cut into at most this many parts."""
+
+TRANSPOSE_TILE = (128, 256)
+"""Rows and columns of a tile of a transposition: their pages fit the processor's TLB."""
+
+SHORT_VECTOR = 8
+"""Lanes of a loop that is bound by its loads and stores: longer vectors cross a cache line at each access, and take up
+to 1.15 times as long."""
+FEW_OPERATIONS = 10
+"""The cost of a function such as exp (`ir.OPS`); a loop that costs less for an element is bound by loads and stores."""
+
+ROW_BLOCK = 4096
+"""Elements of a long row that one thread processes at a time, if there are too few rows for all threads."""
 
 
 def generate(program: ir.Program, simd_math: Sequence[str] = ()) -> KernelSource:
@@ -71,3 +85,134 @@ def _printer_class(loops: ir.Loops) -> type[KernelPrinter]:
     if ir.has_contiguous_outer(loops):
         return LanePrinter
     return ShortRowPrinter if uses_short_rows(loops) else RowPrinter
+
+
+class ElementwisePrinter(BlockPrinter):
+    """Prints loops that visit each element once, in any order."""
+
+    def __init__(self, text: SourceWriter, loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> None:
+        super().__init__(text, loops, buffers)
+        if _is_bound_by_memory(loops):
+            self._simd = f"{SIMD} simdlen({SHORT_VECTOR})"
+
+    def _body(self) -> None:
+        """Prints all elements; if loads are limited to ranges of an index, one part of the index after the other."""
+        at, ends = range_cuts(self._loops)
+        start: Int = 0
+        for end in ends:
+            self._extents = [(start, end) if k == at else (0, n) for k, n in enumerate(self._loops.outer)]
+            self._elements_of(self._extents)
+            start = end
+
+    def _elements_of(self, extents: Sequence[tuple[Int, Int]]) -> None:
+        statements = self._sweeps[0].outer
+        if not extents:
+            self._statements(statements)
+            return
+        around, inside = self._split_loops(extents)
+        # without outer loops, several parts would declare the invariant values in the same scope
+        before, rest = self._split_invariant(statements) if around else ([], statements)
+        threads = self._pragma(1) if not around else None
+        with self._nest(around, self._pragma(len(around)) if around else None), self._nest(inside[:-1], None):
+            self._statements(before)
+            self._vectorised_loop(inside[-1], rest, threads)
+
+    def _split_loops(self, extents: Sequence[tuple[Int, Int]]) -> tuple[list[Loop], list[Loop]]:
+        """Returns the loops that are distributed over threads, and the loops inside.
+
+        The loops are tiled if loads and stores are contiguous along different indices.
+        """
+        *leading, last = [Loop(n, str(end), str(start)) for n, (start, end) in zip(self._names, extents, strict=False)]
+        across = _transposed_index(self._loops)
+        if across is not None:
+            rows = leading.pop(across)
+            leading += [
+                replace(rows, name="tile", step=TRANSPOSE_TILE[0]),
+                replace(last, name="block", step=TRANSPOSE_TILE[1]),
+            ]
+            return leading, [block_of(rows, "tile", TRANSPOSE_TILE[0]), block_of(last, "block", TRANSPOSE_TILE[1])]
+        start, end = extents[-1]
+        if (
+            self._threads.parallel
+            and hint(prod(e - s for s, e in extents[:-1])) < 64
+            and hint(end - start) >= 2 * ROW_BLOCK
+        ):
+            return [*leading, replace(last, name="block", step=ROW_BLOCK)], [block_of(last, "block", ROW_BLOCK)]
+        return leading, [last]
+
+    def _split_invariant(self, statements: Sequence[ir.Statement]) -> tuple[list[ir.Statement], list[ir.Statement]]:
+        """Splits the statements into those that are invariant in the last index, and the others."""
+        at = len(self._loops.outer) - 1
+        before: list[ir.Statement] = []
+        rest: list[ir.Statement] = []
+        varying: set[ir.Argument] = set()
+        for s in statements:
+            varies = isinstance(s, ir.Store) or any(a.strides[at] for a in ir.addresses(s))
+            if varies or varying.intersection(s.arguments):
+                varying.update(() if isinstance(s, ir.Store) else (s.name,))
+                rest.append(s)
+            else:
+                before.append(s)
+        return before, rest
+
+
+class ScatterPrinter(ElementwisePrinter):
+    """Prints scatters, whose stores may have equal addresses: the stores to one address are done in order."""
+
+    def _body(self) -> None:
+        loops = [Loop(n, str(size)) for n, size in zip(self._names, self._loops.outer, strict=False)]
+        statements = self._sweeps[0].outer
+        if not last_index_is_disjoint(self._loops):
+            with self._nest(loops, None):
+                self._statements(statements)
+            return
+        size, last = self._loops.outer[-1], loops[-1]
+        step = -(-size // (8 * 64)) * 64 if isinstance(size, int) else 512
+        end = f"(block + {step} < {size} ? block + {step} : {size})"
+        around = [Loop("block", str(size), step=step), *loops[:-1]]
+        before, rest = self._split_invariant(statements)
+        with self._nest(around, self._pragma(1)):
+            self._statements(before)
+            self._vectorised_loop(Loop(last.name, end, "block"), rest, None)
+
+
+def range_cuts(loops: ir.Loops) -> tuple[int, list[Int]]:
+    """Returns an outer index and the ends of the parts into which its range is cut, to avoid bounds checks.
+
+    Inside one part, a load that is limited to a range of the index is always or never within it.  The last end is that
+    of the index.
+    """
+    found: dict[int, set[Int]] = {}
+    for s in loops.body:
+        for address, size in s.within if isinstance(s, ir.Load) else ():
+            used = [k for k, stride in enumerate(address.strides) if stride]
+            if len(used) == 1 and address.strides[used[0]] == 1 and not address.values:
+                found.setdefault(used[0], set()).update((-address.offset, size - address.offset))
+    for at, ends in found.items():
+        try:
+            inside = sorted(e for e in ends if 0 < e < loops.space[at])
+        except Undecided:
+            continue
+        if inside and len(inside) < MAX_CUTS:
+            return at, [*inside, loops.space[at]]
+    return 0, [loops.outer[0] if loops.outer else 1]
+
+
+def _transposed_index(loops: ir.Loops) -> int | None:
+    """Returns an index before the last one along which an access is contiguous that is strided along the last one.
+
+    Returns None if there is none, or if the ranges are too small for tiles.
+    """
+    *others, last = range(len(loops.outer)) if len(loops.outer) > 1 else (0,)
+    for statement in loops.body:
+        if isinstance(statement, (ir.Load, ir.Store)) and abs(hint(statement.address.strides[last])) > 1:
+            for at in others:
+                if statement.address.strides[at] == 1 and hint(loops.outer[at]) > TRANSPOSE_TILE[0] // 2:
+                    return at if hint(loops.outer[last]) > TRANSPOSE_TILE[1] // 2 else None
+    return None
+
+
+def _is_bound_by_memory(loops: ir.Loops) -> bool:
+    """Returns whether the loops load only values of 4 bytes, and have few operations."""
+    operations = sum(ir.OPS[s.op].cost for s in loops.body if isinstance(s, ir.Compute))
+    return operations < FEW_OPERATIONS and all(s.dtype.itemsize == 4 for s in loops.body if isinstance(s, ir.Load))

@@ -7,14 +7,19 @@ accuracy; so are the last lanes of a sum that becomes a mean.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
+from dataclasses import replace
 
 import torch
 
-from compiler_core.codegen.cpp.accumulators import (
+from compiler_core.codegen.cpp.blocks import BlockPrinter, argument_names, distribute, live_in, result_name
+from compiler_core.codegen.cpp.kernel import FAULT, SIMD, Loop, SourceWriter, block_of
+from compiler_core.codegen.cpp.ops import (
     accumulator,
     element_type,
+    identifier,
     identity,
+    literal,
     nan_flag_type,
     openmp_clauses,
     propagates_nan,
@@ -23,13 +28,7 @@ from compiler_core.codegen.cpp.accumulators import (
     update,
     uses_running_sums,
 )
-from compiler_core.codegen.cpp.blocks import BlockPrinter
-from compiler_core.codegen.cpp.half_types import CHUNK
-from compiler_core.codegen.cpp.kernel import SIMD
-from compiler_core.codegen.cpp.loop_distribution import argument_names, distribute, live_in, result_name
-from compiler_core.codegen.cpp.ops import literal
-from compiler_core.codegen.cpp.source_writer import Loop, SourceWriter, identifier
-from compiler_core.codegen.cpp.statements import FAULT
+from compiler_core.codegen.cpp.prelude import CHUNK
 from compiler_core.loops import ir
 from compiler_core.support.size_expr import Int, Size, prod
 
@@ -38,11 +37,10 @@ BLOCK = 512
 ROW_BYTES = 32 * 1024
 """Expensive values of a row are stored for later sweeps up to this size, else they are recomputed."""
 MIN_STORED_COST = 10
-TOTAL_SOURCE = """\
-static inline f64 total(const f32* sums) { return ((f64)sums[0] + sums[1]) + ((f64)sums[2] + sums[3]); }
-"""
 TOTAL_LANES = 4
 """Lanes that `total` adds in double; rounding the sums of so few lanes would be most of the error."""
+ROWS_PER_TILE = 8
+"""Rows whose columns are summed in the element type: more are not faster, and less accurate."""
 
 
 class RowPrinter(BlockPrinter):
@@ -75,7 +73,7 @@ class RowPrinter(BlockPrinter):
         if not stored or isinstance(inner, int):
             self._rows_of(inner, stored, parallel)
             return
-        capacity = ROW_BYTES // max(self._dtypes[name].itemsize for name in stored)
+        capacity = ROW_BYTES // max(self._loops.dtypes[name].itemsize for name in stored)
         self._if_else(
             f"{inner} <= {capacity}",
             lambda: self._rows_of(capacity, stored, parallel),
@@ -101,7 +99,7 @@ class RowPrinter(BlockPrinter):
 
     def _declare_row_arrays(self, capacity: Int) -> None:
         for name in sorted(self._row_values):
-            self._line(f"{self._array_type(self._dtypes[name])} {identifier(name)}_row[{capacity}];", name)
+            self._line(f"{self._array_type(self._loops.dtypes[name])} {identifier(name)}_row[{capacity}];", name)
 
     def _sweep(self, sweep: ir.Sweep, parallel: bool) -> None:
         """Prints one sweep over a row."""
@@ -132,15 +130,20 @@ class RowPrinter(BlockPrinter):
         self._recomputed = sweep.recomputed
         for reduce in reduces:
             self._declare_accumulator(reduce, element_type(reduce), "part")
-        chunks, part = self._chunks(loop), Loop(loop.name, "chunk + lanes", "chunk")
+        chunks, part = replace(loop, name="chunk", step=CHUNK), Loop(loop.name, "chunk + lanes", "chunk")
         statements = (*sweep.recomputed, *sweep.inner)
         bodies = distribute(statements, lambda s: isinstance(s, ir.Scan), argument_names)
-        with self._nest([chunks], None), self._chunk(part, chunks, self._sweep_half_accesses(sweep)):
-            passed = {a for body in bodies for a in live_in(body, argument_names)} & {*map(result_name, statements)}
-            for name in sorted(passed):
-                self._line(f"{self._array_type(self._dtypes[name])} {identifier(name)}_chunk[{CHUNK}];", name)
-            for body in bodies:
-                self._scan_part(part, body, passed)
+        again = [s for s in sweep.recomputed if isinstance(s, ir.Store) or s.name not in self._row_values]
+        at, rest = len(self._names) - 1, f"{loop.end} - chunk"
+        halves = self._half_accesses([*again, *sweep.inner], at)
+        with self._nest([chunks], None):
+            self._line(f"const i64 lanes = {rest} < {CHUNK} ? {rest} : {CHUNK};")
+            with self._float_array_scope(halves, at, "chunk", f"{loop.name} - chunk"):
+                passed = {a for body in bodies for a in live_in(body, argument_names)} & {*map(result_name, statements)}
+                for name in sorted(passed):
+                    self._line(f"{self._array_type(self._loops.dtypes[name])} {identifier(name)}_chunk[{CHUNK}];", name)
+                for body in bodies:
+                    self._scan_part(part, body, passed)
         self._before_rounding = {}  # values before rounding do not exist in later sweeps
 
     def _scan_part(self, loop: Loop, body: Sequence[ir.Statement], passed: Set[str]) -> None:
@@ -157,8 +160,7 @@ class RowPrinter(BlockPrinter):
         self._before_rounding = {}
         with self._nest([loop], pragma):
             for name in sorted(live_in(body, argument_names) & passed):
-                kind = self._value_type(self._dtypes[name])
-                self._line(f"const {kind} {identifier(name)} = ({kind}){identifier(name)}{element};", name)
+                self._read_from(name, f"{identifier(name)}{element}")
             for statement in body:
                 self._lane_statement(statement)
                 if result_name(statement) in passed:
@@ -196,11 +198,6 @@ class RowPrinter(BlockPrinter):
         if has_positions:
             self._fault_variable = FAULT
             self._line(f"{FAULT} |= {fault}[0];")
-
-    def _sweep_half_accesses(self, sweep: ir.Sweep) -> list[ir.Load | ir.Store]:
-        """Returns the loads and stores of float16 that a sweep converts in arrays."""
-        again = [s for s in sweep.recomputed if isinstance(s, ir.Store) or s.name not in self._row_values]
-        return self._half_accesses([*again, *sweep.inner], len(self._names) - 1)
 
     def _declare_accumulator(self, reduce: ir.Reduce, kind: str, suffix: str) -> None:
         """Declares the accumulator of a reduction: a variable, or an array if `suffix` has brackets."""
@@ -242,8 +239,8 @@ class RowPrinter(BlockPrinter):
         leading = [Loop(n, str(s)) for n, s in zip(names, sizes[:-1], strict=False)]
         if isinstance(sizes[-1], int) and sizes[-1] <= BLOCK:
             return leading, Loop(names[-1], str(sizes[-1]))
-        block = Loop("block", str(sizes[-1]), step=BLOCK)
-        return [*leading, block], Loop(names[-1], _block_end(sizes[-1]), "block")
+        last = Loop(names[-1], str(sizes[-1]))
+        return [*leading, replace(last, name="block", step=BLOCK)], block_of(last, "block", BLOCK)
 
     def _recompute(self, statement: ir.Statement) -> None:
         """Prints a statement of an earlier sweep again, or the load of its stored value."""
@@ -288,6 +285,61 @@ class RowPrinter(BlockPrinter):
                 self._store_for_later_sweeps(statement)
 
 
+class MixedOrderPrinter(RowPrinter):
+    """Prints a mix-order reduction: rows that also reduce over the columns; the outer indices are the part and the row.
+
+    Each thread processes the rows of one part in order.  The column results of a few rows are accumulated in one array,
+    in the element type and small enough for the L1 cache; they are then added to the array of the whole part, in which
+    sums of floats are doubles.
+    """
+
+    def _body(self) -> None:
+        (parts, rows), length = self._loops.outer, self._loops.inner_numel
+        part, row, _ = self._names
+        with self._nest([Loop(part, str(parts))], self._pragma(1)):
+            self._declare_column_arrays("all", row_type)
+            with self._nest([Loop("tile", str(rows), step=ROWS_PER_TILE)], None):
+                self._declare_column_arrays("few", element_type)
+                with self._nest([block_of(Loop(row, str(rows)), "tile", ROWS_PER_TILE)], None):
+                    self._row(length, parallel=False)
+                for store in self._loops.column_stores:
+                    reduce = self._as_reduction(store)
+                    few, all_ = self._column_element(store, "few"), self._column_element(store, "all")
+                    self._along_columns(update(reduce, all_, few, propagates_nan(reduce)), store)
+            for store in self._loops.column_stores:
+                value = f"({element_type(self._as_reduction(store))}){self._column_element(store, 'all')}"
+                self._along_columns(f"{self._target(store)} = {value};", store)
+
+    def _declare_column_arrays(self, what: str, kind: Callable[[ir.Reduce], str]) -> None:
+        """Declares and initialises the accumulators of the columns.
+
+        They are used through pointers: next to an array captured by reference, g++ 12 keeps a row's sums in memory
+        instead of registers.
+        """
+        for store in self._loops.column_stores:
+            reduce, name = self._as_reduction(store), f"{store.buffer}_{what}"
+            self._line(f"{kind(reduce)} {name}_array[{self._loops.inner_numel}], *const {name} = {name}_array;", store)
+            self._line(f"for ({kind(reduce)}& first : {name}_array) first = {identity(reduce)};", store)
+
+    def _along_columns(self, line: str, store: ir.Store) -> None:
+        with self._nest([Loop(self._names[-1], str(self._loops.inner_numel))], None):
+            self._line(line, store)
+
+    def _statement(self, statement: ir.Statement) -> None:
+        if isinstance(statement, ir.Store) and statement.reduction:
+            reduce, few = self._as_reduction(statement), self._column_element(statement, "few")
+            self._line(update(reduce, few, self._argument(statement.value), propagates_nan(reduce)), statement)
+        else:
+            super()._statement(statement)
+
+    def _column_element(self, store: ir.Store, what: str) -> str:
+        return f"{store.buffer}_{what}[{self._names[-1]}]"
+
+    def _as_reduction(self, store: ir.Store) -> ir.Reduce:
+        """Returns a store over the outer indices as a reduction."""
+        return ir.Reduce(store.buffer, self._loops.dtype(store.value), store.reduction, store.value)
+
+
 def _values_to_store(loops: ir.Loops) -> frozenset[str]:
     """Returns the expensive values that a later sweep needs again and that are small enough to store for a row."""
     if not loops.inner:
@@ -298,7 +350,9 @@ def _values_to_store(loops: ir.Loops) -> frozenset[str]:
     expensive = (
         s
         for s in again
-        if ir.OPS[s.op].cost >= MIN_STORED_COST or halves.intersection(s.arguments) or _rounds_to_float16(s)
+        if ir.OPS[s.op].cost >= MIN_STORED_COST
+        or halves.intersection(s.arguments)
+        or (s.op == "cast" and s.dtype is torch.float16)
     )
     stored = frozenset(s.name for s in expensive if may_fit_in_row(loops.inner_numel * s.dtype.itemsize))
     # without values that are needed only to compute another stored value
@@ -307,14 +361,6 @@ def _values_to_store(loops: ir.Loops) -> frozenset[str]:
     )
 
 
-def _rounds_to_float16(statement: ir.Compute) -> bool:
-    return statement.op == "cast" and statement.dtype is torch.float16
-
-
 def may_fit_in_row(size: Int) -> bool:
     """Returns whether a buffer of `size` bytes may be kept for one row; a symbolic size may be small."""
     return isinstance(size, Size) or size <= ROW_BYTES
-
-
-def _block_end(size: Int) -> str:
-    return f"(block + {BLOCK} < {size} ? block + {BLOCK} : {size})"

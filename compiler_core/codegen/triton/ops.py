@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -105,37 +105,66 @@ def _uniform(place, seed, offset, threads, vector):
 }
 """Functions that a module of kernels defines if one of its kernels calls them."""
 
-Writer = Callable[[torch.dtype, Sequence[str]], str]
-"""Returns the expression of an operation, for its first argument's type and its arguments' text."""
-
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>"}
 _COMPARISON = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _INFIX = _ARITHMETIC | _COMPARISON
-_IN_TL = ("exp2", "log", "log2", "sin", "cos", "erf", "floor", "ceil", "abs", "rsqrt")
-_IN_LIBDEVICE = {
-    "exp": "exp",  # tl.exp multiplies by a rounded log2(e): for large numbers several of the last bits are wrong
-    **{name: name for name in ("expm1", "log10", "log1p", "erfc", "tan", "asin", "acos", "atan", "trunc", "pow")},
-    **{name: name for name in ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "atan2")},
-    "round": "rint",
-}
+_IN_LIBDEVICE = (
+    *("expm1", "log10", "log1p", "erfc", "tan", "asin", "acos", "atan", "trunc"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+    "exp",  # tl.exp multiplies by a rounded log2(e): for large numbers several of the last bits are wrong
+)
 _PROMOTING = frozenset({*_INFIX, "where"})
 """Operations in which a Python number gets the type of the other argument."""
 
-_SIGN_BITS = {torch.float64: "tl.int64", torch.float32: "tl.int32"}
+# In the texts of operations, {t} is the first argument's type, and {bits} an integer type as wide as that.
+TEXTS = {
+    **{op: f"{{0}} {sign} {{1}}" for op, sign in _INFIX.items()},
+    **{
+        op: f"tl.{op}({{0}})"
+        for op in ("exp2", "log", "log2", "sin", "cos", "erf", "floor", "ceil", "abs", "rsqrt", "sqrt")
+    },
+    **{op: f"libdevice.{op}({{0}})" for op in _IN_LIBDEVICE},
+    **{op: f"libdevice.{op}({{0}}, {{1}})" for op in ("pow", "atan2", "fmod")},
+    "round": "libdevice.rint({0})",
+    "div": "{0} / {1}",
+    "floordiv": "_float_floordiv({0}, {1})",
+    "truncdiv": "libdevice.trunc({0} / {1})",
+    "mod": "_float_mod({0}, {1})",
+    "minimum": "_minimum({0}, {1})",
+    "maximum": "_maximum({0}, {1})",
+    "neg": "{0} * -1.0",  # Triton computes -x as 0 - x, which is never a negative zero
+    "not": "~{0}",
+    "sign": "({0} > 0).to({t}) - ({0} < 0).to({t})",
+    "isnan": "{0} != {0}",
+    "isinf": 'tl.abs({0}) == float("inf")',
+    "signbit": "{0}.to({bits}, bitcast=True) < 0",
+    "where": "tl.where({0}, {1}, {2})",
+    "uniform": "_uniform({0}, {1}, {2}, {3}, {4})",
+}
+FLOAT32_TEXTS = {
+    "div": "tl.div_rn({0}, {1})",
+    "truncdiv": "libdevice.trunc(tl.div_rn({0}, {1}))",
+    "sqrt": "tl.sqrt_rn({0})",
+}
+INTEGER_TEXTS = {
+    "floordiv": "_int_floordiv({0}, {1})",
+    "truncdiv": "{0} // {1}",
+    "mod": "_int_mod({0}, {1})",
+    "fmod": "{0} % {1}",
+    "minimum": "tl.minimum({0}, {1})",
+    "maximum": "tl.maximum({0}, {1})",
+    "neg": "-{0}",
+}
+"""The texts for float32 and for integers that differ from `TEXTS`, which are those for all floats."""
 
 
-def compute(statement: ir.Compute, types: Sequence[torch.dtype], args: Sequence[str]) -> str:
-    """Returns the expression of a Compute whose arguments have the types `types` and the text `args`."""
-    op, dtype = statement.op, statement.dtype
-    if op in _INFIX:
-        return f"{args[0]} {_INFIX[op]} {args[1]}"
-    if op in _IN_TL:
-        return f"tl.{op}({args[0]})"
-    if op in _IN_LIBDEVICE:
-        return f"libdevice.{_IN_LIBDEVICE[op]}({', '.join(args)})"
-    if op == "uniform":
-        return f"_uniform({', '.join(args)})"
-    return _WRITERS[op](types[0], args) if op != "cast" else cast(args[0], types[0], dtype)
+def expression(op: str, dtype: torch.dtype, args: Sequence[str], of: torch.dtype) -> str:
+    """Returns the expression of operation `op` with a result of type `dtype`; `of` is the first argument's type."""
+    if op == "cast":
+        return cast(args[0], of, dtype)
+    special = FLOAT32_TEXTS if of is torch.float32 else {} if of.is_floating_point else INTEGER_TEXTS
+    bits = {torch.float64: "tl.int64", torch.float32: "tl.int32"}.get(of, "tl.int16")
+    return special.get(op, TEXTS[op]).format(*args, t=TYPES[of], bits=bits)
 
 
 def cast(value: str, source: torch.dtype, dtype: torch.dtype) -> str:
@@ -183,8 +212,8 @@ def accumulate_statement(op: str, dtype: torch.dtype, accumulator: str, value: s
     """Returns the statement that accumulates one more block of values."""
     if op in _ASSIGNMENTS:
         return f"{accumulator} {_ASSIGNMENTS[op]} {value}"
-    combined = f"{accumulator} * {value}" if op == "prod" else _extreme(op, dtype, [accumulator, value])
-    return f"{accumulator} = {combined}"
+    combined = {"prod": "mul", "max": "maximum", "min": "minimum"}[op]
+    return f"{accumulator} = {expression(combined, dtype, [accumulator, value], dtype)}"
 
 
 def reduce(op: str, dtype: torch.dtype, value: str, along: str) -> str:
@@ -193,10 +222,10 @@ def reduce(op: str, dtype: torch.dtype, value: str, along: str) -> str:
         return f"tl.{'max' if op == 'any' else 'min'}({value}.to(tl.int32), {along}) != 0"
     if op == "sum" and dtype.is_floating_point:
         return f"tl.sum({value}, {along})"
-    if op == "prod":
-        return f"tl.reduce({value}, {_reduce_arguments(along, '_multiply')})"
-    if dtype.is_floating_point:
-        return f"tl.reduce({value}, {_reduce_arguments(along, f'_{op}imum')})"
+    if op == "prod" or dtype.is_floating_point:
+        axis, *keep = along.split(", ")
+        combine = "_multiply" if op == "prod" else f"_{op}imum"
+        return f"tl.reduce({value}, {', '.join([axis, combine, *keep])})"
     # Triton widens small integers to int32
     return f"tl.{op}({value}, {along}).to({TYPES[dtype]})"
 
@@ -204,17 +233,6 @@ def reduce(op: str, dtype: torch.dtype, value: str, along: str) -> str:
 def scan(op: str, value: str, axis: str) -> str:
     """Returns the inclusive scan of a block of values."""
     return f"tl.associative_scan({value}, {axis}, _{'plus' if op == 'sum' else 'multiply'})"
-
-
-def _reduce_arguments(along: str, function: str) -> str:
-    """Returns the arguments of ``tl.reduce``, in which the combining function follows the axis."""
-    axis, *keep = along.split(", ")
-    return ", ".join([axis, function, *keep])
-
-
-def _extreme(op: str, dtype: torch.dtype, args: Sequence[str]) -> str:
-    name = f"{op[:3]}imum"
-    return f"{'_' if dtype.is_floating_point else 'tl.'}{name}({', '.join(args)})"
 
 
 def _shortest_decimal(number: ir.Literal) -> str:
@@ -232,96 +250,3 @@ def _shortest_decimal(number: ir.Literal) -> str:
 
 def _to_float32(value: float) -> float:
     return ctypes.c_float(value).value
-
-
-def _writes(*ops: str) -> Callable[[Writer], Writer]:
-    """Registers the function that writes the expression of these operations."""
-
-    def register(writer: Writer) -> Writer:
-        _WRITERS.update(dict.fromkeys(ops, writer))
-        return writer
-
-    return register
-
-
-_WRITERS: dict[str, Writer] = {}
-
-
-@_writes("div")
-def _div(dtype: torch.dtype, args: Sequence[str]) -> str:
-    return f"tl.div_rn({args[0]}, {args[1]})" if dtype is torch.float32 else f"{args[0]} / {args[1]}"
-
-
-@_writes("sqrt")
-def _sqrt(dtype: torch.dtype, args: Sequence[str]) -> str:
-    return f"tl.sqrt_rn({args[0]})" if dtype is torch.float32 else f"tl.sqrt({args[0]})"
-
-
-@_writes("floordiv")
-def _floordiv(dtype: torch.dtype, args: Sequence[str]) -> str:
-    return f"_{_number_kind(dtype)}_floordiv({args[0]}, {args[1]})"
-
-
-@_writes("mod")
-def _mod(dtype: torch.dtype, args: Sequence[str]) -> str:
-    return f"_{_number_kind(dtype)}_mod({args[0]}, {args[1]})"
-
-
-def _number_kind(dtype: torch.dtype) -> str:
-    return "float" if dtype.is_floating_point else "int"
-
-
-@_writes("truncdiv")
-def _truncdiv(dtype: torch.dtype, args: Sequence[str]) -> str:
-    return f"libdevice.trunc({_div(dtype, args)})" if dtype.is_floating_point else f"{args[0]} // {args[1]}"
-
-
-@_writes("fmod")
-def _fmod(dtype: torch.dtype, args: Sequence[str]) -> str:
-    return f"libdevice.fmod({args[0]}, {args[1]})" if dtype.is_floating_point else f"{args[0]} % {args[1]}"
-
-
-@_writes("minimum")
-def _minimum(dtype: torch.dtype, args: Sequence[str]) -> str:
-    return _extreme("minimum", dtype, args)
-
-
-@_writes("maximum")
-def _maximum(dtype: torch.dtype, args: Sequence[str]) -> str:
-    return _extreme("maximum", dtype, args)
-
-
-@_writes("neg")
-def _neg(dtype: torch.dtype, args: Sequence[str]) -> str:
-    # Triton computes -x as 0 - x, which is never a negative zero
-    return f"{args[0]} * -1.0" if dtype.is_floating_point else f"-{args[0]}"
-
-
-@_writes("not")
-def _not(_: torch.dtype, args: Sequence[str]) -> str:
-    return f"~{args[0]}"
-
-
-@_writes("sign")
-def _sign(dtype: torch.dtype, args: Sequence[str]) -> str:
-    return f"({args[0]} > 0).to({TYPES[dtype]}) - ({args[0]} < 0).to({TYPES[dtype]})"
-
-
-@_writes("isnan")
-def _isnan(_: torch.dtype, args: Sequence[str]) -> str:
-    return f"{args[0]} != {args[0]}"
-
-
-@_writes("isinf")
-def _isinf(_: torch.dtype, args: Sequence[str]) -> str:
-    return f'tl.abs({args[0]}) == float("inf")'
-
-
-@_writes("signbit")
-def _signbit(dtype: torch.dtype, args: Sequence[str]) -> str:
-    return f"{args[0]}.to({_SIGN_BITS.get(dtype, 'tl.int16')}, bitcast=True) < 0"
-
-
-@_writes("where")
-def _where(_: torch.dtype, args: Sequence[str]) -> str:
-    return f"tl.where({args[0]}, {args[1]}, {args[2]})"

@@ -10,7 +10,7 @@ import torch
 from compiler_core.codegen.triton.ops import (
     TYPES,
     accumulate_statement,
-    compute,
+    expression,
     identity,
     literal,
     scan,
@@ -38,29 +38,17 @@ class StatementPrinter:
         self.lines: list[PrintedLine] = []
         self._statement_numbers = {id(statement): k for k, statement in enumerate(loops.body)}
         self._dependences: dict[ir.Statement, tuple[bool, bool]] = {}
-        self._types = {s.name: s.dtype for s in loops.body if not isinstance(s, ir.Store)}
         self._names = _local_names(loops)
         self._one_row = bool(loops.inner) and self.blocks.i == 1
-        self._shape = self._block_shape()
-        self._int64_indices = needs_int64(loops)
+        self._shape = "[BLOCK_J]" if self._one_row else "[BLOCK_I, BLOCK_J]" if loops.inner else "[BLOCK_I]"
+        """The shape of an inner value's block, or of a value's if there are no inner indices."""
+        self._to_int64 = ".to(tl.int64)" if needs_int64(loops) else ""
+        """The conversion of a program id or an index, if 32 bits may be too few."""
         self._i_mask = loops.row_numel % self.blocks.i != 0
         self._j_mask = bool(loops.inner) and loops.inner_numel % self.blocks.j != 0
 
-    def _block_shape(self) -> str:
-        """Returns the shape of an inner value's block, or of a value's if there are no inner indices."""
-        if self._one_row:
-            return "[BLOCK_J]"
-        return "[BLOCK_I, BLOCK_J]" if self.loops.inner else "[BLOCK_I]"
-
-    def _to_int64(self) -> str:
-        """Returns the conversion of a program id or an index, if 32 bits may be too few."""
-        return ".to(tl.int64)" if self._int64_indices else ""
-
     def _emit(self, text: str, *statements: ir.Statement, indent: int = 1) -> None:
         self.lines.append(("    " * indent + text, tuple(self._statement_numbers[id(s)] for s in statements)))
-
-    def _dtype(self, argument: ir.Argument) -> torch.dtype:
-        return argument.dtype if isinstance(argument, ir.Literal) else self._types[argument]
 
     def _terms(self, address: ir.Address) -> list[tuple[str, Int]]:
         """Returns the indices of an address with their strides; the flattened index if the address is contiguous."""
@@ -98,8 +86,11 @@ class StatementPrinter:
         return f"tl.where(j_mask, {text}, {identity(statement.op, dtype)})" if self._j_mask else text
 
     def _statement(self, statement: ir.Statement, indent: int) -> None:
-        if isinstance(statement, ir.Store) and statement.reduction:
-            text = self._accumulate_column(statement)
+        if isinstance(statement, ir.Store) and statement.reduction:  # a block of a mix-order reduction
+            value, dtype = self._arguments(statement, "store")[0], self.loops.dtype(statement.value)
+            if self._i_mask:
+                value = f"tl.where(i_mask, {value}, {identity(statement.reduction, dtype)})"
+            text = accumulate_statement(statement.reduction, dtype, f"{statement.buffer}_acc", value)
         elif isinstance(statement, ir.Store):
             value = self._arguments(statement, "store")[0]
             write, order = ("atomic_add", ', sem="relaxed"') if statement.mode == "+=" else ("store", "")
@@ -112,14 +103,6 @@ class StatementPrinter:
         else:
             text = f"{self._names[statement.name]} = {self._right_hand_side(statement)}"
         self._emit(text, statement, indent=indent)
-
-    def _accumulate_column(self, statement: ir.Store) -> str:
-        """Returns the statement that accumulates a block of a store over the rows (mix-order reduction)."""
-        dtype = self._dtype(statement.value)
-        value = self._arguments(statement, "store")[0]
-        if self._i_mask:
-            value = f"tl.where(i_mask, {value}, {identity(statement.reduction, dtype)})"
-        return accumulate_statement(statement.reduction, dtype, f"{statement.buffer}_acc", value)
 
     def _right_hand_side(self, statement: ir.ValueStatement) -> str:
         if isinstance(statement, ir.Load):
@@ -137,8 +120,8 @@ class StatementPrinter:
         assert isinstance(statement, ir.Compute)
         if self._has_shared_divisor(statement):
             return f"_divide_by_shared({', '.join(self._arguments(statement, 'div'))})"
-        types = [a.dtype if isinstance(a, ir.Literal) else self._types[a] for a in statement.arguments]
-        return compute(statement, types, self._arguments(statement, statement.op))
+        of = self.loops.dtype(statement.arguments[0])
+        return expression(statement.op, statement.dtype, self._arguments(statement, statement.op), of)
 
     def _has_shared_divisor(self, statement: ir.Compute) -> bool:
         """Returns whether each element of a row is divided by one float32; a division costs ten multiplications."""
@@ -207,9 +190,8 @@ class StatementPrinter:
         address, size = within
         text = self._address(address)
         above, below = f"({text} >= 0)", f"({text} < {size})"
-        sizes = {s.name: s.size for s in self.loops.body if isinstance(s, ir.Position)}
         try:
-            low, high = affine.bounds(address, self.loops.space, sizes)
+            low, high = affine.bounds(address, self.loops.space, self.loops.position_sizes)
             needed = ((above, low < 0), (below, high >= size))
             return [condition for condition, is_needed in needed if is_needed]
         except Undecided:
@@ -233,13 +215,11 @@ def needs_int64(loops: ir.Loops) -> bool:
     """Returns whether an index or an address may exceed 32 bits."""
     if loops.symbols:
         return True
-    addresses = [a for s in loops.body for a in ir.addresses(s)]
-    positions = {s.name: hint(s.size) for s in loops.body if isinstance(s, ir.Position)}
     sizes = list(map(hint, loops.space))
     reach = [
         abs(hint(a.offset))
         + sum(abs(hint(s)) * n for s, n in zip(a.strides, sizes, strict=True))
-        + sum(abs(hint(f)) * positions[name] for name, f in a.values)
-        for a in addresses
+        + sum(abs(hint(f)) * hint(loops.position_sizes[name]) for name, f in a.values)
+        for a in loops.addresses
     ]
     return max([math.prod(sizes), *reach]) >= size_rules.current_rules().max_int32_reach

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from compiler_core.codegen.wrapper import huge_pages
-from compiler_core.codegen.wrapper.executable import NAMES
+from compiler_core.codegen.wrapper.executable import LARGE_BYTES, NAMES
 from compiler_core.codegen.wrapper.memory_plan import views
 from compiler_core.loops import ir
 from compiler_core.support import opaque_ops
@@ -101,7 +100,7 @@ class ValuePrinter:
         """Returns the allocation of a buffer."""
         size, stride = self.number(buffer.size), self.number(buffer.stride)
         if buffer.device.type == "cpu":
-            function = "empty_large" if buffer.bytes >= huge_pages.LARGE_BYTES else "empty"
+            function = "empty_large" if buffer.bytes >= LARGE_BYTES else "empty"
             return f"{self._names.unique(function)}({size}, {stride}, {self.dtype(buffer.dtype)})"
         if buffer.device == self.device:
             return f"{self._names.unique('empty_cuda')}({size}, {stride}, {self.dtype(buffer.dtype)})"

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from compiler_core.codegen.source import KernelSource
-from compiler_core.codegen.wrapper.example_source import ExampleInputs
+from compiler_core.codegen.wrapper.example_inputs import ExampleInputs
 from compiler_core.codegen.wrapper.executable import NAMES, Executable, InlineBody
 from compiler_core.codegen.wrapper.memory_plan import MemoryPlan, names_by_last_use, views
 from compiler_core.codegen.wrapper.values import NameScope, ValuePrinter, tuple_text

@@ -21,6 +21,8 @@ from compiler_core.loops.ir.statements import (
     REDUCTIONS,
     SCANS,
     SHORT,
+    Address,
+    Argument,
     Compute,
     Literal,
     Load,
@@ -89,6 +91,23 @@ class Loops:
     def arguments(self) -> tuple[str, ...]:
         """The buffers that are arguments of the kernel, in order."""
         return self.reads + self.writes
+
+    @cached_property
+    def dtypes(self) -> dict[str, torch.dtype]:
+        """The types of the values, by name."""
+        return {s.name: s.dtype for s in self.body if not isinstance(s, Store)}
+
+    def dtype(self, argument: Argument) -> torch.dtype:
+        return argument.dtype if isinstance(argument, Literal) else self.dtypes[argument]
+
+    @property
+    def addresses(self) -> list[Address]:
+        return [a for s in self.body for a in addresses(s)]
+
+    @cached_property
+    def position_sizes(self) -> dict[str, Int]:
+        """The sizes of the positions, by name."""
+        return {s.name: s.size for s in self.body if isinstance(s, Position)}
 
     @cached_property
     def symbols(self) -> tuple[str, ...]:

@@ -23,8 +23,8 @@ from typing import Any
 
 import torch
 
-from compiler_core.backends.code_edits import apply_edits, edited_loops, function_text
 from compiler_core.backends.kernel_recorder import generate
+from compiler_core.backends.user_changes import apply_edits, edited_loops, function_text
 from compiler_core.codegen.build import compilers
 from compiler_core.codegen.cpp import launch
 from compiler_core.codegen.source import KernelSource

@@ -22,7 +22,7 @@ from typing import Any
 from compiler_core import config
 from compiler_core.codegen.build import compilers as build
 from compiler_core.codegen.build import disk_cache, external
-from compiler_core.codegen.targets import CPU_TARGETS, WARP_SIZES, check_target
+from compiler_core.codegen.source import CPU_TARGETS, WARP_SIZES, check_target
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.errors import TimedOut, UsageError
 from compiler_core.records import Artifact, Compile, ItemId, KernelResources, Language, Span

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch.fx as fx
 
-from compiler_core.backends.graph_changes import differs
+from compiler_core.backends.user_changes import differs
 from compiler_core.config import GraphPass
 from compiler_core.pipeline.graph_passes import NOT_APPLIED, checked, warn_of_pass, why_failed
 from compiler_core.pipeline.rule_passes import CHANGED, FAILED, RULE_POINTS, SAME

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from compiler_core.codegen.triton import check as triton_check
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.loops import ir
 from tests.sweeps.cuda_sweep import drawn, forced, overflow, programs
@@ -108,7 +107,7 @@ def _in_graph(graph: Graph, compiler: Compiler) -> Iterator[str]:
     compile(graph.wrapper, "wrapper", "exec")
     if not graph.kernels:
         return
-    unknown = list(triton_check.undefined_names(graph.kernels))
+    unknown = list(triton_module.undefined_names(graph.kernels))
     yield from unknown
     for step in graph.program.steps:
         if isinstance(step, ir.Loops) and f"\ndef {step.name}(" in graph.kernels and not step.symbols:
