@@ -12,7 +12,7 @@ but no row is added to one with another h or i.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -35,16 +35,26 @@ class AccessMatch:
     """Whether the second reads different parts of the first at different indices; then the first has no conditions."""
 
 
-class AccessPair(NamedTuple):
-    """Addresses in the first and in the second loop nest that must be equal wherever `within` holds."""
+class AccessConstraint(NamedTuple):
+    """An address in the first loop nest that must be equal to one in the second, whose sizes may be split meanwhile."""
 
     first: ir.Address
-    second: ir.Address
-    within: tuple[ir.Range, ...] = ()
+    at: int | None
+    """The statement of the second, a load or store, that has the other address; None stands for the row-major number of
+    its inner indices."""
+    ignores_conditions: bool = False
+    """Whether the addresses must be equal also where the load's conditions do not hold."""
 
-
-AccessConstraint = Callable[[ir.Loops], AccessPair]
-"""A constraint on the index map, as a function of the second loop nest, whose sizes may have been split since."""
+    def in_second(self, second: ir.Loops) -> tuple[ir.Address, tuple[ir.Range, ...]]:
+        """Returns the address in the second loop nest, and the conditions under which it is accessed."""
+        if self.at is None:
+            inner = range(len(second.outer), len(second.space))
+            return affine.row_major_address(second.inner, inner, len(second.space)), ()
+        access = second.body[self.at]
+        assert isinstance(access, (ir.Load, ir.Store))
+        if isinstance(access, ir.Store) or self.ignores_conditions:
+            return access.address, ()
+        return access.address, access.within
 
 
 def match_accesses(first: ir.Loops, second: ir.Loops, shared: bool) -> AccessMatch | Refusal:
@@ -53,9 +63,7 @@ def match_accesses(first: ir.Loops, second: ir.Loops, shared: bool) -> AccessMat
     The accesses are what `second` loads of what `first` stores or, with `shared`, what both load.
     """
     refusal = Refusal("address", f"{second.name} does not read what {first.name} accesses index by index")
-    attempts: Iterable[list[AccessConstraint]] = (
-        _shared_load_constraints(first, second) if shared else [flow_constraints(first, second)]
-    )
+    attempts = [[each] for each in _shared_loads(first, second)] if shared else [flow_constraints(first, second)]
     for constraints in attempts:
         solved = solve_constraints(first, second, constraints)
         if solved is None:
@@ -73,9 +81,9 @@ def solve_constraints(
     """Returns the second loop nest, with sizes split, and the index map that satisfies all constraints, or None."""
     rows: affine.IndexMap = {}
     waiting = list(constraints)
-    positions = {s.name: s.size for s in second.body if isinstance(s, ir.Position)}
     while waiting:
-        of, into, within = waiting[0](second)
+        into, within = waiting[0].in_second(second)
+        of, positions = waiting[0].first, second.position_sizes
         found = affine.solve_index_map(of, first.space, into, second.space, positions, within)
         if isinstance(found, affine.SizeSplit):
             second, rows, waiting = affine.split_size(second, found), {}, list(constraints)
@@ -91,35 +99,27 @@ def flow_constraints(first: ir.Loops, second: ir.Loops) -> list[AccessConstraint
     """Returns a constraint for each load of the second from a buffer that the first stores to."""
     stores = {s.buffer: s.address for s in first.body if isinstance(s, ir.Store)}
     return [
-        _load_constraint(stores[s.buffer], at)
+        AccessConstraint(stores[s.buffer], at)
         for at, s in enumerate(second.body)
         if isinstance(s, ir.Load) and s.buffer in stores
     ]
 
 
-def _shared_load_constraints(first: ir.Loops, second: ir.Loops) -> Iterator[list[AccessConstraint]]:
-    """Yields constraints, each sufficient alone: loads of a buffer by both, in the first by all its indices."""
+def _shared_loads(first: ir.Loops, second: ir.Loops, conditional: bool = False) -> Iterator[AccessConstraint]:
+    """Yields a constraint for each pair of loads of a buffer by both, in the first by all its indices.
+
+    Loads that are `conditional` count if any index map is right, and that of the same loads is wanted.
+    """
     for load in first.body:
-        if isinstance(load, ir.Load) and all(load.address.strides) and _is_unconditional(load):
+        if isinstance(load, ir.Load) and all(load.address.strides) and _is_plain(load, conditional):
             for at, other in enumerate(second.body):
-                if isinstance(other, ir.Load) and other.buffer == load.buffer and _is_unconditional(other):
-                    yield [_load_constraint(load.address, at)]
+                if isinstance(other, ir.Load) and other.buffer == load.buffer and (conditional or _is_plain(other)):
+                    yield AccessConstraint(load.address, at, ignores_conditions=conditional)
 
 
-def _is_unconditional(load: ir.Load) -> bool:
-    """Whether the load has no conditions, and its address depends on the indices alone."""
-    return not load.within and not load.address.values
-
-
-def _load_constraint(of: ir.Address, at: int) -> AccessConstraint:
-    """Returns the constraint that statement `at` of the second, a load, has the address `of` of the first."""
-
-    def constraint(second: ir.Loops) -> AccessPair:
-        load = second.body[at]
-        assert isinstance(load, ir.Load)
-        return AccessPair(of, load.address, load.within)
-
-    return constraint
+def _is_plain(load: ir.Load, conditional: bool = False) -> bool:
+    """Whether the load has no conditions, unless it may be `conditional`, and its address depends on indices alone."""
+    return (conditional or not load.within) and not load.address.values
 
 
 def _choose_inner_indices(
@@ -130,7 +130,7 @@ def _choose_inner_indices(
         if len(rows) < len(first.space):
             return Refusal("address", "an index of the first is not determined")
         return _restrict_to_reads(first, AccessMatch(second, _as_sequence(rows)), constraints)
-    if any(constraint(second).within for constraint in constraints):
+    if any(constraint.in_second(second)[1] for constraint in constraints):
         return Refusal("repeat", f"{second.name} reads the reduction {first.name} at some of its indices only")
     outer_rows = [rows[k] for k in range(len(first.outer)) if k in rows]
     used = [t for t in range(len(second.space)) if any(row.strides[t] for row in outer_rows)]
@@ -152,7 +152,7 @@ def _restrict_to_reads(
     first: ir.Loops, matched: AccessMatch, constraints: Sequence[AccessConstraint]
 ) -> AccessMatch | Refusal:
     """Returns `matched` with the ranges in which the second reads, unless it reads everywhere."""
-    ranges = {constraint(matched.second).within for constraint in constraints}
+    ranges = {constraint.in_second(matched.second)[1] for constraint in constraints}
     if () in ranges or not ranges:
         return matched
     if len(ranges) > 1 and _is_in_bounds(matched, first):
@@ -188,15 +188,8 @@ def _match_inner_indices(
 ) -> AccessMatch | Refusal:
     """Completes the index map for the inner indices: by a buffer that both load, otherwise in row-major order."""
     inner = range(len(first.outer), len(first.space))
-
-    def in_order(second: ir.Loops) -> AccessPair:
-        into = range(len(second.outer), len(second.space))
-        return AccessPair(
-            affine.row_major_address(first.inner, inner, len(first.space)),
-            affine.row_major_address(second.inner, into, len(second.space)),
-        )
-
-    extras: list[list[AccessConstraint]] = [[], *_shared_load_constraints(first, second), [in_order]]
+    in_order = AccessConstraint(affine.row_major_address(first.inner, inner, len(first.space)), None)
+    extras = [[], *([each] for each in _shared_loads(first, second)), [in_order]]
     for extra in extras:
         solved = solve_constraints(first, second, [*constraints, *extra])
         if solved is not None and len(solved[1]) == len(first.space):
@@ -244,42 +237,20 @@ def match_columns(rows: ir.Loops, columns: ir.Loops, sequential: int) -> ColumnM
     """Returns the match, or None if the columns do not reduce each element of the rows once, over outer indices."""
     stores = {s.buffer: at for at, s in enumerate(rows.body) if isinstance(s, ir.Store) and not s.reduction}
     loads = [s for s in columns.body if isinstance(s, ir.Load) and s.buffer in stores]
-    flows = [_access_constraint(s.address, stores[s.buffer]) for s in loads]
-    for constraints in (flows, *([*flows, each] for each in _shared_loads(rows, columns))):
+    flows = [AccessConstraint(s.address, stores[s.buffer]) for s in loads]
+    for constraints in (flows, *([*flows, each] for each in _shared_loads(columns, rows, conditional=True))):
         solved = solve_constraints(columns, rows, constraints)
         if solved is not None and len(solved[1]) == len(columns.space):
-            index_map = [solved[1][k] for k in range(len(columns.space))]
-            matched = _column_match(solved[0], columns, index_map, solved[0].sequential_rank or sequential)
+            matched = _column_match(
+                solved[0], columns, _as_sequence(solved[1]), solved[0].sequential_rank or sequential
+            )
             if matched is not None:
                 return matched
     return None
 
 
-def _shared_loads(rows: ir.Loops, columns: ir.Loops) -> Iterator[AccessConstraint]:
-    """Yields a constraint for each load of the columns, by all indices, from a buffer that the rows load, too.
-
-    Loads may have conditions: any index map is right, and that of the same loads is wanted.
-    """
-    for load in columns.body:
-        if isinstance(load, ir.Load) and all(load.address.strides) and not load.address.values:
-            for at, other in enumerate(rows.body):
-                if isinstance(other, ir.Load) and other.buffer == load.buffer:
-                    yield _access_constraint(load.address, at)
-
-
-def _access_constraint(of: ir.Address, at: int) -> AccessConstraint:
-    """Returns the constraint that statement `at` of the rows, a load or store, has the address `of` of the columns."""
-
-    def constraint(rows: ir.Loops) -> AccessPair:
-        access = rows.body[at]
-        assert isinstance(access, (ir.Load, ir.Store))
-        return AccessPair(of, access.address)
-
-    return constraint
-
-
 def _column_match(
-    rows: ir.Loops, columns: ir.Loops, index_map: Sequence[ir.Address], sequential: int
+    rows: ir.Loops, columns: ir.Loops, index_map: tuple[ir.Address, ...], sequential: int
 ) -> ColumnMatch | None:
     used = [[t for t, stride in enumerate(row.strides) if stride] for row in index_map]
     if sorted(t for ts in used for t in ts) != list(range(len(rows.space))):
@@ -290,7 +261,7 @@ def _column_match(
     rank = len(rows.outer)
     if max(reduced) >= rank or not set(range(rank - sequential, rank)) <= set(reduced):
         return None
-    return ColumnMatch(rows, tuple(index_map), reduced, sequential)
+    return ColumnMatch(rows, index_map, reduced, sequential)
 
 
 def divide_rows(matched: ColumnMatch, columns: ir.Loops, max_parts: int) -> ColumnMatch | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -26,18 +26,6 @@ The limits for GPUs are `SizeRules.mix_order`.
 """
 MAX_COLUMN_SUMS = 16384
 """The largest number of column sums that a program keeps in registers, or a thread in the caches of its core."""
-
-
-@dataclass(frozen=True)
-class RowColumnPair:
-    """Two loop nests that reduce the rows and the columns of the same elements."""
-
-    rows: ir.Loops
-    columns: ir.Loops
-
-    @property
-    def names(self) -> tuple[str, str]:
-        return self.rows.name, self.columns.name
 
 
 def fuse_mix_order_reductions(fused: FusionResult, requests: FusionRequests) -> FusionResult:
@@ -76,18 +64,20 @@ def fuse_mix_order_reductions(fused: FusionResult, requests: FusionRequests) -> 
     joined: dict[str, ir.Loops] = {}
     """The rows that have been joined with columns, by name: other columns can join them, too."""
     for rows, columns in _pairs(fused.program):
-        pair = RowColumnPair(joined.get(rows.name, rows), columns)
-        if len(_positions(fused.program, pair)) < 2:  # one of them is part of another kernel now
+        rows = joined.get(rows.name, rows)
+        if len(_positions(fused.program, rows, columns)) < 2:  # one of them is part of another kernel now
             continue
-        request = requests.between(pair.rows, pair.columns)
-        limits = CPU_LIMITS if fused.program.language(pair.rows) == "cpp" else size_rules.current_rules().mix_order
+        request = requests.between(rows, columns)
+        limits = CPU_LIMITS if fused.program.language(rows) == "cpp" else size_rules.current_rules().mix_order
         if request == "force_fuse":
             limits = replace(limits, min_parts=2, min_elements=0, min_concurrent_elements=0)
         outcome: FusionResult | Refusal = Refusal("asked", "you asked to keep them apart")
         if request != "keep_apart":
-            outcome = _fuse_pair(fused, pair, limits)
+            outcome = _fuse_pair(fused, rows, columns, limits)
         if isinstance(outcome, Refusal):
-            fused = _with_refusal(fused, pair, outcome)
+            first, second = (fused.program.steps[at].name for at in _positions(fused.program, rows, columns))
+            others = _refusals_of_others(fused, rows, columns)
+            fused = replace(fused, refusals=(*others, (first, second, outcome)))
         else:
             fused = outcome
             joined |= {s.name: s for s in fused.program.steps if isinstance(s, ir.Loops) and s.name == rows.name}
@@ -104,16 +94,16 @@ def _pairs(program: ir.Program) -> Iterator[tuple[ir.Loops, ir.Loops]]:
     for rows in loops:
         by_columns = has_strided_rows if program.language(rows) == "triton" else ir.has_contiguous_outer
         if not by_columns(rows):
-            others = [c for c in by_size.get(prod(rows.space), ()) if c is not rows and _share_tensor(rows, c)]
+            others = [c for c in by_size.get(prod(rows.space), ()) if c is not rows and _may_join(rows, c)]
             # the parts for those with the most results suit the others, too
             yield from ((rows, c) for c in sorted(others, key=lambda c: -hint(c.outer_numel)))
 
 
-def _positions(program: ir.Program, pair: RowColumnPair) -> list[int]:
-    return [at for at, s in enumerate(program.steps) if s is pair.rows or s is pair.columns]
+def _positions(program: ir.Program, rows: ir.Loops, columns: ir.Loops) -> list[int]:
+    return [at for at, s in enumerate(program.steps) if s is rows or s is columns]
 
 
-def _share_tensor(rows: ir.Loops, columns: ir.Loops) -> bool:
+def _may_join(rows: ir.Loops, columns: ir.Loops) -> bool:
     """Whether the second reads a tensor that the first reads or writes, and the first reads nothing of the second."""
     return not set(rows.arguments).isdisjoint(columns.reads) and set(rows.reads).isdisjoint(columns.writes)
 
@@ -122,22 +112,22 @@ def _reduction_count(loops: ir.Loops) -> int:
     return sum(isinstance(s, ir.Reduce) for s in loops.body)
 
 
-def _choose_parts(pair: RowColumnPair, limits: MixOrderLimits) -> ColumnMatch | Refusal:
+def _choose_parts(rows: ir.Loops, columns: ir.Loops, limits: MixOrderLimits) -> ColumnMatch | Refusal:
     """Returns the match, with the rows divided into parts, or why they cannot be divided."""
-    elements, length = prod(pair.rows.space), prod(pair.rows.inner)
+    elements, length = prod(rows.space), prod(rows.inner)
     if not isinstance(elements, int) or not isinstance(length, int):
         return Refusal("columns", "the numbers of rows and columns are symbolic")
-    if length * (_reduction_count(pair.columns) + len(pair.rows.column_stores)) > MAX_COLUMN_SUMS:
+    if length * (_reduction_count(columns) + len(rows.column_stores)) > MAX_COLUMN_SUMS:
         return Refusal("columns", f"each part would accumulate more than {MAX_COLUMN_SUMS:,} sums over columns")
     if elements < limits.min_elements:
         return Refusal("columns", f"fewer than {limits.min_elements:,} elements can be read twice at no extra cost")
-    other = Refusal("address", f"{pair.columns.name} does not access the rows that {pair.rows.name} does")
-    matched = match_columns(pair.rows, pair.columns, pair.rows.sequential_rank)
+    other = Refusal("address", f"{columns.name} does not access the rows that {rows.name} does")
+    matched = match_columns(rows, columns, rows.sequential_rank)
     if matched is None or matched.sequential:
         return matched or other
     count = hint(matched.row_count)
     kept = elements // length // count
-    matched = divide_rows(matched, pair.columns, min(limits.max_parts // kept, count // limits.min_rows))
+    matched = divide_rows(matched, columns, min(limits.max_parts // kept, count // limits.min_rows))
     if matched is None:
         return other
     programs, parts = hint(matched.program_count), hint(matched.part_count)
@@ -150,9 +140,9 @@ def _choose_parts(pair: RowColumnPair, limits: MixOrderLimits) -> ColumnMatch | 
     return matched
 
 
-def _common_position(program: ir.Program, pair: RowColumnPair) -> int | None:
+def _common_position(program: ir.Program, rows: ir.Loops, columns: ir.Loops) -> int | None:
     """Returns the position, among the other steps, at which both can run: that of the first or the last, or None."""
-    first, last = _positions(program, pair)
+    first, last = _positions(program, rows, columns)
     between = program.steps[first + 1 : last]
     if any(isinstance(s, ir.Call) and s.barrier for s in between):
         return None
@@ -167,39 +157,45 @@ def _are_dependent(step: ir.Step, other: ir.Step) -> bool:
     return not accessed.isdisjoint(other.writes) or not written.isdisjoint(other.reads)
 
 
-def _fuse_pair(fused: FusionResult, pair: RowColumnPair, limits: MixOrderLimits) -> FusionResult | Refusal:
+def _fuse_pair(
+    fused: FusionResult, rows: ir.Loops, columns: ir.Loops, limits: MixOrderLimits
+) -> FusionResult | Refusal:
     """Returns the program with the pair as one kernel, and a small one that combines the parts; or why not."""
-    matched = _choose_parts(pair, limits)
+    program = fused.program
+    matched = _choose_parts(rows, columns, limits)
     if isinstance(matched, Refusal):
         return matched
-    if fused.program.language(pair.rows) == "cpp" and (len(matched.rows.outer), len(matched.rows.inner)) != (2, 1):
+    if program.language(rows) == "cpp" and (len(matched.rows.outer), len(matched.rows.inner)) != (2, 1):
         return Refusal("columns", "rows or columns have several indices")
-    position = _common_position(fused.program, pair)
+    position = _common_position(program, rows, columns)
     if position is None:
         return Refusal("cycle", "a step between the two needs the first and is needed by the second")
-    program, by_part, parts = fused.program, matched.rows, matched.part_count
+    by_part, parts = matched.rows, matched.part_count
     buffers = dict(program.buffers)
-    names = add_partial_buffers(pair.columns, parts, buffers)
-    columns = _partial_column_sums(pair.columns, matched, names)
+    names = add_partial_buffers(columns, parts, buffers)
+    sums = _partial_column_sums(columns, matched, names)
     stored = {s.buffer: s for s in by_part.body if isinstance(s, ir.Store)}
-    flows = [s for s in columns if isinstance(s, ir.Load) and s.buffer in stored]
+    flows = [s for s in sums if isinstance(s, ir.Load) and s.buffer in stored]
     loads = {(s.buffer, s.address) for s in by_part.body if isinstance(s, ir.Load)}
-    common = {s.buffer for s in columns if isinstance(s, ir.Load) and (s.buffer, s.address) in loads}
+    common = {s.buffer for s in sums if isinstance(s, ir.Load) and (s.buffer, s.address) in loads}
     common.update(s.buffer for s in flows)
     if not common or any(s.address != stored[s.buffer].address or s.within for s in flows):
-        return Refusal("address", f"{pair.columns.name} does not access the rows that {pair.rows.name} does")
-    needed = _needed_elsewhere(program, pair)
+        return Refusal("address", f"{columns.name} does not access the rows that {rows.name} does")
+    steps = [s for s in program.steps if s is not rows and s is not columns]
+    needed = {r.buffer for r in program.results if isinstance(r, ir.TensorView)}.union(*(s.reads for s in steps))
     kept = [s for s in by_part.body if not isinstance(s, ir.Store) or s.reduction or s.buffer in needed]
-    body = merge_bodies(kept, columns, {s.buffer: stored[s.buffer].value for s in flows})
-    joined = replace(by_part, body=body)
+    joined = replace(by_part, body=merge_bodies(kept, sums, {s.buffer: stored[s.buffer].value for s in flows}))
     ir.check(joined)
-    left = combine_partials(pair.columns, parts, names)
-    saved = traffic((pair.rows, pair.columns), buffers) - traffic((joined, left), buffers)
+    left = combine_partials(columns, parts, names)
+    saved = traffic((rows, columns), buffers) - traffic((joined, left), buffers)
     if saved <= 0:
         return Refusal("columns", "the partial results would be as large as what both read")
-    steps = [s for s in program.steps if s is not pair.rows and s is not pair.columns]
     steps[position:position] = [joined, left]
-    return _with_rewrite(fused, replace(program, steps=tuple(steps), buffers=buffers), pair, saved)
+    reason = f"reduces over the columns of what {rows.name} reads by rows"
+    note = Rewrite("columns", (rows.name, columns.name), rows.name, reason, saved)
+    history = {**fused.rewrites_by_loops, rows.name: (*fused.rewrites_by_loops.get(rows.name, ()), note)}
+    others = _refusals_of_others(fused, rows, columns)
+    return FusionResult(replace(program, steps=tuple(steps), buffers=buffers), (*fused.rewrites, note), history, others)
 
 
 def _partial_column_sums(columns: ir.Loops, matched: ColumnMatch, names: dict[str, str]) -> list[ir.Statement]:
@@ -225,28 +221,8 @@ def _partial_column_sums(columns: ir.Loops, matched: ColumnMatch, names: dict[st
     return body
 
 
-def _needed_elsewhere(program: ir.Program, pair: RowColumnPair) -> set[str]:
-    """Returns the buffers that the result or a step other than the pair needs."""
-    needed = {r.buffer for r in program.results if isinstance(r, ir.TensorView)}
-    return needed.union(*(s.reads for s in program.steps if s is not pair.rows and s is not pair.columns))
-
-
-def _with_rewrite(fused: FusionResult, program: ir.Program, pair: RowColumnPair, saved: int) -> FusionResult:
-    name = pair.rows.name
-    reason = f"reduces over the columns of what {name} reads by rows"
-    note = Rewrite("columns", pair.names, name, reason, saved)
-    history = {**fused.rewrites_by_loops, name: (*fused.rewrites_by_loops.get(name, ()), note)}
-    return FusionResult(program, (*fused.rewrites, note), history, _refusals_of_others(fused, pair))
-
-
-def _with_refusal(fused: FusionResult, pair: RowColumnPair, refusal: Refusal) -> FusionResult:
-    """Returns `fused` with `refusal` in place of any earlier one for the pair."""
-    first, second = (s.name for s in fused.program.steps if s is pair.rows or s is pair.columns)
-    return replace(fused, refusals=(*_refusals_of_others(fused, pair), (first, second, refusal)))
-
-
-def _refusals_of_others(fused: FusionResult, pair: RowColumnPair) -> tuple[tuple[str, str, Refusal], ...]:
-    return tuple(r for r in fused.refusals if set(r[:2]) != set(pair.names))
+def _refusals_of_others(fused: FusionResult, rows: ir.Loops, columns: ir.Loops) -> tuple[tuple[str, str, Refusal], ...]:
+    return tuple(r for r in fused.refusals if {*r[:2]} != {rows.name, columns.name})
 
 
 Shape = tuple[torch.device, tuple[Int, ...], tuple[Int, ...]]
@@ -298,11 +274,7 @@ def fuse_horizontally(fused: FusionResult, requests: FusionRequests) -> FusionRe
         else:
             steps[leader], steps[at] = joined, None
             notes.append(Rewrite("companion", (joined.name, step.name), joined.name, "both are small and alike", 0))
-    return _with_rewrites(fused, fused.program.with_steps([s for s in steps if s is not None]), notes)
-
-
-def _with_rewrites(fused: FusionResult, program: ir.Program, notes: Sequence[Rewrite]) -> FusionResult:
-    history = dict(fused.rewrites_by_loops)
+    program, history = fused.program.with_steps([s for s in steps if s is not None]), dict(fused.rewrites_by_loops)
     for note in notes:
         joined, gone = note.before
         history[joined] = (*history.get(joined, ()), *history.pop(gone, ()), note)
