@@ -26,7 +26,7 @@ from compiler_core.codegen.cpp.prelude import CHUNK
 from compiler_core.codegen.source import LineOrigin
 from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
-from compiler_core.loops.schedule.threads import thread_plan
+from compiler_core.loops.schedule.cpp_kernels import has_contiguous_outer, thread_plan
 from compiler_core.support.size_expr import Int, Undecided, total
 
 SIMD = "#pragma omp simd"
@@ -204,7 +204,7 @@ class KernelPrinter(ABC):
         elif isinstance(statement, ir.Position):
             self._position(statement)
         elif isinstance(statement, ir.Scan):
-            run = accumulator(statement, "run") + ("[lane]" if ir.has_contiguous_outer(self._loops) else "")
+            run = accumulator(statement, "run") + ("[lane]" if has_contiguous_outer(self._loops) else "")
             self._line(update(statement, run, self._argument(statement.value)), statement)
             kind = ir.SHORT[statement.dtype]
             self._line(f"const {kind} {identifier(statement.name)} = ({kind}){run};", statement)

@@ -1,13 +1,6 @@
 """Prints a program's loops as C++ without header files, for g++ and clang++ with OpenMP.
 
-There are six kinds of kernel; those without a reduction are printed here:
-
-    elementwise  no reduction: nested loops, the last one vectorised
-    scatter      elementwise, with stores to addresses given by a tensor of indices
-    rows         reductions: sweeps over the inner indices, for one outer index at a time
-    short rows   reductions: each sweep covers several outer indices before the next one starts
-    mix order    rows that also reduce over the outer indices
-    lanes        reductions in which the last outer index is contiguous in memory and becomes the vector
+Each kind of kernel (`loops/schedule/cpp_kernels.py`) has a printer; those without a reduction are here.
 """
 
 from __future__ import annotations
@@ -21,26 +14,26 @@ from compiler_core.codegen.cpp.blocks import BlockPrinter
 from compiler_core.codegen.cpp.kernel import SIMD, KernelPrinter, Loop, SourceWriter, block_of
 from compiler_core.codegen.cpp.ops import uses_running_sums
 from compiler_core.codegen.cpp.prelude import EACH_SOURCE, RUNNING_SUMS, TOTAL_SOURCE, prelude
-from compiler_core.codegen.cpp.row_tiles import LanePrinter, ShortRowPrinter, uses_short_rows
+from compiler_core.codegen.cpp.row_tiles import LanePrinter, ShortRowPrinter
 from compiler_core.codegen.cpp.rows import MixedOrderPrinter, RowPrinter
 from compiler_core.codegen.source import KernelSource
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.merge_bodies import structural_key
-from compiler_core.loops.schedule.threads import last_index_is_disjoint
+from compiler_core.loops.schedule.cpp_kernels import (
+    TRANSPOSE_TILE,
+    Kind,
+    is_bound_by_memory,
+    kernel_kind,
+    last_index_is_disjoint,
+    range_cuts,
+    transposed_index,
+)
 from compiler_core.support.interrupts import safe_point
-from compiler_core.support.size_expr import Int, Undecided, hint, prod
-
-MAX_CUTS = 9
-"""The range of an index is cut into at most this many parts."""
-
-TRANSPOSE_TILE = (128, 256)
-"""Rows and columns of a tile of a transposition: their pages fit the processor's TLB."""
+from compiler_core.support.size_expr import Int, hint, prod
 
 SHORT_VECTOR = 8
 """Lanes of a loop that is bound by its loads and stores: longer vectors cross a cache line at each access, and take up
 to 1.15 times as long."""
-FEW_OPERATIONS = 10
-"""The cost of a function such as exp (`ir.OPS`); a loop that costs less for an element is bound by loads and stores."""
 
 ROW_BLOCK = 4096
 """Elements of a long row that one thread processes at a time, if there are too few rows for all threads."""
@@ -53,7 +46,8 @@ def generate(program: ir.Program, simd_math: Sequence[str] = ()) -> KernelSource
     names, such as those of a network's layers, all but the first call the first, because C++ compilers are slow.
     """
     kernels = [s for s in program.steps if isinstance(s, ir.Loops)]
-    rows = any(issubclass(_printer_class(k), RowPrinter) for k in kernels)
+    printers = {k.name: PRINTERS[kernel_kind(k)] for k in kernels}
+    rows = any(issubclass(printer, RowPrinter) for printer in printers.values())
     sums = any(uses_running_sums(s) for k in kernels for s in k.scans)
     halves = any(b.dtype is torch.float16 for b in program.buffers.values())
     helpers = [
@@ -66,7 +60,7 @@ def generate(program: ir.Program, simd_math: Sequence[str] = ()) -> KernelSource
     for loops in kernels:
         safe_point()
         text.add("")
-        kernel = _printer_class(loops)(text, loops, program.buffers)
+        kernel = printers[loops.name](text, loops, program.buffers)
         first = printed.setdefault(structural_key(loops, program.buffers), loops.name)
         if first == loops.name:
             kernel.emit()
@@ -75,24 +69,12 @@ def generate(program: ir.Program, simd_math: Sequence[str] = ()) -> KernelSource
     return KernelSource("cpp", "\n".join(text.lines) + "\n", tuple(text.origins))
 
 
-def _printer_class(loops: ir.Loops) -> type[KernelPrinter]:
-    if loops.scatters:
-        return ScatterPrinter
-    if not loops.inner:
-        return ElementwisePrinter
-    if loops.column_stores:
-        return MixedOrderPrinter
-    if ir.has_contiguous_outer(loops):
-        return LanePrinter
-    return ShortRowPrinter if uses_short_rows(loops) else RowPrinter
-
-
 class ElementwisePrinter(BlockPrinter):
     """Prints loops that visit each element once, in any order."""
 
     def __init__(self, text: SourceWriter, loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> None:
         super().__init__(text, loops, buffers)
-        if _is_bound_by_memory(loops):
+        if is_bound_by_memory(loops):
             self._simd = f"{SIMD} simdlen({SHORT_VECTOR})"
 
     def _body(self) -> None:
@@ -123,7 +105,7 @@ class ElementwisePrinter(BlockPrinter):
         The loops are tiled if loads and stores are contiguous along different indices.
         """
         *leading, last = [Loop(n, str(end), str(start)) for n, (start, end) in zip(self._names, extents, strict=False)]
-        across = _transposed_index(self._loops)
+        across = transposed_index(self._loops)
         if across is not None:
             rows = leading.pop(across)
             leading += [
@@ -176,43 +158,11 @@ class ScatterPrinter(ElementwisePrinter):
             self._vectorised_loop(Loop(last.name, end, "block"), rest, None)
 
 
-def range_cuts(loops: ir.Loops) -> tuple[int, list[Int]]:
-    """Returns an outer index and the ends of the parts into which its range is cut, to avoid bounds checks.
-
-    Inside one part, a load that is limited to a range of the index is always or never within it.  The last end is that
-    of the index.
-    """
-    found: dict[int, set[Int]] = {}
-    for s in loops.body:
-        for address, size in s.within if isinstance(s, ir.Load) else ():
-            used = [k for k, stride in enumerate(address.strides) if stride]
-            if len(used) == 1 and address.strides[used[0]] == 1 and not address.values:
-                found.setdefault(used[0], set()).update((-address.offset, size - address.offset))
-    for at, ends in found.items():
-        try:
-            inside = sorted(e for e in ends if 0 < e < loops.space[at])
-        except Undecided:
-            continue
-        if inside and len(inside) < MAX_CUTS:
-            return at, [*inside, loops.space[at]]
-    return 0, [loops.outer[0] if loops.outer else 1]
-
-
-def _transposed_index(loops: ir.Loops) -> int | None:
-    """Returns an index before the last one along which an access is contiguous that is strided along the last one.
-
-    Returns None if there is none, or if the ranges are too small for tiles.
-    """
-    *others, last = range(len(loops.outer)) if len(loops.outer) > 1 else (0,)
-    for statement in loops.body:
-        if isinstance(statement, (ir.Load, ir.Store)) and abs(hint(statement.address.strides[last])) > 1:
-            for at in others:
-                if statement.address.strides[at] == 1 and hint(loops.outer[at]) > TRANSPOSE_TILE[0] // 2:
-                    return at if hint(loops.outer[last]) > TRANSPOSE_TILE[1] // 2 else None
-    return None
-
-
-def _is_bound_by_memory(loops: ir.Loops) -> bool:
-    """Returns whether the loops load only values of 4 bytes, and have few operations."""
-    operations = sum(ir.OPS[s.op].cost for s in loops.body if isinstance(s, ir.Compute))
-    return operations < FEW_OPERATIONS and all(s.dtype.itemsize == 4 for s in loops.body if isinstance(s, ir.Load))
+PRINTERS: dict[Kind, type[KernelPrinter]] = {
+    "elementwise": ElementwisePrinter,
+    "scatter": ScatterPrinter,
+    "rows": RowPrinter,
+    "short rows": ShortRowPrinter,
+    "mix order": MixedOrderPrinter,
+    "lanes": LanePrinter,
+}

@@ -26,12 +26,8 @@ from compiler_core.codegen.cpp.ops import (
 )
 from compiler_core.codegen.cpp.rows import RowPrinter
 from compiler_core.loops import ir
-from compiler_core.support.size_expr import hint
+from compiler_core.loops.schedule.cpp_kernels import rows_per_tile
 
-MAX_ROWS = 8
-"""The maximum number of rows in a tile; no measured kernel was faster with more."""
-TILE_ELEMENTS = 1024
-"""The maximum number of elements in a tile; with more, reading memory and computing no longer overlap."""
 MAX_LANES = 256
 """The maximum number of outer indices in a block."""
 
@@ -57,7 +53,7 @@ class ShortRowPrinter(RowPrinter):
         sections = _sections(self._sweeps)
         shared = {name for section in sections for name in self._values_from_before(section)}
         *others, rows = [Loop(n, str(s)) for n, s in zip(self._names, self._loops.outer, strict=False)]
-        few = _rows_per_tile(self._loops)
+        few = rows_per_tile(self._loops)
         around = [*others, replace(rows, name="tile", step=few)]
         with self._nest(around, self._pragma(len(around))):
             self._declare_row_arrays(few * self._loops.inner_numel)
@@ -96,24 +92,6 @@ class ShortRowPrinter(RowPrinter):
 
     def _row_index(self) -> str:
         return f"{self._loops.inner_numel}*({self._row_in_tile()}) + {super()._row_index()}"
-
-
-def uses_short_rows(loops: ir.Loops) -> bool:
-    """Returns whether rows are short and numerous and have at least three sweeps.
-
-    With two sweeps there is only one wait, and the second sweep finds the row in registers or cache.
-    """
-    if loops.scans or not loops.outer or hint(loops.outer_numel) < MAX_ROWS or hint(loops.outer[-1]) == 1:
-        return False
-    return _rows_per_tile(loops) > 1 and len([sweep for sweep in ir.sweeps(loops) if sweep.inner]) > 2
-
-
-def _rows_per_tile(loops: ir.Loops) -> int:
-    """Returns the number of rows in a tile, a power of two; 1 if rows are too long or their length is symbolic."""
-    length = loops.inner_numel
-    if not isinstance(length, int) or not 0 < length <= TILE_ELEMENTS:
-        return 1
-    return min(MAX_ROWS, 1 << (TILE_ELEMENTS // length).bit_length() - 1)
 
 
 def _sections(sweeps: Sequence[ir.Sweep]) -> list[Section]:

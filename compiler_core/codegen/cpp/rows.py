@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 
-import torch
-
 from compiler_core.codegen.cpp.blocks import BlockPrinter, argument_names, distribute, live_in, result_name
 from compiler_core.codegen.cpp.kernel import FAULT, SIMD, Loop, SourceWriter, block_of
 from compiler_core.codegen.cpp.ops import (
@@ -30,13 +28,11 @@ from compiler_core.codegen.cpp.ops import (
 )
 from compiler_core.codegen.cpp.prelude import CHUNK
 from compiler_core.loops import ir
-from compiler_core.support.size_expr import Int, Size, prod
+from compiler_core.loops.schedule.cpp_kernels import ROW_BYTES, values_to_store
+from compiler_core.support.size_expr import Int, prod
 
 BLOCK = 512
 """Elements of a long row that are summed in float, before the sum is added to the row's sum in double."""
-ROW_BYTES = 32 * 1024
-"""Expensive values of a row are stored for later sweeps up to this size, else they are recomputed."""
-MIN_STORED_COST = 10
 TOTAL_LANES = 4
 """Lanes that `total` adds in double; rounding the sums of so few lanes would be most of the error."""
 ROWS_PER_TILE = 8
@@ -48,7 +44,7 @@ class RowPrinter(BlockPrinter):
 
     def __init__(self, text: SourceWriter, loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> None:
         super().__init__(text, loops, buffers)
-        self._row_values = _values_to_store(loops)
+        self._row_values = values_to_store(loops)
         self._sweeps = ir.sweeps(loops, self._row_values)
         self._mean_sums = sums_for_means(loops)
         self._recomputed: Sequence[ir.Statement] = ()
@@ -338,29 +334,3 @@ class MixedOrderPrinter(RowPrinter):
     def _as_reduction(self, store: ir.Store) -> ir.Reduce:
         """Returns a store over the outer indices as a reduction."""
         return ir.Reduce(store.buffer, self._loops.dtype(store.value), store.reduction, store.value)
-
-
-def _values_to_store(loops: ir.Loops) -> frozenset[str]:
-    """Returns the expensive values that a later sweep needs again and that are small enough to store for a row."""
-    if not loops.inner:
-        return frozenset()
-    again = [s for sweep in ir.sweeps(loops) for s in sweep.recomputed if isinstance(s, ir.Compute)]
-    # conversions of float16 are expensive too: they split a loop in two
-    halves = {s.name for s in loops.body if isinstance(s, ir.Load) and s.dtype is torch.float16}
-    expensive = (
-        s
-        for s in again
-        if ir.OPS[s.op].cost >= MIN_STORED_COST
-        or halves.intersection(s.arguments)
-        or (s.op == "cast" and s.dtype is torch.float16)
-    )
-    stored = frozenset(s.name for s in expensive if may_fit_in_row(loops.inner_numel * s.dtype.itemsize))
-    # without values that are needed only to compute another stored value
-    return stored.intersection(
-        s.name for sweep in ir.sweeps(loops, stored) for s in sweep.recomputed if not isinstance(s, ir.Store)
-    )
-
-
-def may_fit_in_row(size: Int) -> bool:
-    """Returns whether a buffer of `size` bytes may be kept for one row; a symbolic size may be small."""
-    return isinstance(size, Size) or size <= ROW_BYTES

@@ -15,6 +15,7 @@ from compiler_core.loops.fuse.rules import MAX_ARGUMENTS, MAX_STATEMENTS
 from compiler_core.loops.ir import affine
 from compiler_core.loops.schedule import size_rules
 from compiler_core.loops.schedule.block_sizes import has_strided_rows
+from compiler_core.loops.schedule.cpp_kernels import has_contiguous_outer
 from compiler_core.loops.schedule.size_rules import MixOrderLimits
 from compiler_core.loops.schedule.splitting import add_partial_buffers, combine_partials
 from compiler_core.support.size_expr import Int, hint, prod
@@ -92,7 +93,7 @@ def _pairs(program: ir.Program) -> Iterator[tuple[ir.Loops, ir.Loops]]:
         if not columns.scans and not any(sweep.inner for sweep in ir.sweeps(columns)[1:]):
             by_size.setdefault(prod(columns.space), []).append(columns)
     for rows in loops:
-        by_columns = has_strided_rows if program.language(rows) == "triton" else ir.has_contiguous_outer
+        by_columns = has_strided_rows if program.language(rows) == "triton" else has_contiguous_outer
         if not by_columns(rows):
             others = [c for c in by_size.get(prod(rows.space), ()) if c is not rows and _may_join(rows, c)]
             # the parts for those with the most results suit the others, too

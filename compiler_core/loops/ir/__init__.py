@@ -86,7 +86,7 @@ and the same, constructed directly and divided into sweeps over the row::
 
 from __future__ import annotations
 
-from compiler_core.loops.ir.loops import Loops, Sweep, check, has_contiguous_outer, sweeps
+from compiler_core.loops.ir.loops import Loops, Sweep, check, sweeps
 from compiler_core.loops.ir.parse import ParseContext, parse, symbols_of, with_origins
 from compiler_core.loops.ir.program import (
     LANGUAGES,
@@ -132,6 +132,6 @@ __all__ = [
     "COMPARISONS", "LANGUAGES", "OPS", "REDUCTIONS", "SCANS", "SHORT", "Address", "Argument", "Buffer", "Call",
     "Compute", "Index", "Language", "Languages", "Literal", "Load", "Loops", "Op", "ParseContext", "Position",
     "Program", "Range", "Reduce", "Result", "Scalar", "Scan", "Statement", "Step", "Store", "Sweep", "TensorView",
-    "ValueStatement", "addresses", "check", "check_devices", "dependencies", "draw_bernoulli", "eliminate_dead_code",
-    "has_contiguous_outer", "map_addresses", "parse", "sweeps", "symbols_of", "with_origins",
+    "ValueStatement", "addresses", "check", "check_devices", "dependencies", "draw_bernoulli",
+    "eliminate_dead_code", "map_addresses", "parse", "sweeps", "symbols_of", "with_origins",
 ]  # fmt: skip

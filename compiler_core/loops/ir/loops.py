@@ -201,20 +201,6 @@ class Loops:
         return "\n".join(line for line, _ in self.lines()) + "\n"
 
 
-def has_contiguous_outer(loops: Loops) -> bool:
-    """Whether adjacent elements in memory differ in the last outer index rather than in an inner one.
-
-    A C++ kernel of such loops is vectorised over the outer index.  Accesses with stride 0 in an index (a mask of rows)
-    count as adjacent for that index.
-    """
-    if not loops.outer or loops.column_stores or hint(loops.outer[-1]) < 8:
-        return False
-    at = len(loops.outer) - 1
-    inner = [s.address.strides for s in loops.body if isinstance(s, (Load, Store)) and loops.is_inner(s)]
-    far = sum(s[at] not in (0, 1) for s in inner)
-    return far < sum(1 not in s[at + 1 :] and any(s[at + 1 :]) for s in inner)
-
-
 @dataclass(frozen=True)
 class Sweep:
     """The `outer` statements, then one run over all inner indices that executes the `inner` statements.
