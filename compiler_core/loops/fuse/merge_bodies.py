@@ -40,13 +40,6 @@ def merge_bodies(
     Statements that compute the same are merged, loads of the buffers in `values` are replaced by these values, and
     dead code is eliminated.
     """
-    return ir.eliminate_dead_code(_eliminate_common_subexpressions(first, second, values))
-
-
-def _eliminate_common_subexpressions(
-    first: Sequence[ir.Statement], second: Sequence[ir.Statement], values: Mapping[str, ir.Argument]
-) -> list[ir.Statement]:
-    """Returns both bodies with each computation once, and loads of the buffers in `values` replaced by the value."""
     result: list[ir.Statement] = []
     known: dict[Hashable, int] = {}
     """The index in `result` of each computation."""
@@ -78,7 +71,7 @@ def _eliminate_common_subexpressions(
         known[key] = len(result)
         taken.add(name)
         result.append(statement)
-    return result
+    return ir.eliminate_dead_code(result)
 
 
 def _expression_key(statement: ir.Statement) -> Hashable:

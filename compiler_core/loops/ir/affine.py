@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler_core.loops.ir import Address, Load, Loops, Range, Statement, Store, addresses, map_addresses
+from compiler_core.loops.ir import Address, Load, Loops, Range, Statement, Store, map_addresses
 from compiler_core.support.size_expr import Int, Undecided, hint, prod, total
 
 IndexMap = dict[int, Address]
@@ -201,7 +201,9 @@ def canonicalize(loops: Loops) -> Loops:
     loops = reorder_indices(loops, outer, inner)
     at = 0
     while at + 1 < len(loops.space):
-        if at + 1 != len(loops.outer) and _can_merge(loops, at):
+        below = loops.space[at + 1]
+        may_merge = at + 1 != len(loops.outer)
+        if may_merge and all(a.strides[at] == a.strides[at + 1] * below for a in loops.addresses):
             loops = _merge_sizes(loops, at)
         else:
             at += 1
@@ -259,10 +261,6 @@ def _find_split(row: Address, size: Int, sizes: Sequence[Int]) -> SizeSplit | No
     return None
 
 
-def _all_addresses(loops: Loops) -> list[Address]:
-    return [a for s in loops.body for a in addresses(s)]
-
-
 def _stride_weights(loops: Loops) -> list[int]:
     """Returns for each index the sum of its strides, those of stores twice."""
     far = [0] * len(loops.space)
@@ -272,10 +270,6 @@ def _stride_weights(loops: Loops) -> list[int]:
                 weight = 2 if isinstance(statement, Store) else 1
                 far[k] += weight * abs(hint(stride))
     return far
-
-
-def _can_merge(loops: Loops, at: int) -> bool:
-    return all(a.strides[at] == a.strides[at + 1] * loops.space[at + 1] for a in _all_addresses(loops))
 
 
 def _merge_sizes(loops: Loops, at: int) -> Loops:

@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 
@@ -109,15 +108,19 @@ class Loops:
         """The sizes of the positions, by name."""
         return {s.name: s.size for s in self.body if isinstance(s, Position)}
 
+    @property
+    def numbers(self) -> list[Int]:
+        """All sizes, and all numbers in addresses."""
+        found = [*self.space, *self.position_sizes.values()]
+        found += [r.size for s in self.body if isinstance(s, (Load, Position)) for r in s.within]
+        for address in self.addresses:
+            found += [*address.strides, address.offset, *(factor for _, factor in address.values)]
+        return found
+
     @cached_property
     def symbols(self) -> tuple[str, ...]:
         """The symbols in sizes and addresses; they are int64 arguments of the kernel, after its buffers."""
-        numbers: list[Any] = [self.space]
-        for s in self.body:
-            numbers += [(a.strides, a.offset, [f for _, f in a.values]) for a in addresses(s)]
-            numbers += [s.size] if isinstance(s, Position) else []
-            numbers += [r.size for r in s.within] if isinstance(s, (Load, Position)) else []
-        return tuple(sorted(set(symbols_in(numbers))))
+        return tuple(sorted(set(symbols_in(self.numbers))))
 
     @cached_property
     def scatters(self) -> bool:

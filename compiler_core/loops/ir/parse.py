@@ -30,7 +30,6 @@ from compiler_core.loops.ir.statements import (
     Scan,
     Statement,
     Store,
-    addresses,
 )
 from compiler_core.support.size_expr import Int, Real, Size, symbol
 
@@ -86,13 +85,7 @@ def _at_line(number: int) -> Iterator[None]:
 
 def symbols_of(loops: Loops) -> dict[str, Int]:
     """Returns the symbols in the sizes and addresses of a loop nest, by name."""
-    numbers: list[Int] = list(loops.space)
-    for statement in loops.body:
-        numbers += [statement.size] if isinstance(statement, Position) else []
-        numbers += [r.size for r in statement.within] if isinstance(statement, Load | Position) else []
-        for address in addresses(statement):
-            numbers += [*address.strides, address.offset, *(factor for _, factor in address.values)]
-    symbols = {s for number in numbers if isinstance(number, Size) for monomial in number.terms for s in monomial}
+    symbols = {s for number in loops.numbers if isinstance(number, Size) for monomial in number.terms for s in monomial}
     return {each.name: symbol(each.name, each.least, each.hint) for each in symbols}
 
 
@@ -104,8 +97,7 @@ def with_origins(loops: Loops, before: Loops) -> Loops:
 
 
 def _defined(statement: Statement) -> tuple[bool, str]:
-    is_store = isinstance(statement, Store)
-    return is_store, statement.buffer if isinstance(statement, Store) else statement.name
+    return (True, statement.buffer) if isinstance(statement, Store) else (False, statement.name)
 
 
 class _Reader:

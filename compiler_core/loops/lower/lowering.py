@@ -156,14 +156,11 @@ class _GraphLowering:
             self._results = tuple(self._argument(results if isinstance(results, (list, tuple)) else (results,)))
         elif is_view(node):
             self.env[node] = self._view(node)
+        elif (selected := self._selected_view(node)) is not None:
+            self.env[node] = selected
         else:
-            selected = self._selected_view(node)
-            self.env[node] = self._loops_or_call(node) if selected is None else selected
-
-    def _loops_or_call(self, node: fx.Node) -> Any:
-        """Lowers the node by its rule, or else to a call."""
-        lowered = self._loops(node)
-        return self._call(node, lowered) if isinstance(lowered, str) else lowered
+            lowered = self._loops(node)
+            self.env[node] = self._call(node, lowered) if isinstance(lowered, str) else lowered
 
     def _number(self, node: fx.Node) -> Int | Real:
         """Returns a number that Python computes: an integer as an expression, another number by name."""
@@ -184,7 +181,7 @@ class _GraphLowering:
             return "only its error is wanted, if it raises one"
         if is_random(node) and self._name != "forward":
             return "a backward cannot be left to PyTorch once it runs"
-        if self._replayed and is_random(node) and has_cuda_result(node):
+        if self._replayed and is_random(node) and any(tensor.is_cuda for tensor in tensors_in(node.meta.get("val"))):
             return "a CUDA graph would draw the same numbers at each replay; PyTorch's own kernels draw new ones"
         why = unsupported(node, self._languages, self._for_gpu, self._sizes)
         if why:
@@ -209,7 +206,7 @@ class _GraphLowering:
         buffer, *others = results = self._results_of(node)
         dims = reductions.REDUCED_DIMS.get(target)
         reduced = (args[0], dims(*args, **kwargs)) if dims else None
-        read = {user.args[1] for user in node.users if user.target is operator.getitem and user.users}
+        read = _takers(node)
         kept = [other if at in read else None for at, other in enumerate(others, 1)]
         scans = target in reductions.SCANS
         body = Body(node.name, buffer, self._fresh, origin_of(node), reduced, kept, scans)
@@ -228,7 +225,7 @@ class _GraphLowering:
         value = node.meta["val"]
         if isinstance(value, torch.Tensor):
             return [self._buffer(node, value, "loops")]
-        takers = {user.args[1]: user for user in node.users if user.target is operator.getitem and user.users}
+        takers = _takers(node)
         buffers = [self._buffer(takers.get(at, node), each, "loops") for at, each in enumerate(value)]
         return [replace(b, name=b.name if at in takers else f"{node.name}_{at}") for at, b in enumerate(buffers)]
 
@@ -369,6 +366,11 @@ class _GraphLowering:
         return next(name for name in names if name not in self._names)
 
 
+def _takers(node: fx.Node) -> dict[Any, fx.Node]:
+    """Returns the nodes that select a result of several, if they are used, by its number."""
+    return {user.args[1]: user for user in node.users if user.target is operator.getitem and user.users}
+
+
 def _with_numbered_device(kwargs: Any, result: Any) -> Any:
     """Replaces a device without a number by the device of the result `result`.
 
@@ -492,11 +494,6 @@ def call_effects(node: fx.Node) -> tuple[bool, bool]:
         return True, True
     ordered = is_random(node) or has_effects(node) or runs_to_raise(node)
     return ordered, target._schema.is_mutable or not target._schema.returns
-
-
-def has_cuda_result(node: fx.Node) -> bool:
-    """Whether a result of the node is a tensor on a GPU."""
-    return any(tensor.is_cuda for tensor in tensors_in(node.meta.get("val")))
 
 
 def is_drawn_by_us(node: fx.Node) -> bool:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-
-import torch
 
 from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
@@ -190,15 +187,10 @@ def _stages(loops: ir.Loops, elements: int) -> int:
 
 def _is_narrow(loops: ir.Loops) -> bool:
     """Whether elements of two bytes are accessed, and a thread can access eight that lie side by side."""
-    dtypes = {s.name: s.dtype for s in loops.body if not isinstance(s, ir.Store)}
     accesses = [s for s in loops.body if isinstance(s, ir.Load | ir.Store) and any(s.address.strides[-1:])]
-    sizes = [(s.dtype if isinstance(s, ir.Load) else _dtype(s.value, dtypes)).itemsize for s in accesses]
+    sizes = [(s.dtype if isinstance(s, ir.Load) else loops.dtype(s.value)).itemsize for s in accesses]
     few = len(accesses) <= size_rules.current_rules().max_narrow_accesses
     return few and 2 in sizes and all(map(_is_aligned, accesses))
-
-
-def _dtype(value: ir.Argument, dtypes: Mapping[str, torch.dtype]) -> torch.dtype:
-    return value.dtype if isinstance(value, ir.Literal) else dtypes[value]
 
 
 def _is_aligned(access: ir.Load | ir.Store) -> bool:
