@@ -275,10 +275,11 @@ def fuse_horizontally(fused: FusionResult, requests: FusionRequests) -> FusionRe
         else:
             steps[leader], steps[at] = joined, None
             notes.append(Rewrite("companion", (joined.name, step.name), joined.name, "both are small and alike", 0))
-    program, history = fused.program.with_steps([s for s in steps if s is not None]), dict(fused.rewrites_by_loops)
+    program = fused.program.with_steps([s for s in steps if s is not None])
+    history = dict(fused.rewrites_by_loops)
     for note in notes:
-        joined, gone = note.before
-        history[joined] = (*history.get(joined, ()), *history.pop(gone, ()), note)
+        kept, gone = note.before
+        history[kept] = (*history.get(kept, ()), *history.pop(gone, ()), note)
     into = {note.before[1]: note.after for note in notes}
     refusals = ((into.get(first, first), into.get(second, second), why) for first, second, why in fused.refusals)
     return FusionResult(program, (*fused.rewrites, *notes), history, tuple(r for r in refusals if r[0] != r[1]))
