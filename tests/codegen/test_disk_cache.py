@@ -158,22 +158,22 @@ def program(n):
     return lambda x: (x.softmax(-1) * n).cos()
 
 def check():
-    for n in range(3):
+    for n in range(2):
         fast = compiler_core.compile(program(n + 0.5), strict=True)
         torch.testing.assert_close(fast(x), program(n + 0.5)(x))
 
 x = torch.linspace(0, 1, 64).view(4, 16)
 """
-EIGHT = """
+AT_ONCE = """
 import os, signal, time
 from pathlib import Path
 
 def is_building(pid):  # whether it is running the C++ compiler
     return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text())
 
-compiler_core.compile(program(1), backend="aot_eager")(x)  # imports everything before eight processes run
+compiler_core.compile(program(1), backend="aot_eager")(x)  # imports everything before the processes run
 workers = []
-for _ in range(8):
+for _ in range(5):
     if not (pid := os.fork()):
         check()
         os._exit(0)
@@ -190,16 +190,16 @@ print([e.detail.partition(":")[0] for c in record.compiles for e in c.events if 
 """
 
 
-def test_eight_processes_at_once_one_killed_while_it_builds(tmp_path: Path) -> None:
+def test_processes_at_once_one_killed_while_it_builds(tmp_path: Path) -> None:
     """The same programs on an empty cache: results are right, no entry is damaged, no temporary file remains."""
     environment = os.environ | {"CUTAWAY_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    done = warm_python.run(["-c", CHECK + EIGHT], env=environment)
-    assert done.stdout == f"{[-signal.SIGKILL, *[0] * 7]}\n", done.stderr
+    done = warm_python.run(["-c", CHECK + AT_ONCE], env=environment)
+    assert done.stdout == f"{[-signal.SIGKILL, *[0] * 4]}\n", done.stderr
     evict(tmp_path / "cutaway" / "cpp")
     kept = sorted(tmp_path.glob("cutaway/*/*"))
-    # three programs, the launcher, and the library that tests the compiler's flags
-    assert [p.parent.name for p in kept] == ["cpp"] * 5 + ["graphs"] * 3
+    # two programs, the launcher, and the library that tests the compiler's flags
+    assert [p.parent.name for p in kept] == ["cpp"] * 4 + ["graphs"] * 2
     assert all(disk_cache.verified_content(p.read_bytes()) is not None for p in kept)
     command = [sys.executable, "-c", CHECK + LATER]  # with another seed of `hash`
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
-    assert done.stdout == f"{['found'] * 3}\n", done.stderr
+    assert done.stdout == f"{['found'] * 2}\n", done.stderr

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import subprocess
-import sys
+import os
 import typing
 import warnings
 import weakref
@@ -410,6 +409,6 @@ def test_from_the_command_line() -> None:
     assert (
         "<string>:4: CompileWarning: Cutaway failed to compile this, in the stage backend: ValueError" in shown.stderr
     )
-    raised = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", text], capture_output=True, text=True)
+    raised = warm_python.run(["-c", text], env=os.environ | {"PYTHONWARNINGS": "error"})
     assert raised.returncode == 1
     assert "\ncompiler_core.errors.CompileWarning: Cutaway failed to compile this" in raised.stderr

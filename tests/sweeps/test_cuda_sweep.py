@@ -74,7 +74,7 @@ def test_programs_of_all_sizes_become_kernels_for_a_gpu(points: int, kernels: in
     assert found["symbolic"] >= points // 4
 
 
-@pytest.mark.parametrize("points", always([7, 36], (7).__eq__))
+@pytest.mark.parametrize("points", always([4, 36], (4).__eq__))
 def test_strategies_for_big_sizes_give_eagers_values_at_small_ones(points: int) -> None:
     found = swept("--forced", "--sample", str(points))
     assert found["wrong"] == {}

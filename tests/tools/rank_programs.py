@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-import subprocess
 import sys
 import time
 import warnings
@@ -22,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 import compiler_core
+from tests import warm_python
 
 RANKS = 2
 ROOT = Path(__file__).parents[2]
@@ -30,9 +30,9 @@ ROOT = Path(__file__).parents[2]
 def run_job(folder: Path, engine: str, planted: str) -> Path:
     """Runs all ranks; returns the folder of their files."""
     folder.mkdir()
-    command = [sys.executable, "-m", "tests.tools.rank_programs", str(folder), engine, planted]
+    command = ["-m", "tests.tools.rank_programs", str(folder), engine, planted]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(command, env=env, stderr=subprocess.PIPE, text=True, check=False)
+    ran = warm_python.run(command, env=env)
     assert ran.returncode == 0, ran.stderr[-4000:]
     return folder / "ranks"
 

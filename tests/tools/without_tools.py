@@ -91,6 +91,10 @@ def differences() -> Iterator[str]:
 
 def main() -> int:
     assert not instruments.TOOLS
+    with contextlib.suppress(ModuleNotFoundError):
+        import compiler_core.tools.explain
+
+        raise AssertionError(f"a tool was imported: {compiler_core.tools.explain}")
     found = list(differences())
     print(*found, f"{len(found)} of {len(PROGRAMS)} programs differ", sep="\n")
     return bool(found)
