@@ -28,7 +28,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import WeakBox
 
 if TYPE_CHECKING:
-    from compiler_core.capture.graph_builder import Capture
+    from compiler_core.capture.attempt import Capture
     from compiler_core.guards.sources import Source
 
 GRAPH_RESULT = "__graph_out"
@@ -181,7 +181,7 @@ class Emitter(InstructionWriter):
 
     def load_outside_object(self, obj: Any) -> None:
         """Pushes an object that the program may drop while this code exists."""
-        box = self.capture.boxed(obj)
+        box = self.capture.guards.boxed(obj)
         if isinstance(box, WeakBox):
             self.constant(box)
             self.load_attr("value")
@@ -216,7 +216,7 @@ class Emitter(InstructionWriter):
             self.load_temp(self._temps[id(value)])
         elif value is NULL:
             self.push_null()
-        elif self.capture.is_guarded(value):
+        elif self.capture.guards.is_guarded(value):
             value.reconstruct(self)
         elif value.source is not None and not value.source.loads_new_object:
             self.source(value.source)
@@ -291,7 +291,7 @@ class Emitter(InstructionWriter):
 
     def build_map(self, values: dict[Any, Value]) -> None:
         for key, value in values.items():
-            self.value(self.capture.key_value(key))
+            self.value(self.capture.outside.key_value(key))
             self.value(value)
         self.add(make.build_map(len(values)))
 
@@ -321,7 +321,7 @@ class Emitter(InstructionWriter):
 
     def call_graph(self, compiled: Callable[..., Any]) -> None:
         """Calls the compiled graph on its inputs and stores the tuple of its outputs."""
-        inputs = self.capture.inputs
+        inputs = self.capture.graph.inputs
         self.add(*make.load_callable([make.load_const(compiled)]))
         with self.shared_paths([tensor for tensor in inputs if tensor.source not in self.held_tensors]):
             for each in inputs:

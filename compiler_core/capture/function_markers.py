@@ -26,7 +26,7 @@ def marked_call(
     """Returns the result of calling a marked function; None for a function without a mark."""
     compiled_from = getattr(fn, "_cutaway_original", None)
     if compiled_from is not None:  # a compiled function is inlined in its caller
-        return tx.capture.wrap_static(compiled_from).call(tx, args, kwargs)
+        return tx.capture.outside.wrap_static(compiled_from).call(tx, args, kwargs)
     if getattr(fn, "_cutaway_graph_break", False):
         _graph_break(tx, *args, **kwargs)
     if getattr(fn, "_cutaway_disabled", False) or getattr(fn, "_torchdynamo_disable", False):
@@ -36,7 +36,7 @@ def marked_call(
     if getattr(fn, "_dynamo_marked_constant", False):
         return _constant_result(tx, fn, args, kwargs)
     if id(fn) in trace_rules._allowed_callable_ids:
-        return tx.capture.call_function(tx, fn, args, kwargs)
+        return tx.capture.graph.call_function(tx, fn, args, kwargs)
     return None
 
 
@@ -45,7 +45,7 @@ def _constant_result(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: di
     result = fn(*(a.constant(tx) for a in args), **{k: v.constant(tx) for k, v in kwargs.items()})
     if not is_atom(result):
         raise Unsupported("unsupported call", f"{fn.__qualname__} gives a {type(result).__name__} as constant result")
-    return tx.capture.wrap_static(result)
+    return tx.capture.outside.wrap_static(result)
 
 
 def _graph_break(tx: Interpreter, /, msg: Value | None = None) -> NoReturn:

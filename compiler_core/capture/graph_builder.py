@@ -1,9 +1,4 @@
-"""One attempt to capture a frame: the FX graph under construction, and the state changes in it.
-
-`Capture` adds operations to the inputs, outside objects and guards of the attempt (`builder/`).
-If the graph must break, the attempt is discarded as a whole: capture starts again and stops just before the instruction
-that cannot be captured, so nothing ever has to be rolled back.
-"""
+"""The FX graph under construction: outside tensors and sizes as its inputs, operations, and changes of global state."""
 
 from __future__ import annotations
 
@@ -15,25 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx as fx
+from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
-from compiler_core.capture.alias_guards import distinct_object_guards
-from compiler_core.capture.builder.graph_inputs import GraphInputs
-from compiler_core.capture.builder.guard_collector import Location
-from compiler_core.capture.rules.python.reachable import state_read
+from compiler_core.capture.guard_collector import GuardCollector
 from compiler_core.capture.rules.torch.arguments import split_arguments
-from compiler_core.capture.tensors.dynamic_policy import DynamicPolicy
-from compiler_core.capture.tensors.fake_tensors import FakeMode, errors_break_graph, muted_fake_log
-from compiler_core.capture.tensors.symbolic_shapes import Symbols
+from compiler_core.capture.tensors.fake_tensors import FakeMode, errors_break_graph, make_fake, muted_fake_log
+from compiler_core.capture.tensors.symbolic_shapes import OPERATIONS, Symbols
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, from_python, is_atom
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
-from compiler_core.capture.values.builtin.symbols import from_number
-from compiler_core.capture.values.cached_calls import CacheChanges, CallLog, OutsideState
+from compiler_core.capture.values.builtin.symbols import SymbolicNumber, from_number
 from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.capture.values.tensor_subclasses import Overrides, SubclassTensorValue, is_subclass_of_program
+from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, is_subclass_of_program
 from compiler_core.errors import Unsupported
-from compiler_core.guards import GuardSpec, all_hold, current_gpu_guard, no_dispatch_mode_guard
-from compiler_core.guards.sources import ConstantSource, Scope
+from compiler_core.guards.sources import AttrSource, PlainTensorSource, Source
+from compiler_core.records.recompiles import readable
 from compiler_core.support import fx_symbols
 from compiler_core.support import transform_levels as levels
 from compiler_core.support.eager_warnings import CallSite, OperationWarnings, WarningCollector
@@ -45,101 +36,171 @@ from compiler_core.support.torch_state import (
     STATE_CHANGING_FUNCTIONS,
     StateChange,
     grad_mode_change,
-    index_of_current_gpu,
 )
+from compiler_core.support.transform_levels import is_wrapped, outside_levels
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
-    from compiler_core.capture.stop_points import StopPoint
-    from compiler_core.capture.values.user.generators import GeneratorValue
-
-MAX_NODES = 20_000
-"""Nodes in one graph."""
-_STEPS_PER_LOOK = 64
-"""After how many instructions the nodes are counted."""
-MAX_STEPS = 500_000
-"""Instructions in one attempt."""
-MAX_ITERATIONS = 10_000
-"""Loop iterations unrolled in one attempt."""
+    from compiler_core.capture.step_recorder import StepRecorder
 
 
-class Capture(GraphInputs):
-    """Everything that one attempt has captured so far.
+class GraphBuilder:
+    """The graph of one attempt: its inputs, in the order in which operations first need them, and its operations."""
 
-    Args:
-        scope: the variables of the frame.
-        policy: which sizes and numbers are symbolic.
-    """
-
-    def __init__(self, scope: Scope, policy: DynamicPolicy) -> None:
-        super().__init__(scope, policy)
+    def __init__(self, guards: GuardCollector, recorder: StepRecorder | None) -> None:
+        self.guards = guards
+        self.symbols = guards.symbols
+        self._recorder = recorder
+        self.fx_graph = fx.Graph()
+        self.mode = FakeMode(shape_env=self.symbols.env, static_shapes=True)
         self.mode.warnings = self.warnings = WarningCollector()
+        self._example_mode: FakeMode | None = None
+        self.inputs: list[TensorValue | SymbolicNumber] = []
+        self.current_tx: Interpreter | None = None
+        """The interpreter that is running: that of the frame or of an inlined call."""
+        self._last_placeholder: fx.Node | None = None
+        self._input_names: dict[str, int] = {}
+        self._values_by_fake: dict[int, TensorValue] = {}
+        self._nodes_by_expr: dict[Any, Any] = {}
+        self._views_without_history: set[int] = set()
+        """The memory of outside views that have no autograd history."""
+        self._view_gained_history = False
         self.inference_mode = torch.is_inference_mode_enabled()
         self._gradients_on_in_inference = self.inference_mode and torch.is_grad_enabled()
         """Whether the program has turned gradients on in inference mode; they are off while the frame is captured."""
         self.state_changes: list[StateChange] = []
         """Changes of PyTorch's global state (such as the grad mode) that the frame has made and not undone."""
-        self.overrides = Overrides()
-        self.steps = 0
-        self.stop_at: int | None = None
-        """The number of the step before which to stop."""
-        self.open_generators: dict[GeneratorValue, StopPoint] = {}
-        """Generators suspended in a try or with block, each with the root's instruction that made it."""
-        self.pending_works: dict[Value, StopPoint] = {}
-        """Collectives that the frame has not waited for, each with the root's instruction that started it."""
-        self.cached_calls = CallLog([], CacheChanges())
-        self.awaited: list[ConstantSource] = []
-        """Functions that tell whether what the graph broke for is there: once it is, the frame is captured again."""
-        self._iterations = 0
-        self._view_gained_history = False
 
-    # ------------------------------------------------------------ guards and limits
+    # ------------------------------------------------------------ inputs
 
-    def all_guards(self) -> list[GuardSpec]:
-        """Returns every guard, including conditions on sizes and those on which objects must be distinct."""
-        for spec in distinct_object_guards(self):
-            self.guards.setdefault((spec.kind, spec.source, None), spec)
-        for source, condition, line in self.symbols.conditions():
-            for number in condition.number_sources():
-                self.guard("TYPE_MATCH", number, number.fetch(self.scope))
-            self.guards[("CONDITION", condition.text)] = GuardSpec("CONDITION", source, condition, line)
-        if not self.is_empty and all(guard.kind != "TENSOR_MATCH" for guard in self.guards.values()):
-            self.guards["NO_DISPATCH_MODE"] = no_dispatch_mode_guard()
-        if (gpu := index_of_current_gpu(self.graph)) is not None:
-            self.guards["CURRENT_GPU"] = current_gpu_guard(gpu)
-        return [*self.guards.values(), *self.library.guards()]
+    def fake(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+        """Returns a fake tensor for the outside tensor at `source`, with symbolic sizes where the policy says so."""
+        try:
+            with outside_levels():
+                fake = make_fake(self.mode, real, self._symbolic_context(real, source))
+        except RuntimeError as error:  # of a kind without fake tensors, or a view that autograd does not track
+            raise Unsupported("unsupported operation", str(error)) from None
+        except AssertionError:  # it differs from `real`, since another alias of it was written to before
+            raise Unsupported(
+                "unsupported operation", "a tensor that a write to another tensor has given a history"
+            ) from None
+        self.symbols.note_symbols(fake, _source_of_sizes(real, source))
+        return fake
 
-    def guards_hold(self) -> bool:
-        """Whether everything that capture has looked at is as it was, except for what the frame changed."""
-        guards = [guard for guard in self.guards.values() if guard.kind != "GLOBAL_STATE"]
-        return all_hold(guards, self.scope)
+    def set_value_of(self, fake: torch.Tensor, value: TensorValue) -> None:
+        """Lets operations that return `fake` return `value`."""
+        self._values_by_fake[id(fake)] = value
 
-    def changes(self) -> OutsideState:
-        """Returns what the frame has changed outside of it so far, which a real call would not see."""
-        tensors = [v._fake for v in self.inputs if isinstance(v, TensorValue) and v._fake is not None]
-        return self.effects.changes(self.scope, any(fake._version for fake in tensors))
+    def _symbolic_context(self, real: torch.Tensor, source: Source) -> StatefulSymbolicContext | None:
+        return self.symbols.symbolic_context(real, _source_of_sizes(real, source))
 
-    def reads(self) -> OutsideState:
-        """Returns what the frame has read outside of it so far, but for functions, classes and modules."""
-        return state_read(self.guards.values(), self.scope, any(isinstance(v, TensorValue) for v in self.inputs))
+    def placeholder(self, tensor: TensorValue, fake: torch.Tensor) -> fx.Node:
+        """Makes an outside tensor an input of the graph."""
+        assert tensor.source is not None
+        self._values_by_fake[id(fake)] = tensor
+        is_view = tensor.real is not None and (tensor.real._is_view() or isinstance(tensor, SubclassTensorValue))
+        if is_view and not fake.requires_grad:
+            self._views_without_history.add(storage_id(fake))
+        node = self._input(tensor, tensor.source, fake)
+        if isinstance(tensor.source, AttrSource) and tensor.source.table == "_buffers":
+            node.meta["role"] = "buffer"
+        return node
 
-    def check_unroll(self, iterations: int) -> None:
-        """Raises Unsupported if unrolling this many iterations is too much."""
-        if iterations > MAX_ITERATIONS:
-            raise Unsupported("unroll limit", f"{iterations:,} rounds")
+    def tensors_of(self, memory: int) -> list[TensorValue]:
+        """Returns the graph's inputs whose fake tensors are in this storage."""
+        tensors = [v for v in self.inputs if isinstance(v, TensorValue) and v._fake is not None]
+        return [v for v in tensors if v._fake is not None and storage_id(v._fake) == memory]
 
-    def count_iteration(self) -> None:
-        """Counts an iteration of an unrolled loop."""
-        self._iterations += 1
-        self.check_unroll(self._iterations)
+    def _input(self, value: TensorValue | SymbolicNumber, source: Source, example: Any) -> fx.Node:
+        with self._inserting_placeholder():
+            node = self._last_placeholder = self.fx_graph.placeholder(self._input_name(source.text))
+        self._set_meta(node, example)
+        node.meta["place"] = readable(source.text)
+        self.inputs.append(value)
+        return node
 
-    def count_step(self) -> int:
-        """Counts an instruction and returns its number."""
-        self.steps += 1
-        looks_at_nodes = self.steps % _STEPS_PER_LOOK == 0
-        if self.steps > MAX_STEPS or (looks_at_nodes and len(self.graph.nodes) > MAX_NODES):
-            raise Unsupported("unroll limit", f"{self.steps:,} instructions, {len(self.graph.nodes):,} nodes")
-        return self.steps
+    def _inserting_placeholder(self) -> Any:
+        """A context in which new nodes are inserted after the last placeholder."""
+        if self._last_placeholder is not None:
+            return self.fx_graph.inserting_after(self._last_placeholder)
+        return self.fx_graph.inserting_before(_first_node(self.fx_graph))
+
+    def number_node(self, number: Any) -> Any:
+        """Returns the argument of a node for a symbolic number: an input, a node that computes it, or a plain number.
+
+        It is a plain number if the symbol has been specialised.
+        """
+        expr = number.node.expr
+        if expr.is_number:
+            return number.node.pytype(expr)
+        if expr not in self._nodes_by_expr:
+            self._nodes_by_expr[expr] = self._make_number_node(expr, number)
+        return self._nodes_by_expr[expr]
+
+    def _make_number_node(self, expr: Any, number: Any) -> Any:
+        env = self.symbols.env
+        if expr.is_Symbol:
+            return self._input(SymbolicNumber(number), self.symbols.sources[expr], number)
+        operation = OPERATIONS.get(expr.func)
+        if operation is None:
+            return int(number)
+        parts = [env.create_symintnode(arg, hint=None) for arg in expr.args]
+        nodes = [self.number_node(p) if isinstance(p, torch.SymInt) else p for p in parts]
+        if len(parts) == 1:
+            return self._compute(operation, nodes, number)
+        total, value = nodes[0], parts[0]
+        for node, part in zip(nodes[1:], parts[1:], strict=True):
+            value = operation(value, part)
+            total = self._compute(operation, [total, node], value)
+        return total
+
+    def _compute(self, operation: Any, args: Sequence[Any], value: Any) -> fx.Node:
+        node = self.fx_graph.call_function(operation, tuple(args))
+        self._set_meta(node, value)
+        return node
+
+    def _input_name(self, text: str) -> str:
+        """Returns a unique name for an input: ``L['a'].b`` and ``L['a_b']`` give the same identifier."""
+        name = _placeholder_name(text)
+        count = self._input_names[name] = self._input_names.get(name, 0) + 1
+        return name if count == 1 else f"{name}__{count}"
+
+    def example_inputs(self) -> list[Any]:
+        """Returns fake inputs of the graph, as they are when the frame begins."""
+        self.symbols.apply_replacements()
+        fresh = self._example_mode = FakeMode(shape_env=self.symbols.env, static_shapes=True)
+        return [self._example_input(value, fresh) for value in self.inputs]
+
+    def forget_real_tensors(self) -> None:
+        """Forgets which outside tensors have fake ones.  Called at the end of a compile."""
+        for mode in (self.mode, self._example_mode):
+            if mode is not None:
+                mode.forget_real_tensors()
+
+    def _example_input(self, value: TensorValue | SymbolicNumber, fresh: FakeMode) -> Any:
+        if isinstance(value, SymbolicNumber):
+            return value.value if value.sym.node.expr.is_number else value.sym
+        assert value.real is not None and value.source is not None
+        return make_fake(fresh, value.real, self._symbolic_context(value.real, value.source))
+
+    def _set_meta(self, node: fx.Node, value: Any) -> None:
+        location = self.guards.location
+        value = self._without_levels(value)
+        node.meta.update(val=value, origin=location.items, rule="capture", stack_trace=location.stack_trace)
+        node.meta["module"] = None if self.current_tx is None else self.current_tx.module_path
+        if self._recorder is not None:
+            self._recorder.note_node(node)
+
+    def _without_levels(self, value: Any) -> Any:
+        """Returns `value` with plain fake tensors of the same layout for tensors of a transform."""
+        if isinstance(value, (tuple, list)) and any(map(is_wrapped, value)):
+            return tuple(map(self._without_levels, value))
+        if not is_wrapped(value):
+            return value
+        with outside_levels(), self.mode:
+            layout: Any = value.shape, value.stride()
+            plain = torch.empty_strided(*layout, dtype=value.dtype, device=value.device)
+            return plain.requires_grad_(value.requires_grad)
 
     # ------------------------------------------------------------ operations
 
@@ -151,14 +212,14 @@ class Capture(GraphInputs):
         if (overridden := tx.override(fn, args, kwargs)) is not None:
             return overridden
         if isinstance(fn, types.FunctionType):
-            self.library.add_lookups_of(fn, self.location.line)
+            self.guards.library.add_lookups_of(fn, self.guards.location.line)
         self._before(tx, getattr(fn, "__name__", ""), args, kwargs)
         fake_args, node_args = split_arguments(tx, list(args))
         _check_names(kwargs)
         fake_kwargs, node_kwargs = split_arguments(tx, dict(kwargs))
         result, warnings = self._run(fn, fake_args, fake_kwargs)
         self._check_view_history(fake_args)
-        node = self.graph.call_function(fn, tuple(node_args), node_kwargs)
+        node = self.fx_graph.call_function(fn, tuple(node_args), node_kwargs)
         return self._wrap_result(result, node, warnings)
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -169,7 +230,7 @@ class Capture(GraphInputs):
         fake_kwargs, node_kwargs = split_arguments(tx, dict(kwargs))
         result, warnings = self._run(getattr(fake_args[0], name), fake_args[1:], fake_kwargs)
         self._check_view_history(fake_args)
-        node = self.graph.call_method(name, tuple(node_args), node_kwargs)
+        node = self.fx_graph.call_method(name, tuple(node_args), node_kwargs)
         return self._wrap_result(result, node, warnings)
 
     def _before(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> None:
@@ -211,7 +272,7 @@ class Capture(GraphInputs):
 
     def _change_node(self, change: Callable[..., Any], args: Sequence[Any]) -> None:
         nodes = tuple(self.number_node(a) if isinstance(a, torch.SymInt) else a for a in args)
-        self._set_meta(self.graph.call_function(change, nodes), None)
+        self._set_meta(self.fx_graph.call_function(change, nodes), None)
 
     def last_change(self, do: Callable[..., Any]) -> StateChange:
         """Returns the latest change, which `do` made; raises Unsupported if a later one was not undone."""
@@ -258,6 +319,7 @@ class Capture(GraphInputs):
     def _python_place(self) -> CallSite:
         """Returns the file and line of the current instruction, in the user's or a library's code."""
         tx = self.current_tx
+        assert tx is not None
         return CallSite(tx.code.co_filename, tx.lineno, tx.f_globals)
 
     def _check_view_history(self, args: Sequence[Any]) -> None:
@@ -281,7 +343,7 @@ class Capture(GraphInputs):
             values = [self._item_result(v, node, i) for i, v in enumerate(result)]
             return ListValue(values) if isinstance(result, list) else TupleValue(values, type(result))
         if is_atom(result) or isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            self.graph.erase_node(node)
+            self.fx_graph.erase_node(node)
             return from_number(result)
         raise Unsupported("unsupported call", f"{node.target} returned a {type(result).__name__}")
 
@@ -300,7 +362,7 @@ class Capture(GraphInputs):
 
     def _item_result(self, item: Any, node: fx.Node, i: int) -> Value:
         if isinstance(item, torch.Tensor):
-            getitem = self.graph.call_function(operator.getitem, (node, i))
+            getitem = self.fx_graph.call_function(operator.getitem, (node, i))
             self._set_meta(getitem, item)
             return self._tensor_result(item, getitem)
         if isinstance(item, (tuple, list)):
@@ -309,19 +371,35 @@ class Capture(GraphInputs):
 
     def finish(self, outputs: dict[fx.Node, int]) -> fx.GraphModule:
         """Ends the graph with these outputs and returns it; unused items of multiple results are removed."""
-        for node in reversed(self.graph.nodes):
+        for node in reversed(self.fx_graph.nodes):
             if _is_item_of_results(node) and not node.users and node not in outputs:
-                self.graph.erase_node(node)
+                self.fx_graph.erase_node(node)
         # backends differ in the state that they leave behind, so the graph undoes it and generated code makes it again
         for change in reversed(self.state_changes):
             self._change_node(change.undo, change.undo_args)
-        self.graph.output(tuple(outputs))
-        return graph_module(torch.nn.Module(), self.graph, "Captured")
+        self.fx_graph.output(tuple(outputs))
+        return graph_module(torch.nn.Module(), self.fx_graph, "Captured")
 
     @property
     def is_empty(self) -> bool:
         """Whether the graph computes nothing."""
-        return all(n.op == "placeholder" or n.target in STATE_CHANGING_FUNCTIONS for n in self.graph.nodes)
+        return all(n.op == "placeholder" or n.target in STATE_CHANGING_FUNCTIONS for n in self.fx_graph.nodes)
+
+
+def _source_of_sizes(real: torch.Tensor, source: Source) -> Source:
+    return PlainTensorSource(source) if is_subclass_of_program(type(real)) else source
+
+
+def _first_node(graph: fx.Graph) -> fx.Node:
+    return next(iter(graph.nodes), graph._root)
+
+
+def _placeholder_name(text: str) -> str:
+    """Returns a placeholder's name for a source such as ``L['self'].fc.weight``."""
+    kept = "".join(c if c.isalnum() else "_" for c in text.removeprefix("L[").removeprefix("G["))
+    name = "_".join(filter(None, kept.split("_"))).lower()
+    name = name if name.isidentifier() else f"arg_{name}".rstrip("_")  # IPython's results are called _ and _3
+    return "self_" if name == "self" else name  # the graph's own name in its generated code
 
 
 def _fake_execution(fn: Any, args: Any, kwargs: Any, mode: FakeMode, symbols: Symbols) -> Callable[[], Any]:
@@ -359,6 +437,3 @@ def _is_item_of_results(node: fx.Node) -> bool:
     if node.target is not operator.getitem or isinstance(node.args[1], slice) or not isinstance(node.args[0], fx.Node):
         return False
     return not isinstance(node.args[0].meta.get("val"), torch.Tensor)
-
-
-__all__ = ["Capture", "Location"]

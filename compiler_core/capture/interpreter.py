@@ -17,10 +17,10 @@ from typing import Any
 import torch
 
 from compiler_core.bytecode import Instruction, disassemble_cached, outermost_loops
+from compiler_core.capture.attempt import Capture
 from compiler_core.capture.break_kinds import kind_of_skipped
-from compiler_core.capture.builder.guard_collector import Location
 from compiler_core.capture.function_markers import marked_call
-from compiler_core.capture.graph_builder import Capture
+from compiler_core.capture.guard_collector import Location
 from compiler_core.capture.opcodes import OPCODES, UNSUPPORTED
 from compiler_core.capture.rules.calls import call_static
 from compiler_core.capture.rules.python.container_operators import builtin_operation
@@ -137,7 +137,7 @@ class Interpreter:
         """The step that raised each exception."""
         self.generator_made_at: StopPoint | None = None
         """The first step that made a generator.  A generator that has begun cannot be reconstructed after a break."""
-        self.module = capture.namespace(f_globals)
+        self.module = capture.outside.namespace(f_globals)
         lines.add(code)
 
     def _owner_path(self) -> str | None:
@@ -152,9 +152,9 @@ class Interpreter:
         """Executes exactly one instruction."""
         safe_point()
         instruction = self.instructions[self.pc]
-        self.capture.current_tx = self
+        self.capture.graph.current_tx = self
         self._count_step(instruction)
-        self.capture.location = self._location(instruction)
+        self.capture.guards.location = self._location(instruction)
         self.pc += 1
         opname = instruction.opname
         if opname not in OPCODES:
@@ -229,7 +229,7 @@ class Interpreter:
     def _location(self, instruction: Instruction) -> Location:
         """Returns the location of an instruction: in library code, that of the user's code that called it."""
         if self.parent is not None and is_library_file(self.code.co_filename):
-            return self.parent.capture.location
+            return self.parent.capture.guards.location
         # when a call is inlined, the root has already moved on to its next instruction
         index = self.pc if self.parent is None else self.root.pc - 1
         key = index, instruction.lineno
@@ -244,7 +244,7 @@ class Interpreter:
         items = [f"{self.lines.compile.id}:bytecode#{index}", *([line] if line else [])]
         caller = None
         if self.parent is not None and library_of(filename):
-            above = self.parent.capture.location  # of the call
+            above = self.parent.capture.guards.location  # of the call
             caller = above.caller or above.line
         return Location(tuple(items), line, f"{filename}:{lineno} in {self.code.co_name}", caller)
 
@@ -330,7 +330,7 @@ class Interpreter:
             if fn in PYTHON_METHODS and isinstance(args[0], TensorValue) and not is_overridden(self, args, kwargs):
                 return args[0].call_method(self, PYTHON_METHODS[fn], args[1:], kwargs)
             if is_leaf_function(fn) and not is_overridden(self, args, kwargs):
-                return self.capture.call_function(self, fn, args, kwargs)
+                return self.capture.graph.call_function(self, fn, args, kwargs)
         if is_stock_compiled(function.code):
             raise Unsupported("stock-compiled function", function.name)
         if reason := skip_reason(function.code, inlining=True):
@@ -359,13 +359,13 @@ class Interpreter:
         if is_generator:
             self.mark_generator_made()
             return GeneratorValue(callee, function, args, kwargs)
-        location = self.capture.location
+        location = self.capture.guards.location
         try:
             result = callee.run()
         except ObservedException:
-            self.capture.current_tx, self.capture.location = self, location
+            self.capture.graph.current_tx, self.capture.guards.location = self, location
             raise
-        self.capture.current_tx, self.capture.location = self, location
+        self.capture.graph.current_tx, self.capture.guards.location = self, location
         return result
 
     def set_caller(self, caller: Interpreter) -> None:
@@ -416,9 +416,9 @@ class Interpreter:
         both_outside = a.source is not None and b.source is not None
         if both_outside and not same and not a.is_constant() and not b.is_constant():
             assert a.source is not None
-            self.capture.guard("NOT_SAME_OBJECT", a.source, b.source)
+            self.capture.guards.add("NOT_SAME_OBJECT", a.source, b.source)
         if same and isinstance(a, FunctionValue) and a.source is not None and b.source not in (None, a.source):
-            self.capture.guard("SAME_OBJECT", a.source, b.source)
+            self.capture.guards.add("SAME_OBJECT", a.source, b.source)
         if isinstance(a, ConstantValue) and isinstance(b, ConstantValue) and not is_symbolic([a, b]):
             if may_be_distinct_objects(a.value, b.value):
                 self._guard_identity(a, b, same)
@@ -432,14 +432,14 @@ class Interpreter:
         """Guards whether two equal constants are one object."""
         if a.source is not None and b.source is not None:
             if a.source != b.source:
-                self.capture.guard("SAME_OBJECT" if same else "NOT_SAME_OBJECT", a.source, b.source)
+                self.capture.guards.add("SAME_OBJECT" if same else "NOT_SAME_OBJECT", a.source, b.source)
             return
         outside = a.source or b.source
         if outside is None:
             return
         if not same:  # in another call, the object from outside may be the literal
             raise Unsupported("unsupported operation", f"{a} is {b}, which are equal")
-        self.capture.guard("ID_MATCH", outside, a.value)
+        self.capture.guards.add("ID_MATCH", outside, a.value)
 
     def is_same_or_equal(self, a: Value, b: Value) -> bool:
         """``a is b or a == b``, which is how containers search for an item."""

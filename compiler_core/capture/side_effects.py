@@ -21,6 +21,7 @@ from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue
 from compiler_core.capture.values.builtin.sets import SetValue, replace_set
 from compiler_core.capture.values.cached_calls import OutsideState
+from compiler_core.capture.values.describe import describe
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.cells import CellValue
 from compiler_core.capture.values.user.object_attributes import InstanceValue
@@ -30,12 +31,14 @@ from compiler_core.records.recompiles import readable
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.step_recorder import StepRecorder
 
 
 class SideEffects:
     """The changes of outside objects in one capture attempt."""
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: StepRecorder | None) -> None:
+        self._recorder = recorder
         self._changed: dict[int, Value] = {}
         self._attributes: dict[tuple[int, str], tuple[InstanceValue | TensorValue, str]] = {}
         self._globals: dict[tuple[int, str], tuple[ConstantSource | None, str, Value]] = {}
@@ -56,6 +59,8 @@ class SideEffects:
         if not isinstance(value, (ListValue, DictValue, SetValue, CellValue)):
             raise Unsupported("unsupported mutation", str(value))
         self._changed.setdefault(id(value), value)
+        if self._recorder is not None:
+            self._recorder.note("effect", f"changes {describe(value)}")
 
     def note_attribute(self, obj: InstanceValue | TensorValue, name: str) -> None:
         """Notes that an attribute of an outside object or of a tensor is about to be set or deleted in `obj.stored`."""
@@ -63,6 +68,8 @@ class SideEffects:
         if obj.stored.get(name) is UNBOUND:
             raise Unsupported("unsupported mutation", f"{name} is deleted and set again, which puts it last")
         self._attributes.setdefault((id(obj), name), (obj, name))
+        if self._recorder is not None:
+            self._recorder.note("effect", f"sets {describe(obj)}.{name}")
 
     def _check_frozen(self) -> None:
         if self.frozen:
@@ -72,6 +79,8 @@ class SideEffects:
         """Sets a global of the frame, or of an inlined function's `module`; the value UNBOUND deletes it."""
         self._check_frozen()
         self._globals[(id(module), name)] = (module, name, value)
+        if self._recorder is not None:
+            self._recorder.note("effect", f"sets global {name} to {describe(value)}")
 
     def global_value(self, module: ConstantSource | None, name: str) -> Value | None:
         """Returns the value that a global was set to, UNBOUND if it was deleted, None if it was not changed."""

@@ -13,18 +13,12 @@ from typing import Any, SupportsIndex
 import torch.fx as fx
 
 from compiler_core.bytecode import disassemble_cached, operand
-from compiler_core.capture.graph_builder import Capture
 from compiler_core.capture.interpreter import Interpreter
-from compiler_core.capture.side_effects import SideEffects
 from compiler_core.capture.values.base import UNBOUND, NullValue, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.describe import describe
-from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.capture.values.user.object_attributes import InstanceValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards import LibraryLookups
-from compiler_core.guards.sources import ConstantSource, Source
 from compiler_core.records import Compile
 from compiler_core.records.steps import StepCall, StepCode, StepNote, StepResult, Steps, StepStore, StepText
 from compiler_core.support.fx_graphs import node_text
@@ -220,8 +214,6 @@ class StepRecorder:
 class RecordingInterpreter(Interpreter):
     """An interpreter that records each step with its capture's recorder."""
 
-    capture: RecordingCapture
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.stack = TrackedStack(self.stack)
@@ -230,10 +222,12 @@ class RecordingInterpreter(Interpreter):
         self.changed: dict[str, None] = {}
         self.locals = TrackedNames(self.locals, self.changed)
         self.cells = TrackedNames(self.cells, self.changed)
-        self.call_number = self.capture.recorder.enter_call(self)
+        assert self.capture.recorder is not None
+        self.recorder = self.capture.recorder
+        self.call_number = self.recorder.enter_call(self)
 
     def step(self) -> None:
-        recorder = self.capture.recorder
+        recorder = self.recorder
         if recorder.is_full:
             recorder.steps.dropped += 1
             super().step()
@@ -247,46 +241,6 @@ class RecordingInterpreter(Interpreter):
             raise
         finally:
             recorder.after_step(self)
-
-
-class RecordingCapture(Capture):
-    """A capture that records new nodes, guards and side effects."""
-
-    def __init__(self, *args: Any, recorder: StepRecorder) -> None:
-        self.recorder = recorder
-        super().__init__(*args)
-        self.effects = RecordingEffects(recorder)
-        self.library = LibraryLookups(lambda text: recorder.note("guard", text))
-
-    def guard(self, kind: str, source: Source, value: Any) -> None:
-        before = len(self.guards)
-        super().guard(kind, source, value)
-        if len(self.guards) > before:
-            self.recorder.note("guard", next(reversed(self.guards.values())).text)
-
-    def _set_meta(self, node: fx.Node, value: Any) -> None:
-        super()._set_meta(node, value)
-        self.recorder.note_node(node)
-
-
-class RecordingEffects(SideEffects):
-    """Side effects that record each change of an outside object."""
-
-    def __init__(self, recorder: StepRecorder) -> None:
-        super().__init__()
-        self._recorder = recorder
-
-    def note_mutation(self, value: Value) -> None:
-        super().note_mutation(value)
-        self._recorder.note("effect", f"changes {describe(value)}")
-
-    def note_attribute(self, obj: InstanceValue | TensorValue, name: str) -> None:
-        super().note_attribute(obj, name)
-        self._recorder.note("effect", f"sets {describe(obj)}.{name}")
-
-    def store_global(self, module: ConstantSource | None, name: str, value: Value) -> None:
-        super().store_global(module, name, value)
-        self._recorder.note("effect", f"sets global {name} to {describe(value)}")
 
 
 def link_guards(compile_: Compile) -> None:

@@ -2,13 +2,14 @@
 
     1 the hook sees a frame before it runs         hook/frame_hook.py, pipeline/compiled_region.py
       (code that is never compiled                 hook/skip_rules.py)
-    2 capture the frame symbolically               capture/interpreter.py -> capture/graph_builder.py
+    2 capture the frame symbolically               capture/interpreter.py -> capture/attempt.py
       instructions                                 capture/opcodes/
       symbolic values                              capture/values/, capture/values/builtin/, capture/values/user/
       calls and operators                          capture/rules/, capture/rules/python/, capture/rules/torch/
       fake tensors, symbolic sizes                 capture/tensors/
       changes of outside objects                   capture/side_effects.py
-      the graph, its inputs, what it depends on    capture/builder/
+      the graph, its inputs, what it depends on    capture/graph_builder.py,
+                                                   capture/outside_objects.py, capture/guard_collector.py
       (if a graph break is found, capture again up to the break: capture/break_kinds.py, resume/break_points.py)
     3 compile the captured graph                   pipeline/graph.py
     4 generate the code that replaces the frame    resume/: resume/frame_codegen.py, resume/resume_functions.py
@@ -36,12 +37,12 @@ import torch
 
 from compiler_core.bytecode import bytecode_text, disassemble_cached, verify
 from compiler_core.capture import break_kinds
+from compiler_core.capture.attempt import Capture
 from compiler_core.capture.break_kinds import BreakingCode
 from compiler_core.capture.bytecode_emitter import graph_outputs
-from compiler_core.capture.graph_builder import Capture
 from compiler_core.capture.interpreter import Interpreter, StopCapture
 from compiler_core.capture.source_lines import SourceLines, add_source, format_stack
-from compiler_core.capture.step_recorder import RecordingCapture, RecordingInterpreter, StepRecorder
+from compiler_core.capture.step_recorder import RecordingInterpreter, StepRecorder
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.cached_calls import CallLog, known_outcomes
 from compiler_core.capture.values.user.cells import CellValue
@@ -125,7 +126,7 @@ class CapturedFrame:
 
     @property
     def is_empty(self) -> bool:
-        return self.capture.is_empty and not self.capture.effects and not self.capture.state_changes
+        return self.capture.graph.is_empty and not self.capture.effects and not self.capture.graph.state_changes
 
 
 class FrameCompile:
@@ -152,7 +153,7 @@ class FrameCompile:
             return self._run()
         finally:
             for capture in self._attempts:
-                capture.forget_real_tensors()
+                capture.graph.forget_real_tensors()
 
     def _run(self) -> Any:
         with self._only_recorded("capture", "the bytecode"):
@@ -180,7 +181,7 @@ class FrameCompile:
         self._loop_break = captured.break_ if captured.break_ and captured.break_.in_loop else None
         code = make_code()
         outputs = graph_outputs(code.live())
-        compiled = None if capture.is_empty else self._compile_graph(capture, outputs)
+        compiled = None if capture.graph.is_empty else self._compile_graph(capture, outputs)
         with self.compile.step("bytecode"):
             new = code.generate(compiled, outputs)
             verify(new)
@@ -201,26 +202,26 @@ class FrameCompile:
         capture, tx = self._new_attempt()
         try:
             _interpret(capture, tx)
-            capture.current_tx = None  # otherwise the user's objects live until the next garbage collection
+            capture.graph.current_tx = None  # otherwise the user's objects live until the next garbage collection
             return CapturedFrame(capture, tx)
         except Unsupported as error:
             reason = _without_traceback(error)
         stop_point = tx.stop_point
-        stack, code = capture.current_tx.full_stack(), BreakingCode()
+        stack, code = capture.graph.current_tx.full_stack(), BreakingCode()
         with self._only_recorded("capture", "the code at a graph break"):
-            code = breaking_code(capture.current_tx, self.state.frame.kind == "root")
+            code = breaking_code(capture.graph.current_tx, self.state.frame.kind == "root")
         if reason.kind == "data-dependent branch" and code.statement == "Assert":
             reason = Unsupported("assertion", reason.context)
-        reason.context = capture.symbols.with_values(reason.context)  # it may be an exception of the program
+        reason.context = capture.guards.symbols.with_values(reason.context)  # it may be an exception of the program
         break_ = CaptureBreak(reason, stop_point.at, stop_point.in_loop, stack, code)
         break_ = self._break_of_loop(break_)
         self._record_break(break_)
         if self.region.options.fullgraph:
-            users = capture.current_tx.user_stack()
-            capture.current_tx = None
+            users = capture.graph.current_tx.user_stack()
+            capture.graph.current_tx = None
             raise FullGraphError(break_message(replace(break_, stack=users)), users)
-        splits = break_points.break_points_for(capture.current_tx, reason)
-        capture.current_tx = None
+        splits = break_points.break_points_for(capture.graph.current_tx, reason)
+        capture.graph.current_tx = None
         captured = self._capture_up_to_break(break_, splits)
         if captured is None:
             raise reason
@@ -260,8 +261,8 @@ class FrameCompile:
             _interpret(capture, tx)
         except StopCapture:
             for is_there in self._awaited:
-                capture.guard("RETURNS", is_there, False)
-            frames, capture.current_tx = break_points.active_frames(capture.current_tx), None
+                capture.guards.add("RETURNS", is_there, False)
+            frames, capture.graph.current_tx = break_points.active_frames(capture.graph.current_tx), None
             return CapturedFrame(capture, tx, break_, StoppedCapture(frames, split.runs_instruction))
         except Unsupported as error:
             raise CompilerBug(f"capture broke at another instruction the second time: {error}") from error
@@ -269,7 +270,7 @@ class FrameCompile:
 
     def _record_line_times(self) -> None:
         for capture in self._attempts:
-            capture.line_clock.add_to(self.compile.line_times, "capture")
+            capture.guards.line_clock.add_to(self.compile.line_times, "capture")
 
     def _unsupported_level(self, captured: CapturedFrame) -> int | None:
         """Returns the index of the active frame whose state cannot be reconstructed after the break, or None."""
@@ -284,18 +285,17 @@ class FrameCompile:
     def _new_attempt(self) -> tuple[Capture, Interpreter]:
         self._record_line_times()
         policy = self.region.policy(self.info.code)
-        interpreter, capture = Interpreter, Capture(self.scope, policy)
-        if self.region.options.steps:
-            recorder = StepRecorder(self.compile)
-            interpreter, capture = RecordingInterpreter, RecordingCapture(self.scope, policy, recorder=recorder)
+        recorder = StepRecorder(self.compile) if self.region.options.steps else None
+        capture = Capture(self.scope, policy, recorder)
+        interpreter = RecordingInterpreter if recorder else Interpreter
         capture.cached_calls = CallLog(self._outcomes, self.state.cache_changes)
         capture.awaited = self._awaited
         self._attempts.append(capture)
-        info = self.info
+        info, outside = self.info, capture.outside
         arguments = {n: v for n, v in info.f_locals.items() if n not in info.code.co_freevars}
         names = self.state.stack_names
-        local: dict[str, Value] = {n: capture.wrap(v, LocalSource(n, names.get(n, ""))) for n, v in arguments.items()}
-        closure: list[CellValue] = [capture.cell(info.closure[n], FreeCellSource(n)) for n in info.code.co_freevars]
+        local: dict[str, Value] = {n: outside.wrap(v, LocalSource(n, names.get(n, ""))) for n, v in arguments.items()}
+        closure: list[CellValue] = [outside.cell(info.closure[n], FreeCellSource(n)) for n in info.code.co_freevars]
         tx = interpreter(capture, self.lines, info.code, info.f_globals, info.f_builtins, local, closure)
         return capture, tx
 
@@ -305,9 +305,9 @@ class FrameCompile:
         for place, values in capture.effects.places():
             for node in graph_outputs(values):
                 node.meta.setdefault("place", place)
-        graph = capture.finish(outputs)
+        graph = capture.graph.finish(outputs)
         record_graph(self.compile, "captured", "captured", graph)
-        inputs, options = capture.example_inputs(), self.region.options
+        inputs, options = capture.graph.example_inputs(), self.region.options
         with _preserved_state(), EnableTorchFunction():  # FX traces patterns of passes by it
             graph = run_passes(graph, "captured", self.compile, options)
             compiled = compile_graph(graph, inputs, self.compile, options)
@@ -370,7 +370,7 @@ class FrameCompile:
             with self._only_recorded("guards", "the costs of guards"), EnableTorchFunction():
                 if record_guard_costs := tool("record_guard_costs"):
                     record_guard_costs(self.compile, guards, tree, self.info.f_locals)
-        refers_to = on_death(capture.mortals(), self.region.make_dropper(self.state, self.compile.id))
+        refers_to = on_death(capture.guards.mortals(), self.region.make_dropper(self.state, self.compile.id))
         self.state.entries.append(
             InstalledCode(self.compile.id, self.info.code, code, bool(self.compile.breaks), guards, manager, refers_to)
         )
@@ -423,7 +423,7 @@ class FrameCompile:
 
     def _record_guards(self, capture: Capture) -> list[GuardSpec]:
         with self.compile.step("guards"):
-            self.compile.symbols = capture.symbols.records()
+            self.compile.symbols = capture.guards.symbols.records()
             guards = capture.all_guards()
             kept = apply_guard_filter(guards, self.region.options.guard_filter)
             text, spans, self.compile.guards = guards_text(guards, kept, self.compile.symbols)
@@ -459,14 +459,14 @@ def _without_traceback(error: Unsupported) -> Unsupported:
 def _interpret(capture: Capture, tx: Interpreter) -> None:
     """Interprets the frame; notes the user's line in an error of the compiler."""
     try:
-        with _preserved_state(capture.restore_state):
+        with _preserved_state(capture.graph.restore_state):
             tx.run()
     except (Unsupported, StopCapture, UsageError):
         raise
     except Exception as error:
-        stack = capture.current_tx.user_stack() if capture.current_tx else []
+        stack = capture.graph.current_tx.user_stack() if capture.graph.current_tx else []
         set_error_location(error, line=(stack[-1].filename, stack[-1].lineno) if stack else None)
-        capture.current_tx = None
+        capture.graph.current_tx = None
         raise
 
 

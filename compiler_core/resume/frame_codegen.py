@@ -15,9 +15,8 @@ from typing import Any
 import torch.fx as fx
 
 from compiler_core.bytecode import assemble, make
-from compiler_core.capture.alias_guards import cell_identities
+from compiler_core.capture.attempt import Capture, cell_identities
 from compiler_core.capture.bytecode_emitter import GRAPH_RESULT, Emitter
-from compiler_core.capture.graph_builder import Capture
 from compiler_core.capture.interpreter import Interpreter
 from compiler_core.capture.rules.torch.overrides import enter_mode
 from compiler_core.capture.values.base import Value
@@ -83,7 +82,7 @@ class FrameCode:
         if compiled is not None:
             self.emit.call_graph(compiled)
             self._rerun_if_graph_failed()
-        for change in self.capture.state_changes:
+        for change in self.capture.graph.state_changes:
             self.emit.call_object(change.do, [ConstantValue(a) for a in change.args])
             self.emit.pop()
         for mode in self.capture.overrides.modes:
@@ -106,7 +105,7 @@ class FrameCode:
     def _rerun_if_cells_differ(self) -> None:
         """Runs the frame eagerly if a cell of it is shared with other functions and was not at capture, or vice
         versa."""
-        pairs, same_cells, differ = list(cell_identities(self.capture)), make.nop(), make.nop()
+        pairs, same_cells, differ = list(cell_identities(self.capture.outside)), make.nop(), make.nop()
         for own, other, same in pairs:
             self.emit.load_cell(own.name)
             other.load(self.emit)
@@ -132,7 +131,7 @@ class FrameCode:
         starred = list(code.co_varnames[len(names) :])
         emit.add(*make.load_callable([make.load_const(run)]))
         emit.constant(code)
-        emit.constant(Box(self.capture.scope.f_globals))
+        emit.constant(Box(self.capture.guards.scope.f_globals))
         for name in code.co_freevars:
             emit.load_cell(name)
         emit.add(make.build_tuple(len(code.co_freevars)))

@@ -30,7 +30,7 @@ INTRODUCTION = """\
 those of a real compile.
 
 The folders of `compiler_core` are the stages of a compile. An arrow says "uses"; what can be reached by other arrows
-has no arrow. Imports inside functions and for types count, too.
+has no arrow. Imports inside functions count, too; those for types do not.
 """
 
 STAGES = """\

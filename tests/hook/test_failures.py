@@ -42,7 +42,7 @@ FIRST = program.__code__.co_firstlineno
 
 STAGES = {
     "capture": ("compiler_core.capture.interpreter.Interpreter.step", "capture", FIRST),
-    "hand over the graph": ("compiler_core.capture.graph_builder.Capture.finish", "bytecode", FIRST),
+    "hand over the graph": ("compiler_core.capture.graph_builder.GraphBuilder.finish", "bytecode", FIRST),
     "guards": ("compiler_core.pipeline.frame.guards_text", "guards", FIRST),
     "guard tree": ("compiler_core.pipeline.frame.GuardTree.build", "guards", FIRST),
     "recompile": ("compiler_core.pipeline.compiled_region._recompile_cause", "guards", FIRST),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from compiler_core.bytecode import Instruction
 from compiler_core.capture.opcodes.table import opcode
-from compiler_core.capture.value_builder import is_static
+from compiler_core.capture.outside_objects import is_static
 from compiler_core.capture.values.base import NULL, UNBOUND, ObservedException, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import from_python, is_atom
 from compiler_core.capture.values.builtin.sequences import TupleValue
@@ -196,7 +196,7 @@ def _constant(tx: Interpreter, obj: Any) -> Value:
     if hasattr(obj, "co_code"):
         return StaticValue(obj)
     # an object that generated code, such as the code around a resume function, has as a constant
-    return tx.capture.wrap_static(obj)
+    return tx.capture.outside.wrap_static(obj)
 
 
 def _is_loaded(module: str, name: str = "__name__") -> bool:
@@ -215,15 +215,17 @@ def _global(tx: Interpreter, name: str) -> Value:
     if name in tx.f_globals:
         found, home = tx.f_globals[name], str(tx.f_globals.get("__name__", ""))
         if tx.module is not None and is_static(found) and is_library(home):
-            tx.capture.guard_library_name(tx.f_globals, home, name)
-            return tx.capture.wrap(found, None)
-        return tx.capture.wrap(found, GlobalSource(name, tx.module))
+            tx.capture.guards.add_library_name(tx.f_globals, home, name)
+            return tx.capture.outside.wrap(found, None)
+        return tx.capture.outside.wrap(found, GlobalSource(name, tx.module))
     if name in tx.f_builtins:
         if tx.module is None:
-            tx.capture.guard("GLOBAL_ABSENT", GlobalSource(name), name)
+            tx.capture.guards.add("GLOBAL_ABSENT", GlobalSource(name), name)
         elif not is_library(tx.f_globals.get("__name__", "")):
-            tx.capture.guard("DICT_CONTAINS", tx.module, name)
-        return tx.capture.wrap(tx.f_builtins[name], GlobalSource(name, tx.capture.held(tx.f_builtins, "builtins")))
+            tx.capture.guards.add("DICT_CONTAINS", tx.module, name)
+        return tx.capture.outside.wrap(
+            tx.f_builtins[name], GlobalSource(name, tx.capture.guards.held(tx.f_builtins, "builtins"))
+        )
     raise Unsupported("exception", f"name {name!r} is not defined")
 
 
@@ -300,16 +302,16 @@ def IMPORT_NAME(tx: Interpreter, instruction: Instruction) -> None:
     if level:
         name = importlib.util.resolve_name("." * level + name, tx.f_globals.get("__package__"))
     if name not in sys.modules:
-        tx.capture.awaited.append(tx.capture.held(partial(_is_loaded, name), f"{name}.is_loaded"))
+        tx.capture.awaited.append(tx.capture.guards.held(partial(_is_loaded, name), f"{name}.is_loaded"))
         raise Unsupported("unsupported instruction", f"import of {name!r}, which is not loaded yet")
     wanted = names.constant(tx) or ()
     module = sys.modules[name if level or wanted else name.partition(".")[0]]
     lacks = [n for n in wanted if n not in vars(module)] if hasattr(module, "__path__") else []
     if lacks:
         has_name = partial(_is_loaded, name, lacks[0])
-        tx.capture.awaited.append(tx.capture.held(has_name, f"{name}.{lacks[0]}.is_loaded"))
+        tx.capture.awaited.append(tx.capture.guards.held(has_name, f"{name}.{lacks[0]}.is_loaded"))
         raise Unsupported("unsupported instruction", f"import of {lacks[0]!r} from {name!r}, which lacks it so far")
-    tx.push(tx.capture.wrap_static(module))
+    tx.push(tx.capture.outside.wrap_static(module))
 
 
 @opcode()

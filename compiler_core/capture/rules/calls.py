@@ -75,9 +75,9 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
             raise Unsupported("unsupported call", f"{name_of(obj)} with these arguments") from None
         return handler(tx, *args, **kwargs)
     if isinstance(obj, types.FunctionType):
-        return tx.capture.wrap(obj, None).call(tx, args, kwargs)
+        return tx.capture.outside.wrap(obj, None).call(tx, args, kwargs)
     if is_tensor_function(obj, any(map(has_tensor, [*args, *kwargs.values()]))):
-        return tx.capture.call_function(tx, obj, args, kwargs)
+        return tx.capture.graph.call_function(tx, obj, args, kwargs)
     if arrays.is_numpy_call(obj, [*args, *kwargs.values()]):
         raise Unsupported("NumPy", name_of(obj))
     if _is_pure(obj):

@@ -66,22 +66,24 @@ def guard_class_attribute(tx: Interpreter, cls: type, name: str, found: Any) -> 
     Constants are guarded on their value instead.
     """
     if is_library(module_of(cls)):
-        tx.capture.guard_class_names(cls, name)
+        tx.capture.guards.add_class_names(cls, name)
     elif isinstance(found, _CODE_OF_CLASSES):
-        held = tx.capture.held(cls, cls.__qualname__)
+        held = tx.capture.guards.held(cls, cls.__qualname__)
         if isinstance(found, classmethod):
             if not isinstance(found.__func__, types.FunctionType):
                 raise Unsupported(
                     "unsupported attribute", f"{name}, a classmethod of a {type(found.__func__).__name__}"
                 )
-            tx.capture.guard("ID_MATCH", AttrSource(AttrSource(held, name), "__func__"), found.__func__)
+            tx.capture.guards.add("ID_MATCH", AttrSource(AttrSource(held, name), "__func__"), found.__func__)
         elif type(found) is property and isinstance(held.box, WeakBox):
             # there are no weak references to properties, and the property's functions may refer to the class
-            tx.capture.guard("TYPE_MATCH", AttrSource(held, name), found)
+            tx.capture.guards.add("TYPE_MATCH", AttrSource(held, name), found)
             for accessor in ("fget", "fset", "fdel"):
-                tx.capture.guard("ID_MATCH", AttrSource(AttrSource(held, name), accessor), getattr(found, accessor))
+                tx.capture.guards.add(
+                    "ID_MATCH", AttrSource(AttrSource(held, name), accessor), getattr(found, accessor)
+                )
         else:
-            tx.capture.guard("ID_MATCH", AttrSource(held, name), getattr(cls, name))
+            tx.capture.guards.add("ID_MATCH", AttrSource(held, name), getattr(cls, name))
 
 
 @weak_cache

@@ -26,8 +26,8 @@ from compiler_core.support.torch_state import (
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
-    from compiler_core.capture.graph_builder import Capture
     from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.outside_objects import OutsideObjects
 
 
 class ContextManagerValue(Value):
@@ -47,10 +47,10 @@ class ContextManagerValue(Value):
         self.source = source
 
     @classmethod
-    def from_outside(cls, capture: Capture, real: Any, source: Source) -> ContextManagerValue:
-        capture.guard("TYPE_MATCH", source, real)
+    def from_outside(cls, outside: OutsideObjects, real: Any, source: Source) -> ContextManagerValue:
+        outside.guards.add("TYPE_MATCH", source, real)
         for name in cls.settings:
-            capture.guard("EQUALS_MATCH", AttrSource(source, name), getattr(real, name))
+            outside.guards.add("EQUALS_MATCH", AttrSource(source, name), getattr(real, name))
         return cls(type(real), dict(vars(real)), source)
 
     def python_type(self) -> type:
@@ -69,7 +69,7 @@ class ContextManagerValue(Value):
             return ConstantValue(self.attributes[name])
         found = inspect.getattr_static(self.cls, name, None)
         if isinstance(found, types.FunctionType) and name == "clone":
-            return MethodValue(FunctionValue.from_outside(tx.capture, found, None), self)
+            return MethodValue(FunctionValue.from_outside(tx.capture.outside, found, None), self)
         return super().get_attr(tx, name)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -107,19 +107,21 @@ class GradModeValue(ContextManagerValue):
 
     def enter(self, tx: Interpreter) -> Value:
         if self.cls is not torch.set_grad_enabled:
-            self.attributes["prev"] = tx.capture.grad_enabled
-        tx.capture.change_state(grad_mode_change(self.mode))
+            self.attributes["prev"] = tx.capture.graph.grad_enabled
+        tx.capture.graph.change_state(grad_mode_change(self.mode))
         return NONE
 
     def leave(self, tx: Interpreter) -> None:
-        tx.capture.change_state(grad_mode_change(self.attributes["prev"]))
+        tx.capture.graph.change_state(grad_mode_change(self.attributes["prev"]))
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         return ConstantValue(self.mode) if name == "mode" else super().get_attr(tx, name)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if self.cls is torch.set_grad_enabled:
-            tx.capture.change_state(grad_mode_change(self.attributes["prev"]))  # undo the effect of constructing it
+            tx.capture.graph.change_state(
+                grad_mode_change(self.attributes["prev"])
+            )  # undo the effect of constructing it
         return super().call(tx, args, kwargs)
 
 
@@ -135,7 +137,7 @@ class AutocastValue(ContextManagerValue):
         device, dtype, enabled, cache = self._settings()
         _, *before = autocast_state(device)
         self.attributes |= dict(zip(("prev", "prev_fastdtype", "prev_cache_enabled"), before, strict=True))
-        tx.capture.change_state(
+        tx.capture.graph.change_state(
             StateChange(enter_autocast, (device, enabled, dtype, cache), leave_autocast, (device, *before))
         )
         return self
@@ -143,7 +145,9 @@ class AutocastValue(ContextManagerValue):
     def leave(self, tx: Interpreter) -> None:
         device, dtype, enabled, cache = self._settings()
         before = (device, *(self.attributes[n] for n in ("prev", "prev_fastdtype", "prev_cache_enabled")))
-        tx.capture.change_state(StateChange(leave_autocast, before, enter_autocast, (device, enabled, dtype, cache)))
+        tx.capture.graph.change_state(
+            StateChange(leave_autocast, before, enter_autocast, (device, enabled, dtype, cache))
+        )
 
 
 class InferenceModeValue(ContextManagerValue):
@@ -156,8 +160,8 @@ class InferenceModeValue(ContextManagerValue):
     settings = ("mode",)
 
     @classmethod
-    def from_outside(cls, capture: Capture, real: Any, source: Source) -> ContextManagerValue:
-        found = super().from_outside(capture, real, source)
+    def from_outside(cls, outside: OutsideObjects, real: Any, source: Source) -> ContextManagerValue:
+        found = super().from_outside(outside, real, source)
         found.attributes = {"mode": real.mode}
         return found
 
@@ -185,14 +189,14 @@ class ExitValue(Value):
         self.source = source
 
     @classmethod
-    def from_outside(cls, capture: Capture, method: types.MethodType, source: Source) -> Value:
+    def from_outside(cls, outside: OutsideObjects, method: types.MethodType, source: Source) -> Value:
         """Wraps the ``__exit__`` that a resume function received after a graph break inside the block."""
         owner = AttrSource(source, "__self__")
-        context = capture.wrap(method.__self__, owner)
+        context = outside.wrap(method.__self__, owner)
         assert isinstance(context, ContextManagerValue)
         for name, value in context.attributes.items():
-            capture.guard("EQUALS_MATCH", AttrSource(owner, name), value)
-        capture.guard("ID_MATCH", AttrSource(source, "__func__"), method.__func__)
+            outside.guards.add("EQUALS_MATCH", AttrSource(owner, name), value)
+        outside.guards.add("ID_MATCH", AttrSource(source, "__func__"), method.__func__)
         return cls(context, source)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -224,7 +228,7 @@ class DecoratedValue(Value):
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         context = type(self.context)(self.context.cls, dict(self.context.attributes))
         if self.context.cls is torch.set_grad_enabled:
-            context.attributes["prev"] = tx.capture.grad_enabled
+            context.attributes["prev"] = tx.capture.graph.grad_enabled
         context.enter(tx)
         try:
             result = self.function.call(tx, args, kwargs)

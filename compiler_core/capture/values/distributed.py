@@ -85,10 +85,10 @@ class GroupValue(Value):
     @classmethod
     def default(cls, tx: Interpreter) -> Value:
         """Returns the default group, or None if there is none."""
-        namespace = tx.capture.held(torch.distributed.group, "torch.distributed.group")
+        namespace = tx.capture.guards.held(torch.distributed.group, "torch.distributed.group")
         place = ComputedSource("default_group", default_group, (namespace,))
         found = default_group()
-        tx.capture.guard("TYPE_MATCH", place, found)
+        tx.capture.guards.add("TYPE_MATCH", place, found)
         return NONE if found is None else cls(found, place)
 
     @classmethod
@@ -97,8 +97,8 @@ class GroupValue(Value):
         if source is None or real is None or mesh_group(real, dim) is None:
             raise Unsupported("collective", f"the group of {mesh}")
         place = ComputedSource("mesh_group", mesh_group, (source, dim))
-        tx.capture.guard("TYPE_MATCH", source, real)
-        tx.capture.guard("TYPE_MATCH", place, mesh_group(real, dim))
+        tx.capture.guards.add("TYPE_MATCH", source, real)
+        tx.capture.guards.add("TYPE_MATCH", place, mesh_group(real, dim))
         return cls(mesh_group(real, dim), place)
 
     def __repr__(self) -> str:
@@ -109,14 +109,14 @@ class GroupValue(Value):
         return found
 
     def install_guards(self, tx: Interpreter) -> None:
-        tx.capture.guard("TYPE_MATCH", self.place, self.real)
+        tx.capture.guards.add("TYPE_MATCH", self.place, self.real)
 
     def ask(self, tx: Interpreter, query: Callable[..., Any], *args: Any) -> Any:
         """Returns what a query says of the group, with a guard."""
         self.install_guards(tx)
         result = query(self.real, *args)
         place = ComputedSource(query.__name__, query, (self.place, *args))
-        tx.capture.guard("EQUALS_MATCH", place, result)
+        tx.capture.guards.add("EQUALS_MATCH", place, result)
         return result
 
     def name(self, tx: Interpreter) -> str:

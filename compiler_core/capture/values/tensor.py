@@ -91,8 +91,8 @@ class TensorValue(Value):
     def install_guards(self, tx: Interpreter) -> None:
         if self._fake is None:
             assert self.source is not None and self.real is not None
-            self._fake = tx.capture.fake(self.real, self.source)
-            tx.capture.guard("TENSOR_MATCH", self.source, (self.real, self._fake))
+            self._fake = tx.capture.graph.fake(self.real, self.source)
+            tx.capture.guards.add("TENSOR_MATCH", self.source, (self.real, self._fake))
 
     def fake(self, tx: Interpreter) -> torch.Tensor:
         self._check_memory()
@@ -111,7 +111,7 @@ class TensorValue(Value):
         """Returns its node in the graph; a tensor from outside gets a placeholder."""
         self._check_memory()
         if self._node is None:
-            self._node = tx.capture.placeholder(self, self.fake(tx))
+            self._node = tx.capture.graph.placeholder(self, self.fake(tx))
         return self._node
 
     def _check_memory(self) -> None:
@@ -151,7 +151,7 @@ class TensorValue(Value):
             return self.stored[name]
         if tx.capture.overrides.modes and (result := tx.overridden_attribute(self, name)) is not None:
             return result
-        tx.capture.guard_class_names(self.python_type(), name)
+        tx.capture.guards.add_class_names(self.python_type(), name)
         if (replaced := replaced_method(self.python_type(), name)) is not None:
             return self._read_replaced(tx, name, replaced)
         if name == "nbytes":
@@ -159,11 +159,11 @@ class TensorValue(Value):
         if name in METADATA_ATTRIBUTES:
             return from_python(getattr(self.layout(tx), name))
         if name in VIEW_ATTRIBUTES:
-            return tx.capture.call_function(tx, getattr, [self, ConstantValue(name)], {})
+            return tx.capture.graph.call_function(tx, getattr, [self, ConstantValue(name)], {})
         if name in ("is_leaf", "grad", "grad_fn"):
             return self._autograd_attribute(tx, name)
         if name == "__class__":
-            return tx.capture.wrap_static(self.python_type())
+            return tx.capture.outside.wrap_static(self.python_type())
         if not hasattr(torch.Tensor, name):
             return self._attribute_of_subclass(tx, name) or self._instance_attribute(tx, name)
         if callable(getattr(torch.Tensor, name)) and name not in getattr(self.real, "__dict__", {}):
@@ -179,14 +179,14 @@ class TensorValue(Value):
     def check_methods(self, tx: Interpreter, *names: str) -> None:
         """Checks, with guards, that the program has not replaced these methods, which an operator is about to call."""
         cls = self.python_type()
-        tx.capture.guard_class_names(cls, *names)
+        tx.capture.guards.add_class_names(cls, *names)
         if any(replaced_method(cls, name) is not None for name in names):
             raise Unsupported("unsupported operation", f"Tensor.{' or '.join(names)}, which the program has replaced")
 
     def _autograd_attribute(self, tx: Interpreter, name: str) -> Value:
         is_leaf = self.fake(tx).is_leaf
         if self.source is not None and self.real is not None:
-            tx.capture.guard("EQUALS_MATCH", AttrSource(self.source, "is_leaf"), self.real.is_leaf)
+            tx.capture.guards.add("EQUALS_MATCH", AttrSource(self.source, "is_leaf"), self.real.is_leaf)
         if name == "is_leaf":
             return ConstantValue(is_leaf)
         if not is_leaf:  # reading it warns or gives an object of autograd's
@@ -194,7 +194,7 @@ class TensorValue(Value):
             raise Unsupported(kind, f"Tensor.{name} of a tensor that is not a leaf")
         if name == "grad_fn" or self.source is None or self.real is None:
             return NONE
-        return tx.capture.wrap(self.real.grad, AttrSource(self.source, "grad"))
+        return tx.capture.outside.wrap(self.real.grad, AttrSource(self.source, "grad"))
 
     def _instance_attribute(self, tx: Interpreter, name: str) -> Value | None:
         """Returns an attribute that the program has set on the tensor before the frame, or None."""
@@ -203,8 +203,8 @@ class TensorValue(Value):
         attributes = getattr(self.real, "__dict__", {})
         self.install_guards(tx)
         if name in attributes:
-            return tx.capture.wrap(attributes[name], AttrSource(self.source, name))
-        tx.capture.guard("NO_ATTRIBUTE", self.source, name)
+            return tx.capture.outside.wrap(attributes[name], AttrSource(self.source, name))
+        tx.capture.guards.add("NO_ATTRIBUTE", self.source, name)
         return None
 
     def _attribute_of_subclass(self, tx: Interpreter, name: str) -> Value | None:
@@ -221,14 +221,14 @@ class TensorValue(Value):
         """Guards that this tensor itself has no such attribute, which would come before that of its class."""
         if self.source is not None and hasattr(self.real, "__dict__"):
             self.install_guards(tx)
-            tx.capture.guard("DICT_CONTAINS", InstanceDictSource(self.source), name)
+            tx.capture.guards.add("DICT_CONTAINS", InstanceDictSource(self.source), name)
 
     def _read_from_class(self, tx: Interpreter, name: str, found: Any) -> Value:
         cls = self.python_type()
         guard_class_attribute(tx, cls, name, found)
         if is_descriptor(found):
             return descriptor_get(tx, found, name, self, cls)
-        return tx.capture.wrap_attribute(found, AttrSource(tx.capture.held(cls, cls.__qualname__), name))
+        return tx.capture.outside.wrap_attribute(found, AttrSource(tx.capture.guards.held(cls, cls.__qualname__), name))
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         if name == "requires_grad":
@@ -261,7 +261,7 @@ class TensorValue(Value):
             raise Unsupported("unsupported mutation", "Tensor.data = ... of a tensor made in the frame")
         kinds = [(t.dtype, t.device, t.layout) for t in (self._fake_at_start(tx), value.fake(tx))]
         plain = {type(t.real) for t in (self, value)} <= {type(None), torch.Tensor, torch.nn.Parameter}
-        if kinds[0] != kinds[1] or not plain or tx.capture.inference_mode:
+        if kinds[0] != kinds[1] or not plain or tx.capture.graph.inference_mode:
             raise Unsupported("unsupported mutation", "Tensor.data = ... of another kind")
         if self._node is not None and any(node.target is not getattr for node in self._node.users):
             # the graph's views of it stay in the old memory, of which autograd may save the tensor
@@ -290,15 +290,15 @@ class TensorValue(Value):
             return self._require_grad(tx, *(args or kwargs.values() or [ConstantValue(True)]))
         if (
             name == "is_inference"
-            and not tx.capture.inference_mode
+            and not tx.capture.graph.inference_mode
             and (self.real is None or not self.real.is_inference())
         ):
             self.install_guards(tx)
-            query = tx.capture.held(torch.is_inference_mode_enabled, "torch.is_inference_mode_enabled")
-            tx.capture.guard("RETURNS", query, False)
+            query = tx.capture.guards.held(torch.is_inference_mode_enabled, "torch.is_inference_mode_enabled")
+            tx.capture.guards.add("RETURNS", query, False)
             return ConstantValue(False)
         if self._can_be_replaced(tx, name):
-            return self._become(tx.capture.call_method(tx, name.removesuffix("_"), [self, *args], kwargs), tx)
+            return self._become(tx.capture.graph.call_method(tx, name.removesuffix("_"), [self, *args], kwargs), tx)
         if name in UNSUPPORTED_METHODS or (name in INPLACE_RESHAPES and self.source is not None):
             kind: BreakReason = "sparse tensor" if name == "to_sparse" else "unsupported call"
             raise Unsupported(kind, f"Tensor.{name}()")
@@ -308,7 +308,7 @@ class TensorValue(Value):
             name = "new_empty"  # `new` takes a Size for a shape, but a tuple for data
         if name == "type" and args and (of_type := tensor_type_name(getattr(args[0], "obj", None))) is not None:
             args = [ConstantValue(of_type), *args[1:]]
-        return tx.capture.call_method(tx, name, [self, *args], kwargs)
+        return tx.capture.graph.call_method(tx, name, [self, *args], kwargs)
 
     def _can_be_replaced(self, tx: Interpreter, name: str) -> bool:
         """Whether what a method does to the tensor in place is what its functional form returns.
@@ -323,7 +323,7 @@ class TensorValue(Value):
         fake = self.fake(tx)
         if name == "detach_":
             return not (fake._is_view() or self._is_saved(tx))
-        inputs = [v.fake(tx) for v in tx.capture.inputs if isinstance(v, TensorValue)]
+        inputs = [v.fake(tx) for v in tx.capture.graph.inputs if isinstance(v, TensorValue)]
         is_counted = storage_id(fake) in map(storage_id, inputs) or any(each.requires_grad for each in inputs)
         return fake._is_view() and not is_counted
 
@@ -348,7 +348,7 @@ class TensorValue(Value):
         """Makes this value stand for `result` from now on: it is still the same object for the program."""
         assert isinstance(result, TensorValue)
         self._fake, self._node = result.fake(tx), result.node(tx)
-        tx.capture.set_value_of(self._fake, self)
+        tx.capture.graph.set_value_of(self._fake, self)
         return self
 
     def _overridden_call(
@@ -372,21 +372,21 @@ class TensorValue(Value):
     def guard_offset(self, tx: Interpreter) -> None:
         """Guards the storage offset of this tensor or of the outside tensors it is a view of: TENSOR_MATCH does not."""
         memory = storage_id(self.fake(tx))
-        outside = [self] if self.source is not None else tx.capture.tensors_of(memory)
+        outside = [self] if self.source is not None else tx.capture.graph.tensors_of(memory)
         for tensor in outside:
             assert tensor.source is not None
             offset = tensor.fake(tx).storage_offset()
-            tx.capture.guard("RETURNS", AttrSource(tensor.source, "storage_offset"), offset)
+            tx.capture.guards.add("RETURNS", AttrSource(tensor.source, "storage_offset"), offset)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         self.check_methods(tx, "__getitem__")
         if isinstance(key, SymbolicNumber):  # indexing would specialise to the present number
-            return tx.capture.call_function(tx, torch.select, [self, ConstantValue(0), key], {})
-        return tx.capture.call_function(tx, operator.getitem, [self, key], {})
+            return tx.capture.graph.call_function(tx, torch.select, [self, ConstantValue(0), key], {})
+        return tx.capture.graph.call_function(tx, operator.getitem, [self, key], {})
 
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
         self.check_methods(tx, "__setitem__")
-        tx.capture.call_function(tx, operator.setitem, [self, key, value], {})
+        tx.capture.graph.call_function(tx, operator.setitem, [self, key, value], {})
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
         raise Unsupported("tensor value read", "... in tensor")
@@ -399,7 +399,7 @@ class TensorValue(Value):
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         # iter(tensor) in eager calls unbind; doing the same gives the same views and gradients
-        return tx.capture.call_method(tx, "unbind", [self], {}).unpack(tx) if self.length(tx) else []
+        return tx.capture.graph.call_method(tx, "unbind", [self], {}).unpack(tx) if self.length(tx) else []
 
     def reconstruct(self, emit: Emitter) -> None:
         emit.graph_output(self)

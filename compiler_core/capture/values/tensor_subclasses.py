@@ -88,7 +88,7 @@ class SubclassTensorValue(TensorValue):
         if name in ("__dict__", "__getattribute__") or lookup_in_mro(self.cls, "__getattr__") is not ABSENT:
             raise Unsupported("unsupported attribute", f"{self.cls.__name__}.{name}")
         if name == "__class__":
-            return tx.capture.wrap_static(self.cls)
+            return tx.capture.outside.wrap_static(self.cls)
         found = self._of_program(name)
         if found is not ABSENT and is_data_descriptor(found):
             return self._read_class_attribute(tx, name, found)
@@ -102,7 +102,7 @@ class SubclassTensorValue(TensorValue):
 
     def attribute_of_tensor(self, tx: Interpreter, name: str) -> Value | None:
         """Returns the attribute that ``torch.Tensor`` has, whatever the class defines."""
-        tx.capture.guard_class_names(self.cls, name)
+        tx.capture.guards.add_class_names(self.cls, name)
         result = tx.overridden_attribute(self, name)
         return super().find_attr(tx, name) if result is None else result
 
@@ -189,13 +189,13 @@ class WrapperTensorValue(SubclassTensorValue):
 
     def install_guards(self, tx: Interpreter) -> None:
         assert self.source is not None
-        tx.capture.guard("TYPE_MATCH", self.source, self.real)
+        tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
 
     def layout(self, tx: Interpreter) -> torch.Tensor:
         assert self.source is not None and self.real is not None
         if not self.is_of_program or not all(type(size) is int for size in self.real.shape):
             raise self.refusal()
-        tx.capture.guard("TENSOR_MATCH", self.source, (self.real, self.real))
+        tx.capture.guards.add("TENSOR_MATCH", self.source, (self.real, self.real))
         return self.real
 
     def fake(self, tx: Interpreter) -> torch.Tensor:

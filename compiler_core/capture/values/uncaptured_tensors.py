@@ -30,7 +30,7 @@ class UncapturedTensorValue(Value):
 
     def install_guards(self, tx: Interpreter) -> None:
         assert self.source is not None
-        tx.capture.guard("TYPE_MATCH", self.source, self.real)
+        tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
 
 
 class SparseTensorValue(UncapturedTensorValue):

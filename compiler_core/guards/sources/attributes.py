@@ -48,7 +48,7 @@ class AttrSource(Source):
         return self.table == "__dict__" and getter is not object.__getattribute__
 
     def load(self, emit: Emitter) -> None:
-        if self._bypasses_getattribute(self.base.fetch(emit.capture.scope)):
+        if self._bypasses_getattribute(self.base.fetch(emit.capture.guards.scope)):
             loads = [lambda: emit.source(self.base), lambda: emit.constant(self.name)]
             emit.call_loaded(object.__getattribute__, loads)
         elif self.table in (None, "__dict__"):

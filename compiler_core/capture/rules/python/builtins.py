@@ -52,7 +52,7 @@ def _len(tx: Interpreter, obj: Value) -> Value:
 @handles(type)
 def _type(tx: Interpreter, obj: Value) -> Value:
     obj.install_guards(tx)
-    return tx.capture.wrap_static(obj.python_type())
+    return tx.capture.outside.wrap_static(obj.python_type())
 
 
 @handles(isinstance)
@@ -69,7 +69,7 @@ def _isinstance(tx: Interpreter, obj: Value, classes: Value) -> Value:
     if isinstance(check, types.FunctionType) and not is_library(check.__module__):
         if obj.python_type() is wanted:
             return ConstantValue(True)
-        result = FunctionValue.from_outside(tx.capture, check, None).call(tx, [classes, obj], {})
+        result = FunctionValue.from_outside(tx.capture.outside, check, None).call(tx, [classes, obj], {})
         return ConstantValue(result.truth(tx))
     if isinstance(obj, SymbolicNumber):
         return ConstantValue(isinstance(obj.python_type()(), wanted))
@@ -131,10 +131,10 @@ def _hasattr(tx: Interpreter, obj: Value, name: Value) -> Value:
 def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
     if isinstance(obj, StaticValue) and not isinstance(obj.obj, type) and not hasattr(obj.constant(tx), name):
         if isinstance(obj.obj, types.ModuleType) and is_library(obj.obj.__name__):
-            tx.capture.guard_library_name(vars(obj.obj), obj.obj.__name__, name)
+            tx.capture.guards.add_library_name(vars(obj.obj), obj.obj.__name__, name)
         elif isinstance(obj.obj, types.ModuleType):
-            source = obj.source or tx.capture.held(obj.obj, obj.obj.__name__)
-            tx.capture.guard("NO_ATTRIBUTE", source, name)
+            source = obj.source or tx.capture.guards.held(obj.obj, obj.obj.__name__)
+            tx.capture.guards.add("NO_ATTRIBUTE", source, name)
         return None
     try:
         return obj.get_attr(tx, name)

@@ -42,12 +42,12 @@ def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
         why = "which may change what was read before"
     if why:
         has_result = _finder(obj, tuple(raw), raw_named, calls_before=sum(c.function is obj for c in log.calls))
-        source = capture.held(has_result, f"{name_of(obj)}.cache_has_result")
+        source = capture.guards.held(has_result, f"{name_of(obj)}.cache_has_result")
         if not has_result():
             if not any(map(_is_of_caller, [*given, *named.values()])):
                 capture.awaited.append(source)
             raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, {why}")
-        capture.guard("RETURNS", source, True)
+        capture.guards.add("RETURNS", source, True)
     if capture.overrides.modes:
         raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, under a mode of the frame")
     outcome = log.next_outcome(obj)
@@ -58,14 +58,14 @@ def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
         log.outcomes.append(outcome)
         if outcome.missed and not capture.guards_hold():
             raise Unsupported("unsupported call", f"{name_of(obj)}, which changed what the frame has read")
-    held = partial(capture.held, name=name_of(obj))
+    held = partial(capture.guards.held, name=name_of(obj))
     result = Box(outcome.result) if is_atom(outcome.result) else held(outcome.result).box
     error = None if outcome.error is None else (held(type(outcome.error)).box, outcome.error.args)
-    expected = ExpectedOutcome(name_of(obj), tuple(capture.state_changes), result, error)
+    expected = ExpectedOutcome(name_of(obj), tuple(capture.graph.state_changes), result, error)
     log.calls.append(CachedCall(obj, given, named, expected))
     if outcome.error is not None:
         raise exception_from_error(outcome.error) from None
-    return capture.wrap_static(outcome.result)
+    return capture.outside.wrap_static(outcome.result)
 
 
 def _argument(tx: Interpreter, value: Value) -> Any:
@@ -79,7 +79,7 @@ def _argument(tx: Interpreter, value: Value) -> Any:
         return raw
     if value.source is None:
         raise _made_here(value)
-    tx.capture.guard("ID_MATCH", value.source, value.real)
+    tx.capture.guards.add("ID_MATCH", value.source, value.real)
     return SourcedArgument(value)
 
 

@@ -111,7 +111,7 @@ def _is_atomic(obj: Value) -> bool:
 def _guard_type(tx: Interpreter, obj: Value) -> None:
     if isinstance(obj, ConstantValue) and not isinstance(obj, SymbolicNumber):  # whatever its value
         if obj.source is not None:
-            tx.capture.guard("TYPE_MATCH", obj.source, obj.value)
+            tx.capture.guards.add("TYPE_MATCH", obj.source, obj.value)
     else:
         obj.install_guards(tx)
 
@@ -123,7 +123,7 @@ def _same(tx: Interpreter, duplicate: TupleValue, obj: TupleValue) -> bool:
 def _deep_dict(tx: Interpreter, obj: DictValue, memo: Memo) -> Value:
     duplicate = memo.copies[obj] = DictValue({})
     for key, value in obj.mapping(tx).items():
-        if not _is_atomic(tx.capture.key_value(key)):
+        if not _is_atomic(tx.capture.outside.key_value(key)):
             raise Unsupported("unsupported call", "copy.deepcopy of a dict with keys that are objects")
         duplicate.mapping(tx)[key] = deep_copy(tx, value, memo)
     return duplicate
@@ -135,7 +135,7 @@ def _deep_tensor(tx: Interpreter, obj: TensorValue, memo: Memo) -> Value:
     whole = fake.is_contiguous() and fake.untyped_storage().nbytes() == fake.numel() * fake.element_size()
     if obj.python_type() is not torch.Tensor or fake.requires_grad or not whole or _any_tensor(memo):
         raise Unsupported("unsupported call", f"copy.deepcopy of the tensor {obj}")
-    return memo.copies.setdefault(obj, tx.capture.call_method(tx, "clone", [obj], {}))
+    return memo.copies.setdefault(obj, tx.capture.graph.call_method(tx, "clone", [obj], {}))
 
 
 def _any_tensor(memo: Memo) -> bool:

@@ -45,7 +45,7 @@ class GetterValue(Value):
 
     def install_guards(self, tx: Interpreter) -> None:
         if self.source is not None:
-            tx.capture.guard("ID_MATCH", self.source, self.real)
+            tx.capture.guards.add("ID_MATCH", self.source, self.real)
 
     def truth(self, tx: Interpreter) -> bool:
         return True

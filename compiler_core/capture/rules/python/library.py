@@ -41,8 +41,8 @@ def _fields(tx: Interpreter, obj: Value) -> Value:
     if not hasattr(cls, "__dataclass_fields__"):
         raise Unsupported("exception", "must be called with a dataclass type or instance")
     if not is_library(module_of(cls)):
-        table = AttrSource(tx.capture.held(cls, cls.__qualname__), "__dataclass_fields__")
-        tx.capture.guard("ID_MATCH", table, cls.__dataclass_fields__)
+        table = AttrSource(tx.capture.guards.held(cls, cls.__qualname__), "__dataclass_fields__")
+        tx.capture.guards.add("ID_MATCH", table, cls.__dataclass_fields__)
     return TupleValue([StaticValue(f) for f in dataclasses.fields(cls)])
 
 

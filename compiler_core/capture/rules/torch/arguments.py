@@ -30,7 +30,7 @@ def split_arguments(tx: Interpreter, value: Any) -> tuple[Any, Any]:
         return value.fake(tx), value.node(tx)
     if isinstance(value, SymbolicNumber):
         value.install_guards(tx)
-        return value.sym, tx.capture.number_node(value.sym)
+        return value.sym, tx.capture.graph.number_node(value.sym)
     if isinstance(value, ConstantValue):
         constant = _constant(value.constant(tx))
         return constant, constant

@@ -57,9 +57,9 @@ def _apply(tx: Interpreter, owner: Value, *args: Value) -> Value:
         _check_no_rule_of_transform(cls)
     trial = _TrialRun(tx, cls, args)
     trial.run()
-    result = tx.capture.call_function(tx, apply_function(cls), args, {})
+    result = tx.capture.graph.call_function(tx, apply_function(cls), args, {})
     if trial.groups:
-        _last_node(tx.capture.graph, apply_function(cls)).meta[GROUPS] = trial.groups
+        _last_node(tx.capture.graph.fx_graph, apply_function(cls)).meta[GROUPS] = trial.groups
     _check_memory(tx, cls, args, result)
     return result
 
@@ -95,7 +95,7 @@ class _TrialRun:
         self.groups: tuple[str, ...] = ()
         """The names of the process groups whose collectives the functions call."""
         wanted = [isinstance(a, TensorValue) and a.fake(tx).requires_grad for a in args]
-        self.differentiated = tx.capture.grad_enabled and (any(wanted) or levels.depth() > 0)
+        self.differentiated = tx.capture.graph.grad_enabled and (any(wanted) or levels.depth() > 0)
         if not levels.depth():  # each level has its own
             self.ctx.stored["needs_input_grad"] = TupleValue([ConstantValue(w) for w in wanted])
 
@@ -111,27 +111,28 @@ class _TrialRun:
     def _discarded(self) -> Iterator[None]:
         """A context in which everything that is captured is discarded, except guards."""
         capture = self.tx.capture
-        last = next(iter(reversed(capture.graph.nodes)))
+        graph = capture.graph.fx_graph
+        last = next(iter(reversed(graph.nodes)))
         pending = len(capture.pending_works)
-        before, grad_enabled = self._outside_state(), capture.grad_enabled
+        before, grad_enabled = self._outside_state(), capture.graph.grad_enabled
         capture.effects.frozen = f"a change made by {self.cls.__name__}"
-        capture.change_state(grad_mode_change(False))
+        capture.graph.change_state(grad_mode_change(False))
         yield
-        capture.change_state(grad_mode_change(grad_enabled))
+        capture.graph.change_state(grad_mode_change(grad_enabled))
         capture.effects.frozen = ""
         if self._outside_state() != before:
             raise Unsupported("unsupported call", f"{self.cls.__name__} reads or changes tensors that it is not given")
         if len(capture.pending_works) != pending:
             raise Unsupported("collective", f"{self.cls.__name__} does not wait for a collective")
-        self.groups = group_names(itertools.takewhile(lambda node: node is not last, reversed(capture.graph.nodes)))
-        while (node := next(iter(reversed(capture.graph.nodes)))) is not last:
-            capture.graph.erase_node(node)
+        self.groups = group_names(itertools.takewhile(lambda node: node is not last, reversed(graph.nodes)))
+        while (node := next(iter(reversed(graph.nodes)))) is not last:
+            graph.erase_node(node)
 
     def _outside_state(self) -> tuple[int, int, list[int]]:
         """Returns state that changes if the functions read or change anything but their arguments."""
         capture = self.tx.capture
         versions = [a.fake(self.tx)._version for a in self.args if isinstance(a, TensorValue)]
-        return len(capture.inputs), len(capture.effects.tokens), versions
+        return len(capture.graph.inputs), len(capture.effects.tokens), versions
 
     def _forward(self) -> Value:
         if self.cls.setup_context is torch.autograd.Function.setup_context:  # type: ignore[attr-defined]
@@ -150,14 +151,14 @@ class _TrialRun:
     def _gradient(self, output: Value) -> Value:
         if not isinstance(output, TensorValue):
             return NONE
-        return self.tx.capture.call_function(self.tx, torch.empty_like, [output], {})
+        return self.tx.capture.graph.call_function(self.tx, torch.empty_like, [output], {})
 
     def _call(self, name: str, *args: Value) -> Value:
         found = inspect.getattr_static(self.cls, name)
         if not isinstance(found, staticmethod) or not isinstance(found.__func__, types.FunctionType):
             raise Unsupported("unsupported call", f"{self.cls.__name__}.{name}, which is not a static method in Python")
         guard_class_attribute(self.tx, self.cls, name, found)
-        return self.tx.capture.wrap_static(found.__func__).call(self.tx, args, {})
+        return self.tx.capture.outside.wrap_static(found.__func__).call(self.tx, args, {})
 
 
 def _last_node(graph: fx.Graph, target: Any) -> fx.Node:

@@ -42,8 +42,8 @@ def _checked_mode(tx: Interpreter, mode: Value) -> bool:
 @handles(torch.set_grad_enabled)
 def _set_grad_enabled(tx: Interpreter, mode: Value) -> Value:
     enabled = _checked_mode(tx, mode)
-    context = GradModeValue(torch.set_grad_enabled, {"prev": tx.capture.grad_enabled, "mode": enabled})
-    tx.capture.change_state(grad_mode_change(enabled))
+    context = GradModeValue(torch.set_grad_enabled, {"prev": tx.capture.graph.grad_enabled, "mode": enabled})
+    tx.capture.graph.change_state(grad_mode_change(enabled))
     return context
 
 
@@ -56,7 +56,7 @@ def _inference_mode(tx: Interpreter, mode: Value = ConstantValue(True)) -> Value
 
 @handles(set_grad_enabled)
 def _set_grad_mode(tx: Interpreter, mode: Value) -> Value:
-    tx.capture.change_state(grad_mode_change(_checked_mode(tx, mode)))
+    tx.capture.graph.change_state(grad_mode_change(_checked_mode(tx, mode)))
     return NONE
 
 

@@ -107,7 +107,7 @@ def _from_numbers(fn: Any, tx: Interpreter, data: Value, **kwargs: Value) -> Val
         dtype = _dtype_of(numbers, kwargs["dtype"].constant(tx) if "dtype" in kwargs else None)
         if dtype is not None:
             return _stacked(tx, data, kwargs | {"dtype": ConstantValue(dtype)})
-    return tx.capture.call_function(tx, fn, [data], kwargs)
+    return tx.capture.graph.call_function(tx, fn, [data], kwargs)
 
 
 def _numbers(tx: Interpreter, data: Value) -> Iterator[Value]:
@@ -132,12 +132,12 @@ def _stacked(tx: Interpreter, data: Value, kwargs: dict[str, Value]) -> Value:
     if not isinstance(data, (ListValue, TupleValue)):
         dtype = kwargs["dtype"]
         if dtype.constant(tx) is torch.int64:
-            return tx.capture.call_function(tx, torch.scalar_tensor, [data], kwargs)
+            return tx.capture.graph.call_function(tx, torch.scalar_tensor, [data], kwargs)
         double = kwargs | {"dtype": ConstantValue(torch.float64)}  # it refuses what is infinite in float32
-        number = tx.capture.call_function(tx, torch.scalar_tensor, [data], double)
-        return tx.capture.call_method(tx, "to", [number, dtype], {})
+        number = tx.capture.graph.call_function(tx, torch.scalar_tensor, [data], double)
+        return tx.capture.graph.call_method(tx, "to", [number, dtype], {})
     rows = ListValue([_stacked(tx, value, kwargs) for value in data.unpack(tx)])
-    return tx.capture.call_function(tx, torch.stack, [rows], {})
+    return tx.capture.graph.call_function(tx, torch.stack, [rows], {})
 
 
 @handles_each(torch.as_tensor, torch.asarray)
@@ -152,7 +152,7 @@ def _as_tensor(fn: Any, tx: Interpreter, data: Value, dtype: Value | None = None
 
 @handles(torch.is_grad_enabled)
 def _is_grad_enabled(tx: Interpreter) -> Value:
-    return ConstantValue(tx.capture.grad_enabled)
+    return ConstantValue(tx.capture.graph.grad_enabled)
 
 
 @handles_each(torch.is_floating_point, torch.is_complex, torch.numel, torch.is_signed)

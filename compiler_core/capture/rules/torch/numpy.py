@@ -65,12 +65,12 @@ class ArrayValue(Value):
         return type(self.real)
 
     def install_guards(self, tx: Interpreter) -> None:
-        tx.capture.guard("TYPE_MATCH", self.source, self.real)
+        tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         self.install_guards(tx)
         if name in ("shape", "ndim", "size"):
-            return tx.capture.wrap(getattr(self.real, name), AttrSource(self.source, name))
+            return tx.capture.outside.wrap(getattr(self.real, name), AttrSource(self.source, name))
         raise Unsupported("NumPy", f"ndarray.{name}")
 
     def length(self, tx: Interpreter) -> int:
@@ -110,7 +110,7 @@ def _from_numpy(tx: Interpreter, array: Value) -> Value:
 def _tensor(rule: Any, tx: Interpreter, data: Value, **kwargs: Value) -> Value:
     """``torch.tensor``, which takes the dtype of NumPy's numbers and copies arrays"""
     if isinstance(data, ArrayValue) and not kwargs:
-        return tx.capture.call_method(tx, "clone", [data.shared_tensor(tx)], {})
+        return tx.capture.graph.call_method(tx, "clone", [data.shared_tensor(tx)], {})
     return rule(tx, data, **_with_dtype(tx, data, kwargs))  # type: ignore[no-any-return]
 
 

@@ -229,7 +229,7 @@ def _call_override(
     tx: Interpreter, func: Any, overriding: Iterable[Value], args: list[Value], kwargs: dict[str, Value] | None
 ) -> Value:
     """Calls the innermost mode, then ``__torch_function__`` of each class, until one does not return NotImplemented."""
-    function = StaticValue(func) if isinstance(func, types.MethodWrapperType) else tx.capture.wrap_static(func)
+    function = StaticValue(func) if isinstance(func, types.MethodWrapperType) else tx.capture.outside.wrap_static(func)
     first = _in_order(overriding)
     classes: list[Value] = [StaticValue(value.python_type()) for value in first]
     given: list[Value] = [function, TupleValue(classes), TupleValue(args)]
@@ -269,9 +269,9 @@ def _torch_function(tx: Interpreter, value: Value) -> Value:
     value.install_guards(tx)
     guard_class_attribute(tx, cls, "__torch_function__", found)
     if isinstance(found, classmethod):
-        return MethodValue(tx.capture.wrap_static(found.__func__), StaticValue(cls))
+        return MethodValue(tx.capture.outside.wrap_static(found.__func__), StaticValue(cls))
     if isinstance(found, staticmethod):
-        return tx.capture.wrap_static(found.__func__)
+        return tx.capture.outside.wrap_static(found.__func__)
     what = f"{cls.__name__}.__torch_function__ is a plain method, about which PyTorch warns: make it a classmethod"
     raise Unsupported("unsupported call", what)
 
@@ -282,7 +282,7 @@ def overridden_attribute(tx: Interpreter, owner: Value, name: str) -> Value | No
         return None
     of_pytorch = lookup_in_mro(torch.Tensor, name)
     if isinstance(of_pytorch, types.FunctionType):  # it asks itself whether something overrides it
-        return MethodValue(FunctionValue.from_outside(tx.capture, of_pytorch, None), owner)
+        return MethodValue(FunctionValue.from_outside(tx.capture.outside, of_pytorch, None), owner)
     if of_pytorch is ABSENT or callable(of_pytorch):
         return None
     return override(tx, getattr, [owner, ConstantValue(name)], {})
@@ -339,10 +339,10 @@ def as_subclass(tx: Interpreter, tensor: TensorValue, cls: Any) -> Value:
     """``tensor.as_subclass(cls)``"""
     if cls is torch.Tensor:
         with changed_overrides(tx, enabled=False, modes=[]):
-            return tx.capture.call_function(tx, torch.ops.aten.alias.default, [tensor], {})
+            return tx.capture.graph.call_function(tx, torch.ops.aten.alias.default, [tensor], {})
     if not is_subclass_of_program(cls) or is_wrapper_class(cls):
         raise Unsupported("tensor subclass", f"as_subclass({cls.__name__})")
-    found: Value = tx.capture.subclass_tensor(tx, tensor, cls)
+    found: Value = tx.capture.graph.subclass_tensor(tx, tensor, cls)
     return found
 
 
@@ -369,7 +369,7 @@ def _rule_of_getter(name: str) -> Callable[..., Value]:
 
 def _rule_of_operator(op: Any) -> Callable[..., Value]:
     def call(tx: Interpreter, *operands: Value) -> Value:  # not a method that a subclass defines
-        return tx.capture.call_function(tx, op, operands, {})
+        return tx.capture.graph.call_function(tx, op, operands, {})
 
     return call
 

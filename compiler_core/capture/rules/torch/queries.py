@@ -128,7 +128,7 @@ def _guarded_query(query: Any, tx: Interpreter) -> Value:
         result = query()
     except (RuntimeError, AssertionError) as error:  # a build without the device raises it in every call
         raise exception_from_error(error) from None
-    tx.capture.guard("RETURNS", tx.capture.held(query, name_of(query)), result)
+    tx.capture.guards.add("RETURNS", tx.capture.guards.held(query, name_of(query)), result)
     return from_python(result)
 
 
@@ -177,7 +177,7 @@ def _rank_query(query: Any, tx: Interpreter, group: Value = NONE) -> Value:
     if not isinstance(group, ConstantValue) or group.constant(tx) is not None:
         raise Unsupported("skipped function", f"{name_of(query)} of a group")
     in_group = _in_default_group(query)
-    tx.capture.guard("RETURNS", tx.capture.held(in_group, name_of(query)), in_group())
+    tx.capture.guards.add("RETURNS", tx.capture.guards.held(in_group, name_of(query)), in_group())
     try:
         return from_python(query())
     except ValueError as error:
@@ -201,5 +201,5 @@ def _dispatch_modes(tx: Interpreter) -> Value:
 def _inference_mode(tx: Interpreter) -> Value:
     """Returns whether the frame was entered in inference mode: capture itself is never in inference mode."""
     query = torch.is_inference_mode_enabled
-    tx.capture.guard("RETURNS", tx.capture.held(query, name_of(query)), tx.capture.inference_mode)
-    return ConstantValue(tx.capture.inference_mode)
+    tx.capture.guards.add("RETURNS", tx.capture.guards.held(query, name_of(query)), tx.capture.graph.inference_mode)
+    return ConstantValue(tx.capture.graph.inference_mode)

@@ -29,7 +29,7 @@ def _associative_scan(
 ) -> Value:
     """Combines the elements along `dim` one after the other, as a loop would."""
     tensors, axis = _leaves(tx, xs), dim.constant(tx)
-    rows = [tx.capture.call_method(tx, "unbind", [t, ConstantValue(axis)], {}).unpack(tx) for t in tensors]
+    rows = [tx.capture.graph.call_method(tx, "unbind", [t, ConstantValue(axis)], {}).unpack(tx) for t in tensors]
     backward = reverse is not None and reverse.truth(tx)
     order = list(zip(*(row[::-1] if backward else row for row in rows), strict=True))
     state = list(order[0])
@@ -40,9 +40,9 @@ def _associative_scan(
         state = _leaves(tx, combined)
         states.append(state)
     columns = [list(column) for column in zip(*(states[::-1] if backward else states), strict=True)]
-    stacked = [tx.capture.call_function(tx, torch.stack, [ListValue(c)], {}) for c in columns]
+    stacked = [tx.capture.graph.call_function(tx, torch.stack, [ListValue(c)], {}) for c in columns]
     moves = [ConstantValue(0), ConstantValue(axis)]
-    return _repack(xs, [tx.capture.call_method(tx, "movedim", [t, *moves], {}) for t in stacked])
+    return _repack(xs, [tx.capture.graph.call_method(tx, "movedim", [t, *moves], {}) for t in stacked])
 
 
 def _leaves(tx: Interpreter, xs: Value) -> list[Value]:

@@ -54,16 +54,16 @@ def _in_c_and_python(name: str, home: Any = functorch) -> list[Any]:
 
 def _enter(tx: Interpreter, enter: Any, args: tuple[Any, ...], leave: Any) -> Value:
     """Enters a level; returns its number."""
-    if tx.capture.inference_mode:
+    if tx.capture.graph.inference_mode:
         raise Unsupported("transform", "in inference mode")
     _state(tx, functorch.maybe_current_level)  # the number depends on the levels around the frame
-    tx.capture.change_state(StateChange(enter, args, leave, ()))
+    tx.capture.graph.change_state(StateChange(enter, args, leave, ()))
     return ConstantValue(levels.depth())
 
 
 def _leave(tx: Interpreter, enter: Any, leave: Any) -> Value:
-    args = tx.capture.last_change(enter).args
-    tx.capture.change_state(StateChange(leave, (), enter, args))
+    args = tx.capture.graph.last_change(enter).args
+    tx.capture.graph.change_state(StateChange(leave, (), enter, args))
     return ConstantValue(levels.depth() + 1)
 
 
@@ -102,13 +102,13 @@ def _leave_jvp(tx: Interpreter) -> Value:
 def _enter_dual_level(tx: Interpreter) -> Value:
     if not levels.depth():
         raise Unsupported("transform", "forward-mode differentiation outside of jvp")
-    tx.capture.change_state(StateChange(levels.enter_dual_level, (), levels.leave_dual_level, ()))
+    tx.capture.graph.change_state(StateChange(levels.enter_dual_level, (), levels.leave_dual_level, ()))
     return ConstantValue(0)
 
 
 @handles(*_in_c_and_python("_exit_dual_level", C))
 def _leave_dual_level(tx: Interpreter, level: Value) -> Value:
-    tx.capture.change_state(StateChange(levels.leave_dual_level, (), levels.enter_dual_level, ()))
+    tx.capture.graph.change_state(StateChange(levels.leave_dual_level, (), levels.enter_dual_level, ()))
     return NONE
 
 
@@ -128,7 +128,7 @@ def _is_requires_grad_allowed(tx: Interpreter) -> Value:
 def _state(tx: Interpreter, query: Any) -> Value:
     """Returns a setting as it is at this point of the frame; outside of transforms, it is guarded."""
     if not levels.depth():
-        tx.capture.guard("RETURNS", tx.capture.held(query, query.__name__), query())
+        tx.capture.guards.add("RETURNS", tx.capture.guards.held(query, query.__name__), query())
     return from_python(query())
 
 
@@ -136,28 +136,30 @@ def _state(tx: Interpreter, query: Any) -> Value:
 def _set_forward_enabled(tx: Interpreter, enabled: Value) -> Value:
     before = _is_forward_enabled(tx).constant(tx)
     change = levels.set_forward_gradients
-    tx.capture.change_state(StateChange(change, (bool(enabled.constant(tx)),), change, (before,)))
+    tx.capture.graph.change_state(StateChange(change, (bool(enabled.constant(tx)),), change, (before,)))
     return NONE
 
 
 @handles(functorch.set_inplace_requires_grad_allowed)
 def _set_requires_grad_allowed(tx: Interpreter, allowed: Value) -> Value:
     before, change = functorch.get_inplace_requires_grad_allowed(), levels.allow_requires_grad
-    tx.capture.change_state(StateChange(change, (bool(allowed.constant(tx)),), change, (before,)))
+    tx.capture.graph.change_state(StateChange(change, (bool(allowed.constant(tx)),), change, (before,)))
     return NONE
 
 
 @handles(saved_tensors_hooks_disabled_message)
 def _hooks_error_message(tx: Interpreter) -> Value:
     query = saved_tensors_hooks_disabled_message
-    tx.capture.guard("RETURNS", tx.capture.held(query, query.__name__), query())
+    tx.capture.guards.add("RETURNS", tx.capture.guards.held(query, query.__name__), query())
     return from_python(query())
 
 
 @handles(saved_tensors_hooks_disable, saved_tensors_hooks_enable)
 def _forbid_hooks(tx: Interpreter, message: Value | None = None, fail_if_non_empty: Value | None = None) -> Value:
     """Does nothing, where no hooks on saved tensors are active: a graph contains none."""
-    tx.capture.guard("RETURNS", tx.capture.held(levels.has_saved_tensor_hooks, "has_saved_tensor_hooks"), False)
+    tx.capture.guards.add(
+        "RETURNS", tx.capture.guards.held(levels.has_saved_tensor_hooks, "has_saved_tensor_hooks"), False
+    )
     if levels.has_saved_tensor_hooks():
         raise Unsupported("transform", "with hooks on saved tensors")
     return NONE
@@ -192,21 +194,21 @@ def _query(fn: Any, tx: Interpreter, tensor: Value) -> Value:
     functorch._wrap_for_grad,
 )  # fmt: skip
 def _wrap(fn: Any, tx: Interpreter, *args: Value) -> Value:
-    return tx.capture.call_function(tx, getattr(levels, fn.__name__.removeprefix("_")), args, {})
+    return tx.capture.graph.call_function(tx, getattr(levels, fn.__name__.removeprefix("_")), args, {})
 
 
 @handles(eager_transforms._set_tensor_requires_grad)
 def _require_gradients(tx: Interpreter, tensor: Value) -> Value:
-    return tx.capture.call_method(tx, "requires_grad_", [tensor], {})
+    return tx.capture.graph.call_method(tx, "requires_grad_", [tensor], {})
 
 
 @handles(eager_transforms._autograd_grad)
 def _gradients(tx: Interpreter, outputs: Value, inputs: Value, *args: Value, **kwargs: Value) -> Value:
     """The gradients within a level: one node, of which autograd makes operations."""
     lists = [TupleValue(list(each.unpack(tx))) for each in (outputs, inputs)]
-    return tx.capture.call_function(tx, eager_transforms._autograd_grad, [*lists, *args], kwargs)
+    return tx.capture.graph.call_function(tx, eager_transforms._autograd_grad, [*lists, *args], kwargs)
 
 
 @handles_each(*_in_c_and_python("_make_dual", VF), *_in_c_and_python("_unpack_dual", VF))
 def _dual_tensor(fn: Any, tx: Interpreter, *args: Value, level: Value) -> Value:
-    return tx.capture.call_function(tx, getattr(torch, fn.__name__), args, {"level": level})
+    return tx.capture.graph.call_function(tx, getattr(torch, fn.__name__), args, {"level": level})

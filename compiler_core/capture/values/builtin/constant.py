@@ -64,7 +64,7 @@ class ConstantValue(Value):
 
     def install_guards(self, tx: Interpreter) -> None:
         if self.source is not None:
-            tx.capture.guard("EQUALS_MATCH", self.source, self.value)
+            tx.capture.guards.add("EQUALS_MATCH", self.source, self.value)
 
     def is_constant(self) -> bool:
         return True

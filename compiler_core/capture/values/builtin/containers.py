@@ -83,9 +83,9 @@ class ContainerValue(Value):
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if self.source is not None:
-            tx.capture.guard("TYPE_MATCH", self.source, self.real)
+            tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
         if name == "__class__":
-            return tx.capture.wrap_static(self.cls)
+            return tx.capture.outside.wrap_static(self.cls)
         if callable(getattr(self.cls, name, None)):
             return NamedMethodValue(self, name)
         if not hasattr(self.cls, name):

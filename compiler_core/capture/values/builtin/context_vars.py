@@ -37,7 +37,7 @@ class ContextVarValue(Value):
         return contextvars.ContextVar
 
     def install_guards(self, tx: Interpreter) -> None:
-        tx.capture.guard("ID_MATCH", self.source, self.real)
+        tx.capture.guards.add("ID_MATCH", self.source, self.real)
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         self.install_guards(tx)
@@ -63,8 +63,8 @@ class ContextVarValue(Value):
                 return token.value
         current, source = self.real.get(UNSET), ContextVarSource(self.source)
         if current is not UNSET:
-            return tx.capture.wrap(current, source)
-        tx.capture.guard("ID_MATCH", source, UNSET)
+            return tx.capture.outside.wrap(current, source)
+        tx.capture.guards.add("ID_MATCH", source, UNSET)
         return default or self._default(tx)
 
     def _default(self, tx: Interpreter) -> Value:
@@ -72,7 +72,7 @@ class ContextVarValue(Value):
             found = self.real.get()
         except LookupError:
             raise observed_exception(LookupError, self) from None
-        return tx.capture.wrap_static(found)
+        return tx.capture.outside.wrap_static(found)
 
     def _reset(self, tx: Interpreter, token: Value) -> Value:
         tokens: list[TokenValue] = tx.capture.effects.tokens

@@ -30,7 +30,7 @@ class DequeValue(ListValue):
         if self._values is None:
             super().load(tx)
             assert self.source is not None
-            tx.capture.guard("EQUALS_MATCH", AttrSource(self.source, "maxlen"), self.maxlen)
+            tx.capture.guards.add("EQUALS_MATCH", AttrSource(self.source, "maxlen"), self.maxlen)
 
     def new_like(self, values: list[Value]) -> DequeValue:
         deque = DequeValue([])

@@ -38,7 +38,7 @@ class ObjectKey:
         return self.hashed
 
     def __eq__(self, other: object) -> bool:
-        return self.tx.is_same_or_equal(self.value, self.tx.capture.key_value(other))
+        return self.tx.is_same_or_equal(self.value, self.tx.capture.outside.key_value(other))
 
 
 def to_key(tx: Interpreter, value: Value) -> Any:
@@ -59,7 +59,7 @@ def object_key(tx: Interpreter, value: Any) -> Any:
     if value.source is None:
         return value
     value.install_guards(tx)
-    tx.capture.identity_keys[id(value.real)] = (value.real, value.source)
+    tx.capture.outside.identity_keys[id(value.real)] = (value.real, value.source)
     return value.real
 
 

@@ -20,8 +20,8 @@ from compiler_core.guards.sources import AttrSource, Source
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
-    from compiler_core.capture.graph_builder import Capture
     from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.outside_objects import OutsideObjects
 
 
 class SequenceValue(ContainerValue):
@@ -39,12 +39,12 @@ class SequenceValue(ContainerValue):
     def load(self, tx: Interpreter) -> None:
         if self._values is None:
             assert self.source is not None
-            tx.capture.guard("TYPE_MATCH", self.source, self.real)
-            tx.capture.guard("LENGTH", self.source, len(self.real))
+            tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
+            tx.capture.guards.add("LENGTH", self.source, len(self.real))
             if type(self.real).__len__ is not self.cls.__len__:
                 raise Unsupported("unsupported operation", f"a {type(self.real).__name__} which overrides __len__")
             items = self.cls.__iter__(self.real)
-            self._values = [tx.capture.wrap(v, self.item_source(i)) for i, v in enumerate(items)]
+            self._values = [tx.capture.outside.wrap(v, self.item_source(i)) for i, v in enumerate(items)]
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         self.load(tx)
@@ -122,7 +122,7 @@ class TupleValue(SequenceValue):
         if self.cls is not tuple:
             return super().as_key(tx)
         key = tuple(v.as_key(tx) for v in self.unpack(tx))
-        tx.capture.tuple_keys[id(key)] = key, self
+        tx.capture.outside.tuple_keys[id(key)] = key, self
         return key
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
@@ -197,7 +197,7 @@ class ListValue(SequenceValue):
     def method_append(self, tx: Interpreter, item: Value) -> Value:
         if self._values is None and self.source is not None:
             # a list that grows at every call must not be guarded on its length
-            tx.capture.guard("TYPE_MATCH", self.source, self.real)
+            tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
             tx.capture.effects.note_mutation(self)
             self.appended.append(item)
             return NONE
@@ -320,9 +320,9 @@ class SliceValue(Value):
         self.bounds = list(bounds)
 
     @classmethod
-    def from_outside(cls, capture: Capture, obj: slice, source: Source) -> SliceValue:
-        capture.guard("TYPE_MATCH", source, obj)
-        found = cls([capture.wrap(getattr(obj, name), AttrSource(source, name)) for name in ("start", "stop", "step")])
+    def from_outside(cls, outside: OutsideObjects, obj: slice, source: Source) -> SliceValue:
+        outside.guards.add("TYPE_MATCH", source, obj)
+        found = cls([outside.wrap(getattr(obj, name), AttrSource(source, name)) for name in ("start", "stop", "step")])
         found.source = source
         return found
 

@@ -49,7 +49,7 @@ class SetValue(ContainerValue):
 
     def load(self, tx: Interpreter) -> None:
         if self.source is not None:
-            tx.capture.guard("SET_EQUALS", self.source, self.real)
+            tx.capture.guards.add("SET_EQUALS", self.source, self.real)
 
     def is_constant(self) -> bool:
         return self.source is None and self.cls is frozenset and not any(isinstance(m, Value) for m in self.members)
@@ -62,7 +62,7 @@ class SetValue(ContainerValue):
         """Guards the order of an outside set; Unsupported if the order is not the same in each run."""
         self.load(tx)
         if self.source is not None:
-            tx.capture.guard("SET_ORDER", self.source, self.real)
+            tx.capture.guards.add("SET_ORDER", self.source, self.real)
             if not self.is_changed and list(self.members) != list(self.real):
                 raise Unsupported("unsupported iteration", "a set whose order depends on the history of its changes")
         if len(self.members) > 1 and not all(map(has_fixed_order, self.members)):
@@ -70,7 +70,7 @@ class SetValue(ContainerValue):
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         self._guard_order(tx)
-        return [tx.capture.key_value(m) for m in self.members]
+        return [tx.capture.outside.key_value(m) for m in self.members]
 
     def iterate(self, tx: Interpreter) -> Value:
         return SetIteratorValue(self.unpack(tx), self.members)
@@ -116,7 +116,7 @@ class SetValue(ContainerValue):
             raise observed_exception(KeyError, "pop from an empty set")
         raw = self.members.pop()
         del self.added[raw]
-        return tx.capture.key_value(raw)
+        return tx.capture.outside.key_value(raw)
 
     def method_clear(self, tx: Interpreter) -> Value:
         return self._update_in_place(tx, "clear")
@@ -199,14 +199,14 @@ class SetValue(ContainerValue):
     def reconstruct(self, emit: Emitter) -> None:
         if all(map(has_fixed_order, self.members)) and list(self.cls(list(self.added))) != list(self.members):
             raise Unsupported("unsupported operation", "a set whose order depends on the history of its changes")
-        emit.call_object(self.cls, [ListValue([emit.capture.key_value(k) for k in self.added])])
+        emit.call_object(self.cls, [ListValue([emit.capture.outside.key_value(k) for k in self.added])])
 
     def reconstruct_contents(self, emit: Emitter) -> None:
         replayed = set(self.real)
         replace_set(replayed, list(self.added))
         if all(map(has_fixed_order, self.members)) and list(replayed) != list(self.members):
             raise Unsupported("unsupported mutation", "a set whose order depends on the history of its changes")
-        emit.build("BUILD_LIST", [emit.capture.key_value(k) for k in self.added])
+        emit.build("BUILD_LIST", [emit.capture.outside.key_value(k) for k in self.added])
 
 
 def replace_set(target: set[Any], contents: list[Any]) -> None:

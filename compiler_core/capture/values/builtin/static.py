@@ -40,7 +40,7 @@ class StaticValue(Value):
 
     def install_guards(self, tx: Interpreter) -> None:
         if self.source is not None:
-            tx.capture.guard("ID_MATCH", self.source, self.obj)
+            tx.capture.guards.add("ID_MATCH", self.source, self.obj)
 
     def constant(self, tx: Interpreter) -> Any:
         self.install_guards(tx)
@@ -76,7 +76,7 @@ class StaticValue(Value):
             return from_python(found)
         if isinstance(self.obj, types.GetSetDescriptorType) and isinstance(found, types.MethodWrapperType):
             return StaticValue(found)  # ``Tensor.shape.__get__``: a new object at each read
-        return tx.capture.wrap_static(found)
+        return tx.capture.outside.wrap_static(found)
 
     def _module_attribute(self, tx: Interpreter, module: types.ModuleType, name: str) -> Value:
         """Returns an attribute of a module.  Attributes of libraries are guarded by the versions of their dicts."""
@@ -88,26 +88,26 @@ class StaticValue(Value):
                 raise Unsupported("exception", str(error)) from None  # it may be added later, without a guard
             raise observed_exception(AttributeError, str(error)) from None
         if is_of_library:
-            tx.capture.guard_library_name(vars(module), module.__name__, name)
-            source = AttrSource(tx.capture.held(module, module.__name__), name)
+            tx.capture.guards.add_library_name(vars(module), module.__name__, name)
+            source = AttrSource(tx.capture.guards.held(module, module.__name__), name)
             if not is_atom(found):
-                return tx.capture.wrap_attribute(found, source)
+                return tx.capture.outside.wrap_attribute(found, source)
             # a property of the module is a setting, as in torch.backends, and may change
             return ConstantValue(found, None if name in vars(module) else source)
-        stored = tx.capture.effects.global_value(tx.capture.namespace(vars(module)), name)
+        stored = tx.capture.effects.global_value(tx.capture.outside.namespace(vars(module)), name)
         if stored is not None:
             return stored
-        base = self.source or tx.capture.held(module, module.__name__)
-        return tx.capture.wrap(found, AttrSource(base, name))
+        base = self.source or tx.capture.guards.held(module, module.__name__)
+        return tx.capture.outside.wrap(found, AttrSource(base, name))
 
     def _is_enum(self) -> bool:
         return type(self.obj) is enum.EnumMeta
 
     def _members(self, tx: Interpreter) -> dict[str, enum.Enum]:
         """Returns the members of an enum, with a guard on their number: a class body still being run has not all."""
-        base = self.source or tx.capture.held(self.obj, self.obj.__qualname__)
+        base = self.source or tx.capture.guards.held(self.obj, self.obj.__qualname__)
         found: dict[str, enum.Enum] = self.obj._member_map_
-        tx.capture.guard("DICT_LENGTH", AttrSource(base, "_member_map_"), len(found))
+        tx.capture.guards.add("DICT_LENGTH", AttrSource(base, "_member_map_"), len(found))
         return found
 
     def unpack(self, tx: Interpreter) -> list[Value]:
@@ -139,16 +139,16 @@ class StaticValue(Value):
         if type(self.obj) is not types.ModuleType or is_library(self.obj.__name__):
             raise Unsupported("unsupported mutation", f"{self}.{name} = ...")
         self.install_guards(tx)
-        tx.capture.effects.store_global(tx.capture.namespace(vars(self.obj)), name, value)
+        tx.capture.effects.store_global(tx.capture.outside.namespace(vars(self.obj)), name, value)
 
     def _class_attribute(self, tx: Interpreter, cls: type, name: str) -> Value:
         found = tx.class_attribute(cls, name)
         if found is not None:
             return found
-        on_class, base = lookup_in_mro(cls, name), self.source or tx.capture.held(cls, cls.__qualname__)
+        on_class, base = lookup_in_mro(cls, name), self.source or tx.capture.guards.held(cls, cls.__qualname__)
         on_meta = lookup_in_mro(type(cls), name)
         if on_class is ABSENT and on_meta is ABSENT and _has_no_fallback(cls, name):
-            tx.capture.guard("NO_ATTRIBUTE", base, name)
+            tx.capture.guards.add("NO_ATTRIBUTE", base, name)
             raise observed_exception(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
         if on_class is ABSENT and (
             on_meta is ABSENT or on_meta is not lookup_in_mro(type, name)
@@ -158,9 +158,9 @@ class StaticValue(Value):
         try:
             found = getattr(cls, name)
         except AttributeError as error:  # `type` describes __abstractmethods__, and most classes have none
-            tx.capture.guard("NO_ATTRIBUTE", base, name)
+            tx.capture.guards.add("NO_ATTRIBUTE", base, name)
             raise observed_exception(AttributeError, str(error)) from None
-        return tx.capture.wrap_attribute(found, AttrSource(base, name))
+        return tx.capture.outside.wrap_attribute(found, AttrSource(base, name))
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         self._guard_callee(tx)
@@ -171,9 +171,9 @@ class StaticValue(Value):
         if self.source is None or c_class_method(self.obj) is None:
             self.install_guards(tx)
             return
-        tx.capture.guard("TYPE_MATCH", self.source, self.obj)
-        tx.capture.guard("EQUALS_MATCH", AttrSource(self.source, "__name__"), self.obj.__name__)
-        tx.capture.guard("ID_MATCH", AttrSource(self.source, "__self__"), self.obj.__self__)
+        tx.capture.guards.add("TYPE_MATCH", self.source, self.obj)
+        tx.capture.guards.add("EQUALS_MATCH", AttrSource(self.source, "__name__"), self.obj.__name__)
+        tx.capture.guards.add("ID_MATCH", AttrSource(self.source, "__self__"), self.obj.__self__)
 
     def same_object(self, other: Value) -> bool:
         return isinstance(other, StaticValue) and self.obj is other.obj

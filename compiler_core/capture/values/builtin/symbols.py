@@ -70,7 +70,7 @@ class SymbolicNumber(SymbolicValue):
 
     def install_guards(self, tx: Interpreter) -> None:
         if self.source is not None:
-            tx.capture.guard("TYPE_MATCH", self.source, self.python_type()())
+            tx.capture.guards.add("TYPE_MATCH", self.source, self.python_type()())
 
     def truth(self, tx: Interpreter) -> bool:
         self.install_guards(tx)
@@ -84,7 +84,7 @@ class SymbolicNumber(SymbolicValue):
         return False
 
     def reconstruct(self, emit: Emitter) -> None:
-        emit.capture.symbols.source_of(self.sym).load(emit)
+        emit.capture.guards.symbols.source_of(self.sym).load(emit)
 
 
 class SymbolicText(SymbolicValue):
@@ -226,7 +226,7 @@ def _recompute_at_call(function: Any, tx: Interpreter, raw: Sequence[Any]) -> Va
         return None
     if type(result) not in (int, float) or not math.isfinite(result):
         return None
-    symbol = tx.capture.symbols.computed(function, raw, result)
+    symbol = tx.capture.guards.symbols.computed(function, raw, result)
     return None if symbol is None else from_number(symbol)
 
 

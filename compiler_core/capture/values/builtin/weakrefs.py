@@ -31,7 +31,7 @@ class WeakRefValue(Value):
 
     def install_guards(self, tx: Interpreter) -> None:
         assert self.source is not None
-        tx.capture.guard("TYPE_MATCH", self.source, self.real)
+        tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """Returns the referent."""
@@ -39,4 +39,4 @@ class WeakRefValue(Value):
         if args or kwargs:
             raise Unsupported("exception", "a weak reference takes no arguments")
         assert self.source is not None
-        return tx.capture.wrap(self.real(), WeakRefCallSource(self.source))
+        return tx.capture.outside.wrap(self.real(), WeakRefCallSource(self.source))

@@ -31,7 +31,7 @@ class CellValue(Value):
                 obj = self.real.cell_contents
             except ValueError:
                 raise Unsupported("exception", "a free variable is used before it is assigned") from None
-            self._contents = tx.capture.wrap(obj, self.contents_source())
+            self._contents = tx.capture.outside.wrap(obj, self.contents_source())
         if self._contents is UNBOUND:
             raise Unsupported("exception", "a free variable is used before it is assigned")
         return self._contents

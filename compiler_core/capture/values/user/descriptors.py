@@ -25,13 +25,13 @@ def descriptor_get(
 ) -> Value:
     """``found.__get__(instance, cls)``, where `found` is the entry `name` of `owner`, a class in the MRO of `cls`."""
     if isinstance(found, types.FunctionType):
-        return MethodValue(FunctionValue.from_outside(tx.capture, found, None), instance)
+        return MethodValue(FunctionValue.from_outside(tx.capture.outside, found, None), instance)
     if isinstance(found, property):
         return _accessor(tx, found.fget, found, "getter", name, instance).call(tx, [instance], {})
     if isinstance(found, staticmethod):
-        return tx.capture.wrap_static(found.__func__)
+        return tx.capture.outside.wrap_static(found.__func__)
     if isinstance(found, classmethod):
-        return MethodValue(tx.capture.wrap_static(found.__func__), StaticValue(cls))
+        return MethodValue(tx.capture.outside.wrap_static(found.__func__), StaticValue(cls))
     if isinstance(found, functools._lru_cache_wrapper):
         return MethodValue(StaticValue(found), instance)
     if isinstance(found, functools.cached_property):
@@ -62,7 +62,7 @@ def descriptor_delete(tx: Interpreter, found: Any, name: str, instance: Instance
 def _accessor(tx: Interpreter, function: Any, found: property, what: str, name: str, instance: Value) -> Value:
     """Returns the getter, setter or deleter `function` of a property; raises if it has none."""
     if function is not None:
-        return tx.capture.wrap_static(function)
+        return tx.capture.outside.wrap_static(function)
     if type(found) is not property:
         raise Unsupported("exception", f"{name} has no {what}")
     raise observed_exception(
@@ -71,7 +71,7 @@ def _accessor(tx: Interpreter, function: Any, found: property, what: str, name: 
 
 
 def _cached_property(tx: Interpreter, found: functools.cached_property[Any], instance: Value) -> Value:
-    value = tx.capture.wrap_static(found.func).call(tx, [instance], {})
+    value = tx.capture.outside.wrap_static(found.func).call(tx, [instance], {})
     if found.attrname is None:
         raise Unsupported("exception", "a cached_property without a name")
     instance.store(tx, found.attrname, value)  # type: ignore[attr-defined]
@@ -80,8 +80,8 @@ def _cached_property(tx: Interpreter, found: functools.cached_property[Any], ins
 
 def _user_method(tx: Interpreter, found: Any, name: str, cls: type, method: str, args: Sequence[Value]) -> Value:
     """Calls a method of a descriptor whose class is the user's."""
-    source = ClassEntrySource(tx.capture.held(cls, cls.__qualname__), name)
-    descriptor = tx.capture.wrap(found, source)
+    source = ClassEntrySource(tx.capture.guards.held(cls, cls.__qualname__), name)
+    descriptor = tx.capture.outside.wrap(found, source)
     function = descriptor.special_method(tx, method)
     if function is None:
         raise Unsupported("unsupported attribute", f"{cls.__name__}.{name}, a {type(found).__name__}")

@@ -24,7 +24,7 @@ def member_attribute(tx: Interpreter, member: ConstantValue, name: str) -> Value
     function = found.fget if isinstance(found, property) else found
     if isinstance(function, types.FunctionType) and name not in vars(obj):
         guard_class_attribute(tx, type(obj), name, found)
-        inlined = FunctionValue.from_outside(tx.capture, function, None)
+        inlined = FunctionValue.from_outside(tx.capture.outside, function, None)
         return inlined.call(tx, [member], {}) if isinstance(found, property) else MethodValue(inlined, member)
     try:
         value: Any = getattr(obj, name)
@@ -34,4 +34,4 @@ def member_attribute(tx: Interpreter, member: ConstantValue, name: str) -> Value
         return ConstantValue(value)
     if isinstance(value, (types.BuiltinMethodType, types.MethodWrapperType)) and not isinstance(found, enum.property):
         return NamedMethodValue(member, name)
-    return tx.capture.wrap_static(value)
+    return tx.capture.outside.wrap_static(value)

@@ -55,7 +55,7 @@ class ExceptionValue(ObjectValue):
             if found is not None:
                 return found
         if self.source is not None and name == "args":
-            return tx.capture.wrap(self.real.args, AttrSource(self.source, "args"))
+            return tx.capture.outside.wrap(self.real.args, AttrSource(self.source, "args"))
         return super()._read_descriptor(tx, name, descriptor)
 
     def _builtin_attribute(self, name: str) -> Value | None:
@@ -149,7 +149,7 @@ def construct_exception(
     init = next(vars(c)["__init__"] for c in cls.__mro__ if "__init__" in vars(c))
     if isinstance(init, types.FunctionType):
         exception.special_method(tx, "__init__")  # for its guard
-        result = FunctionValue.from_outside(tx.capture, init, None).call(tx, [exception, *args], kwargs)
+        result = FunctionValue.from_outside(tx.capture.outside, init, None).call(tx, [exception, *args], kwargs)
         if not tx.is_none(result):
             raise Unsupported("exception", "__init__() should return None")
     else:

@@ -52,13 +52,13 @@ def get_attribute(tx: Interpreter, function: FunctionValue, name: str) -> Value:
 
 def _read_outside(tx: Interpreter, function: FunctionValue, name: str) -> Value | None:
     assert function.fn is not None
-    base = function.source or tx.capture.held(function.fn, function.name)
+    base = function.source or tx.capture.guards.held(function.fn, function.name)
     if name == "__dict__":
         return InstanceDictValue(ObjectValue(types.FunctionType, function.fn, base))
     if name in function.fn.__dict__ or name in (*_NEW_FUNCTION_ATTRIBUTES, "__kwdefaults__", "__annotations__"):
-        return tx.capture.wrap(getattr(function.fn, name), AttrSource(base, name))
+        return tx.capture.outside.wrap(getattr(function.fn, name), AttrSource(base, name))
     if not hasattr(function.fn, name):
-        tx.capture.guard("NO_ATTRIBUTE", base, name)
+        tx.capture.guards.add("NO_ATTRIBUTE", base, name)
     return None
 
 

@@ -22,6 +22,7 @@ from compiler_core.guards.sources import AttrSource, Box, ClosureCellSource, Get
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.outside_objects import OutsideObjects
 
 RESUMED = ".<resumed>"
 """The suffix of the qualified names of resume functions.  Tracebacks recognise the frame that called one by it."""
@@ -57,11 +58,11 @@ class FunctionValue(Value):
         """Other attributes that the frame has set on it, such as ``__name__``."""
 
     @classmethod
-    def from_outside(cls, tx_capture: Any, fn: types.FunctionType, source: Source | None) -> FunctionValue:
+    def from_outside(cls, outside: OutsideObjects, fn: types.FunctionType, source: Source | None) -> FunctionValue:
         """Wraps a function from outside.  `source` is None if the function was found on a guarded class."""
-        base = source or tx_capture.held(fn, fn.__qualname__)
+        base = source or outside.guards.held(fn, fn.__qualname__)
         # for a function that is identified by its code (`install_guards`), the next call may have other defaults
-        wrap = tx_capture.wrap if source is not None and _is_identified_by_code(fn) else tx_capture.wrap_attribute
+        wrap = outside.wrap if source is not None and _is_identified_by_code(fn) else outside.wrap_attribute
         defaults = [
             wrap(d, GetItemSource(AttrSource(base, "__defaults__"), i)) for i, d in enumerate(fn.__defaults__ or ())
         ]
@@ -70,7 +71,7 @@ class FunctionValue(Value):
             for k, d in (fn.__kwdefaults__ or {}).items()
         }
         cells = enumerate(zip(fn.__closure__ or (), fn.__code__.co_freevars, strict=True))
-        closure = [tx_capture.cell(cell, ClosureCellSource(base, i, name)) for i, (cell, name) in cells]
+        closure = [outside.cell(cell, ClosureCellSource(base, i, name)) for i, (cell, name) in cells]
         return cls(fn.__code__, fn.__globals__, fn.__qualname__, defaults, kwdefaults, closure, fn, source)
 
     def __repr__(self) -> str:
@@ -83,17 +84,17 @@ class FunctionValue(Value):
         if self.source is None or self.fn is None:
             return
         if _is_identified_by_code(self.fn):
-            tx.capture.guard("TYPE_MATCH", self.source, self.fn)
-            tx.capture.guard("ID_MATCH", AttrSource(self.source, "__code__"), self.fn.__code__)
-            tx.capture.guard("ID_MATCH", AttrSource(self.source, "__globals__"), self.fn.__globals__)
+            tx.capture.guards.add("TYPE_MATCH", self.source, self.fn)
+            tx.capture.guards.add("ID_MATCH", AttrSource(self.source, "__code__"), self.fn.__code__)
+            tx.capture.guards.add("ID_MATCH", AttrSource(self.source, "__globals__"), self.fn.__globals__)
         else:
-            tx.capture.guard("ID_MATCH", self.source, self.fn)
+            tx.capture.guards.add("ID_MATCH", self.source, self.fn)
 
     def constant(self, tx: Interpreter) -> Any:
         if self.fn is None:
             return super().constant(tx)
         if self.source is not None:
-            tx.capture.guard("ID_MATCH", self.source, self.fn)
+            tx.capture.guards.add("ID_MATCH", self.source, self.fn)
         return self.fn
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:

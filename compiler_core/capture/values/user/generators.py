@@ -90,17 +90,17 @@ class GeneratorValue(IteratorValue):
         if self.finished:
             self.body.returned = NONE
             return None
-        body, location = self.body, tx.capture.location
+        body, location = self.body, tx.capture.guards.location
         body.set_caller(tx)
         self.running = True
         try:
             found = body.run_to_yield(thrown)
         except ObservedException as error:
-            tx.capture.current_tx, tx.capture.location = tx, location
+            tx.capture.graph.current_tx, tx.capture.guards.location = tx, location
             self.finished, self.running = True, False
             self._track_suspension(tx)
             raise _convert_stop_iteration(error) from None
-        tx.capture.current_tx, tx.capture.location = tx, location
+        tx.capture.graph.current_tx, tx.capture.guards.location = tx, location
         self.finished, self.running = found is None, False
         self._track_suspension(tx)
         return found

@@ -65,9 +65,9 @@ def _call_forward(
 
 def _hooks(tx: Interpreter, module: ModuleValue, kind: str) -> list[Hook]:
     """Returns the hooks of all modules, then those of this one, in the order in which they are called."""
-    namespace = tx.capture.held(nn_module.__dict__, "torch.nn.modules.module")
+    namespace = tx.capture.guards.held(nn_module.__dict__, "torch.nn.modules.module")
     name = f"_global{kind}"
-    global_hooks = tx.capture.wrap(vars(nn_module)[name], GetItemSource(namespace, name))
+    global_hooks = tx.capture.outside.wrap(vars(nn_module)[name], GetItemSource(namespace, name))
     return [*_entries(tx, global_hooks), *_entries(tx, module.table(tx, kind))]
 
 
@@ -75,7 +75,7 @@ def _entries(tx: Interpreter, table: Value) -> list[Hook]:
     """Returns the hooks in a table; an empty one gets a single guard on its length."""
     assert isinstance(table, DictValue)
     if not table.is_loaded and not table.real:
-        tx.capture.guard("DICT_LENGTH", table.source, 0)  # type: ignore[arg-type]
+        tx.capture.guards.add("DICT_LENGTH", table.source, 0)  # type: ignore[arg-type]
         return []
     return list(table.mapping(tx).items())
 

@@ -66,14 +66,18 @@ class ModuleValue(ObjectValue):
         if table_value.is_loaded:
             return table_value.mapping(tx).get(name)
         found = self._entry_dict[table]
-        return tx.capture.wrap(found[name], AttrSource(self._outside_source(), name, table)) if name in found else None
+        return (
+            tx.capture.outside.wrap(found[name], AttrSource(self._outside_source(), name, table))
+            if name in found
+            else None
+        )
 
     def _outside_source(self) -> Any:
         assert self.source is not None
         return self.source
 
     def _getattr_fallback(self, tx: Interpreter, name: str) -> Value | None:
-        tx.capture.guard_class_names(self.cls, "__getattr__")
+        tx.capture.guards.add_class_names(self.cls, "__getattr__")
         if not _uses_module_getattr(self.cls):
             return super()._getattr_fallback(tx, name)
         return self.find_registered(tx, name)
@@ -90,7 +94,7 @@ class ModuleValue(ObjectValue):
         """Guards that no table has the entry `name`."""
         for table in MODULE_TABLES:
             if not self.table(tx, table).is_loaded:
-                tx.capture.guard(
+                tx.capture.guards.add(
                     "DICT_CONTAINS", GetItemSource(InstanceDictSource(self._outside_source()), table), name
                 )
 
@@ -139,13 +143,13 @@ class ModuleValue(ObjectValue):
         if others or is_attribute:
             raise Unsupported("unsupported mutation", f"{self.path}.{name} is registered or set elsewhere")
         if self.source is not None:
-            tx.capture.guard("DICT_CONTAINS", InstanceDictSource(self._outside_source()), name)
+            tx.capture.guards.add("DICT_CONTAINS", InstanceDictSource(self._outside_source()), name)
 
     def _assign_attribute(self, tx: Interpreter, name: str, value: Value) -> None:
         on_class = inspect.getattr_static(self.cls, name, ABSENT)
         if isinstance(on_class, property) and isinstance(on_class.fset, types.FunctionType):
             self._guard_class(tx, name, on_class)
-            tx.capture.wrap_static(on_class.fset).call(tx, [self, value], {})
+            tx.capture.outside.wrap_static(on_class.fset).call(tx, [self, value], {})
         elif on_class is not ABSENT and is_data_descriptor(on_class):
             raise Unsupported("unsupported mutation", f"{self.path}.{name}, a {type(on_class).__name__}")
         else:
@@ -172,7 +176,7 @@ class ModuleValue(ObjectValue):
 
     def _has_torch_call(self, tx: Interpreter) -> bool:
         """Whether a call of the module runs PyTorch's ``nn.Module.__call__``."""
-        tx.capture.guard_class_names(self.cls, *CALL_METHODS)
+        tx.capture.guards.add_class_names(self.cls, *CALL_METHODS)
         is_own = issubclass(self.cls, torch.fx.GraphModule) and is_graph_call(lookup_in_mro(self.cls, "__call__"))
         known = {name: function for name, function in CALL_METHODS.items() if name != "__call__" or not is_own}
         return all(lookup_in_mro(self.cls, name) is function for name, function in known.items())
@@ -197,8 +201,8 @@ class ModuleValue(ObjectValue):
         if table.is_loaded:
             return list(table.mapping(tx).values())
         modules, source = self._entry_dict["_modules"], self._outside_source()
-        tx.capture.guard("DICT_KEYS", GetItemSource(InstanceDictSource(source), "_modules"), list(modules))
-        return [tx.capture.wrap(m, AttrSource(source, k, "_modules")) for k, m in modules.items()]
+        tx.capture.guards.add("DICT_KEYS", GetItemSource(InstanceDictSource(source), "_modules"), list(modules))
+        return [tx.capture.outside.wrap(m, AttrSource(source, k, "_modules")) for k, m in modules.items()]
 
     def truth(self, tx: Interpreter) -> bool:
         if not hasattr(self.cls, "__bool__") and hasattr(self.cls, "__len__"):

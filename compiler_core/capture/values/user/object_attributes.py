@@ -59,13 +59,13 @@ class InstanceValue(Value):
 
     def install_guards(self, tx: Interpreter) -> None:
         if self.source is not None:
-            tx.capture.guard("TYPE_MATCH", self.source, self.real)
+            tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         found = self.find_attr(tx, name)
         if found is None:
             if self.source is not None and name not in self.stored:
-                tx.capture.guard("NO_ATTRIBUTE", self.source, name)
+                tx.capture.guards.add("NO_ATTRIBUTE", self.source, name)
             raise observed_exception(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         return found
 
@@ -78,7 +78,7 @@ class InstanceValue(Value):
         if not isinstance(getter, types.FunctionType):
             raise Unsupported("unsupported attribute", f"{self.cls.__name__} overrides __getattribute__")
         self._guard_class(tx, "__getattribute__", getter)
-        function = FunctionValue.from_outside(tx.capture, getter, None)
+        function = FunctionValue.from_outside(tx.capture.outside, getter, None)
         return self._find_or_getattr(tx, name, lambda: function.call(tx, [self, ConstantValue(name)], {}))
 
     def _find_or_getattr(self, tx: Interpreter, name: str, find: Callable[[], Value | None]) -> Value | None:
@@ -104,7 +104,7 @@ class InstanceValue(Value):
 
     def _read_descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value | None:
         if descriptor is vars(object)["__class__"]:
-            return tx.capture.wrap_static(self.cls)
+            return tx.capture.outside.wrap_static(self.cls)
         if name == "__dict__":
             return self._instance_dict()
         if isinstance(descriptor, types.MemberDescriptorType):
@@ -120,7 +120,7 @@ class InstanceValue(Value):
             contents = object.__getattribute__(self.real, name)  # hasattr() would call the class's own __getattr__
         except AttributeError:
             return None
-        return tx.capture.wrap(contents, AttrSource(self.source, name))
+        return tx.capture.outside.wrap(contents, AttrSource(self.source, name))
 
     def _instance_dict(self) -> Value:
         if any(vars(c).get("__slots__") for c in self.cls.__mro__):
@@ -134,7 +134,7 @@ class InstanceValue(Value):
             return None
         attributes = getattr(self.real, "__dict__", {})
         if name in attributes:
-            return tx.capture.wrap(attributes[name], AttrSource(self.source, name, "__dict__"))
+            return tx.capture.outside.wrap(attributes[name], AttrSource(self.source, name, "__dict__"))
         return None
 
     def _class_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
@@ -144,8 +144,8 @@ class InstanceValue(Value):
             return descriptor_get(tx, found, name, self, self.cls)
         # an instance attribute that the frame deleted still exists when guards run, so they read the class's instead
         is_hidden = name in self.stored
-        base = (None if is_hidden else self.source) or tx.capture.held(self.cls, self.cls.__qualname__)
-        return tx.capture.wrap_attribute(found, AttrSource(base, name))
+        base = (None if is_hidden else self.source) or tx.capture.guards.held(self.cls, self.cls.__qualname__)
+        return tx.capture.outside.wrap_attribute(found, AttrSource(base, name))
 
     def _guard_class(self, tx: Interpreter, name: str, found: Any) -> None:
         guard_class_attribute(tx, self.cls, name, found)
@@ -158,7 +158,7 @@ class InstanceValue(Value):
         self._guard_class(tx, "__getattr__", getter)
         if not isinstance(getter, types.FunctionType):
             raise Unsupported("unsupported attribute", f"{self}.{name}")
-        return FunctionValue.from_outside(tx.capture, getter, None).call(tx, [self, ConstantValue(name)], {})
+        return FunctionValue.from_outside(tx.capture.outside, getter, None).call(tx, [self, ConstantValue(name)], {})
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         self.install_guards(tx)
@@ -218,7 +218,7 @@ class InstanceValue(Value):
         is_slot = isinstance(lookup_in_mro(self.cls, name), types.MemberDescriptorType)
         if self._is_deleted(name) or (name not in self.stored and self._attr_at_entry(tx, name, is_slot) is None):
             if is_slot and self.source is not None:
-                tx.capture.guard("NO_ATTRIBUTE", self.source, name)
+                tx.capture.guards.add("NO_ATTRIBUTE", self.source, name)
             self._guard_absent(tx, name)
             raise observed_exception(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         self.store(tx, name, UNBOUND)
@@ -229,7 +229,7 @@ class InstanceValue(Value):
     def _guard_absent(self, tx: Interpreter, name: str) -> None:
         """Guards that the ``__dict__`` of an outside object has no such attribute."""
         if self.source is not None and hasattr(self.real, "__dict__") and name not in self.stored:
-            tx.capture.guard("DICT_CONTAINS", InstanceDictSource(self.source), name)
+            tx.capture.guards.add("DICT_CONTAINS", InstanceDictSource(self.source), name)
 
     # --- special methods that the class defines in Python
 
@@ -239,7 +239,7 @@ class InstanceValue(Value):
         if isinstance(found, types.FunctionType):
             self.install_guards(tx)
             self._guard_class(tx, name, found)
-            return MethodValue(FunctionValue.from_outside(tx.capture, found, None), self)
+            return MethodValue(FunctionValue.from_outside(tx.capture.outside, found, None), self)
         if found is ABSENT or isinstance(found, BUILTIN_METHODS):
             return None
         raise Unsupported("unsupported operation", f"{self.cls.__name__}.{name}, a {type(found).__name__}")

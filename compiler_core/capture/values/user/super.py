@@ -64,15 +64,15 @@ class SuperValue(Value):
             return StaticValue(found.__get__).call(tx, [self.owner], {})
         if is_descriptor(found):
             return descriptor_get(tx, found, name, self.owner, start, cls)
-        return tx.capture.wrap_attribute(found, AttrSource(tx.capture.held(cls, cls.__qualname__), name))
+        return tx.capture.outside.wrap_attribute(found, AttrSource(tx.capture.guards.held(cls, cls.__qualname__), name))
 
     def _read_from_class(self, tx: Interpreter, found: Any, name: str) -> Value:
         if isinstance(found, types.FunctionType):
-            return FunctionValue.from_outside(tx.capture, found, None)
+            return FunctionValue.from_outside(tx.capture.outside, found, None)
         if isinstance(found, staticmethod):
-            return tx.capture.wrap_static(found.__func__)
+            return tx.capture.outside.wrap_static(found.__func__)
         if isinstance(found, classmethod):
-            return MethodValue(tx.capture.wrap_static(found.__func__), self.owner)
+            return MethodValue(tx.capture.outside.wrap_static(found.__func__), self.owner)
         if isinstance(found, (types.BuiltinFunctionType, *BUILTIN_METHODS)):
             return StaticValue(found)
         if isinstance(found, types.ClassMethodDescriptorType):  # object.__init_subclass__

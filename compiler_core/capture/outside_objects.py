@@ -1,4 +1,4 @@
-"""Builds the value that stands for an object from outside the frame."""
+"""The objects from outside the frame that one capture attempt has met, and the values that stand for them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compiler_core.capture.guard_collector import GuardCollector
 from compiler_core.capture.rules.python.getters import GetterValue
 from compiler_core.capture.rules.torch import numpy as arrays
+from compiler_core.capture.side_effects import SideEffects
 from compiler_core.capture.values.base import Value
-from compiler_core.capture.values.builtin.constant import is_atom, is_instance
+from compiler_core.capture.values.builtin.constant import ConstantValue, from_python, is_atom, is_instance
 from compiler_core.capture.values.builtin.context_vars import ContextVarValue
+from compiler_core.capture.values.builtin.keys import ObjectKey
 from compiler_core.capture.values.builtin.mappings import CONTAINERS
 from compiler_core.capture.values.builtin.methods import NamedMethodValue
-from compiler_core.capture.values.builtin.sequences import RangeValue, SliceValue
+from compiler_core.capture.values.builtin.sequences import RangeValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue
+from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.capture.values.builtin.weakrefs import WeakRefValue
 from compiler_core.capture.values.classes import is_plain_class
 from compiler_core.capture.values.contexts import CONTEXTS, ExitValue
@@ -40,15 +45,16 @@ from compiler_core.capture.values.uncaptured_tensors import (
     SparseTensorValue,
     is_distributed_tensor,
 )
+from compiler_core.capture.values.user.cells import CellValue
 from compiler_core.capture.values.user.exceptions import ExceptionValue
-from compiler_core.capture.values.user.functions import MethodValue, PartialValue
+from compiler_core.capture.values.user.functions import FunctionValue, MethodValue, PartialValue
 from compiler_core.capture.values.user.module_containers import module_value
 from compiler_core.capture.values.user.namespaces import NamespaceValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.capture.values.user.subclasses import SubclassValue, container_base
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_python_class
-from compiler_core.guards.sources import AttrSource, GetItemSource, Source
+from compiler_core.guards.sources import AttrSource, ConstantSource, FreeCellSource, GetItemSource, Source, root_source
 from compiler_core.support.tensors import has_own_kernels
 from compiler_core.torch_private import (
     OpOverload,
@@ -58,8 +64,103 @@ from compiler_core.torch_private import (
 )
 
 if TYPE_CHECKING:
-    from compiler_core.capture.graph_builder import Capture
     from compiler_core.capture.interpreter import Interpreter
+
+
+class OutsideObjects:
+    """Maps objects from outside the frame to values: one value for each object, however it is reached."""
+
+    def __init__(self, guards: GuardCollector, effects: SideEffects) -> None:
+        self.guards = guards
+        self.effects = effects
+        self.values_by_id: dict[int, tuple[Any, Value]] = {}
+        """Outside objects by their id, each with the value that stands for it."""
+        self.identity_keys: dict[int, tuple[Any, Source]] = {}
+        """Outside objects that were used as dict keys or set elements, and compare by identity."""
+        self.tuple_keys: dict[int, tuple[tuple[Any, ...], Value]] = {}
+        """Tuples used as dict keys, each with the value it was made from, which reading the key returns."""
+        self.namespaces: dict[int, ConstantSource] = {}
+        """The globals of the frame and of the functions that it calls, by their id."""
+        self.same_cells: dict[Source, FreeCellSource] = {}
+        """Cells of the frame's own function that were reached through another function's closure."""
+
+    def wrap(self, obj: Any, source: Source | None) -> Value:
+        """Returns the value of an outside object; the same object always gives the same value.
+
+        If `source` is None, the object was reached through something guarded that is assumed not to change, such as a
+        function of a class.
+        """
+        if type(obj) in (int, float) and source is not None:
+            reason = self.guards.symbols.policy.symbol_reason(obj, source)
+            if reason is not None:
+                return SymbolicNumber(self.guards.symbols.symbol_for_number(obj, source, reason), source)
+        if is_atom(obj):
+            return ConstantValue(obj, source)
+        if is_static(obj):
+            return self._static(obj, source)
+        path = source or self.guards.held(obj, getattr(obj, "__name__", type(obj).__name__))
+        if id(obj) in self.values_by_id:
+            value = self.values_by_id[id(obj)][1]
+            if value.source is not None and value.source != path:
+                self.guards.add("SAME_OBJECT", path, value.source)
+            return value
+        value = build_value(self, obj, path)
+        self.values_by_id[id(obj)] = (obj, value)
+        return value
+
+    def wrap_static(self, obj: Any) -> Value:
+        """Returns the value of an object that is assumed not to change."""
+        return self.wrap(obj, None)
+
+    def wrap_attribute(self, obj: Any, source: Source) -> Value:
+        """Returns the value of a class attribute or default; functions and classes are assumed not to change there."""
+        return self._static(obj, None) if is_static(obj) else self.wrap(obj, source)
+
+    def _static(self, obj: Any, source: Source | None) -> Value:
+        if is_instance(obj, types.FunctionType):
+            return FunctionValue.from_outside(self, obj, source)
+        return StaticValue(obj, source)
+
+    def cell(self, cell: types.CellType, source: Source) -> CellValue:
+        """Returns the value of a cell; a cell that is reached by two paths is guarded to be the same on both."""
+        if id(cell) not in self.values_by_id:
+            self.values_by_id[id(cell)] = (cell, CellValue(source=source, real=cell))
+        found = self.values_by_id[id(cell)][1]
+        assert isinstance(found, CellValue)
+        assert found.source is not None
+        if found.source != source:
+            self._guard_same_cell(found.source, source)
+        return found
+
+    def _guard_same_cell(self, known: Source, source: Source) -> None:
+        if isinstance(known, FreeCellSource):
+            self.same_cells[source] = known
+        elif isinstance(source, FreeCellSource):
+            self.same_cells[known] = source
+        elif not all(isinstance(root_source(s), ConstantSource) for s in (known, source)):
+            self.guards.add("SAME_OBJECT", source, known)
+
+    def namespace(self, f_globals: dict[str, Any]) -> ConstantSource | None:
+        """Returns a source for the globals of an inlined function or of a module; None for the frame's own globals."""
+        held = self.namespaces[id(f_globals)] = self.guards.held(f_globals, str(f_globals.get("__name__", "globals")))
+        return None if f_globals is self.guards.scope.f_globals else held
+
+    def check_globals_unchanged(self, namespace: Any) -> None:
+        """Raises Unsupported if `namespace` is the globals of code that has stored a global."""
+        held = self.namespaces.get(id(namespace))
+        if held is not None and self.effects.writes_globals(None if namespace is self.guards.scope.f_globals else held):
+            raise Unsupported("unsupported call", "a read of globals through their dict, after some were stored")
+
+    def key_value(self, key: Any) -> Value:
+        """Returns a dict key as a value."""
+        if isinstance(key, ObjectKey):
+            return key.value
+        if type(key) is tuple:
+            known = self.tuple_keys.get(id(key))
+            return known[1] if known else TupleValue([self.key_value(k) for k in key])
+        if isinstance(key, Value):
+            return key
+        return from_python(key) if is_atom(key) or isinstance(key, (tuple, frozenset)) else self.wrap_static(key)
 
 
 class OpaqueValue(Value):
@@ -77,7 +178,7 @@ class OpaqueValue(Value):
 
     def install_guards(self, tx: Interpreter) -> None:
         assert self.source is not None
-        tx.capture.guard("TYPE_MATCH", self.source, self.real)
+        tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
 
 
 class ArrayMethodValue(OpaqueValue):
@@ -99,7 +200,7 @@ def _kind_name(real: Any) -> str:
     return "a tensor with named dimensions" if named else type(real).__name__
 
 
-def build_value(capture: Capture, obj: Any, source: Source) -> Value:
+def build_value(outside: OutsideObjects, obj: Any, source: Source) -> Value:
     """Returns the value for an outside object that is neither an atom nor static."""
     if _is_tensor_class(type(obj)) and _is_plain_tensor(obj):
         return TensorValue(source=source, real=obj)
@@ -120,25 +221,25 @@ def build_value(capture: Capture, obj: Any, source: Source) -> Value:
     if container_base(cls) is not None:
         return SubclassValue.from_outside(obj, source)
     if is_instance(obj, types.MethodType):
-        return _method(capture, obj, source)
+        return _method(outside, obj, source)
     if is_instance(obj, types.BuiltinMethodType) and type(obj.__self__) in CONTAINERS:
-        capture.guard("TYPE_MATCH", source, obj)
-        capture.guard("EQUALS_MATCH", AttrSource(source, "__name__"), obj.__name__)
-        return NamedMethodValue(capture.wrap(obj.__self__, AttrSource(source, "__self__")), obj.__name__)
+        outside.guards.add("TYPE_MATCH", source, obj)
+        outside.guards.add("EQUALS_MATCH", AttrSource(source, "__name__"), obj.__name__)
+        return NamedMethodValue(outside.wrap(obj.__self__, AttrSource(source, "__self__")), obj.__name__)
     if is_instance(obj, types.CellType):
-        cell: Value = capture.cell(obj, source)
+        cell: Value = outside.cell(obj, source)
         return cell
     if type(obj) is range:
-        capture.guard("EQUALS_MATCH", source, obj)
+        outside.guards.add("EQUALS_MATCH", source, obj)
         return RangeValue(obj)
     if type(obj) is slice:
-        return SliceValue.from_outside(capture, obj, source)
+        return SliceValue.from_outside(outside, obj, source)
     if type(obj) is functools.partial:
-        return _partial(capture, obj, source)
+        return _partial(outside, obj, source)
     if type(obj) in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
         return GetterValue.from_outside(obj, source)
     if cls in CONTEXTS:
-        return CONTEXTS[cls].from_outside(capture, obj, source)
+        return CONTEXTS[cls].from_outside(outside, obj, source)
     if type(obj) is arrays.ARRAY:
         return arrays.ArrayValue(obj, source)
     if type(obj) is types.BuiltinMethodType and type(obj.__self__) is arrays.ARRAY:
@@ -158,25 +259,25 @@ def build_value(capture: Capture, obj: Any, source: Source) -> Value:
     return ObjectValue(type(obj), obj, source) if _is_plain_object(obj) else OpaqueValue(obj, source)
 
 
-def _method(capture: Capture, obj: types.MethodType, source: Source) -> Value:
+def _method(outside: OutsideObjects, obj: types.MethodType, source: Source) -> Value:
     if type(obj.__self__) in CONTEXTS and obj.__name__ == "__exit__":
-        return ExitValue.from_outside(capture, obj, source)
-    capture.guard("TYPE_MATCH", source, obj)
+        return ExitValue.from_outside(outside, obj, source)
+    outside.guards.add("TYPE_MATCH", source, obj)
     function, owner = AttrSource(source, "__func__"), AttrSource(source, "__self__")
-    method = MethodValue(capture.wrap(obj.__func__, function), capture.wrap(obj.__self__, owner))
+    method = MethodValue(outside.wrap(obj.__func__, function), outside.wrap(obj.__self__, owner))
     method.source = source
     return method
 
 
-def _partial(capture: Capture, obj: Any, source: Source) -> Value:
-    capture.guard("TYPE_MATCH", source, obj)
+def _partial(outside: OutsideObjects, obj: Any, source: Source) -> Value:
+    outside.guards.add("TYPE_MATCH", source, obj)
     args, keywords = AttrSource(source, "args"), AttrSource(source, "keywords")
-    capture.guard("LENGTH", args, len(obj.args))
-    capture.guard("DICT_KEYS", keywords, list(obj.keywords))
+    outside.guards.add("LENGTH", args, len(obj.args))
+    outside.guards.add("DICT_KEYS", keywords, list(obj.keywords))
     return PartialValue(
-        capture.wrap(obj.func, AttrSource(source, "func")),
-        [capture.wrap(a, GetItemSource(args, i)) for i, a in enumerate(obj.args)],
-        {k: capture.wrap(v, GetItemSource(keywords, k)) for k, v in obj.keywords.items()},
+        outside.wrap(obj.func, AttrSource(source, "func")),
+        [outside.wrap(a, GetItemSource(args, i)) for i, a in enumerate(obj.args)],
+        {k: outside.wrap(v, GetItemSource(keywords, k)) for k, v in obj.keywords.items()},
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import types
-from typing import Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compiler_core.capture.tensors.dynamic_policy import DynamicPolicy
 from compiler_core.capture.tensors.symbolic_shapes import Symbols
@@ -14,6 +15,9 @@ from compiler_core.guards.constants import NUMPY_NUMBERS, may_be_distinct_object
 from compiler_core.guards.lifetimes import WeakBox, make_box
 from compiler_core.guards.sources import AttrSource, Box, ConstantSource, Scope, Source
 from compiler_core.records import ItemId, LineClock
+
+if TYPE_CHECKING:
+    from compiler_core.capture.step_recorder import StepRecorder
 
 # one source may have several guards of these kinds, with different values
 GUARDED_BY_VALUE = frozenset({"DICT_CONTAINS", "DICT_HAS", "NO_ATTRIBUTE", "SAME_OBJECT", "NOT_SAME_OBJECT"})
@@ -33,11 +37,12 @@ class Location(NamedTuple):
 class GuardCollector:
     """Collects the guards of one attempt, each with the user's line that caused it."""
 
-    def __init__(self, scope: Scope, policy: DynamicPolicy) -> None:
+    def __init__(self, scope: Scope, policy: DynamicPolicy, recorder: StepRecorder | None) -> None:
         self.scope = scope
         self.symbols = Symbols(policy)
-        self.guards: dict[Any, GuardSpec] = {"GLOBAL_STATE": state_guard()}
-        self.library = LibraryLookups()
+        self.specs: dict[Any, GuardSpec] = {"GLOBAL_STATE": state_guard()}
+        self._recorder = recorder
+        self.library = LibraryLookups(partial(recorder.note, "guard")) if recorder else LibraryLookups()
         self._location = Location((), None, "")
         self.line_clock = LineClock()
         self._held: dict[int, ConstantSource] = {}
@@ -55,18 +60,20 @@ class GuardCollector:
         self._location = location
         self.symbols.env.line = location.line
 
-    def guard(self, kind: str, source: Source, value: Any) -> None:
+    def add(self, kind: str, source: Source, value: Any) -> None:
         """Adds a guard of `kind` (see `guards/kinds.py`) on the object at `source`."""
         key = (kind, source, value if kind in GUARDED_BY_VALUE else None)
-        if key not in self.guards:
+        if key not in self.specs:
             at = self.location
-            self.guards[key] = GuardSpec(kind, source, guarded_value(kind, value), at.line, at.caller)
+            spec = self.specs[key] = GuardSpec(kind, source, guarded_value(kind, value), at.line, at.caller)
+            if self._recorder is not None:
+                self._recorder.note("guard", spec.text)
 
-    def guard_library_name(self, names: dict[str, Any], home: str, name: str) -> None:
+    def add_library_name(self, names: dict[str, Any], home: str, name: str) -> None:
         """Guards that `name` in the dict of library module `home` stays what it is."""
         self.library.add(names, home, name, self.location.line)
 
-    def guard_class_names(self, cls: type, *names: str) -> None:
+    def add_class_names(self, cls: type, *names: str) -> None:
         """Guards that names that were looked up in a class and its bases stay what they are."""
         for name in names:
             if not (isinstance(self.boxed(cls), WeakBox) and self._guard_attribute(cls, name)):
@@ -79,16 +86,16 @@ class GuardCollector:
         """
         found, held = getattr(cls, name, None), self.held(cls, cls.__qualname__)
         if not hasattr(cls, name):
-            self.guard("NO_ATTRIBUTE", held, name)
+            self.add("NO_ATTRIBUTE", held, name)
         elif isinstance(found, types.FunctionType):
-            self.guard("ID_MATCH", AttrSource(held, name), found)
+            self.add("ID_MATCH", AttrSource(held, name), found)
         else:
             return False
         return True
 
     def is_guarded(self, value: Value) -> bool:
         """Whether `value` is a constant guarded by its value, whose identity programs cannot observe."""
-        if not isinstance(value, ConstantValue) or ("EQUALS_MATCH", value.source, None) not in self.guards:
+        if not isinstance(value, ConstantValue) or ("EQUALS_MATCH", value.source, None) not in self.specs:
             return False
         return not (isinstance(value.value, NUMPY_NUMBERS) or may_be_distinct_objects(value.value, value.value))
 
@@ -108,6 +115,6 @@ class GuardCollector:
 
     def mortals(self) -> list[WeakBox]:
         """Returns the weak references among those that generated code and guards hold."""
-        of_guards = [guard.value for guard in self.guards.values()]
+        of_guards = [guard.value for guard in self.specs.values()]
         found = [*of_guards, *(box for _, box in self._boxes.values())]
         return [box for box in found if isinstance(box, WeakBox)]
