@@ -1,9 +1,9 @@
 """Capture: runs a frame's bytecode with symbolic values, which yields an FX graph, guards and side effects.
 
-interpreter          runs the code (`stop_points`: where it may stop)
+interpreter          runs the code, and knows where it may stop
 opcodes/             a function for each instruction
 values/              symbolic values
-rules/               what a call of each known function does; `function_markers` for functions that programs mark
+rules/               what a call of each known function does
 attempt              what one attempt captured: `graph_builder` has the graph, `guard_collector` the guards,
                      `outside_objects` the objects from outside with their values, `side_effects` their changes
 tensors/             fake tensors and symbolic sizes

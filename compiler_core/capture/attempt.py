@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.capture.graph_builder import GraphBuilder
 from compiler_core.capture.guard_collector import GuardCollector
 from compiler_core.capture.outside_objects import OutsideObjects
-from compiler_core.capture.rules.python.reachable import state_read
+from compiler_core.capture.rules.python.cached import state_read
 from compiler_core.capture.side_effects import SideEffects
 from compiler_core.capture.tensors.dynamic_policy import DynamicPolicy
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.cached_calls import CacheChanges, CallLog, OutsideState
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import Overrides
-from compiler_core.capture.values.user.cells import CellValue
+from compiler_core.capture.values.user.functions import CellValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards import GuardSpec, all_hold, current_gpu_guard, no_dispatch_mode_guard
@@ -28,8 +28,8 @@ from compiler_core.guards.sources import ConstantSource, FreeCellSource, Instanc
 from compiler_core.support.torch_state import index_of_current_gpu
 
 if TYPE_CHECKING:
+    from compiler_core.capture.interpreter import StopPoint
     from compiler_core.capture.step_recorder import StepRecorder
-    from compiler_core.capture.stop_points import StopPoint
     from compiler_core.capture.values.user.generators import GeneratorValue
 
 MAX_NODES = 20_000
@@ -121,6 +121,8 @@ class Capture:
 
 
 # ------------------------------------------------------------ objects that must be distinct
+#
+# Capture did not apply a change of one to the others.
 
 
 def distinct_object_guards(outside: OutsideObjects) -> Iterator[GuardSpec]:

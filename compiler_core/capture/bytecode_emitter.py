@@ -23,7 +23,7 @@ from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.builtin.symbols import SymbolicValue
 from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.capture.values.user.cells import CellValue
+from compiler_core.capture.values.user.functions import CellValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import WeakBox
 
@@ -220,7 +220,7 @@ class Emitter(InstructionWriter):
             value.reconstruct(self)
         elif value.source is not None and not value.source.loads_new_object:
             self.source(value.source)
-        elif value.source is None and (is_fixed(value) or _is_output(value)):
+        elif value.source is None and (is_fixed(value) or (isinstance(value, TensorValue) and value.output_node)):
             value.reconstruct(self)
         else:
             self._make_once(value)
@@ -339,10 +339,6 @@ def _bases(source: Source | None) -> Iterator[Source]:
 def _is_shared(source: Source) -> bool:
     """Whether an object is worth a temporary: it takes more than one step to load, and each load gives the same one."""
     return hasattr(source, "base") and not source.loads_new_object
-
-
-def _is_output(value: Value) -> bool:
-    return isinstance(value, TensorValue) and value.output_node is not None
 
 
 def is_fixed(value: Value) -> bool:

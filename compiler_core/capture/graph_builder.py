@@ -6,18 +6,19 @@ import keyword
 import operator
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.fx as fx
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
 from compiler_core.capture.guard_collector import GuardCollector
-from compiler_core.capture.rules.torch.arguments import split_arguments
+from compiler_core.capture.rules.torch.functions import split_arguments
 from compiler_core.capture.tensors.fake_tensors import FakeMode, errors_break_graph, make_fake, muted_fake_log
 from compiler_core.capture.tensors.symbolic_shapes import OPERATIONS, Symbols
 from compiler_core.capture.values.base import Value
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, from_python, is_atom
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, is_atom
+from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber, from_number
 from compiler_core.capture.values.tensor import TensorValue
@@ -56,7 +57,7 @@ class GraphBuilder:
         self.mode.warnings = self.warnings = WarningCollector()
         self._example_mode: FakeMode | None = None
         self.inputs: list[TensorValue | SymbolicNumber] = []
-        self.current_tx: Interpreter | None = None
+        self.current_tx: Any = None
         """The interpreter that is running: that of the frame or of an inlined call."""
         self._last_placeholder: fx.Node | None = None
         self._input_names: dict[str, int] = {}
@@ -112,18 +113,17 @@ class GraphBuilder:
         return [v for v in tensors if v._fake is not None and storage_id(v._fake) == memory]
 
     def _input(self, value: TensorValue | SymbolicNumber, source: Source, example: Any) -> fx.Node:
-        with self._inserting_placeholder():
-            node = self._last_placeholder = self.fx_graph.placeholder(self._input_name(source.text))
+        name = _placeholder_name(source.text)
+        # ``L['a'].b`` and ``L['a_b']`` give the same identifier
+        count = self._input_names[name] = self._input_names.get(name, 0) + 1
+        graph, last = self.fx_graph, self._last_placeholder
+        first = next(iter(graph.nodes), graph._root)
+        with graph.inserting_after(last) if last is not None else graph.inserting_before(first):
+            node = self._last_placeholder = graph.placeholder(name if count == 1 else f"{name}__{count}")
         self._set_meta(node, example)
         node.meta["place"] = readable(source.text)
         self.inputs.append(value)
         return node
-
-    def _inserting_placeholder(self) -> Any:
-        """A context in which new nodes are inserted after the last placeholder."""
-        if self._last_placeholder is not None:
-            return self.fx_graph.inserting_after(self._last_placeholder)
-        return self.fx_graph.inserting_before(_first_node(self.fx_graph))
 
     def number_node(self, number: Any) -> Any:
         """Returns the argument of a node for a symbolic number: an input, a node that computes it, or a plain number.
@@ -158,12 +158,6 @@ class GraphBuilder:
         node = self.fx_graph.call_function(operation, tuple(args))
         self._set_meta(node, value)
         return node
-
-    def _input_name(self, text: str) -> str:
-        """Returns a unique name for an input: ``L['a'].b`` and ``L['a_b']`` give the same identifier."""
-        name = _placeholder_name(text)
-        count = self._input_names[name] = self._input_names.get(name, 0) + 1
-        return name if count == 1 else f"{name}__{count}"
 
     def example_inputs(self) -> list[Any]:
         """Returns fake inputs of the graph, as they are when the frame begins."""
@@ -213,31 +207,37 @@ class GraphBuilder:
             return overridden
         if isinstance(fn, types.FunctionType):
             self.guards.library.add_lookups_of(fn, self.guards.location.line)
-        self._before(tx, getattr(fn, "__name__", ""), args, kwargs)
-        fake_args, node_args = split_arguments(tx, list(args))
-        _check_names(kwargs)
-        fake_kwargs, node_kwargs = split_arguments(tx, dict(kwargs))
-        result, warnings = self._run(fn, fake_args, fake_kwargs)
-        self._check_view_history(fake_args)
-        node = self.fx_graph.call_function(fn, tuple(node_args), node_kwargs)
-        return self._wrap_result(result, node, warnings)
+        return self._call(tx, "call_function", fn, args, kwargs)
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """Adds a call of method `name` of the tensor ``args[0]`` to the graph, like `call_function`."""
-        self._before(tx, name, args, kwargs)
-        fake_args, node_args = split_arguments(tx, list(args))
-        _check_names(kwargs)
-        fake_kwargs, node_kwargs = split_arguments(tx, dict(kwargs))
-        result, warnings = self._run(getattr(fake_args[0], name), fake_args[1:], fake_kwargs)
-        self._check_view_history(fake_args)
-        node = self.fx_graph.call_method(name, tuple(node_args), node_kwargs)
-        return self._wrap_result(result, node, warnings)
+        return self._call(tx, "call_method", name, args, kwargs)
 
-    def _before(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> None:
-        """Adds what an operator needs that PyTorch's fake tensors leave out."""
+    def _call(
+        self,
+        tx: Interpreter,
+        op: Literal["call_function", "call_method"],
+        target: Any,
+        args: Sequence[Value],
+        kwargs: dict[str, Value],
+    ) -> Value:
+        name = target if op == "call_method" else getattr(target, "__name__", "")
+        # what an operator needs that PyTorch's fake tensors leave out
         _guard_place(tx, name, args, kwargs)
         if name in ("quantile", "nanquantile"):
             self._check_quantiles(tx, args[1] if len(args) > 1 else kwargs.get("q"))
+        fake_args, node_args = split_arguments(tx, list(args))
+        for each in kwargs:
+            if not each.isidentifier() or keyword.iskeyword(each):  # the text of a graph cannot have it
+                raise Unsupported("unsupported call", f"a keyword argument named {each!r}, which only ** can pass")
+        fake_kwargs, node_kwargs = split_arguments(tx, dict(kwargs))
+        if op == "call_method":
+            result, warnings = self._run(getattr(fake_args[0], name), fake_args[1:], fake_kwargs)
+        else:
+            result, warnings = self._run(target, fake_args, fake_kwargs)
+        self._check_view_history(fake_args)
+        node = self.fx_graph.create_node(op, target, tuple(node_args), node_kwargs)
+        return self._wrap_result(result, node, warnings)
 
     def _check_quantiles(self, tx: Interpreter, q: Value | None) -> None:
         """Adds the check of the quantiles that eager makes on the CPU."""
@@ -319,7 +319,6 @@ class GraphBuilder:
     def _python_place(self) -> CallSite:
         """Returns the file and line of the current instruction, in the user's or a library's code."""
         tx = self.current_tx
-        assert tx is not None
         return CallSite(tx.code.co_filename, tx.lineno, tx.f_globals)
 
     def _check_view_history(self, args: Sequence[Any]) -> None:
@@ -390,10 +389,6 @@ def _source_of_sizes(real: torch.Tensor, source: Source) -> Source:
     return PlainTensorSource(source) if is_subclass_of_program(type(real)) else source
 
 
-def _first_node(graph: fx.Graph) -> fx.Node:
-    return next(iter(graph.nodes), graph._root)
-
-
 def _placeholder_name(text: str) -> str:
     """Returns a placeholder's name for a source such as ``L['self'].fc.weight``."""
     kept = "".join(c if c.isalnum() else "_" for c in text.removeprefix("L[").removeprefix("G["))
@@ -423,13 +418,6 @@ def _guard_place(tx: Interpreter, name: str, args: Sequence[Value], kwargs: Mapp
     offset = _OFFSETS.get(name.partition(".")[0])
     if offset is not None and (len(args) > offset or "storage_offset" in kwargs) and isinstance(args[0], TensorValue):
         args[0].guard_offset(tx)
-
-
-def _check_names(kwargs: Mapping[str, Any]) -> None:
-    """Raises Unsupported for a keyword argument that a call in the text of a graph cannot have, such as ``from``."""
-    for name in kwargs:
-        if not name.isidentifier() or keyword.iskeyword(name):
-            raise Unsupported("unsupported call", f"a keyword argument named {name!r}, which only ** can pass")
 
 
 def _is_item_of_results(node: fx.Node) -> bool:

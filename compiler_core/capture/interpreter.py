@@ -12,6 +12,7 @@ import os
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,42 +20,43 @@ import torch
 from compiler_core.bytecode import Instruction, disassemble_cached, outermost_loops
 from compiler_core.capture.attempt import Capture
 from compiler_core.capture.break_kinds import kind_of_skipped
-from compiler_core.capture.function_markers import marked_call
 from compiler_core.capture.guard_collector import Location
 from compiler_core.capture.opcodes import OPCODES, UNSUPPORTED
-from compiler_core.capture.rules.calls import call_static
-from compiler_core.capture.rules.python.container_operators import builtin_operation
+from compiler_core.capture.rules.calls import call_static, marked_call
+from compiler_core.capture.rules.python import (  # noqa: F401  (they register their rules)
+    builtins,
+    copying,
+    iteration,
+    library,
+    operators,
+)
 from compiler_core.capture.rules.python.iteration import sorted_values
-from compiler_core.capture.rules.python.operators import equal
+from compiler_core.capture.rules.python.operators import builtin_operation, equal
 from compiler_core.capture.rules.python.text import format_operand
 from compiler_core.capture.rules.table import HANDLERS
 from compiler_core.capture.rules.torch import (  # noqa: F401  (they register their rules)
     autograd_functions,
-    contexts,
-    masked,
-    modules,
     overrides,
     queries,
-    scan,
     transforms,
 )
 from compiler_core.capture.rules.torch.functions import is_leaf_function
 from compiler_core.capture.rules.torch.overrides import PYTHON_METHODS, is_overridden
 from compiler_core.capture.source_lines import SourceLines
-from compiler_core.capture.stop_points import StopPoint
 from compiler_core.capture.values.base import ObservedException, Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.iterators import IteratorValue, iterate_over
+from compiler_core.capture.values.builtin.containers import IteratorValue, iterate_over
+from compiler_core.capture.values.builtin.conversion import fold, format_text, from_python
+from compiler_core.capture.values.builtin.sequences import ListValue
 from compiler_core.capture.values.builtin.symbols import is_symbolic
 from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.capture.values.user.cells import CellValue
-from compiler_core.capture.values.user.descriptors import class_attribute
-from compiler_core.capture.values.user.enums import member_attribute
 from compiler_core.capture.values.user.exceptions import ExceptionValue, exception_value
-from compiler_core.capture.values.user.functions import FunctionValue, bind_arguments
+from compiler_core.capture.values.user.functions import CellValue, FunctionValue, bind_arguments
 from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.capture.values.user.modules import ModuleValue
-from compiler_core.capture.values.user.subclasses import contents_of
+from compiler_core.capture.values.user.object_attributes import class_attribute
+from compiler_core.capture.values.user.objects import contents_of
+from compiler_core.capture.values.user.super import member_attribute
 from compiler_core.errors import Unsupported
 from compiler_core.guards.constants import may_be_distinct_objects
 from compiler_core.hook.skip_rules import (
@@ -67,6 +69,23 @@ from compiler_core.hook.skip_rules import (
 from compiler_core.records import StackLine
 from compiler_core.records.capture import BreakReason, library_of
 from compiler_core.support.interrupts import safe_point
+
+
+@dataclass(frozen=True)
+class StopPoint:
+    """A step before which a capture can stop.
+
+    A loop cannot be split, so the stop point of an instruction in a loop is the step that entered the loop.
+    """
+
+    step: int
+    at: int
+    """The index of the instruction in its code object."""
+    in_loop: bool
+
+
+if torch.distributed.is_available():
+    from compiler_core.capture.rules.torch import collectives  # noqa: F401  (it registers its rules)
 
 MAX_DEPTH = 60
 """Inlined calls within one another."""
@@ -455,9 +474,25 @@ class Interpreter:
         """``list(value)``"""
         return list(iterate_over(self, value))
 
-    def new_iterator(self, values: list[Value]) -> Value:
-        """``iter([*values])``"""
-        return IteratorValue(values)
+    def new_list(self, values: list[Value]) -> Value:
+        """``[*values]``"""
+        return ListValue(values)
+
+    def new_iterator(self, values: list[Value], iterable: Value | None = None) -> Value:
+        """``iter([*values])``, or of an `iterable` that has these values."""
+        return IteratorValue(values, iterable)
+
+    def from_python(self, obj: Any) -> Value:
+        """Returns the value of a new Python object that capture computed."""
+        return from_python(obj)
+
+    def fold(self, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """``fn(*args, **kwargs)`` of constants, or of symbolic numbers, where `fn` has no side effect."""
+        return fold(self, fn, args, kwargs)
+
+    def format_text(self, text: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """``text.format(*args, **kwargs)``"""
+        return format_text(self, text, args, kwargs)
 
     def call_static(self, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """Calls a class, C function or other callable known by identity: ``obj(*args, **kwargs)``."""
@@ -514,6 +549,3 @@ def _kind_of_skipped(function: FunctionValue) -> BreakReason:
 def _check_depth(depth: int) -> None:
     if depth >= MAX_DEPTH:
         raise Unsupported("unroll limit", f"calls {MAX_DEPTH} deep")
-
-
-__all__ = ["Interpreter", "StopCapture"]

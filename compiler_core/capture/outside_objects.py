@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.capture.guard_collector import GuardCollector
-from compiler_core.capture.rules.python.getters import GetterValue
+from compiler_core.capture.rules.python.library import GetterValue
 from compiler_core.capture.rules.torch import numpy as arrays
 from compiler_core.capture.side_effects import SideEffects
-from compiler_core.capture.values.base import Value
-from compiler_core.capture.values.builtin.constant import ConstantValue, from_python, is_atom, is_instance
-from compiler_core.capture.values.builtin.context_vars import ContextVarValue
-from compiler_core.capture.values.builtin.keys import ObjectKey
+from compiler_core.capture.values.base import NamedMethodValue, Value
+from compiler_core.capture.values.builtin.constant import ConstantValue, is_atom, is_instance
+from compiler_core.capture.values.builtin.containers import ObjectKey
+from compiler_core.capture.values.builtin.context_vars import ContextVarValue, WeakRefValue
+from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.mappings import CONTAINERS
-from compiler_core.capture.values.builtin.methods import NamedMethodValue
 from compiler_core.capture.values.builtin.sequences import RangeValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
-from compiler_core.capture.values.builtin.weakrefs import WeakRefValue
 from compiler_core.capture.values.classes import is_plain_class
 from compiler_core.capture.values.contexts import CONTEXTS, ExitValue
 from compiler_core.capture.values.distributed import (
@@ -35,23 +34,18 @@ from compiler_core.capture.values.distributed import (
 )
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import (
-    SubclassTensorValue,
-    WrapperTensorValue,
-    is_subclass_of_program,
-)
-from compiler_core.capture.values.uncaptured_tensors import (
     SPARSE_LAYOUTS,
     DistributedTensorValue,
     SparseTensorValue,
+    SubclassTensorValue,
+    WrapperTensorValue,
     is_distributed_tensor,
+    is_subclass_of_program,
 )
-from compiler_core.capture.values.user.cells import CellValue
 from compiler_core.capture.values.user.exceptions import ExceptionValue
-from compiler_core.capture.values.user.functions import FunctionValue, MethodValue, PartialValue
-from compiler_core.capture.values.user.module_containers import module_value
-from compiler_core.capture.values.user.namespaces import NamespaceValue
-from compiler_core.capture.values.user.objects import ObjectValue
-from compiler_core.capture.values.user.subclasses import SubclassValue, container_base
+from compiler_core.capture.values.user.functions import CellValue, FunctionValue, MethodValue, PartialValue
+from compiler_core.capture.values.user.modules import module_value
+from compiler_core.capture.values.user.objects import NamespaceValue, ObjectValue, SubclassValue, container_base
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_python_class
 from compiler_core.guards.sources import AttrSource, ConstantSource, FreeCellSource, GetItemSource, Source, root_source

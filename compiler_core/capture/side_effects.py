@@ -23,7 +23,7 @@ from compiler_core.capture.values.builtin.sets import SetValue, replace_set
 from compiler_core.capture.values.cached_calls import OutsideState
 from compiler_core.capture.values.describe import describe
 from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.capture.values.user.cells import CellValue
+from compiler_core.capture.values.user.functions import CellValue
 from compiler_core.capture.values.user.object_attributes import InstanceValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import ConstantSource, FreeCellSource, Scope

@@ -45,7 +45,7 @@ from compiler_core.capture.source_lines import SourceLines, add_source, format_s
 from compiler_core.capture.step_recorder import RecordingInterpreter, StepRecorder
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.cached_calls import CallLog, known_outcomes
-from compiler_core.capture.values.user.cells import CellValue
+from compiler_core.capture.values.user.functions import CellValue
 from compiler_core.errors import CompilerBug, FullGraphError, Unsupported, UsageError, set_error_location
 from compiler_core.guards import (
     GuardSpec,

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler_core.bytecode import Instruction
-from compiler_core.capture.interpreter import Interpreter
-from compiler_core.capture.stop_points import StopPoint
+from compiler_core.capture.interpreter import Interpreter, StopPoint
 from compiler_core.capture.values.base import ObservedException, Value
 from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.errors import Unsupported

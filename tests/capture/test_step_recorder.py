@@ -103,7 +103,7 @@ def test_replay_gives_each_state_that_there_was(
         try:
             step(self)
         finally:
-            steps = self.capture.recorder.steps
+            steps = self.recorder.steps
             log.append((steps, len(steps.call) - 1, self.call_number, seen_state(self)))
 
     monkeypatch.setattr(RecordingInterpreter, "step", watched)

@@ -66,7 +66,7 @@ WAYS = [
     ("Which code is never compiled?", [("hook/skip_rules.py", "")]),
     ("Where is the limit of recompiles?", [("pipeline/compiled_region.py", "_find_or_compile")]),
     ("Which sizes become symbolic?", [("capture/tensors/dynamic_policy.py", "DynamicPolicy")]),
-    ("Where are hooks of an `nn.Module` called?", [("capture/values/user/module_calls.py", "")]),
+    ("Where are hooks of an `nn.Module` called?", [("capture/values/user/modules.py", "")]),
     ("How does a change of an outside object reach it?", [("capture/side_effects.py", "SideEffects")]),
     ("Where is a frame split at a graph break?", [("resume/break_points.py", "break_points_for")]),
     ("Where is a resume function made?", [("resume/resume_functions.py", "resume_code")]),

@@ -12,6 +12,7 @@ import torch
 from compiler_core.bytecode import Instruction
 from compiler_core.capture.opcodes.table import opcode
 from compiler_core.capture.opcodes.variables import BEFORE_3_13, LOAD_CONST
+from compiler_core.capture.rules.calls import call_static
 from compiler_core.capture.rules.torch.overrides import DeviceValue
 from compiler_core.capture.values.base import NULL, UNBOUND, ObservedException, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
@@ -19,9 +20,8 @@ from compiler_core.capture.values.builtin.mappings import DictValue, dict_items
 from compiler_core.capture.values.builtin.sequences import TupleValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.contexts import ContextManagerValue, ExitValue
-from compiler_core.capture.values.user.cells import CellValue
 from compiler_core.capture.values.user.exceptions import OUTER, ExceptionValue, TracebackValue, as_exception
-from compiler_core.capture.values.user.functions import FunctionValue
+from compiler_core.capture.values.user.functions import CellValue, FunctionValue
 from compiler_core.capture.values.user.generators import GeneratorValue, runtime_error_from_stop
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.capture.values.user.super import SuperValue
@@ -259,7 +259,7 @@ def CALL_INTRINSIC_1(tx: Interpreter, instruction: Instruction) -> None:
     elif instruction.arg == 3:  # INTRINSIC_STOPITERATION_ERROR
         _stop_iteration_error(tx)
     elif instruction.arg == 5:  # INTRINSIC_UNARY_POSITIVE
-        tx.push(tx.call_static(operator.pos, [tx.pop()], {}))
+        tx.push(call_static(tx, operator.pos, [tx.pop()], {}))
     else:
         raise Unsupported("unsupported instruction", f"CALL_INTRINSIC_1 {instruction.arg}")
 

@@ -13,8 +13,7 @@ from compiler_core.capture.rules.calls import call_static
 from compiler_core.capture.rules.table import HANDLERS
 from compiler_core.capture.values.base import ObservedException, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.containers import ContainerValue
-from compiler_core.capture.values.builtin.keys import to_key
+from compiler_core.capture.values.builtin.containers import ContainerValue, to_key
 from compiler_core.capture.values.builtin.mappings import DictValue, dict_items
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue

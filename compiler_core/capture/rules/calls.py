@@ -15,13 +15,12 @@ import sys
 import types
 import typing
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
 from compiler_core.capture.break_kinds import kind_of_skipped
 from compiler_core.capture.rules.construct import construct
-from compiler_core.capture.rules.python import builtins, copying, getters, iteration, library, object_methods, operators  # noqa: F401  (they register their rules)
 from compiler_core.capture.rules.python.cached import call_cached
 from compiler_core.capture.rules.python.text import exception_text
 from compiler_core.capture.rules.table import HANDLERS, Handler, has_tensor, name_of
@@ -29,21 +28,23 @@ from compiler_core.capture.rules.torch import numpy as arrays
 from compiler_core.capture.rules.torch.functions import is_c_function_of_torch, is_tensor_function
 from compiler_core.capture.rules.torch.overrides import is_overridden, override
 from compiler_core.capture.values.base import Value
-from compiler_core.capture.values.builtin.constant import ConstantValue, fold
-from compiler_core.capture.values.builtin.plain_objects import CONSTRUCTORS
+from compiler_core.capture.values.builtin.constant import CONSTRUCTORS, ConstantValue, is_atom
+from compiler_core.capture.values.builtin.conversion import fold
 from compiler_core.capture.values.builtin.static import StaticValue, c_class_method
-from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue
-from compiler_core.capture.values.uncaptured_tensors import DistributedTensorValue, SparseTensorValue
+from compiler_core.capture.values.tensor_subclasses import (
+    DistributedTensorValue,
+    SparseTensorValue,
+    SubclassTensorValue,
+)
 from compiler_core.capture.values.user.exceptions import ExceptionValue, init_exception
-from compiler_core.capture.values.user.objects import ObjectValue
-from compiler_core.capture.values.user.subclasses import SubclassValue
+from compiler_core.capture.values.user.objects import ObjectValue, SubclassValue
 from compiler_core.errors import Unsupported
-
-if torch.distributed.is_available():
-    from compiler_core.capture.rules.torch import collectives  # noqa: F401  (it registers its rules)
+from compiler_core.hook.skip_rules import disable_capture
+from compiler_core.torch_private import stock_graph_break, trace_rules
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
+
 
 # functions without side effects whose result depends only on their arguments
 PURE_FUNCTIONS = frozenset(
@@ -141,3 +142,43 @@ def _is_pure(obj: Any) -> bool:
         return obj in PURE_FUNCTIONS
     except TypeError:
         return False
+
+
+# ------------------------------------------------------------ marks of this compiler and of stock, with the same effect
+
+
+def marked_call(
+    tx: Interpreter, fn: types.FunctionType, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value | None:
+    """Returns the result of calling a marked function; None for a function without a mark."""
+    compiled_from = getattr(fn, "_cutaway_original", None)
+    if compiled_from is not None:  # a compiled function is inlined in its caller
+        return tx.capture.outside.wrap_static(compiled_from).call(tx, args, kwargs)
+    if getattr(fn, "_cutaway_graph_break", False):
+        _graph_break(tx, *args, **kwargs)
+    if getattr(fn, "_cutaway_disabled", False) or getattr(fn, "_torchdynamo_disable", False):
+        if getattr(fn, "_torchdynamo_disable_recursive", True) is False:
+            disable_capture(fn.__dict__["_torchdynamo_orig_callable"].__code__)
+        raise Unsupported("asked for", fn.__qualname__)
+    if getattr(fn, "_dynamo_marked_constant", False):
+        return _constant_result(tx, fn, args, kwargs)
+    if id(fn) in trace_rules._allowed_callable_ids:
+        return tx.capture.graph.call_function(tx, fn, args, kwargs)
+    return None
+
+
+def _constant_result(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """``torch.compiler.assume_constant_result``: calls the function now, once in each compile."""
+    result = fn(*(a.constant(tx) for a in args), **{k: v.constant(tx) for k, v in kwargs.items()})
+    if not is_atom(result):
+        raise Unsupported("unsupported call", f"{fn.__qualname__} gives a {type(result).__name__} as constant result")
+    return tx.capture.outside.wrap_static(result)
+
+
+def _graph_break(tx: Interpreter, /, msg: Value | None = None) -> NoReturn:
+    """``graph_break(msg)``, which breaks the graph; the break's explanation has the message."""
+    text = "" if msg is None else str(msg.value if isinstance(msg, ConstantValue) else msg)
+    raise Unsupported("asked for", f"graph_break: {text}" if text else "graph_break()")
+
+
+HANDLERS[stock_graph_break] = _graph_break

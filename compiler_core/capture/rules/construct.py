@@ -15,14 +15,16 @@ from torch.nn.utils.rnn import PackedSequence
 
 from compiler_core.capture.rules.table import handles, name_of
 from compiler_core.capture.values.base import Value, observed_exception
-from compiler_core.capture.values.builtin.constant import fold
+from compiler_core.capture.values.builtin.conversion import fold
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.classes import guard_class_attribute, is_plain_class, lookup_in_mro
-from compiler_core.capture.values.tensor_subclasses import is_subclass_of_program, is_wrapper_class
+from compiler_core.capture.values.tensor_subclasses import (
+    is_subclass_of_program,
+    is_wrapper_class,
+)
 from compiler_core.capture.values.user.exceptions import construct_exception
-from compiler_core.capture.values.user.module_containers import module_value
-from compiler_core.capture.values.user.objects import ObjectValue
-from compiler_core.capture.values.user.subclasses import container_base, new_instance
+from compiler_core.capture.values.user.modules import module_value
+from compiler_core.capture.values.user.objects import ObjectValue, container_base, new_instance
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_python_class, module_of
 from compiler_core.torch_private import lazy_property_and_property

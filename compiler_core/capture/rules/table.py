@@ -16,7 +16,7 @@ import torch
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
 from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.capture.values.user.subclasses import SubclassValue
+from compiler_core.capture.values.user.objects import SubclassValue
 from compiler_core.errors import CompilerBug
 
 Handler = Callable[..., Value]

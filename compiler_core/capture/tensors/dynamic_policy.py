@@ -49,7 +49,8 @@ class DynamicPolicy:
         found = self._unmarked(real, source)
         for dim in getattr(real, "_dynamo_weak_dynamic_indices", ()):
             found[dim] = DynamicDim("it was marked as possibly dynamic")
-        for dim in _static_dims(real):
+        whole = getattr(real, "_dynamo_static_input_type", None)
+        for dim in range(real.dim()) if whole else getattr(real, "_dynamo_static_indices", ()):
             found[dim] = None
         for dim in getattr(real, "_dynamo_dynamic_indices", ()):
             found[dim] = _marked_dim(real, dim, source)
@@ -115,11 +116,6 @@ def _is_argument(source: Source) -> bool:
     while isinstance(source, GetItemSource):
         source = source.base
     return isinstance(source, LocalSource)
-
-
-def _static_dims(real: torch.Tensor) -> Any:
-    whole = getattr(real, "_dynamo_static_input_type", None)
-    return range(real.dim()) if whole else getattr(real, "_dynamo_static_indices", ())
 
 
 def _marked_dim(real: torch.Tensor, dim: int, source: Source) -> DynamicDim | None:

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
-from compiler_core.capture.tensors import argument_checks, overlaps
-from compiler_core.capture.tensors.eager_trial import runs_eagerly
+from compiler_core.capture.tensors import checks
+from compiler_core.capture.tensors.checks import runs_eagerly
 from compiler_core.capture.tensors.element_order import is_ambiguous, operands_of, result_strides, strides_like
-from compiler_core.capture.tensors.refused_types import check_types
 from compiler_core.errors import Unsupported
 from compiler_core.support.eager_warnings import WarningCollector
 from compiler_core.support.operator_facts import TYPED_AS_ARGUMENT, squeeze_reduced_dims, written_tensors
@@ -160,22 +159,24 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             raise Unsupported("linear algebra check", f"torch.{args[1].removeprefix('torch.')}")
         if func in INDEXED_WRITES:
             _check_masked_write(*args[1:3])
-        if func in argument_checks.CHECKS:
+        if func in checks.CHECKS:
             with self:
-                argument_checks.CHECKS[func](*args, **(kwargs or {}))
-        overlaps.check_write(func, args, kwargs or {})
+                checks.CHECKS[func](*args, **(kwargs or {}))
+        checks.check_write(func, args, kwargs or {})
         if self.warnings is not None and not self._in_operator:
             self.warnings.note_kernel(func, args, kwargs or {})
         if not self._in_operator:
-            check_types(func, args, kwargs or {})
-        outs = [(t, t.shape, _may_be_resized(t)) for t in overlaps.out_arguments(func, kwargs)] if kwargs else []
+            checks.check_types(func, args, kwargs or {})
+        outs = [(t, t.shape, _may_be_resized(t)) for t in checks.out_arguments(func, kwargs)] if kwargs else []
         inside, self._in_operator = self._in_operator, True
         try:
             if func in INDEXING:
                 with self:
                     args = (args[0], _unsqueeze_scalar_indices(args[1]), *args[2:])
             if func in INTERPOLATION_GRADIENTS and any(isinstance(size, torch.SymInt) for size in args[2]):
-                return self._interpolation_gradient(*args[:3])
+                gradient, _, input_sizes = args[:3]
+                with self:
+                    return gradient.new_empty(input_sizes).to(memory_format=suggest_memory_format(gradient))
             result: Any = super().dispatch(func, types, args, kwargs or {})
         finally:
             self._in_operator = inside
@@ -191,10 +192,6 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         if isinstance(result, tuple) and func in LIKE_ARGUMENT:
             return tuple(self._in_eagers_order(each, func, args, kwargs or {}) for each in result)
         return self._in_eagers_order(result, func, args, kwargs or {})
-
-    def _interpolation_gradient(self, gradient: torch.Tensor, sizes: Any, input_sizes: Any) -> torch.Tensor:
-        with self:
-            return gradient.new_empty(input_sizes).to(memory_format=suggest_memory_format(gradient))
 
     def _as_in_eager(self, result: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Returns the fake result of an operator with the strides and type that eager's kernel gives it."""
@@ -213,7 +210,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
                 return result
             with self:
                 return self._with_strides_of(result, torch.empty_like(argument))
-        if func in SCATTERS and overlaps.has_repeated_elements(result):
+        if func in SCATTERS and checks.has_repeated_elements(result):
             with self:
                 return torch.empty_like(result)
         if func is aten.roll.default and _is_rolled_channels_last(*args):

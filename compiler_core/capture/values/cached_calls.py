@@ -10,7 +10,7 @@ the first run of the code that was generated for it, take its outcome from here.
 
 A function that runs, since the cache has no result, may change what the frame reads.  It would do so before the frame
 reads anything, where eagerly it does so at the call.  So one that may change what the frame has read before the call is
-called only if the cache has the result (`rules/python/reachable.py`).
+called only if the cache has the result (`rules/python/cached.py`).
 """
 
 from __future__ import annotations

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import types
 
-from compiler_core.capture.values.base import NullValue, UnboundValue, Value
+from compiler_core.capture.values.base import NamedMethodValue, NullValue, UnboundValue, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
-from compiler_core.capture.values.builtin.containers import ContainerValue
-from compiler_core.capture.values.builtin.iterators import IteratorValue, MappedIteratorValue
-from compiler_core.capture.values.builtin.methods import NamedMethodValue
+from compiler_core.capture.values.builtin.containers import ContainerValue, IteratorValue, MappedIteratorValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.builtin.symbols import SymbolicValue
 from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.capture.values.user.cells import CellValue
-from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
+from compiler_core.capture.values.user.functions import CellValue, FunctionValue, MethodValue
 from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.support.fx_graphs import tensor_type

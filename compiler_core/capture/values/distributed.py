@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.base import NamedMethodValue, Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.methods import NamedMethodValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import ComputedSource, Source
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx as fx
 
-from compiler_core.capture.values.base import Value, observed_exception
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, from_python
-from compiler_core.capture.values.builtin.keys import object_key
-from compiler_core.capture.values.builtin.methods import NamedMethodValue
+from compiler_core.capture.values.base import NamedMethodValue, Value, observed_exception
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.containers import object_key
+from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.capture.values.classes import (
     ABSENT,
@@ -23,7 +23,7 @@ from compiler_core.capture.values.classes import (
     is_of_pytorch,
     lookup_in_mro,
 )
-from compiler_core.capture.values.user.descriptors import descriptor_get
+from compiler_core.capture.values.user.object_attributes import descriptor_get
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, InstanceDictSource
 from compiler_core.support import transform_levels as levels

@@ -1,7 +1,7 @@
-"""Tensors of classes that the program derives from ``torch.Tensor``, and what overrides PyTorch's functions.
+"""Tensors of other kinds: of programs' subclasses of ``torch.Tensor``, and sparse and distributed ones.
 
-In the graph such a tensor is a plain one: the subclass lives in Python only.  Its ``__torch_function__`` is captured
-where PyTorch calls it (`rules/torch/overrides.py`).
+In the graph a tensor of a program's subclass is a plain one: the subclass lives in Python only.  Its
+``__torch_function__`` is captured where PyTorch calls it (`rules/torch/overrides.py`).  A graph cannot hold the others.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from __future__ import annotations
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.fx as fx
 
-from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.base import NamedMethodValue, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
-from compiler_core.capture.values.builtin.methods import NamedMethodValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.classes import ABSENT, is_data_descriptor, lookup_in_mro
 from compiler_core.capture.values.tensor import TensorValue
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.capture.interpreter import Interpreter
     from compiler_core.guards.sources import Source
+
 
 _PLAIN = disabled_torch_function_impl
 
@@ -248,3 +248,57 @@ def is_wrapper_class(cls: Any) -> bool:
 def overrides_functions(cls: Any) -> bool:
     """Whether PyTorch calls the ``__torch_function__`` of an argument of this class."""
     return getattr(cls, "__torch_function__", _PLAIN) is not _PLAIN and cls is not torch.Tensor
+
+
+SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
+class UncapturedTensorValue(Value):
+    """A tensor that a graph cannot hold: it can be passed on."""
+
+    def __init__(self, real: torch.Tensor, source: Source) -> None:
+        self.real = real
+        self.source = source
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def install_guards(self, tx: Interpreter) -> None:
+        assert self.source is not None
+        tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
+
+
+class SparseTensorValue(UncapturedTensorValue):
+    """A sparse tensor, whose methods are called by Python after a graph break."""
+
+    def __repr__(self) -> str:
+        return f"{self.source.text if self.source else ''} (a tensor of layout {str(self.real.layout)[6:]})"
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if callable(getattr(type(self.real), name, None)):
+            return NamedMethodValue(self, name)
+        raise self._refusal(f".{name}")
+
+    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> NoReturn:
+        raise self._refusal(f".{name}()")
+
+    def get_item(self, tx: Interpreter, key: Value) -> NoReturn:
+        raise self._refusal("[...]")
+
+    def _refusal(self, use: Any) -> Unsupported:
+        return Unsupported("sparse tensor", f"{self}{use}")
+
+
+class DistributedTensorValue(UncapturedTensorValue):
+    """A `DTensor`, or the pending result of a collective, from outside.  Operations on it break the graph."""
+
+    def __repr__(self) -> str:
+        return f"{self.source.text if self.source else ''} ({type(self.real).__name__})"
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        raise Unsupported("distributed tensor", f"{self}.{name}")
+
+
+def is_distributed_tensor(obj: Any) -> bool:
+    """Whether an object is an instance of one of the tensor classes of ``torch.distributed``."""
+    return isinstance(obj, torch.Tensor) and type(obj).__module__.startswith("torch.distributed.")

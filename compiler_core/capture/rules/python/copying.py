@@ -85,7 +85,8 @@ def deep_copy(tx: Interpreter, obj: Value, memo: Memo) -> Value:
         return memo.copies[obj]
     if isinstance(obj, TupleValue) and obj.cls is tuple:
         duplicate = TupleValue([deep_copy(tx, v, memo) for v in obj.unpack(tx)])
-        return memo.copies.setdefault(obj, obj if _same(tx, duplicate, obj) else duplicate)
+        pairs = zip(duplicate.unpack(tx), obj.unpack(tx), strict=True)
+        return memo.copies.setdefault(obj, obj if all(a.same_object(b) for a, b in pairs) else duplicate)
     if isinstance(obj, ListValue) and obj.cls is list:
         copied = memo.copies[obj] = ListValue([])
         copied.unpack(tx).extend(deep_copy(tx, v, memo) for v in obj.unpack(tx))
@@ -116,10 +117,6 @@ def _guard_type(tx: Interpreter, obj: Value) -> None:
         obj.install_guards(tx)
 
 
-def _same(tx: Interpreter, duplicate: TupleValue, obj: TupleValue) -> bool:
-    return all(a.same_object(b) for a, b in zip(duplicate.unpack(tx), obj.unpack(tx), strict=True))
-
-
 def _deep_dict(tx: Interpreter, obj: DictValue, memo: Memo) -> Value:
     duplicate = memo.copies[obj] = DictValue({})
     for key, value in obj.mapping(tx).items():
@@ -133,13 +130,10 @@ def _deep_tensor(tx: Interpreter, obj: TensorValue, memo: Memo) -> Value:
     """Clones a tensor that fills its whole storage and requires no gradient; others break the graph."""
     fake = obj.fake(tx)
     whole = fake.is_contiguous() and fake.untyped_storage().nbytes() == fake.numel() * fake.element_size()
-    if obj.python_type() is not torch.Tensor or fake.requires_grad or not whole or _any_tensor(memo):
+    others = any(isinstance(v, TensorValue) for v in memo.copies)
+    if obj.python_type() is not torch.Tensor or fake.requires_grad or not whole or others:
         raise Unsupported("unsupported call", f"copy.deepcopy of the tensor {obj}")
     return memo.copies.setdefault(obj, tx.capture.graph.call_method(tx, "clone", [obj], {}))
-
-
-def _any_tensor(memo: Memo) -> bool:
-    return any(isinstance(v, TensorValue) for v in memo.copies)
 
 
 def _deep_object(tx: Interpreter, obj: ObjectValue, memo: Memo) -> Value:

@@ -13,19 +13,19 @@ from compiler_core.capture.rules.python.itertools import GeneratorIteratorValue
 from compiler_core.capture.rules.python.operators import binary
 from compiler_core.capture.rules.table import handles, handles_each
 from compiler_core.capture.values.base import Value, observed_exception
-from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error, fold, from_python
-from compiler_core.capture.values.builtin.iterators import (
+from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error
+from compiler_core.capture.values.builtin.containers import (
     IteratorValue,
     MappedIteratorValue,
     iterate_over,
     remaining_values,
 )
+from compiler_core.capture.values.builtin.conversion import fold, from_python
 from compiler_core.capture.values.builtin.mappings import DictValue, DictViewValue
 from compiler_core.capture.values.builtin.sequences import ListValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber, is_symbolic, symbolic_extreme
 from compiler_core.capture.values.user.functions import MethodValue
-from compiler_core.capture.values.user.objects import ObjectValue
-from compiler_core.capture.values.user.subclasses import SubclassValue
+from compiler_core.capture.values.user.objects import ObjectValue, SubclassValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -60,13 +60,9 @@ def _reversed(tx: Interpreter, obj: Value) -> Value:
         if isinstance(method, MethodValue):
             return method.call(tx, [], {})
     if isinstance(obj, ObjectValue) and not isinstance(obj, SubclassValue):
-        return _reversed_by_index(tx, obj)
+        size = obj.length(tx)
+        return GeneratorIteratorValue(obj.get_item(tx, ConstantValue(i)) for i in range(size - 1, -1, -1))
     return IteratorValue(list(reversed(obj.unpack(tx))))
-
-
-def _reversed_by_index(tx: Interpreter, obj: ObjectValue) -> Value:
-    size = obj.length(tx)
-    return GeneratorIteratorValue(obj.get_item(tx, ConstantValue(i)) for i in range(size - 1, -1, -1))
 
 
 @handles(sorted)

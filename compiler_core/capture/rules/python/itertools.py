@@ -12,7 +12,7 @@ from compiler_core.capture.rules.python.operators import binary, equal
 from compiler_core.capture.rules.table import HANDLERS, handles, handles_each
 from compiler_core.capture.values.base import ObservedException, Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.iterators import (
+from compiler_core.capture.values.builtin.containers import (
     IteratorValue,
     MappedIteratorValue,
     Recreation,

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.table import handles, handles_each
 from compiler_core.capture.values.base import Value, observed_exception
-from compiler_core.capture.values.builtin.constant import ConstantValue, check_plain, evaluate, fold
+from compiler_core.capture.values.builtin.constant import ConstantValue, check_plain
+from compiler_core.capture.values.builtin.conversion import evaluate, fold
 from compiler_core.capture.values.builtin.mappings import DictValue, key_value
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import symbolic_text
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.exceptions import PARSING_EXCEPTIONS, ExceptionValue, builtin_base
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
-from compiler_core.capture.values.user.objects import ObjectValue, type_or_object
-from compiler_core.capture.values.user.subclasses import SubclassValue
+from compiler_core.capture.values.user.objects import ObjectValue, SubclassValue, type_or_object
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:

@@ -8,27 +8,38 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.masked
 
 from compiler_core.capture.rules.python.operators import BINARY, INPLACE, UNARY
 from compiler_core.capture.rules.table import handles, handles_each, has_tensor
 from compiler_core.capture.values.base import Value, observed_exception
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, from_python
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.mappings import DictValue
-from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
-from compiler_core.capture.values.builtin.symbols import is_symbolic
-from compiler_core.capture.values.classes import is_of_pytorch
+from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SliceValue, TupleValue
+from compiler_core.capture.values.builtin.symbols import SymbolicNumber, is_symbolic
+from compiler_core.capture.values.classes import is_of_pytorch, lookup_in_mro
 from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.capture.values.tensor_subclasses import DistributedTensorValue, SubclassTensorValue
+from compiler_core.capture.values.user.modules import CALL_METHODS, ModuleValue, call_with_hooks
 from compiler_core.errors import Unsupported
+from compiler_core.guards.constants import NUMPY_NUMBERS
 from compiler_core.torch_private import (
     C_nn,
     OpOverload,
     OpOverloadPacket,
     TensorBase,
+    combine_input_and_mask,
     group_tensors_by_device_and_dtype,
+    infer_lazy_parameters,
+    masked_ops,
+    module_call_impl,
 )
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.records.capture import BreakReason
+
 
 FACTORIES = frozenset(
     getattr(torch, n)
@@ -177,3 +188,120 @@ def _group_tensors(tx: Interpreter, lists: Value, with_indices: Value) -> Value:
     indices = range(len(rows[0])) if with_indices.truth(tx) else ()
     group = TupleValue([ListValue([ListValue(row) for row in rows]), from_python(list(indices))])
     return DictValue({kinds.pop(): group})
+
+
+def split_arguments(tx: Interpreter, value: Any) -> tuple[Any, Any]:
+    """Converts a value, or a list or dict of values, to arguments of an operation.
+
+    Returns the argument for the run on fake tensors, and the argument for the node of the graph.
+    """
+    if isinstance(value, TensorValue):
+        return value.fake(tx), value.node(tx)
+    if isinstance(value, SymbolicNumber):
+        value.install_guards(tx)
+        return value.sym, tx.capture.graph.number_node(value.sym)
+    if isinstance(value, ConstantValue):
+        constant = _constant(value.constant(tx))
+        return constant, constant
+    if isinstance(value, TupleValue):
+        fakes, nodes = split_arguments(tx, value.unpack(tx))
+        if value.cls not in (tuple, torch.Size):
+            raise _unsupported_argument(value)
+        return tuple(fakes), tuple(nodes)
+    if isinstance(value, ListValue):
+        return split_arguments(tx, list(value.unpack(tx)))
+    if isinstance(value, DictValue) and value.cls is dict:
+        return split_arguments(tx, dict(value.mapping(tx)))
+    if isinstance(value, SliceValue):
+        fakes, nodes = split_arguments(tx, value.bounds)
+        return slice(*fakes), slice(*nodes)
+    if isinstance(value, list):
+        both = [split_arguments(tx, v) for v in value]
+        return [f for f, _ in both], [n for _, n in both]
+    if isinstance(value, dict):
+        pairs = {k: split_arguments(tx, v) for k, v in value.items()}
+        return {k: f for k, (f, _) in pairs.items()}, {k: n for k, (_, n) in pairs.items()}
+    if isinstance(value, RangeValue):
+        return list(value.value), list(value.value)
+    raise _unsupported_argument(value)
+
+
+def _unsupported_argument(value: Value) -> Unsupported:
+    kind: BreakReason = "distributed tensor" if isinstance(value, DistributedTensorValue) else "unsupported call"
+    return Unsupported(kind, f"{value} as argument of a tensor operation")
+
+
+def _constant(obj: Any) -> Any:
+    """Returns `obj` as an argument of an FX node; raises Unsupported if it cannot be one."""
+    if isinstance(obj, NUMPY_NUMBERS):
+        obj = obj.item() if not isinstance(obj.item(), bool) else obj
+    if isinstance(obj, (int, float, complex, str, bool, type(None), type(Ellipsis), slice)):
+        return obj
+    if isinstance(obj, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
+        return obj
+    raise Unsupported("unsupported call", f"a {type(obj).__name__} as argument of a tensor operation")
+
+
+@handles(torch.nn.Module.__setattr__)
+def _module_setattr(tx: Interpreter, owner: Value, name: Value, value: Value) -> Value:
+    assert isinstance(owner, ModuleValue)
+    owner.module_setattr(tx, name.constant(tx), value)
+    return NONE
+
+
+@handles(torch.nn.Module.__getattr__)
+def _module_getattr(tx: Interpreter, owner: Value, name: Value) -> Value:
+    assert isinstance(owner, ModuleValue)
+    wanted = name.constant(tx)
+    found = owner.find_registered(tx, wanted)
+    if found is None:
+        owner.guard_unregistered(tx, wanted)
+        raise observed_exception(AttributeError, f"{owner.cls.__name__!r} object has no attribute {wanted!r}")
+    return found
+
+
+@handles(infer_lazy_parameters)
+def _infer_parameters(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    raise Unsupported("skipped function", "the first call of a lazy module, which makes its parameters")
+
+
+@handles(torch.nn.Module.__call__)
+def _module_call(tx: Interpreter, owner: Value, /, *args: Value, **kwargs: Value) -> Value:
+    assert isinstance(owner, ModuleValue)
+    if lookup_in_mro(owner.cls, "_call_impl") is not CALL_METHODS["_call_impl"]:
+        return owner.get_attr(tx, "_call_impl").call(tx, args, kwargs)
+    return call_with_hooks(tx, owner, args, kwargs)
+
+
+@handles(module_call_impl)
+def _module_call_impl(tx: Interpreter, owner: Value, /, *args: Value, **kwargs: Value) -> Value:
+    assert isinstance(owner, ModuleValue)
+    return call_with_hooks(tx, owner, args, kwargs)
+
+
+# --- torch.masked: its functions of plain tensors with a mask are Python over tensors, except these two
+
+
+@handles(torch.masked.is_masked_tensor)
+def _is_masked_tensor(tx: Interpreter, obj: Value) -> Value:
+    obj.install_guards(tx)
+    return ConstantValue(issubclass(obj.python_type(), torch.masked.MaskedTensor))
+
+
+@handles(combine_input_and_mask)
+def _combine(tx: Interpreter, op: Value, tensor: Value, mask: Value, *args: Value) -> Value:
+    """``torch.where(mask, tensor, identity)`` with the identity of the reduction `op`.
+
+    The function defines a class for the gradients of a masked tensor, which another tensor does not need.
+    """
+    if isinstance(tensor, SubclassTensorValue) or not isinstance(tensor, TensorValue):
+        raise Unsupported("tensor subclass", f"{tensor} as argument of a function of torch.masked")
+    if tx.is_none(mask):
+        return tensor
+    functions = [
+        tx.capture.outside.wrap_static(vars(masked_ops)[n]) for n in ("_input_mask", "_reduction_identity", "_where")
+    ]
+    input_mask, identity, where = functions
+    chosen = input_mask.call(tx, [tensor], {"mask": mask})
+    fill = identity.call(tx, [op.get_attr(tx, "__name__"), tensor, *args], {})
+    return where.call(tx, [chosen, tensor, fill], {})

@@ -20,7 +20,8 @@ from torch.overrides import TorchFunctionMode
 from compiler_core.capture.rules.python.operators import BINARY, UNARY
 from compiler_core.capture.rules.table import HANDLERS, handles, handles_each
 from compiler_core.capture.values.base import Value
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, from_python, is_atom
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, is_atom
+from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.static import StaticValue

@@ -15,8 +15,9 @@ from torch.autograd import forward_ad
 
 from compiler_core.capture.rules.table import handles, handles_each
 from compiler_core.capture.values.base import Value
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, from_python
-from compiler_core.capture.values.builtin.sequences import TupleValue
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.conversion import from_python
+from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
@@ -25,6 +26,7 @@ from compiler_core.support.torch_state import StateChange
 from compiler_core.torch_private import (
     VF,
     C,
+    associative_scan,
     eager_transforms,
     is_fwd_grad_enabled,
     saved_tensors_hooks_disable,
@@ -36,6 +38,7 @@ from compiler_core.torch_private import (
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
+
 
 functorch = levels.functorch
 
@@ -212,3 +215,47 @@ def _gradients(tx: Interpreter, outputs: Value, inputs: Value, *args: Value, **k
 @handles_each(*_in_c_and_python("_make_dual", VF), *_in_c_and_python("_unpack_dual", VF))
 def _dual_tensor(fn: Any, tx: Interpreter, *args: Value, level: Value) -> Value:
     return tx.capture.graph.call_function(tx, getattr(torch, fn.__name__), args, {"level": level})
+
+
+# --- PyTorch's operator with a combining function is unrolled
+
+
+@handles(associative_scan)
+def _associative_scan(
+    tx: Interpreter,
+    combine_fn: Value,
+    xs: Value,
+    dim: Value,
+    reverse: Value | None = None,
+    combine_mode: Value | None = None,
+) -> Value:
+    """Combines the elements along `dim` one after the other, as a loop would."""
+    tensors, axis = _leaves(tx, xs), dim.constant(tx)
+    rows = [tx.capture.graph.call_method(tx, "unbind", [t, ConstantValue(axis)], {}).unpack(tx) for t in tensors]
+    backward = reverse is not None and reverse.truth(tx)
+    order = list(zip(*(row[::-1] if backward else row for row in rows), strict=True))
+    state = list(order[0])
+    states = [state]
+    for row in order[1:]:
+        tx.capture.count_iteration()
+        combined = combine_fn.call(tx, [_repack(xs, state), _repack(xs, list(row))], {})
+        state = _leaves(tx, combined)
+        states.append(state)
+    columns = [list(column) for column in zip(*(states[::-1] if backward else states), strict=True)]
+    stacked = [tx.capture.graph.call_function(tx, torch.stack, [ListValue(c)], {}) for c in columns]
+    moves = [ConstantValue(0), ConstantValue(axis)]
+    return _repack(xs, [tx.capture.graph.call_method(tx, "movedim", [t, *moves], {}) for t in stacked])
+
+
+def _leaves(tx: Interpreter, xs: Value) -> list[Value]:
+    values: list[Value] = [xs] if isinstance(xs, TensorValue) else tx.list_of(xs)
+    if not values or not all(isinstance(v, TensorValue) for v in values):
+        raise Unsupported("unsupported call", f"associative_scan over {xs}")
+    return values
+
+
+def _repack(xs: Value, values: list[Value]) -> Value:
+    """Returns `values` in a container of the kind of `xs`."""
+    if isinstance(xs, TensorValue):
+        return values[0]
+    return TupleValue(values) if isinstance(xs, TupleValue) else ListValue(values)

@@ -1,31 +1,80 @@
-"""Python constants: numbers, strings, None, dtypes, devices and the like."""
+"""Python constants: numbers, strings, None, dtypes, devices, and immutable objects of the standard library.
+
+What dates, fractions, paths and patterns compute is known at capture, except for what also depends on the file system,
+the clock, the time zone or the context of decimal arithmetic: those attributes and operations break the graph.
+"""
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import enum
+import fractions
 import operator
+import pathlib
 import re
 import sys
-import types
-import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.capture.values.base import ObservedException, Value, observed_exception, to_index
-from compiler_core.capture.values.builtin.methods import NamedMethodValue
-from compiler_core.capture.values.builtin.plain_objects import check_arguments, check_attribute, is_plain_object
+from compiler_core.capture.values.base import NamedMethodValue, ObservedException, Value, observed_exception, to_index
 from compiler_core.errors import Unsupported
-from compiler_core.guards.constants import NUMPY_NUMBERS
+from compiler_core.guards.constants import LIBRARY_CONSTANTS, NUMPY_NUMBERS
 from compiler_core.guards.sources import Box
 from compiler_core.support.safe_repr import safe_repr
-from compiler_core.support.silenced_warnings import silenced
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.capture.interpreter import Interpreter
     from compiler_core.guards.sources import Source
+
+
+_CLOCKED = frozenset("today now utcnow fromtimestamp utcfromtimestamp timestamp astimezone strftime".split())
+"""Methods of dates that depend on the clock, the time zone or the locale."""
+_EXACT = frozenset({
+    "as_tuple", "as_integer_ratio", "is_finite", "is_infinite", "is_nan", "is_signed", "is_zero", "real", "imag",
+    "__class__", "__float__", "__int__", "__hash__", "__bool__",
+})  # fmt: skip
+"""Attributes of decimals that do not depend on the context of decimal arithmetic."""
+_EXACT_FUNCTIONS = frozenset(
+    {operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, float, int, bool, hash}
+)
+
+CONSTRUCTORS: tuple[Any, ...] = (
+    fractions.Fraction, datetime.timedelta, datetime.date, datetime.time, datetime.datetime,
+    pathlib.PurePath, pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.Path,
+)  # fmt: skip
+"""Classes whose calls depend only on their arguments."""
+
+
+def is_plain_object(obj: Any) -> bool:
+    """Whether `obj` is of such a type; a time with a time zone, whose rules may change, is not."""
+    return type(obj) in LIBRARY_CONSTANTS and getattr(obj, "tzinfo", None) is None
+
+
+def check_attribute(obj: Any, name: str) -> None:
+    """Raises Unsupported if an attribute of a plain object depends on more than the object."""
+    impure = name in _CLOCKED if isinstance(obj, (datetime.date, datetime.time)) else False
+    if isinstance(obj, pathlib.PurePath):
+        impure = name not in dir(pathlib.PurePath)
+    if isinstance(obj, decimal.Decimal):
+        impure = name not in _EXACT
+    if impure:
+        raise Unsupported(
+            "unsupported attribute", f"{type(obj).__name__}.{name}, which depends on more than the object"
+        )
+
+
+def check_arguments(function: Any, arguments: Sequence[Any]) -> None:
+    """Raises Unsupported for calls that depend on the context of decimal arithmetic, or on the locale."""
+    types = {type(each) for each in arguments}
+    if decimal.Decimal in types and (float in types or function not in _EXACT_FUNCTIONS):
+        raise Unsupported("unsupported operation", "decimal arithmetic, which depends on its context")
+    if function is format and isinstance(arguments[0], (datetime.date, datetime.time)) and any(arguments[1:]):
+        raise Unsupported("unsupported operation", "the format of a date, which depends on the locale")
+
 
 ATOMS = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented))
 TORCH_ATOMS = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
@@ -92,7 +141,7 @@ class ConstantValue(Value):
         if callable(found):
             return NamedMethodValue(self, name)
         if is_plain_object(obj):
-            return from_python(found)
+            return tx.from_python(found)
         raise Unsupported("unsupported attribute", f"{obj!r}.{name}")
 
     def forwarded_call(
@@ -106,23 +155,21 @@ class ConstantValue(Value):
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         obj = self.constant(tx)
         if isinstance(obj, str) and name == "join" and len(args) == 1:
-            from compiler_core.capture.values.builtin.sequences import ListValue
-
-            return fold(tx, obj.join, [ListValue(tx.list_of(args[0]))], {})
+            args = [tx.new_list(tx.list_of(args[0]))]
         if isinstance(obj, str) and name == "format":
-            return _formatted(tx, obj, args, kwargs)
+            return tx.format_text(obj, args, kwargs)
         if type(obj) is re.Pattern:
             check_plain(getattr(obj, name), args, kwargs)
-        return fold(tx, getattr(obj, name), args, kwargs)
+        return tx.fold(getattr(obj, name), args, kwargs)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
-        return fold(tx, operator.getitem, [self, to_index(tx, key)], {})
+        return tx.fold(operator.getitem, [self, to_index(tx, key)], {})
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
-        return fold(tx, operator.contains, [self, item], {}).truth(tx)
+        return tx.fold(operator.contains, [self, item], {}).truth(tx)
 
     def length(self, tx: Interpreter) -> int:
-        found: int = fold(tx, len, [self], {}).constant(tx)
+        found: int = tx.fold(len, [self], {}).constant(tx)
         return found
 
     def unpack(self, tx: Interpreter) -> list[Value]:
@@ -132,9 +179,7 @@ class ConstantValue(Value):
         return [ConstantValue(v) for v in obj]
 
     def iterate(self, tx: Interpreter) -> Value:
-        from compiler_core.capture.values.builtin.iterators import IteratorValue
-
-        return IteratorValue(self.unpack(tx), self)
+        return tx.new_iterator(self.unpack(tx), self)
 
     def same_object(self, other: Value) -> bool:
         return isinstance(other, ConstantValue) and self.value is other.value
@@ -164,80 +209,8 @@ def check_plain(function: Any, args: Sequence[Value], kwargs: dict[str, Value]) 
         raise Unsupported("skipped function", f"{function.__name__}() with these arguments")
 
 
-def _formatted(tx: Interpreter, obj: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    from compiler_core.capture.values.builtin.symbols import symbolic_text
-
-    if not kwargs and (symbolic := symbolic_text(str.format, tx, ConstantValue(obj), *args)) is not None:
-        return symbolic
-    return evaluate(
-        lambda: obj.format(
-            *(tx.format_operand(a) for a in args), **{k: tx.format_operand(v) for k, v in kwargs.items()}
-        )
-    )
-
-
-def fold(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    """Calls `fn`, which must have no side effect, on constants, or on symbolic numbers if it is arithmetic."""
-    from compiler_core.capture.values.builtin.symbols import arithmetic, is_symbolic
-
-    if not kwargs and is_symbolic(args) and (found := arithmetic(fn, tx, args)) is not None:
-        return found
-    raw = [a.constant(tx) for a in args]
-    raw_kwargs = {k: v.constant(tx) for k, v in kwargs.items()}
-    check_arguments(fn, raw)
-    return evaluate(lambda: fn(*raw, **raw_kwargs))
-
-
-def evaluate(compute: Callable[[], Any]) -> Value:
-    """Calls `compute`; returns its result as a value, or raises its exception as an observed one.
-
-    A computation that warns is left to Python, which warns in each call.
-    """
-    before = len(silenced())
-    try:
-        result = compute()
-    except (Unsupported, RecursionError):
-        raise
-    except Exception as error:
-        raise exception_from_error(error) from None
-    if len(warned := silenced()) > before:
-        raise Unsupported("unsupported operation", f"a computation that warns: {warned[-1].message}")
-    return from_python(result)
-
-
 def exception_from_error(error: Exception) -> ObservedException | Unsupported:
     """Returns what to raise for an exception that a computation with constants raised."""
     if isinstance(error, UNSUPPORTED_EXCEPTIONS) or not all(map(is_atom, error.args)):
         return Unsupported("exception", f"{type(error).__name__}: {error}")
     return observed_exception(type(error), *error.args)
-
-
-def from_python(obj: Any) -> Value:
-    """Returns the value of a new Python object that capture computed."""
-    from compiler_core.capture.values.builtin.mappings import DictValue
-    from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SliceValue, TupleValue
-    from compiler_core.capture.values.builtin.sets import SetValue
-    from compiler_core.capture.values.builtin.static import StaticValue
-    from compiler_core.capture.values.builtin.symbols import from_number
-
-    if is_atom(obj):
-        return ConstantValue(obj)
-    if isinstance(obj, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        return from_number(obj)
-    if type(obj) in (tuple, torch.Size):
-        return TupleValue([from_python(v) for v in obj], type(obj))
-    if type(obj) is list:
-        return ListValue([from_python(v) for v in obj])
-    if type(obj) is dict:
-        return DictValue({k: from_python(v) for k, v in obj.items()})
-    if type(obj) in (types.UnionType, types.GenericAlias) or isinstance(obj, typing._GenericAlias):  # type: ignore[attr-defined]
-        return StaticValue(obj)
-    if type(obj) in (set, frozenset):
-        return SetValue.from_members(obj)
-    if type(obj) is range:
-        return RangeValue(obj)
-    if type(obj) is re.Match:
-        return MatchValue(obj)
-    if type(obj) is slice:
-        return SliceValue([from_python(v) for v in (obj.start, obj.stop, obj.step)])
-    raise Unsupported("unsupported operation", f"a new object of type {type(obj).__name__}")

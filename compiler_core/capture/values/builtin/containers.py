@@ -1,25 +1,206 @@
-"""The base class of lists, tuples, dicts and sets.
+"""What lists, tuples, dicts and sets share: their base class, keys and iterators.
 
 A container from outside is read once, when it is first used, into values whose sources are its items.  From then on
 the values are its contents, and mutations are replayed after the graph has run (`capture/side_effects.py`).
+
+The key of a constant is its Python object.  The key of an object that is hashed by identity is the Python object if it
+is from outside, and the value if the frame made it.  The key of an object whose class defines ``__hash__`` and
+``__eq__`` in Python is an `ObjectKey`, which calls them.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import Value, observed_exception
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.keys import to_key
-from compiler_core.capture.values.builtin.methods import NamedMethodValue
+import torch
+
+from compiler_core.capture.values.base import NamedMethodValue, ObservedException, Value, observed_exception
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, is_atom
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import BuiltinItemSource, GetItemSource, Source
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.capture.interpreter import Interpreter
+
+
+_BY_IDENTITY = (object.__hash__, torch.Tensor.__hash__)
+
+
+_C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType)
+"""They are compared by the identity of what they are bound to."""
+
+
+class ObjectKey:
+    """A key that uses the ``__hash__`` and ``__eq__`` of the value's class."""
+
+    def __init__(self, tx: Interpreter, value: Value, hashed: int) -> None:
+        self.tx = tx
+        self.value = value
+        self.hashed = hashed
+
+    def __hash__(self) -> int:
+        return self.hashed
+
+    def __eq__(self, other: object) -> bool:
+        return self.tx.is_same_or_equal(self.value, self.tx.capture.outside.key_value(other))
+
+
+def to_key(tx: Interpreter, value: Value) -> Any:
+    """Returns `value` as a dict key or set element."""
+    return value.as_key(tx)
+
+
+def object_key(tx: Interpreter, value: Any) -> Any:
+    """Returns an object whose class may define ``__hash__`` as a dict key or set element."""
+    cls = value.python_type()
+    if cls.__hash__ is None:
+        raise observed_exception(TypeError, f"unhashable type: {cls.__name__!r}")
+    if cls.__hash__ not in _BY_IDENTITY:
+        method = value.special_method(tx, "__hash__")
+        if method is None:
+            raise Unsupported("unsupported operation", f"a {cls.__name__} as a key")
+        return ObjectKey(tx, value, _as_hash(method.call(tx, [], {}).constant(tx)))
+    if value.source is None:
+        return value
+    value.install_guards(tx)
+    tx.capture.outside.identity_keys[id(value.real)] = (value.real, value.source)
+    return value.real
+
+
+class _HashResult:
+    """Has Python convert the result of a ``__hash__`` method to a hash."""
+
+    def __init__(self, result: int) -> None:
+        self.result = result
+
+    def __hash__(self) -> int:
+        return self.result
+
+
+def _as_hash(result: Any) -> int:
+    try:
+        return hash(_HashResult(result))
+    except TypeError as error:
+        raise observed_exception(TypeError, str(error)) from None
+
+
+def is_plain_key(key: Any) -> bool:
+    """Whether hashing and comparing `key` runs no code of the program's."""
+    if isinstance(key, tuple):
+        return type(key) is tuple and all(map(is_plain_key, key))
+    cls: Any = type(key)
+    by_identity = cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__
+    return is_atom(key) or by_identity or cls.__hash__ is type.__hash__ or cls in _C_FUNCTIONS
+
+
+def has_fixed_order(key: Any) -> bool:
+    """Whether the hash, and so the place in a set, is the same in each run: not if it is a hash of an address."""
+    if isinstance(key, tuple):
+        return all(map(has_fixed_order, key))
+    return is_atom(key) or isinstance(key, type)
+
+
+Recreation = Callable[[], tuple[Any, list[Value]]]
+"""Returns (function, arguments): a call that makes the iterator in its present state."""
+
+
+class IteratorValue(Value):
+    """An iterator over known values.
+
+    With `iterable`, the list, tuple or string that has these values, it sees later changes of it, as in Python.
+    """
+
+    def __init__(self, values: list[Value], iterable: Value | None = None) -> None:
+        self.values = values
+        self.iterable = iterable
+        self.index = 0
+
+    def iterate(self, tx: Interpreter) -> Value:
+        return self
+
+    def next_value(self, tx: Interpreter) -> Value | None:
+        if self.index >= len(self.values):
+            if not isinstance(self.iterable, ConstantValue):
+                self.values, self.iterable, self.index = [], None, 0  # stays exhausted if items are appended later
+            return None
+        self.index += 1
+        tx.capture.count_iteration()
+        return self.values[self.index - 1]
+
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        return tx.list_of(self)
+
+    def children(self) -> Sequence[Value]:
+        return self.values[self.index :] if self.iterable is None else [self.iterable]
+
+    def reconstruct(self, emit: Emitter) -> None:
+        if self.iterable is None:
+            emit.call_loaded(iter, [lambda: emit.build("BUILD_LIST", self.values[self.index :])])
+        else:
+            emit.call_object(iterator_at, [self.iterable, ConstantValue(self.index)])
+
+
+def iterator_at(obj: Sequence[Any], index: int) -> Any:
+    """Called by generated code: makes an iterator whose next item is ``obj[index]``."""
+    iterator: Any = iter(obj)
+    iterator.__setstate__(index)
+    return iterator
+
+
+class MappedIteratorValue(IteratorValue):
+    """An iterator that computes each value when it is requested: zip, enumerate, map, filter.
+
+    `step` returns the next value, or None at the end.  `recreate` returns the call that makes the iterator in its
+    present state; without it, the iterator cannot be reconstructed after a graph break.  `cls` is its type, if known.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[Interpreter], Value | None],
+        recreate: Recreation | None = None,
+        cls: type | None = None,
+    ) -> None:
+        super().__init__([])
+        self.cls = cls
+        self.step = step
+        self.recreate = recreate
+
+    def python_type(self) -> type:
+        return super().python_type() if self.cls is None else self.cls
+
+    def next_value(self, tx: Interpreter) -> Value | None:
+        tx.capture.count_iteration()
+        try:
+            return self.step(tx)
+        except ObservedException as error:  # a function that `map` calls may end the iteration
+            if error.matches(StopIteration):
+                return None
+            raise
+
+    def children(self) -> Sequence[Value]:
+        return () if self.recreate is None else self.recreate()[1]
+
+    def reconstruct(self, emit: Emitter) -> None:
+        if self.recreate is None:
+            raise Unsupported("generator", "a lazy iterator cannot be reconstructed after a graph break")
+        emit.call_object(*self.recreate())
+
+
+def remaining_values(tx: Interpreter, iterator: Value) -> Iterator[Value]:
+    """Yields the remaining values of an iterator."""
+    value = iterator.next_value(tx)
+    while value is not None:
+        yield value
+        value = iterator.next_value(tx)
+
+
+def iterate_over(tx: Interpreter, iterable: Value) -> Iterator[Value]:
+    """Yields the values of ``for value in iterable``."""
+    return remaining_values(tx, iterable.iterate(tx))
 
 
 # for each special method: its operator, and whether it is the reflected form

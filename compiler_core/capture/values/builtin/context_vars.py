@@ -1,20 +1,24 @@
-"""Context variables: reads are guarded, sets are replayed after the graph has run, and a reset undoes a set."""
+"""Context variables and weak references.
+
+Reads of a context variable are guarded, sets are replayed after the graph has run, and a reset undoes a set.
+"""
 
 from __future__ import annotations
 
 import contextvars
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.base import NamedMethodValue, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.methods import NamedMethodValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import UNSET, ContextVarSource, Source
+from compiler_core.guards.sources import UNSET, ContextVarSource, Source, WeakRefCallSource
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.capture.interpreter import Interpreter
+
 
 ContextVar = contextvars.ContextVar[Any]
 
@@ -103,3 +107,31 @@ class TokenValue(Value):
             emit.keep(self.before)
         loads = [lambda: emit.value(self.var), lambda: emit.value(self.value)]
         emit.call_loaded(contextvars.ContextVar.set, loads)
+
+
+class WeakRefValue(Value):
+    """A ``weakref.ref`` from outside."""
+
+    always_true = True
+
+    def __init__(self, real: weakref.ref[Any], source: Source) -> None:
+        self.real = real
+        self.source = source
+
+    def __repr__(self) -> str:
+        return self.source.text if self.source else "a weak reference"
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def install_guards(self, tx: Interpreter) -> None:
+        assert self.source is not None
+        tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """Returns the referent."""
+        self.install_guards(tx)
+        if args or kwargs:
+            raise Unsupported("exception", "a weak reference takes no arguments")
+        assert self.source is not None
+        return tx.capture.outside.wrap(self.real(), WeakRefCallSource(self.source))

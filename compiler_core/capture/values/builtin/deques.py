@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.iterators import IteratorValue
+from compiler_core.capture.values.builtin.containers import IteratorValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, Source

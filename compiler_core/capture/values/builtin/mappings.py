@@ -11,10 +11,14 @@ import torch
 
 from compiler_core.capture.values.base import ObservedException, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.containers import ContainerValue
+from compiler_core.capture.values.builtin.containers import (
+    ContainerValue,
+    IteratorValue,
+    is_plain_key,
+    iterate_over,
+    to_key,
+)
 from compiler_core.capture.values.builtin.deques import DequeValue
-from compiler_core.capture.values.builtin.iterators import IteratorValue, iterate_over
-from compiler_core.capture.values.builtin.keys import is_plain_key, to_key
 from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue, TupleValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.constants import dict_keys

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from compiler_core.capture.values.base import Value, observed_exception, to_index
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, fold
-from compiler_core.capture.values.builtin.containers import ContainerValue
-from compiler_core.capture.values.builtin.iterators import IteratorValue, iterate_over
-from compiler_core.capture.values.builtin.methods import NamedMethodValue
+from compiler_core.capture.values.base import NamedMethodValue, Value, observed_exception, to_index
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.containers import ContainerValue, IteratorValue, iterate_over
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, Source
 
@@ -288,7 +286,7 @@ class RangeValue(Value):
         return bool(self.value)
 
     def length(self, tx: Interpreter) -> int:
-        length: int = fold(tx, len, [self], {}).constant(tx)
+        length: int = tx.fold(len, [self], {}).constant(tx)
         return length
 
     def unpack(self, tx: Interpreter) -> list[Value]:
@@ -296,7 +294,7 @@ class RangeValue(Value):
         return [ConstantValue(i) for i in self.value]
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
-        return fold(tx, operator.getitem, [self, key], {})
+        return tx.fold(operator.getitem, [self, key], {})
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
         return item.constant(tx) in self.value
@@ -307,7 +305,7 @@ class RangeValue(Value):
         return _method_of(self, range, name)
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return fold(tx, getattr(self.value, name), args, kwargs)
+        return tx.fold(getattr(self.value, name), args, kwargs)
 
     def reconstruct(self, emit: Emitter) -> None:
         emit.constant(self.value)
@@ -344,7 +342,7 @@ class SliceValue(Value):
         return _method_of(self, slice, name)
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return fold(tx, getattr(self.as_slice(tx), name), args, kwargs)
+        return tx.fold(getattr(self.as_slice(tx), name), args, kwargs)
 
     def children(self) -> Sequence[Value]:
         return self.bounds

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.containers import ContainerValue
-from compiler_core.capture.values.builtin.iterators import IteratorValue, iterate_over
-from compiler_core.capture.values.builtin.keys import has_fixed_order, to_key
+from compiler_core.capture.values.builtin.containers import (
+    ContainerValue,
+    IteratorValue,
+    has_fixed_order,
+    iterate_over,
+    to_key,
+)
 from compiler_core.capture.values.builtin.mappings import DictValue, DictViewValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue
 from compiler_core.errors import Unsupported

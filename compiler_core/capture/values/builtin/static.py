@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import Value, observed_exception
-from compiler_core.capture.values.builtin.constant import ConstantValue, fold, from_python, is_atom
+from compiler_core.capture.values.builtin.constant import ConstantValue, is_atom
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.classes import ABSENT, guard_class_attribute, lookup_in_mro
 from compiler_core.errors import Unsupported
@@ -73,7 +73,7 @@ class StaticValue(Value):
         if is_atom(found):
             return ConstantValue(found)
         if isinstance(self.obj, types.CodeType):
-            return from_python(found)
+            return tx.from_python(found)
         if isinstance(self.obj, types.GetSetDescriptorType) and isinstance(found, types.MethodWrapperType):
             return StaticValue(found)  # ``Tensor.shape.__get__``: a new object at each read
         return tx.capture.outside.wrap_static(found)
@@ -124,12 +124,12 @@ class StaticValue(Value):
         if not self._is_enum():
             return super().contains(tx, item)
         self._members(tx)
-        return fold(tx, operator.contains, [self, item], {}).truth(tx)
+        return tx.fold(operator.contains, [self, item], {}).truth(tx)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         """``Color["RED"]``, ``list[int]``"""
         if self._is_enum() or self.obj in (list, dict, tuple, set, frozenset, type) or _is_generic(self.obj):
-            return fold(tx, operator.getitem, [self, key], {})
+            return tx.fold(operator.getitem, [self, key], {})
         if self.obj in (typing.Callable, collections.abc.Callable, typing.Optional, typing.Union, typing.Literal):
             return StaticValue(self.obj[_type_arguments(tx, key)])
         return super().get_item(tx, key)

@@ -1,28 +1,99 @@
-"""Python functions, methods and partials."""
+"""Python functions, methods and partials, their attributes, and the cells of closures."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import ObservedException, Value, observed_exception
-from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.capture.values.base import UNBOUND, NamedMethodValue, ObservedException, Value, observed_exception
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
-from compiler_core.capture.values.builtin.methods import NamedMethodValue
 from compiler_core.capture.values.builtin.sequences import TupleValue
 from compiler_core.capture.values.builtin.static import StaticValue
-from compiler_core.capture.values.user.cells import CellValue
-from compiler_core.errors import CompilerBug
+from compiler_core.errors import CompilerBug, Unsupported
 from compiler_core.guards.lifetimes import is_named
-from compiler_core.guards.sources import AttrSource, Box, ClosureCellSource, GetItemSource, Source
+from compiler_core.guards.sources import (
+    AttrSource,
+    Box,
+    CellContentsSource,
+    ClosureCellSource,
+    FreeCellSource,
+    GetItemSource,
+    LocalSource,
+    Source,
+)
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.capture.interpreter import Interpreter
     from compiler_core.capture.outside_objects import OutsideObjects
+
+
+class CellValue(Value):
+    """A cell that the frame made, or, with a source, a cell of an outside closure."""
+
+    def __init__(self, contents: Value | None = None, source: Source | None = None, real: Any = None) -> None:
+        self._contents = contents
+        self.source = source
+        self.real = real
+
+    def get(self, tx: Interpreter) -> Value:
+        """Returns the contents."""
+        if self._contents is None:
+            assert self.source is not None
+            try:
+                obj = self.real.cell_contents
+            except ValueError:
+                raise Unsupported("exception", "a free variable is used before it is assigned") from None
+            self._contents = tx.capture.outside.wrap(obj, self.contents_source())
+        if self._contents is UNBOUND:
+            raise Unsupported("exception", "a free variable is used before it is assigned")
+        return self._contents
+
+    def is_empty(self) -> bool:
+        """Whether the frame left it empty.  For a cell from outside it is not known without a guard."""
+        return self._contents is UNBOUND
+
+    @property
+    def is_read(self) -> bool:
+        """Whether capture has read or written the contents."""
+        return self._contents is not None
+
+    def contents_source(self) -> Source:
+        assert self.source is not None
+        return (
+            LocalSource(self.source.name)
+            if isinstance(self.source, FreeCellSource)
+            else CellContentsSource(self.source)
+        )
+
+    def set(self, tx: Interpreter, value: Value) -> None:
+        if self.source is not None:
+            tx.capture.effects.note_mutation(self)
+        self._contents = value
+
+    def children(self) -> Sequence[Value]:
+        if self.source is not None or self._contents is None or self._contents is UNBOUND:
+            return ()
+        return [self._contents]
+
+    def reconstruct(self, emit: Emitter) -> None:
+        contents = self.contents
+        if contents is not None and (contents.source is not None or not contents.children()):
+            emit.call_object(types.CellType, [contents])
+            return
+        emit.call_object(types.CellType, [])
+        if contents is not None:  # they may contain the cell
+            emit.fill_cell_later(self)
+
+    @property
+    def contents(self) -> Value | None:
+        """The contents as far as they are known; None if the cell is empty or was not read."""
+        return None if self._contents is UNBOUND else self._contents
+
 
 RESUMED = ".<resumed>"
 """The suffix of the qualified names of resume functions.  Tracebacks recognise the frame that called one by it."""
@@ -105,9 +176,36 @@ class FunctionValue(Value):
             return StaticValue(types.FunctionType)
         if name == "__get__":
             return NamedMethodValue(self, name)
-        from compiler_core.capture.values.user import function_attributes
+        found = self._read_new(name) if self.fn is None else self._read_outside(tx, self.fn, name)
+        if found is not None:
+            return found
+        if inspect.getattr_static(types.FunctionType, name, None) is not None:
+            raise Unsupported("unsupported attribute", f"{self}.{name}")
+        raise observed_exception(AttributeError, f"'function' object has no attribute {name!r}")
 
-        return function_attributes.get_attribute(tx, self, name)
+    def _read_outside(self, tx: Interpreter, fn: types.FunctionType, name: str) -> Value | None:
+        base = self.source or tx.capture.guards.held(fn, self.name)
+        if name == "__dict__":
+            from compiler_core.capture.values.user.object_attributes import InstanceDictValue  # built on this module
+            from compiler_core.capture.values.user.objects import ObjectValue
+
+            return InstanceDictValue(ObjectValue(types.FunctionType, fn, base))
+        if name in fn.__dict__ or name in (*_NEW_FUNCTION_ATTRIBUTES, "__kwdefaults__", "__annotations__"):
+            return tx.capture.outside.wrap(getattr(fn, name), AttrSource(base, name))
+        if not hasattr(fn, name):
+            tx.capture.guards.add("NO_ATTRIBUTE", base, name)
+        return None
+
+    def _read_new(self, name: str) -> Value | None:
+        if name == "__dict__":
+            from compiler_core.capture.values.user.object_attributes import NewObjectDictValue  # built on this module
+
+            return NewObjectDictValue(self)
+        if name == "__annotations__":
+            return self.special_attributes.setdefault(name, DictValue({}))
+        if name in self.special_attributes:
+            return self.special_attributes[name]
+        return _NEW_FUNCTION_ATTRIBUTES[name](self) if name in _NEW_FUNCTION_ATTRIBUTES else self.stored.get(name)
 
     def as_key(self, tx: Interpreter) -> Any:
         return self if self.fn is None else super().as_key(tx)
@@ -117,10 +215,15 @@ class FunctionValue(Value):
         return self if tx.is_none(args[0]) else MethodValue(self, args[0])
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
-        from compiler_core.capture.values.user import function_attributes
-
         self.install_guards(tx)
-        function_attributes.set_attribute(self, name, value)
+        if self.fn is not None:
+            raise Unsupported("unsupported mutation", f"{self}.{name} of a function from outside")
+        if name in _SETTABLE:
+            self.special_attributes[name] = value
+        elif inspect.getattr_static(types.FunctionType, name, None) is not None:
+            raise Unsupported("unsupported mutation", f"{self}.{name}")
+        else:
+            self.stored[name] = value
 
     def same_object(self, other: Value) -> bool:
         return self is other or (isinstance(other, FunctionValue) and self.fn is not None and self.fn is other.fn)
@@ -311,3 +414,22 @@ def _argument_error(function: FunctionValue, args: list[Value], kwargs: dict[str
     except TypeError as error:
         return observed_exception(TypeError, str(error))
     raise CompilerBug(f"{function.name}() accepts the arguments that bind_arguments rejected")
+
+
+def _doc(function: FunctionValue) -> Value:
+    first = next(iter(function.code.co_consts), None)
+    return ConstantValue(first if isinstance(first, str) else None)
+
+
+# attributes of a function that the frame made
+_NEW_FUNCTION_ATTRIBUTES: dict[str, Callable[[FunctionValue], Value]] = {
+    "__name__": lambda f: ConstantValue(f.code.co_name),
+    "__qualname__": lambda f: ConstantValue(f.name),
+    "__module__": lambda f: ConstantValue(f.f_globals.get("__name__")),
+    "__doc__": _doc,
+    "__defaults__": lambda f: TupleValue(list(f.defaults)) if f.defaults else NONE,
+    "__closure__": lambda f: TupleValue(list(f.closure)) if f.closure else NONE,
+    "__type_params__": lambda f: TupleValue([]),
+}
+# attributes that a program may set, as ``functools.wraps`` does
+_SETTABLE = ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__type_params__")

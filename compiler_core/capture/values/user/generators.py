@@ -7,10 +7,9 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import ObservedException, Value, observed_exception
+from compiler_core.capture.values.base import NamedMethodValue, ObservedException, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.iterators import IteratorValue
-from compiler_core.capture.values.builtin.methods import NamedMethodValue
+from compiler_core.capture.values.builtin.containers import IteratorValue
 from compiler_core.capture.values.user.exceptions import ExceptionValue, as_exception, exception_value
 from compiler_core.capture.values.user.functions import FunctionValue
 from compiler_core.errors import Unsupported

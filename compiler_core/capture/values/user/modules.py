@@ -1,4 +1,7 @@
-"""nn.Modules: their tables of parameters, buffers and submodules, and their attributes."""
+"""nn.Modules: their tables of parameters, buffers and submodules, their attributes, calls and containers.
+
+A call runs forward hooks and ``forward``, as in ``nn.Module._call_impl``.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.modules import module as nn_module
+from torch.nn.modules.rnn import RNNBase
+from torch.nn.utils.rnn import PackedSequence
 
-from compiler_core.capture.values.base import UNBOUND, Value, observed_exception
+from compiler_core.capture.values.base import UNBOUND, ObservedException, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.capture.values.builtin.containers import IteratorValue
 from compiler_core.capture.values.builtin.mappings import DictValue
+from compiler_core.capture.values.builtin.sequences import SliceValue, TupleValue
 from compiler_core.capture.values.classes import ABSENT, is_data_descriptor, lookup_in_mro
-from compiler_core.capture.values.user.module_calls import call_with_hooks, has_hooks, takes_packed_sequence
 from compiler_core.capture.values.user.objects import ObjectValue, type_or_object
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, GetItemSource, InstanceDictSource
 
 if TYPE_CHECKING:
+    from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.guards.sources import Source
+
 
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 # the methods that a call of a module runs, as they were when this file was imported
@@ -78,7 +87,7 @@ class ModuleValue(ObjectValue):
 
     def _getattr_fallback(self, tx: Interpreter, name: str) -> Value | None:
         tx.capture.guards.add_class_names(self.cls, "__getattr__")
-        if not _uses_module_getattr(self.cls):
+        if getattr(self.cls, "__getattr__", None) is not torch.nn.Module.__getattr__:
             return super()._getattr_fallback(tx, name)
         return self.find_registered(tx, name)
 
@@ -216,5 +225,217 @@ def is_graph_call(function: Any) -> bool:
     return code is not None and code.co_qualname == "GraphModule.recompile.<locals>.call_wrapped"
 
 
-def _uses_module_getattr(cls: type) -> bool:
-    return getattr(cls, "__getattr__", None) is torch.nn.Module.__getattr__
+FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
+BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
+Hook = tuple[Any, Value]
+"""The key under which a hook is registered, and the hook."""
+
+
+def has_hooks(tx: Interpreter, module: ModuleValue) -> bool:
+    """Whether a call of the module runs any hook."""
+    return any(_hooks(tx, module, kind) for kind in (*FORWARD_HOOKS, *BACKWARD_HOOKS))
+
+
+def takes_packed_sequence(module: ModuleValue, args: Sequence[Value]) -> bool:
+    """Whether an RNN is called with a packed sequence, whose sizes its ``forward`` reads."""
+    return issubclass(module.cls, RNNBase) and any(arg.python_type() is PackedSequence for arg in args)
+
+
+def call_with_hooks(tx: Interpreter, module: ModuleValue, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """``nn.Module.__call__``."""
+    if module.is_compiled:
+        raise Unsupported("stock-compiled function", module.cls.__name__)
+    if any(_hooks(tx, module, kind) for kind in BACKWARD_HOOKS):
+        raise Unsupported("unsupported call", f"{module.cls.__name__} has backward hooks")
+    pre_hooks, hooks = (_hooks(tx, module, kind) for kind in FORWARD_HOOKS)
+    for key, hook in pre_hooks:
+        args, kwargs = _call_pre_hook(tx, module, key, hook, args, kwargs)
+    result = _call_forward(tx, module, args, kwargs, hooks)
+    for key, hook in hooks:
+        result = _call_forward_hook(tx, module, key, hook, args, kwargs, result)
+    return result
+
+
+def _call_forward(
+    tx: Interpreter, module: ModuleValue, args: Sequence[Value], kwargs: dict[str, Value], hooks: list[Hook]
+) -> Value:
+    if takes_packed_sequence(module, args):
+        raise Unsupported("packed sequence", f"{module.cls.__name__} of a packed sequence")
+    try:
+        return module.get_attr(tx, "forward").call(tx, args, kwargs)
+    except ObservedException as error:
+        if hooks:  # hooks registered with always_call run after an exception, too
+            raise Unsupported("exception", str(error.exception)) from None
+        raise
+
+
+def _hooks(tx: Interpreter, module: ModuleValue, kind: str) -> list[Hook]:
+    """Returns the hooks of all modules, then those of this one, in the order in which they are called."""
+    namespace = tx.capture.guards.held(nn_module.__dict__, "torch.nn.modules.module")
+    name = f"_global{kind}"
+    global_hooks = tx.capture.outside.wrap(vars(nn_module)[name], GetItemSource(namespace, name))
+    return [*_entries(tx, global_hooks), *_entries(tx, module.table(tx, kind))]
+
+
+def _entries(tx: Interpreter, table: Value) -> list[Hook]:
+    """Returns the hooks in a table; an empty one gets a single guard on its length."""
+    assert isinstance(table, DictValue)
+    if not table.is_loaded and not table.real:
+        tx.capture.guards.add("DICT_LENGTH", table.source, 0)  # type: ignore[arg-type]
+        return []
+    return list(table.mapping(tx).items())
+
+
+def _is_marked(tx: Interpreter, module: ModuleValue, key: Any, table: str) -> bool:
+    """Whether a hook was registered with the option for which `table` has the keys of hooks."""
+    marked_hooks = module.table(tx, table)
+    marked = marked_hooks.mapping(tx) if marked_hooks.is_loaded else marked_hooks.real
+    return key in marked or key in vars(nn_module).get(f"_global{table}", {})
+
+
+def _call_pre_hook(
+    tx: Interpreter, module: ModuleValue, key: Any, hook: Value, args: Sequence[Value], kwargs: dict[str, Value]
+) -> tuple[Sequence[Value], dict[str, Value]]:
+    """Calls a forward pre-hook; returns the arguments, which it may replace."""
+    if _is_marked(tx, module, key, "_forward_pre_hooks_with_kwargs"):
+        result = hook.call(tx, [module, TupleValue(list(args)), DictValue(dict(kwargs))], {})
+        if tx.is_none(result):
+            return args, kwargs
+        if not isinstance(result, TupleValue) or result.length(tx) != 2:
+            raise Unsupported("exception", "a forward pre-hook returned neither None nor two values")
+        new_args, new_kwargs = result.unpack(tx)
+        if not isinstance(new_kwargs, DictValue):
+            raise Unsupported("exception", "a forward pre-hook returned keyword arguments that are not a dict")
+        return list(tx.list_of(new_args)), dict(new_kwargs.mapping(tx))
+    result = hook.call(tx, [module, TupleValue(list(args))], {})
+    if tx.is_none(result):
+        return args, kwargs
+    return (result.unpack(tx) if isinstance(result, TupleValue) else [result]), kwargs
+
+
+def _call_forward_hook(
+    tx: Interpreter,
+    module: ModuleValue,
+    key: Any,
+    hook: Value,
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+    result: Value,
+) -> Value:
+    """Calls a forward hook; returns the result of the module, which it may replace."""
+    hook_args: list[Value] = [module, TupleValue(list(args))]
+    if _is_marked(tx, module, key, "_forward_hooks_with_kwargs"):
+        hook_args.append(DictValue(dict(kwargs)))
+    new_result = hook.call(tx, [*hook_args, result], {})
+    return result if tx.is_none(new_result) else new_result
+
+
+def module_value(cls: type, real: torch.nn.Module | None = None, source: Source | None = None) -> ModuleValue:
+    """Makes the value of an nn.Module of class `cls`."""
+    if issubclass(cls, (torch.nn.ModuleList, torch.nn.Sequential)):
+        return ModuleListValue(cls, real, source)
+    if issubclass(cls, torch.nn.ModuleDict):
+        return ModuleDictValue(cls, real, source)
+    return ModuleValue(cls, real, source)
+
+
+def _is_defined_by_torch(cls: type, name: str) -> bool:
+    """Whether `name` is the method that a container of PyTorch defines, rather than one of the user's."""
+    return getattr(getattr(cls, name, None), "__module__", "").startswith("torch.nn.modules.container")
+
+
+class _ContainerValue(ModuleValue):
+    """A module that contains others."""
+
+    def length(self, tx: Interpreter) -> int:
+        if _is_defined_by_torch(self.cls, "__len__"):
+            return self.table(tx, "_modules").length(tx)
+        return super().length(tx)
+
+
+class ModuleDictValue(_ContainerValue):
+    """An nn.ModuleDict."""
+
+    def iterate(self, tx: Interpreter) -> Value:
+        self.install_guards(tx)
+        if _is_defined_by_torch(self.cls, "__iter__"):
+            return self.table(tx, "_modules").iterate(tx)
+        return super().iterate(tx)
+
+    def get_item(self, tx: Interpreter, key: Value) -> Value:
+        if _is_defined_by_torch(self.cls, "__getitem__"):
+            return self.table(tx, "_modules").get_item(tx, key)
+        return super().get_item(tx, key)
+
+
+class ModuleListValue(_ContainerValue):
+    """An nn.ModuleList or nn.Sequential."""
+
+    def iterate(self, tx: Interpreter) -> Value:
+        self.install_guards(tx)
+        if _is_defined_by_torch(self.cls, "__iter__"):
+            return IteratorValue(self.submodules(tx))
+        return super().iterate(tx)
+
+    def contains(self, tx: Interpreter, item: Value) -> bool:
+        if not hasattr(self.cls, "__contains__"):
+            return any(tx.is_same_or_equal(module, item) for module in tx.list_of(self))
+        return super().contains(tx, item)
+
+    def get_item(self, tx: Interpreter, key: Value) -> Value:
+        if not _is_defined_by_torch(self.cls, "__getitem__"):
+            return super().get_item(tx, key)
+        modules = self.submodules(tx)
+        if isinstance(key, SliceValue):
+            return ModuleSliceValue(self, key, modules[key.as_slice(tx)])
+        return _item_at(modules, key.constant(tx))
+
+
+class ModuleSliceValue(Value):
+    """``layers[1:3]`` of a ModuleList or Sequential: a new container with some of its modules."""
+
+    def __init__(self, container: ModuleListValue, key: SliceValue, modules: list[Value]) -> None:
+        self.container = container
+        self.key = key
+        self.modules = modules
+
+    def python_type(self) -> type:
+        return self.container.cls
+
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        return self.modules
+
+    def length(self, tx: Interpreter) -> int:
+        return len(self.modules)
+
+    def truth(self, tx: Interpreter) -> bool:
+        return bool(self.modules)
+
+    def get_item(self, tx: Interpreter, key: Value) -> Value:
+        if isinstance(key, SliceValue):
+            raise Unsupported("unsupported operation", "a slice of a slice of modules")
+        return _item_at(self.modules, key.constant(tx))
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if self.container.cls is not torch.nn.Sequential or kwargs or len(args) != 1:
+            raise Unsupported("unsupported call", str(self))
+        result = args[0]
+        for module in self.modules:
+            result = module.call(tx, [result], {})
+        return result
+
+    def children(self) -> Sequence[Value]:
+        return [self.container, self.key]
+
+    def reconstruct(self, emit: Emitter) -> None:
+        emit.value(self.container)
+        emit.value(self.key)
+        emit.subscript()
+
+
+def _item_at(modules: list[Value], index: Any) -> Value:
+    """Returns ``modules[index]``; raises the IndexError of PyTorch's containers."""
+    if not -len(modules) <= index < len(modules):
+        raise observed_exception(IndexError, f"index {index} is out of range")
+    module: Value = modules[index]
+    return module

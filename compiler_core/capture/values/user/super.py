@@ -1,17 +1,19 @@
-"""``super()``, and methods of builtin classes that are bound to objects of users' classes."""
+"""``super()``, methods of builtin classes bound to objects of users' classes, and attributes of enums' members."""
 
 from __future__ import annotations
 
+import enum
+import inspect
 import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.base import NamedMethodValue, Value, observed_exception
+from compiler_core.capture.values.builtin.constant import ConstantValue, is_atom
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.classes import guard_class_attribute, is_descriptor
-from compiler_core.capture.values.user.descriptors import descriptor_get
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
-from compiler_core.capture.values.user.object_attributes import BUILTIN_METHODS
+from compiler_core.capture.values.user.object_attributes import BUILTIN_METHODS, descriptor_get
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource
 
@@ -110,3 +112,23 @@ class BoundBuiltinValue(Value):
 
     def reconstruct(self, emit: Emitter) -> None:
         emit.call_object(self.descriptor.__get__, [self.owner])
+
+
+def member_attribute(tx: Interpreter, member: ConstantValue, name: str) -> Value:
+    """Returns an attribute of a member.  Methods and properties that its class defines in Python are captured."""
+    obj = member.constant(tx)
+    found = inspect.getattr_static(type(obj), name, None)
+    function = found.fget if isinstance(found, property) else found
+    if isinstance(function, types.FunctionType) and name not in vars(obj):
+        guard_class_attribute(tx, type(obj), name, found)
+        inlined = FunctionValue.from_outside(tx.capture.outside, function, None)
+        return inlined.call(tx, [member], {}) if isinstance(found, property) else MethodValue(inlined, member)
+    try:
+        value: Any = getattr(obj, name)
+    except AttributeError:
+        raise observed_exception(AttributeError, f"{type(obj).__name__!r} object has no attribute {name!r}") from None
+    if is_atom(value):
+        return ConstantValue(value)
+    if isinstance(value, (types.BuiltinMethodType, types.MethodWrapperType)) and not isinstance(found, enum.property):
+        return NamedMethodValue(member, name)
+    return tx.capture.outside.wrap_static(value)
