@@ -20,7 +20,7 @@ from compiler_core.loops.lower import lower
 from compiler_core.pipeline.graph import compile_kernels
 from compiler_core.records import Compile, Record
 from compiler_core.support.fx_graphs import record_graph
-from tests.cases.kernel_programs import RandomProgram, check, outputs, trace
+from tests.cases.kernel_programs import check, outputs, trace
 
 
 def fused(program: Any, *inputs: torch.Tensor) -> FusionResult:
@@ -260,13 +260,6 @@ def test_accesses_without_an_index_map() -> None:
     assert affine.solve_index_map(Address((4, 1)), (2, 3), Address((3, 1)), (2, 3)) is None  # a gap after each row
     assert affine.solve_index_map(Address((1, 1)), (2, 3), Address((1,)), (2,)) is None  # two indices at one address
     assert affine.solve_index_map(Address((1,)), (4,), Address((1,), 1), (4,)) is None  # beyond the end
-
-
-@pytest.mark.filterwarnings("ignore:var")
-@pytest.mark.parametrize("seed", range(1000, 1010))
-def test_long_random_programs(seed: int) -> None:
-    program = RandomProgram(seed, length=30)
-    check(program, *program.inputs, tolerances=program.tolerances)
 
 
 # ---- requests of the user --------------------------------------------------------------------

@@ -15,7 +15,7 @@ from compiler_core.loops import ir
 from compiler_core.loops.lower import lower
 from compiler_core.loops.lower.body import RULES, NotLowered, literal, lowers
 from tests.cases.captured import put_on_a_gpu
-from tests.cases.kernel_programs import RandomProgram, assert_same, check, compiled, trace
+from tests.cases.kernel_programs import assert_same, check, compiled, trace
 from tests.sampling import pairs
 
 aten = torch.ops.aten
@@ -326,13 +326,6 @@ def test_an_operator_has_one_rule() -> None:
     with pytest.raises(ValueError, match="already has a lowering rule"):
         lowers(aten.mul.Tensor)(lambda body: None)
     assert all(isinstance(target, torch._ops.OpOverload) for target in RULES)
-
-
-@pytest.mark.filterwarnings("ignore:var")
-@pytest.mark.parametrize("seed", range(16))
-def test_random_programs(seed: int) -> None:
-    program = RandomProgram(seed)
-    check(program, *program.inputs, tolerances=program.tolerances)
 
 
 def test_each_kernel_is_in_the_language_of_its_device() -> None:

@@ -1,4 +1,4 @@
-"""Marks in the notebook's own editors, in JupyterLab and in Notebook 7."""
+"""Marks in the notebook's own editors, in JupyterLab; `test_notebook7.py` looks at one in Notebook 7."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ CELLS = {
 
 
 PATHS = {"lab": "lab/tree", "notebook7": "notebooks"}
-in_both = pytest.mark.parametrize("notebook", PATHS, indirect=True, scope="module")
-in_lab = pytest.mark.parametrize("notebook", sample(PATHS, 2), indirect=True, scope="module")
-"""Notebook 7 loads its page again for these, and shows what JupyterLab shows: `make sweeps` runs them there, too."""
+pytestmark = pytest.mark.parametrize("notebook", sample(PATHS, 2), indirect=True, scope="module")
+"""Notebook 7 loads a page for each, and shows what JupyterLab shows: `make sweeps` runs the tests there, too."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,6 @@ def marks(notebook: Notebook, id_: str) -> Locator:
 BRANCH = re.compile(r"^\s*if y\.sum\(\) > 0:")
 
 
-@in_both
 def test_marks_have_reason_and_hint(notebook: Notebook, screenshot: Screenshot) -> None:
     found = marks(notebook, "define")
     mark = found.filter(has_text="graph break: data-dependent branch")
@@ -70,7 +68,6 @@ def test_marks_have_reason_and_hint(notebook: Notebook, screenshot: Screenshot) 
     expect(line_of(hot)).to_have_text(re.compile(r"^large = big\.exp\(\)"))
 
 
-@in_both
 def test_a_mark_opens_the_latest_explorer_at_its_line_and_the_source_follows(notebook: Notebook) -> None:
     marks(notebook, "define").filter(has_text="graph break").click()
     explorer = notebook.explorer("again")
@@ -85,7 +82,6 @@ def test_a_mark_opens_the_latest_explorer_at_its_line_and_the_source_follows(not
     explorer.expect_pinned(0, "out = f(torch.ones(64, 32))")
 
 
-@in_both
 def test_marks_follow_edits_and_disappear_when_the_code_changes(notebook: Notebook) -> None:
     mark = marks(notebook, "define").filter(has_text="graph break")
     editor = notebook.element("define").locator(".jp-Cell-inputArea .cm-content")
@@ -103,7 +99,6 @@ def test_marks_follow_edits_and_disappear_when_the_code_changes(notebook: Notebo
     keyboard.press("Escape")
 
 
-@in_lab
 def test_marks_survive_save_and_reload_without_a_kernel(notebook: Notebook) -> None:
     notebook.command("docmanager:save")
     notebook.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
@@ -117,7 +112,6 @@ def test_marks_survive_save_and_reload_without_a_kernel(notebook: Notebook) -> N
     expect(overview).to_contain_text("Compute both sides")
 
 
-@in_lab
 def test_an_untrusted_notebook_has_marks(notebook: Notebook) -> None:
     """Marks are made from the record only: nothing in it runs, and no kernel is used."""
     saved = nbformat.read(notebook.server.root / notebook.name, as_version=4)
@@ -137,7 +131,6 @@ def test_an_untrusted_notebook_has_marks(notebook: Notebook) -> None:
         assert other.python("'f' in globals()") is False
 
 
-@in_both
 def test_clearing_the_output_removes_the_marks(notebook: Notebook) -> None:
     mark = marks(notebook, "define").filter(has_text="graph break")
     expect(mark).to_have_text(re.compile(". 2$"))

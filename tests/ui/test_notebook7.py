@@ -69,6 +69,15 @@ def test_side_by_side_and_two_compiles(notebook: Notebook, screenshot: Screensho
     expect(beside.locator(".half .cm-line.differs").first).to_be_visible()
 
 
+def test_a_mark_has_its_reason_and_opens_the_explorer_at_its_line(notebook: Notebook) -> None:
+    mark = notebook.element("compile").locator(".jp-Cell-inputArea .cutaway-mark", has_text="graph break").first
+    mark.scroll_into_view_if_needed()
+    mark.hover()
+    expect(notebook.page.locator(".cutaway-tip")).to_contain_text("Nothing to change")
+    mark.click()
+    notebook.explorer("compile").expect_pinned(0, "loss.backward()")
+
+
 def test_dark(notebook: Notebook, screenshot: Screenshot) -> None:
     root = notebook.explorer("model").root
     notebook.command("apputils:change-theme", theme="JupyterLab Dark")
