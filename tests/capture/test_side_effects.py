@@ -39,6 +39,12 @@ def test_argument_list(x, items):
     return items, len(items)
 
 
+@same_as_eager(breaks=[], inputs=lambda: (x4(), []))
+def test_a_tensor_that_was_just_appended_is_an_argument(x, items):
+    items.append(x.sin())
+    return torch.cat(items), torch.stack(items).sum()
+
+
 @same_as_eager(breaks=[], inputs=lambda: (x4(), {"a": 1, "b": 2}))
 def test_argument_dict(x, d):
     d["c"] = x * 2

@@ -74,7 +74,8 @@ def has_tensor(value: Value) -> bool:
         return True
     if isinstance(value, (ListValue, TupleValue)):
         if value._values is None:
-            return _holds_tensor(value.real)  # whoever takes the items loads and guards the sequence
+            # whoever takes the items loads and guards the sequence
+            return _holds_tensor(value.real) or any(map(has_tensor, value.known_values()))
         return any(map(has_tensor, value._values))
     if isinstance(value, SubclassValue):
         return has_tensor(value.contents)

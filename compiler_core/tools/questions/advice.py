@@ -95,7 +95,7 @@ REMEDIES: dict[str, str] = {
     "part in arithmetic of tensors, make it a tensor (`register_buffer` in a module); else pass few different values.",
     "one dtype": "Each dtype of {names} is compiled once.  Convert it to one dtype before the call.",
     "one device": "Each device of {names} is compiled once.  Move it to one device before the call.",
-    "one requires_grad": "{names} requires a gradient in some calls only, and both cases are compiled once.  Set "
+    "one requires_grad": "A gradient of {names} is required in some calls only, and both cases are compiled once.  Set "
     "requires_grad the same way, or pass `{name}.detach()` where no gradient is needed.",
     "one layout": "Each memory layout of {names} is compiled once.  Pass `{name}.contiguous()`.",
     "one rank": "Each number of dimensions of {names} is compiled once.  Pass one number of them, such as by unsqueeze "
@@ -113,8 +113,8 @@ REMEDIES: dict[str, str] = {
     "has.  Change it outside of the compiled function: return what is to be appended.",
     "same items": "Each content of {names} is compiled once.  Pass a set that does not change.",
     "sorted": "Each order of {names} is compiled once.  Pass a list, or sorted(...).",
-    "same object": "{names} is another object in each such call, such as a function or module that is made there.  "
-    "Make it once, outside of the compiled function, and pass the same one.",
+    "same object": "{names} is another object in such calls, and each object is compiled once.  Pass the same one; if "
+    "it is made for each call, make it once, outside of the compiled function.",
     "clone": "{names} and `{item}` are one tensor in some calls only, and both cases are compiled once.  Pass "
     "`{name}.clone()` where they are one.",
     "copy": "{names} and `{item}` are one object in some calls only, and both cases are compiled once.  Pass "
@@ -166,7 +166,8 @@ def _remedy(key: str, group: list[FailedGuard], compile_id: str, is_inside: bool
     names = " and ".join(name if name == INTERMEDIATE else f"`{name}`" for name in found)
     lines = [_line(key, each) for each in group if _has_line(key, each, is_inside)]
     marks = _MARKS.format(names=names) if lines else ""
-    text = REMEDIES[key].format(names=names, name=found[0], item=group[0].item, compile=compile_id, marks=marks)
+    text = REMEDIES[key] if ".size(" in group[0].item else REMEDIES[key].replace(", such as by padding,", "")
+    text = text.format(names=names, name=found[0], item=group[0].item, compile=compile_id, marks=marks)
     without = _SYMBOL.format(compile=compile_id) if key in DYNAMIC else ""
     return Remedy(key, text[:1].upper() + text[1:], list(dict.fromkeys(lines)), without)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import TypeGuard
 
 from compiler_core.bytecode.evaluated import values_on_stack
 from compiler_core.records import GraphBreak, StackLine
@@ -44,12 +45,18 @@ def _statement(text: str) -> ast.stmt | None:
         return None
 
 
-def _call(statement: ast.stmt, break_: GraphBreak, inside: StackLine | None) -> ast.Call | None:
-    """Returns the call that broke the graph, if there is one that it must be.  `inside`: the line in its function."""
+def _call(statement: ast.stmt, break_: GraphBreak, inside: StackLine | None) -> ast.expr | None:
+    """Returns the call that broke the graph, if there is one that it must be.  `inside`: the line in its function.
+
+    For ``x[mask]`` it is the subscript.
+    """
     if inside is None and break_.reason in ("data-dependent branch", "assertion"):
         return None  # which leave no value
     if inside is not None:
         names = {inside.function, f".{inside.function}"}
+    elif break_.kind.startswith("Dynamic shape operator"):
+        made = [node for node in ast.walk(statement) if isinstance(node, ast.Call) or _may_be_masked(node)]
+        return made[0] if len(made) == 1 else None
     elif break_.reason == "tensor value read":
         names = set(_READS)
     else:
@@ -59,6 +66,13 @@ def _call(statement: ast.stmt, break_: GraphBreak, inside: StackLine | None) -> 
     calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
     calls = [each for each in calls if _name(each) in names] or calls
     return calls[0] if len(calls) == 1 else None
+
+
+def _may_be_masked(node: ast.AST) -> TypeGuard[ast.Subscript]:
+    """Whether a node reads ``x[mask]``, as far as its text says."""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
+        return False
+    return not isinstance(node.slice, (ast.Constant, ast.Slice))
 
 
 def _name(call: ast.Call) -> str:
