@@ -435,7 +435,9 @@ KEEP: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 
 
 def values_of(kept: Any) -> Any:
-    return [t.clone() for t in tensors_in(kept)] or (bytes(kept) if isinstance(kept, torch.UntypedStorage) else None)
+    if isinstance(kept, torch.UntypedStorage):
+        return torch.empty(0, dtype=torch.uint8).set_(kept).clone()
+    return [t.clone() for t in tensors_in(kept)]
 
 
 @pytest.mark.parametrize("what", KEEP)

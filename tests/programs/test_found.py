@@ -1711,8 +1711,7 @@ def other_dimensions(x):
     return x, turned, torch.rand_like(turned), F.dropout(x)
 
 
-@pytest.mark.parametrize("backend", AHEAD_OF_TIME)
-@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize(("grad", "backend"), pairs([False, True], AHEAD_OF_TIME, 2))
 @pytest.mark.parametrize("program", sample([a_row_and_a_column, rows_and_all, other_dimensions], 3))
 def test_what_is_drawn_like_a_view_that_was_written_to(program, grad, backend):
     inputs = [lambda n=n: (torch.randn(3, n, n + 1).transpose(1, 2),) for n in (4, 6, 8)]

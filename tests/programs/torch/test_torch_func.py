@@ -491,6 +491,6 @@ def test_autocast(x, y):
 
 
 @pytest.mark.parametrize("backend", ["cpp", pytest.param("aot_eager", marks=pytest.mark.sweep)])
-@pytest.mark.parametrize("program", sample(BACKENDS, 2), ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", sample(BACKENDS, 4), ids=lambda program: program.__name__)
 def test_on_a_backend(program, backend):
     check(program, expected=Expected(1, [], None), grad=True, backend=backend, tolerance=1e-4)
