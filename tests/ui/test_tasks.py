@@ -292,6 +292,8 @@ def test_16_what_to_write_in_place_of_numpy(task: Begin) -> None:
     t.explorer.expect_pinned(0, "return x / float(np.abs(x.numpy()).max())")
 
 
+# on the page as tasks 1 and 4; tests/faults has the causes and advice
+@pytest.mark.sweep
 def test_17_why_does_a_text_attribute_recompile(task: Begin) -> None:
     t = task("schedule")
     t.click(t.count("recompile"))
@@ -300,12 +302,14 @@ def test_17_why_does_a_text_attribute_recompile(task: Begin) -> None:
     expect(t.pane("Overview")).not_to_contain_text("dynamic=True (")
 
 
+@pytest.mark.sweep
 def test_18_why_does_another_number_of_rows_recompile(task: Begin) -> None:
     t = task("lengths")
     t.click(t.count("recompile"))
     expect(t.pane("Overview")).to_contain_text(re.compile(r"is 3; compile \d+/0 was made for 2"))
 
 
+@pytest.mark.sweep
 def test_19_why_does_another_type_recompile(task: Begin) -> None:
     t = task("types")
     t.click(t.count("recompile"))
@@ -313,6 +317,7 @@ def test_19_why_does_another_type_recompile(task: Begin) -> None:
     expect(t.pane("Overview")).to_contain_text("Convert it to one dtype before the call")
 
 
+@pytest.mark.sweep
 def test_20_which_function_is_left_to_python(task: Begin) -> None:
     t = task("slopes")
     expect(t.count("graph break")).to_have_text("1 graph break")
