@@ -1,8 +1,7 @@
 """Emits bytecode that reconstructs the values of a captured frame.
 
-`InstructionWriter` appends single instructions; `Emitter` emits values: it loads the graph's inputs, calls the graph,
-and reconstructs the Python objects that the frame would have had.  `resume/frame_codegen.py` uses it for the code that
-replaces a frame.
+It loads the graph's inputs, calls the graph, and reconstructs the Python objects that the frame would have had.
+`resume/frame_codegen.py` uses it for the code that replaces a frame.
 """
 
 from __future__ import annotations
@@ -35,13 +34,14 @@ GRAPH_RESULT = "__graph_out"
 EmitFunction = Callable[[], None]
 
 
-class InstructionWriter:
-    """The instructions of one generated code object, and the temporaries that they use.
+class Emitter:
+    """Emits instructions that push values, and keeps each object in a temporary, so that it is made once.
 
     `code` is the code object of the frame that is replaced.
     """
 
-    def __init__(self, code: types.CodeType) -> None:
+    def __init__(self, capture: Capture, code: types.CodeType) -> None:
+        self.capture = capture
         self.code = code
         self.instructions: list[Instruction] = []
         self._temp_count = 0
@@ -51,6 +51,18 @@ class InstructionWriter:
         self._arguments = code.co_varnames[:arguments]
         self._bound = dict.fromkeys(self._arguments)
         """The locals that are certainly bound at this point, in the order in which they were bound."""
+        self.outputs: dict[fx.Node, int] = {}
+        """The position of each node in the graph's result."""
+        self._temps: dict[int, str] = {}
+        """The temporary of each value, by the value's id."""
+        self._remembered: list[Value] = []
+        """The values in `_temps`, kept alive so that their ids are not reused."""
+        self._being_built: set[int] = set()
+        self._unfilled: list[CellValue] = []
+        self._paths: dict[Source, str | None] = {}
+        """The sources that several paths go through, each with the temporary that holds its object."""
+        self.held_tensors: dict[Source, tuple[list[Any], int]] = {}
+        """The tensors that are loaded from lists, each with its list and the index (`GuardTree.held_tensors`)."""
 
     def add(self, *instructions: Instruction) -> None:
         """Appends instructions."""
@@ -78,6 +90,11 @@ class InstructionWriter:
         self.add(*map(make.delete_fast, names))
         for name in names:
             del self._bound[name]
+
+    def drop_except(self, needed: Sequence[Value]) -> None:
+        """Deletes the temporaries of all values that are not in `needed`."""
+        kept = {self._temps.get(id(v)) for v in needed}
+        self._drop([name for name in self._bound if name not in kept and name not in self._arguments])
 
     @contextmanager
     def on_one_branch(self) -> Iterator[None]:
@@ -154,30 +171,7 @@ class InstructionWriter:
             load()
         self.add(*make.call(len(loads), kw_names))
 
-
-class Emitter(InstructionWriter):
-    """Emits instructions that push values, and keeps each object in a temporary, so that it is made once."""
-
-    def __init__(self, capture: Capture, code: types.CodeType) -> None:
-        super().__init__(code)
-        self.capture = capture
-        self.outputs: dict[fx.Node, int] = {}
-        """The position of each node in the graph's result."""
-        self._temps: dict[int, str] = {}
-        """The temporary of each value, by the value's id."""
-        self._remembered: list[Value] = []
-        """The values in `_temps`, kept alive so that their ids are not reused."""
-        self._being_built: set[int] = set()
-        self._unfilled: list[CellValue] = []
-        self._paths: dict[Source, str | None] = {}
-        """The sources that several paths go through, each with the temporary that holds its object."""
-        self.held_tensors: dict[Source, tuple[list[Any], int]] = {}
-        """The tensors that are loaded from lists, each with its list and the index (`GuardTree.held_tensors`)."""
-
-    def drop_except(self, needed: Sequence[Value]) -> None:
-        """Deletes the temporaries of all values that are not in `needed`."""
-        kept = {self._temps.get(id(v)) for v in needed}
-        self._drop([name for name in self._bound if name not in kept and name not in self._arguments])
+    # --- values
 
     def load_outside_object(self, obj: Any) -> None:
         """Pushes an object that the program may drop while this code exists."""

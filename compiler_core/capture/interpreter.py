@@ -11,7 +11,7 @@ import linecache
 import os
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,17 +22,17 @@ from compiler_core.capture.attempt import Capture
 from compiler_core.capture.break_kinds import kind_of_skipped
 from compiler_core.capture.guard_collector import Location
 from compiler_core.capture.opcodes import OPCODES, UNSUPPORTED
-from compiler_core.capture.rules.calls import call_static, marked_call
+from compiler_core.capture.rules import calls
+from compiler_core.capture.rules.calls import marked_call
 from compiler_core.capture.rules.python import (  # noqa: F401  (they register their rules)
     builtins,
     copying,
     iteration,
     library,
     operators,
+    text,
 )
-from compiler_core.capture.rules.python.iteration import sorted_values
 from compiler_core.capture.rules.python.operators import builtin_operation, equal
-from compiler_core.capture.rules.python.text import format_operand
 from compiler_core.capture.rules.table import HANDLERS
 from compiler_core.capture.rules.torch import (  # noqa: F401  (they register their rules)
     autograd_functions,
@@ -44,17 +44,17 @@ from compiler_core.capture.rules.torch.functions import is_leaf_function
 from compiler_core.capture.rules.torch.overrides import PYTHON_METHODS, is_overridden
 from compiler_core.capture.source_lines import SourceLines
 from compiler_core.capture.values.base import ObservedException, Value
+from compiler_core.capture.values.builtin import conversion, symbols
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.containers import IteratorValue, iterate_over
-from compiler_core.capture.values.builtin.conversion import fold, format_text, from_python
 from compiler_core.capture.values.builtin.sequences import ListValue
 from compiler_core.capture.values.builtin.symbols import is_symbolic
 from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.capture.values.user import object_attributes
 from compiler_core.capture.values.user.exceptions import ExceptionValue, exception_value
 from compiler_core.capture.values.user.functions import CellValue, FunctionValue, bind_arguments
 from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.capture.values.user.modules import ModuleValue
-from compiler_core.capture.values.user.object_attributes import class_attribute
 from compiler_core.capture.values.user.objects import contents_of
 from compiler_core.capture.values.user.super import member_attribute
 from compiler_core.errors import Unsupported
@@ -470,6 +470,17 @@ class Interpreter:
 
     # ------------------------------------------------------------ what values reach here, as it is built on them
 
+    # the first argument of these functions is the interpreter
+    fold = conversion.fold
+    format_text = conversion.format_text
+    product = symbols.product
+    format_operand = text.format_operand
+    sorted_values = iteration.sorted_values
+    call_static = calls.call_static
+    override = overrides.override
+    overridden_attribute = overrides.overridden_attribute
+    class_attribute = object_attributes.class_attribute
+
     def list_of(self, value: Value) -> list[Value]:
         """``list(value)``"""
         return list(iterate_over(self, value))
@@ -484,27 +495,7 @@ class Interpreter:
 
     def from_python(self, obj: Any) -> Value:
         """Returns the value of a new Python object that capture computed."""
-        return from_python(obj)
-
-    def fold(self, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        """``fn(*args, **kwargs)`` of constants, or of symbolic numbers, where `fn` has no side effect."""
-        return fold(self, fn, args, kwargs)
-
-    def format_text(self, text: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        """``text.format(*args, **kwargs)``"""
-        return format_text(self, text, args, kwargs)
-
-    def call_static(self, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        """Calls a class, C function or other callable known by identity: ``obj(*args, **kwargs)``."""
-        return call_static(self, obj, args, kwargs)
-
-    def override(self, fn: Callable[..., Any], args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value | None:
-        """Returns what ``__torch_function__`` makes of ``fn(*args, **kwargs)``, or None if nothing overrides it."""
-        return overrides.override(self, fn, args, kwargs)
-
-    def overridden_attribute(self, owner: Value, name: str) -> Value | None:
-        """Returns ``owner.name`` of a tensor where ``__torch_function__`` decides about it, else None."""
-        return overrides.overridden_attribute(self, owner, name)
+        return conversion.from_python(obj)
 
     def as_subclass(self, tensor: TensorValue, cls: Value) -> Value:
         """``tensor.as_subclass(cls)``"""
@@ -513,18 +504,6 @@ class Interpreter:
     def builtin_operation(self, op: Any, left: Value, right: Value) -> Value | None:
         """``op(left, right)`` as builtin containers define it, or None if they do not."""
         return builtin_operation(op, self, contents_of(left), contents_of(right))
-
-    def sorted_values(self, values: list[Value], key: Value | None, reverse: Value | None) -> list[Value]:
-        """``sorted(values, key=key, reverse=reverse)``"""
-        return sorted_values(self, values, key, reverse)
-
-    def format_operand(self, value: Value) -> Any:
-        """Returns the Python object that formatting `value` gives the same text as."""
-        return format_operand(self, value)
-
-    def class_attribute(self, cls: type, name: str) -> Value | None:
-        """Returns ``cls.name`` if a descriptor or metaclass of the user's computes it, else None."""
-        return class_attribute(self, cls, name)
 
     def enum_attribute(self, member: Value, name: str) -> Value:
         """``member.name`` for a member of an enum."""

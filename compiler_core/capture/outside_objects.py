@@ -78,11 +78,11 @@ class OutsideObjects:
         self.same_cells: dict[Source, FreeCellSource] = {}
         """Cells of the frame's own function that were reached through another function's closure."""
 
-    def wrap(self, obj: Any, source: Source | None) -> Value:
+    def wrap(self, obj: Any, source: Source | None = None) -> Value:
         """Returns the value of an outside object; the same object always gives the same value.
 
-        If `source` is None, the object was reached through something guarded that is assumed not to change, such as a
-        function of a class.
+        Without `source`, the object is assumed not to change, or was reached through something guarded of which this is
+        assumed, such as a function of a class.
         """
         if type(obj) in (int, float) and source is not None:
             reason = self.guards.symbols.policy.symbol_reason(obj, source)
@@ -101,10 +101,6 @@ class OutsideObjects:
         value = build_value(self, obj, path)
         self.values_by_id[id(obj)] = (obj, value)
         return value
-
-    def wrap_static(self, obj: Any) -> Value:
-        """Returns the value of an object that is assumed not to change."""
-        return self.wrap(obj, None)
 
     def wrap_attribute(self, obj: Any, source: Source) -> Value:
         """Returns the value of a class attribute or default; functions and classes are assumed not to change there."""
@@ -154,7 +150,7 @@ class OutsideObjects:
             return known[1] if known else TupleValue([self.key_value(k) for k in key])
         if isinstance(key, Value):
             return key
-        return from_python(key) if is_atom(key) or isinstance(key, (tuple, frozenset)) else self.wrap_static(key)
+        return from_python(key) if is_atom(key) or isinstance(key, (tuple, frozenset)) else self.wrap(key)
 
 
 class OpaqueValue(Value):

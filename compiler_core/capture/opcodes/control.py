@@ -38,48 +38,36 @@ def JUMP_FORWARD(tx: Interpreter, instruction: Instruction) -> None:
     tx.jump(instruction.target)
 
 
-def _jump_if(tx: Interpreter, instruction: Instruction, wanted: bool) -> None:
-    if tx.pop().truth(tx) == wanted:
-        tx.jump(instruction.target)
-
-
-@opcode("POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
+@opcode(
+    "POP_JUMP_FORWARD_IF_TRUE",
+    "POP_JUMP_BACKWARD_IF_TRUE",
+    "POP_JUMP_IF_FALSE",
+    "POP_JUMP_FORWARD_IF_FALSE",
+    "POP_JUMP_BACKWARD_IF_FALSE",
+)
 def POP_JUMP_IF_TRUE(tx: Interpreter, instruction: Instruction) -> None:
-    _jump_if(tx, instruction, True)
+    if tx.pop().truth(tx) == instruction.opname.endswith("IF_TRUE"):
+        tx.jump(instruction.target)
 
 
-@opcode("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
-def POP_JUMP_IF_FALSE(tx: Interpreter, instruction: Instruction) -> None:
-    _jump_if(tx, instruction, False)
-
-
-@opcode("POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
+@opcode(
+    "POP_JUMP_FORWARD_IF_NONE",
+    "POP_JUMP_BACKWARD_IF_NONE",
+    "POP_JUMP_IF_NOT_NONE",
+    "POP_JUMP_FORWARD_IF_NOT_NONE",
+    "POP_JUMP_BACKWARD_IF_NOT_NONE",
+)
 def POP_JUMP_IF_NONE(tx: Interpreter, instruction: Instruction) -> None:
-    if tx.is_none(tx.pop()):
+    if tx.is_none(tx.pop()) == instruction.opname.endswith("IF_NONE"):
         tx.jump(instruction.target)
 
 
-@opcode("POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
-def POP_JUMP_IF_NOT_NONE(tx: Interpreter, instruction: Instruction) -> None:
-    if not tx.is_none(tx.pop()):
-        tx.jump(instruction.target)
-
-
-def _jump_or_pop(tx: Interpreter, instruction: Instruction, wanted: bool) -> None:
-    if tx.stack[-1].truth(tx) == wanted:
+@opcode("JUMP_IF_FALSE_OR_POP")
+def JUMP_IF_TRUE_OR_POP(tx: Interpreter, instruction: Instruction) -> None:
+    if tx.stack[-1].truth(tx) == (instruction.opname == "JUMP_IF_TRUE_OR_POP"):
         tx.jump(instruction.target)
     else:
         tx.pop()
-
-
-@opcode()
-def JUMP_IF_TRUE_OR_POP(tx: Interpreter, instruction: Instruction) -> None:
-    _jump_or_pop(tx, instruction, True)
-
-
-@opcode()
-def JUMP_IF_FALSE_OR_POP(tx: Interpreter, instruction: Instruction) -> None:
-    _jump_or_pop(tx, instruction, False)
 
 
 # --- loops

@@ -13,7 +13,7 @@ from compiler_core.capture.rules.calls import call_static
 from compiler_core.capture.rules.table import HANDLERS
 from compiler_core.capture.values.base import ObservedException, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.containers import ContainerValue, to_key
+from compiler_core.capture.values.builtin.containers import ContainerValue
 from compiler_core.capture.values.builtin.mappings import DictValue, dict_items
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue
@@ -33,6 +33,9 @@ BINARY: dict[str, Any] = {
     "+=": operator.iadd, "-=": operator.isub, "*=": operator.imul, "/=": operator.itruediv, "//=": operator.ifloordiv,
     "%=": operator.imod, "**=": operator.ipow, "@=": operator.imatmul, "&=": operator.iand, "|=": operator.ior,
     "^=": operator.ixor, "<<=": operator.ilshift, ">>=": operator.irshift,
+}  # fmt: skip
+UNARY: dict[str, Any] = {
+    "UNARY_NEGATIVE": operator.neg, "UNARY_POSITIVE": operator.pos, "UNARY_INVERT": operator.invert,
 }  # fmt: skip
 COMPARE: dict[str, Any] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
@@ -85,19 +88,9 @@ def CONTAINS_OP(tx: Interpreter, instruction: Instruction) -> None:
     tx.push(ConstantValue(container.contains(tx, item) != bool(instruction.arg)))
 
 
-@opcode()
+@opcode("UNARY_POSITIVE", "UNARY_INVERT")
 def UNARY_NEGATIVE(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(_operate(tx, operator.neg, tx.pop()))
-
-
-@opcode()
-def UNARY_POSITIVE(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(_operate(tx, operator.pos, tx.pop()))
-
-
-@opcode()
-def UNARY_INVERT(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(_operate(tx, operator.invert, tx.pop()))
+    tx.push(_operate(tx, UNARY[instruction.opname], tx.pop()))
 
 
 @opcode()
@@ -192,13 +185,13 @@ def BUILD_LIST(tx: Interpreter, instruction: Instruction) -> None:
 @opcode()
 def BUILD_SET(tx: Interpreter, instruction: Instruction) -> None:
     values = tx.pop_many(instruction.arg or 0)
-    tx.push(SetValue([to_key(tx, v) for v in values]))
+    tx.push(SetValue([v.as_key(tx) for v in values]))
 
 
 @opcode()
 def BUILD_MAP(tx: Interpreter, instruction: Instruction) -> None:
     flat = tx.pop_many(2 * (instruction.arg or 0))
-    keys = [to_key(tx, k) for k in flat[::2]]
+    keys = [k.as_key(tx) for k in flat[::2]]
     tx.push(DictValue(dict(zip(keys, flat[1::2], strict=True))))
 
 
@@ -255,7 +248,7 @@ def SET_UPDATE(tx: Interpreter, instruction: Instruction) -> None:
 @opcode()
 def MAP_ADD(tx: Interpreter, instruction: Instruction) -> None:
     key, value = tx.pop_many(2)
-    cast(DictValue, _target_container(tx, instruction)).mapping(tx)[to_key(tx, key)] = value
+    cast(DictValue, _target_container(tx, instruction)).mapping(tx)[key.as_key(tx)] = value
 
 
 @opcode()
@@ -332,7 +325,7 @@ def _values_at(tx: Interpreter, subject: Value, keys: Sequence[Value]) -> list[V
     """Returns the values that a mapping has at these keys; None if one is missing."""
     found: dict[Any, Value] = {}
     for key in keys:
-        raw = to_key(tx, key)
+        raw = key.as_key(tx)
         if raw in found:
             raise Unsupported("exception", "a mapping pattern checks a key twice")
         found[raw] = _value_at(tx, subject, key)
@@ -343,7 +336,7 @@ def _values_at(tx: Interpreter, subject: Value, keys: Sequence[Value]) -> list[V
 
 def _value_at(tx: Interpreter, subject: Value, key: Value) -> Value:
     if isinstance(subject, DictValue):
-        return subject.lookup(tx, to_key(tx, key)) or MISSING
+        return subject.lookup(tx, key.as_key(tx)) or MISSING
     return subject.get_attr(tx, "get").call(tx, [key, MISSING], {})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode import Instruction
 from compiler_core.capture.opcodes.table import opcode
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
 
 BEFORE_3_13 = sys.version_info < (3, 13)
+
+
+def _name(instruction: Instruction) -> str:
+    assert isinstance(instruction.argval, str)
+    return instruction.argval
 
 
 @opcode("RESUME", "PRECALL", "CACHE", "COPY_FREE_VARS")
@@ -79,8 +84,7 @@ def LOAD_FAST(tx: Interpreter, instruction: Instruction) -> None:
 @opcode()
 def LOAD_FAST_AND_CLEAR(tx: Interpreter, instruction: Instruction) -> None:
     """Saves a variable whose slot an inlined comprehension uses; the variable may be a cell."""
-    name = instruction.argval
-    assert isinstance(name, str)
+    name = _name(instruction)
     shared = name in tx.code.co_cellvars and name in tx.cells
     tx.push(tx.cells.pop(name) if shared else tx.locals.pop(name, UNBOUND))
 
@@ -102,8 +106,7 @@ def _store(tx: Interpreter, name: str, value: Value) -> None:
 
 @opcode("STORE_FAST_MAYBE_NULL")
 def STORE_FAST(tx: Interpreter, instruction: Instruction) -> None:
-    assert isinstance(instruction.argval, str)
-    _store(tx, instruction.argval, tx.pop())
+    _store(tx, _name(instruction), tx.pop())
 
 
 @opcode()
@@ -123,8 +126,7 @@ def STORE_FAST_LOAD_FAST(tx: Interpreter, instruction: Instruction) -> None:
 @opcode()
 def DELETE_FAST(tx: Interpreter, instruction: Instruction) -> None:
     _load(tx, instruction.argval)
-    assert isinstance(instruction.argval, str)
-    del tx.locals[instruction.argval]
+    del tx.locals[_name(instruction)]
 
 
 # --- cells
@@ -132,13 +134,11 @@ def DELETE_FAST(tx: Interpreter, instruction: Instruction) -> None:
 
 @opcode()
 def MAKE_CELL(tx: Interpreter, instruction: Instruction) -> None:
-    assert isinstance(instruction.argval, str)
-    tx.cells[instruction.argval] = CellValue(tx.locals.pop(instruction.argval, UNBOUND))
+    tx.cells[_name(instruction)] = CellValue(tx.locals.pop(_name(instruction), UNBOUND))
 
 
 def _cell(tx: Interpreter, instruction: Instruction) -> CellValue:
-    assert isinstance(instruction.argval, str)
-    return tx.cells[instruction.argval]
+    return tx.cells[_name(instruction)]
 
 
 @opcode()
@@ -197,7 +197,7 @@ def _constant(tx: Interpreter, obj: Any) -> Value:
     if hasattr(obj, "co_code"):
         return StaticValue(obj)
     # an object that generated code, such as the code around a resume function, has as a constant
-    return tx.capture.outside.wrap_static(obj)
+    return tx.capture.outside.wrap(obj)
 
 
 def _is_loaded(module: str, name: str = "__name__") -> bool:
@@ -217,7 +217,7 @@ def _global(tx: Interpreter, name: str) -> Value:
         found, home = tx.f_globals[name], str(tx.f_globals.get("__name__", ""))
         if tx.module is not None and is_static(found) and is_library(home):
             tx.capture.guards.add_library_name(tx.f_globals, home, name)
-            return tx.capture.outside.wrap(found, None)
+            return tx.capture.outside.wrap(found)
         return tx.capture.outside.wrap(found, GlobalSource(name, tx.module))
     if name in tx.f_builtins:
         if tx.module is None:
@@ -232,7 +232,7 @@ def _global(tx: Interpreter, name: str) -> Value:
 
 @opcode()
 def LOAD_GLOBAL(tx: Interpreter, instruction: Instruction) -> None:
-    value = _global(tx, cast(str, instruction.argval))
+    value = _global(tx, _name(instruction))
     _push_callable(tx, value, bool((instruction.arg or 0) & 1))
 
 
@@ -247,15 +247,15 @@ def _push_callable(tx: Interpreter, value: Value, with_null: bool) -> None:
 
 @opcode()
 def STORE_GLOBAL(tx: Interpreter, instruction: Instruction) -> None:
-    tx.capture.effects.store_global(tx.module, cast(str, instruction.argval), tx.pop())
+    tx.capture.effects.store_global(tx.module, _name(instruction), tx.pop())
 
 
 @opcode()
 def DELETE_GLOBAL(tx: Interpreter, instruction: Instruction) -> None:
-    _global(tx, cast(str, instruction.argval))
+    _global(tx, _name(instruction))
     if tx.module is not None:
         raise Unsupported("unsupported mutation", "del of another module's global")
-    tx.capture.effects.store_global(None, cast(str, instruction.argval), UNBOUND)
+    tx.capture.effects.store_global(None, _name(instruction), UNBOUND)
 
 
 # --- attributes
@@ -265,32 +265,32 @@ def DELETE_GLOBAL(tx: Interpreter, instruction: Instruction) -> None:
 def LOAD_ATTR(tx: Interpreter, instruction: Instruction) -> None:
     owner = tx.pop()
     method_form = sys.version_info >= (3, 12) and bool((instruction.arg or 0) & 1)
-    _push_callable(tx, owner.get_attr(tx, cast(str, instruction.argval)), method_form)
+    _push_callable(tx, owner.get_attr(tx, _name(instruction)), method_form)
 
 
 @opcode()
 def LOAD_METHOD(tx: Interpreter, instruction: Instruction) -> None:
     owner = tx.pop()
-    _push_callable(tx, owner.get_attr(tx, cast(str, instruction.argval)), True)
+    _push_callable(tx, owner.get_attr(tx, _name(instruction)), True)
 
 
 @opcode()
 def LOAD_SUPER_ATTR(tx: Interpreter, instruction: Instruction) -> None:
     _, cls, owner = tx.pop_many(3)
     value = SuperValue.create(tx, cls.constant(tx), owner)
-    found = value.get_attr(tx, cast(str, instruction.argval))
+    found = value.get_attr(tx, _name(instruction))
     _push_callable(tx, found, bool((instruction.arg or 0) & 1))
 
 
 @opcode()
 def STORE_ATTR(tx: Interpreter, instruction: Instruction) -> None:
     owner = tx.pop()
-    owner.set_attr(tx, cast(str, instruction.argval), tx.pop())
+    owner.set_attr(tx, _name(instruction), tx.pop())
 
 
 @opcode()
 def DELETE_ATTR(tx: Interpreter, instruction: Instruction) -> None:
-    tx.pop().del_attr(tx, cast(str, instruction.argval))
+    tx.pop().del_attr(tx, _name(instruction))
 
 
 # --- imports
@@ -299,7 +299,7 @@ def DELETE_ATTR(tx: Interpreter, instruction: Instruction) -> None:
 @opcode()
 def IMPORT_NAME(tx: Interpreter, instruction: Instruction) -> None:
     names, level = tx.pop(), tx.pop().constant(tx)
-    name = cast(str, instruction.argval)
+    name = _name(instruction)
     if level:
         name = importlib.util.resolve_name("." * level + name, tx.f_globals.get("__package__"))
     if name not in sys.modules:
@@ -312,12 +312,12 @@ def IMPORT_NAME(tx: Interpreter, instruction: Instruction) -> None:
         has_name = partial(_is_loaded, name, lacks[0])
         tx.capture.awaited.append(tx.capture.guards.held(has_name, f"{name}.{lacks[0]}.is_loaded"))
         raise Unsupported("unsupported instruction", f"import of {lacks[0]!r} from {name!r}, which lacks it so far")
-    tx.push(tx.capture.outside.wrap_static(module))
+    tx.push(tx.capture.outside.wrap(module))
 
 
 @opcode()
 def IMPORT_FROM(tx: Interpreter, instruction: Instruction) -> None:
-    name = cast(str, instruction.argval)
+    name = _name(instruction)
     try:
         tx.push(tx.stack[-1].get_attr(tx, name))
     except ObservedException as error:

@@ -76,7 +76,7 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
             raise Unsupported("unsupported call", f"{name_of(obj)} with these arguments") from None
         return handler(tx, *args, **kwargs)
     if isinstance(obj, types.FunctionType):
-        return tx.capture.outside.wrap(obj, None).call(tx, args, kwargs)
+        return tx.capture.outside.wrap(obj).call(tx, args, kwargs)
     if is_tensor_function(obj, any(map(has_tensor, [*args, *kwargs.values()]))):
         return tx.capture.graph.call_function(tx, obj, args, kwargs)
     if arrays.is_numpy_call(obj, [*args, *kwargs.values()]):
@@ -153,7 +153,7 @@ def marked_call(
     """Returns the result of calling a marked function; None for a function without a mark."""
     compiled_from = getattr(fn, "_cutaway_original", None)
     if compiled_from is not None:  # a compiled function is inlined in its caller
-        return tx.capture.outside.wrap_static(compiled_from).call(tx, args, kwargs)
+        return tx.capture.outside.wrap(compiled_from).call(tx, args, kwargs)
     if getattr(fn, "_cutaway_graph_break", False):
         _graph_break(tx, *args, **kwargs)
     if getattr(fn, "_cutaway_disabled", False) or getattr(fn, "_torchdynamo_disable", False):
@@ -172,7 +172,7 @@ def _constant_result(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: di
     result = fn(*(a.constant(tx) for a in args), **{k: v.constant(tx) for k, v in kwargs.items()})
     if not is_atom(result):
         raise Unsupported("unsupported call", f"{fn.__qualname__} gives a {type(result).__name__} as constant result")
-    return tx.capture.outside.wrap_static(result)
+    return tx.capture.outside.wrap(result)
 
 
 def _graph_break(tx: Interpreter, /, msg: Value | None = None) -> NoReturn:

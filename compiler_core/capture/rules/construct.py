@@ -61,7 +61,7 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
     called = lookup_in_mro(type(cls), "__call__")
     if isinstance(called, types.FunctionType):  # of a metaclass
         guard_class_attribute(tx, type(cls), "__call__", called)
-        return tx.capture.outside.wrap_static(called).call(tx, [StaticValue(cls), *args], kwargs)
+        return tx.capture.outside.wrap(called).call(tx, [StaticValue(cls), *args], kwargs)
     return instantiate(tx, cls, args, kwargs)
 
 
@@ -82,7 +82,7 @@ def _kind_of_skipped(cls: type) -> BreakReason:
 @handles(lazy_property_and_property)
 def _lazy_property_of_a_class(tx: Interpreter, wrapped: Value) -> Value:
     """``Normal.probs`` of the class itself, whose type a distribution's ``__init__`` tests."""
-    return tx.capture.outside.wrap_static(lazy_property_and_property(wrapped.constant(tx)))
+    return tx.capture.outside.wrap(lazy_property_and_property(wrapped.constant(tx)))
 
 
 def instantiate(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -97,7 +97,7 @@ def _new(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Va
     found = lookup_in_mro(cls, "__new__")
     guard_class_attribute(tx, cls, "__new__", found)
     if isinstance(found, staticmethod):
-        return tx.capture.outside.wrap_static(found.__func__).call(tx, [StaticValue(cls), *args], kwargs)
+        return tx.capture.outside.wrap(found.__func__).call(tx, [StaticValue(cls), *args], kwargs)
     if found is object.__new__ and lookup_in_mro(cls, "__init__") is not object.__init__:
         return _new_object(tx, StaticValue(cls))  # __init__ checks the arguments
     if found is object.__new__ and (args or kwargs):
@@ -110,7 +110,7 @@ def _init(tx: Interpreter, cls: type, instance: Value, args: Sequence[Value], kw
     if init in (object.__init__, torch.Tensor.__init__):
         return  # __new__ has checked the arguments
     guard_class_attribute(tx, cls, "__init__", init)
-    result = tx.capture.outside.wrap_static(init).call(tx, [instance, *args], kwargs)
+    result = tx.capture.outside.wrap(init).call(tx, [instance, *args], kwargs)
     if not tx.is_none(result):
         raise Unsupported("exception", "__init__() should return None")
 

@@ -163,7 +163,7 @@ class TensorValue(Value):
         if name in ("is_leaf", "grad", "grad_fn"):
             return self._autograd_attribute(tx, name)
         if name == "__class__":
-            return tx.capture.outside.wrap_static(self.python_type())
+            return tx.capture.outside.wrap(self.python_type())
         if not hasattr(torch.Tensor, name):
             return self._attribute_of_subclass(tx, name) or self._instance_attribute(tx, name)
         if callable(getattr(torch.Tensor, name)) and name not in getattr(self.real, "__dict__", {}):

@@ -88,7 +88,7 @@ class SubclassTensorValue(TensorValue):
         if name in ("__dict__", "__getattribute__") or lookup_in_mro(self.cls, "__getattr__") is not ABSENT:
             raise Unsupported("unsupported attribute", f"{self.cls.__name__}.{name}")
         if name == "__class__":
-            return tx.capture.outside.wrap_static(self.cls)
+            return tx.capture.outside.wrap(self.cls)
         found = self._of_program(name)
         if found is not ABSENT and is_data_descriptor(found):
             return self._read_class_attribute(tx, name, found)

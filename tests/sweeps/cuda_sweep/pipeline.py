@@ -22,7 +22,7 @@ from torch._subclasses.meta_utils import MetaTensorDescriber
 import compiler_core
 from compiler_core.autograd import autograd_function
 from compiler_core.autograd.joint import JointRefused
-from compiler_core.capture.builder import graph_inputs
+from compiler_core.capture import graph_builder
 from compiler_core.capture.tensors.fake_tensors import make_fake
 from compiler_core.codegen.wrapper import memory_plan
 from compiler_core.codegen.wrapper.executable import Executable
@@ -141,7 +141,7 @@ def _compiles_for_a_gpu(after: Callable[[Call | None, fx.GraphModule], Call]) ->
         return after(call, gm)
 
     with (
-        mock.patch.object(graph_inputs, "make_fake", make_fake_on_gpu),
+        mock.patch.object(graph_builder, "make_fake", make_fake_on_gpu),
         mock.patch.object(graph_stages, "_run_backend", run_stages),
         compiler_core.record(),
     ):

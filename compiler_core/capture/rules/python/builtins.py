@@ -16,7 +16,7 @@ from compiler_core.capture.rules.python.operators import binary, unary
 from compiler_core.capture.rules.table import handles, handles_each
 from compiler_core.capture.values.base import ObservedException, Value, observed_exception, to_index
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.containers import ObjectKey, has_fixed_order, to_key
+from compiler_core.capture.values.builtin.containers import ObjectKey, has_fixed_order
 from compiler_core.capture.values.builtin.conversion import fold
 from compiler_core.capture.values.builtin.deques import DequeValue
 from compiler_core.capture.values.builtin.mappings import DefaultDictValue, DictValue, OrderedDictValue, mapping_proxy
@@ -56,7 +56,7 @@ def _len(tx: Interpreter, obj: Value) -> Value:
 @handles(type)
 def _type(tx: Interpreter, obj: Value) -> Value:
     obj.install_guards(tx)
-    return tx.capture.outside.wrap_static(obj.python_type())
+    return tx.capture.outside.wrap(obj.python_type())
 
 
 @handles(isinstance)
@@ -211,7 +211,7 @@ def _divmod(tx: Interpreter, left: Value, right: Value) -> Value:
 
 @handles(hash)
 def _hash(tx: Interpreter, obj: Value) -> Value:
-    raw = to_key(tx, obj)
+    raw = obj.as_key(tx)
     if isinstance(raw, ObjectKey):
         return ConstantValue(raw.hashed)
     if not has_fixed_order(raw):  # a hash of an address, which is not that of the program's object
@@ -247,7 +247,7 @@ def _dict(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
 @handles(dict.fromkeys)
 def _dict_from_keys(tx: Interpreter, keys: Value, value: Value | None = None) -> Value:
     filled = value or NONE
-    return DictValue({to_key(tx, key): filled for key in tx.list_of(keys)})
+    return DictValue({key.as_key(tx): filled for key in tx.list_of(keys)})
 
 
 @handles(collections.OrderedDict)

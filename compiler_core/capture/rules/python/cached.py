@@ -29,7 +29,6 @@ import torch
 from compiler_core.capture.rules.table import name_of
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import exception_from_error, is_atom
-from compiler_core.capture.values.builtin.containers import to_key
 from compiler_core.capture.values.builtin.sequences import TupleValue
 from compiler_core.capture.values.cached_calls import (
     CachedCall,
@@ -85,14 +84,14 @@ def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
     log.calls.append(CachedCall(obj, given, named, expected))
     if outcome.error is not None:
         raise exception_from_error(outcome.error) from None
-    return capture.outside.wrap_static(outcome.result)
+    return capture.outside.wrap(outcome.result)
 
 
 def _argument(tx: Interpreter, value: Value) -> Any:
     """Returns an argument as a `CachedCall` has it, guarded to be the same object whenever the result is used."""
     if isinstance(value, TupleValue) and value.cls is tuple:
         return tuple(_argument(tx, v) for v in value.unpack(tx))
-    raw = to_key(tx, value)
+    raw = value.as_key(tx)
     if not isinstance(value, (ObjectValue, TensorValue)):
         if isinstance(raw, Value):
             raise _made_here(value)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.python.operators import binary, equal
 from compiler_core.capture.rules.table import HANDLERS, handles, handles_each
-from compiler_core.capture.values.base import ObservedException, Value
+from compiler_core.capture.values.base import ObservedException, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.containers import (
     IteratorValue,
@@ -83,7 +83,6 @@ def _rows(tx: Interpreter, iterators: list[Value], strict: bool = False) -> Valu
 
 def _check_lengths(tx: Interpreter, iterators: list[Value], ended: int) -> None:
     """Raises the ValueError of a strict zip, whose iterator at index `ended` has ended, if the lengths differ."""
-    from compiler_core.capture.values.base import observed_exception
 
     def wrong(i: int, how: str) -> ObservedException:
         return observed_exception(

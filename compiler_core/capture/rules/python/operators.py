@@ -19,7 +19,7 @@ from compiler_core.capture.rules.python.text import percent_format
 from compiler_core.capture.rules.table import handles, handles_each
 from compiler_core.capture.values.base import Value, observed_exception, to_index
 from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error
-from compiler_core.capture.values.builtin.containers import ContainerValue, to_key
+from compiler_core.capture.values.builtin.containers import ContainerValue
 from compiler_core.capture.values.builtin.conversion import fold, from_python
 from compiler_core.capture.values.builtin.mappings import DefaultDictValue, DictValue, DictViewValue, OrderedDictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SequenceValue, SliceValue, TupleValue
@@ -421,7 +421,7 @@ def _keys_only(value: Value) -> bool:
 def _python_set(tx: Interpreter, value: Value) -> Any:
     """Returns the operand for Python's operator: a set, a view of keys, or a list of the items of another iterable."""
     if isinstance(value, DictViewValue) and value.view_kind != "keys":
-        return dict.fromkeys(to_key(tx, v) for v in tx.list_of(value)).keys()
+        return dict.fromkeys(v.as_key(tx) for v in tx.list_of(value)).keys()
     return list(set_operand(tx, value)) if isinstance(value, DictValue) else set_operand(tx, value)
 
 
@@ -433,6 +433,9 @@ def _compare_items(op: Any, tx: Interpreter, left: Value, right: Value) -> Value
         return ConstantValue(same == (op is operator.eq))
     small, large = (left, right) if op in (operator.lt, operator.le) else (right, left)
     return ConstantValue(op(*sizes) and all(large.contains(tx, v) for v in tx.list_of(small)))
+
+
+# ---------------------------------------------------------------- in place
 
 
 def inplace_operation(op: Any, tx: Interpreter, left: Value, right: Value) -> bool:
@@ -471,6 +474,9 @@ def _inplace_list(op: Any, tx: Interpreter, left: ListValue, right: Value) -> bo
     tx.capture.check_unroll(times * left.length(tx))
     left.unpack(tx)[:] = left.new_like(left.unpack(tx) * times).unpack(tx)
     return True
+
+
+# ---------------------------------------------------------------- TypeErrors
 
 
 def operand_type_error(op: Callable[..., Any], tx: Interpreter, *operands: Value) -> Unsupported:

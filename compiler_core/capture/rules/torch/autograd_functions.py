@@ -158,7 +158,7 @@ class _TrialRun:
         if not isinstance(found, staticmethod) or not isinstance(found.__func__, types.FunctionType):
             raise Unsupported("unsupported call", f"{self.cls.__name__}.{name}, which is not a static method in Python")
         guard_class_attribute(self.tx, self.cls, name, found)
-        return self.tx.capture.outside.wrap_static(found.__func__).call(self.tx, args, {})
+        return self.tx.capture.outside.wrap(found.__func__).call(self.tx, args, {})
 
 
 def _last_node(graph: fx.Graph, target: Any) -> fx.Node:

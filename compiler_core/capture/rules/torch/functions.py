@@ -298,9 +298,7 @@ def _combine(tx: Interpreter, op: Value, tensor: Value, mask: Value, *args: Valu
         raise Unsupported("tensor subclass", f"{tensor} as argument of a function of torch.masked")
     if tx.is_none(mask):
         return tensor
-    functions = [
-        tx.capture.outside.wrap_static(vars(masked_ops)[n]) for n in ("_input_mask", "_reduction_identity", "_where")
-    ]
+    functions = [tx.capture.outside.wrap(vars(masked_ops)[n]) for n in ("_input_mask", "_reduction_identity", "_where")]
     input_mask, identity, where = functions
     chosen = input_mask.call(tx, [tensor], {"mask": mask})
     fill = identity.call(tx, [op.get_attr(tx, "__name__"), tensor, *args], {})

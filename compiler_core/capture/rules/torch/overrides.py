@@ -230,7 +230,7 @@ def _call_override(
     tx: Interpreter, func: Any, overriding: Iterable[Value], args: list[Value], kwargs: dict[str, Value] | None
 ) -> Value:
     """Calls the innermost mode, then ``__torch_function__`` of each class, until one does not return NotImplemented."""
-    function = StaticValue(func) if isinstance(func, types.MethodWrapperType) else tx.capture.outside.wrap_static(func)
+    function = StaticValue(func) if isinstance(func, types.MethodWrapperType) else tx.capture.outside.wrap(func)
     first = _in_order(overriding)
     classes: list[Value] = [StaticValue(value.python_type()) for value in first]
     given: list[Value] = [function, TupleValue(classes), TupleValue(args)]
@@ -270,9 +270,9 @@ def _torch_function(tx: Interpreter, value: Value) -> Value:
     value.install_guards(tx)
     guard_class_attribute(tx, cls, "__torch_function__", found)
     if isinstance(found, classmethod):
-        return MethodValue(tx.capture.outside.wrap_static(found.__func__), StaticValue(cls))
+        return MethodValue(tx.capture.outside.wrap(found.__func__), StaticValue(cls))
     if isinstance(found, staticmethod):
-        return tx.capture.outside.wrap_static(found.__func__)
+        return tx.capture.outside.wrap(found.__func__)
     what = f"{cls.__name__}.__torch_function__ is a plain method, about which PyTorch warns: make it a classmethod"
     raise Unsupported("unsupported call", what)
 

@@ -49,11 +49,6 @@ class ObjectKey:
         return self.tx.is_same_or_equal(self.value, self.tx.capture.outside.key_value(other))
 
 
-def to_key(tx: Interpreter, value: Value) -> Any:
-    """Returns `value` as a dict key or set element."""
-    return value.as_key(tx)
-
-
 def object_key(tx: Interpreter, value: Any) -> Any:
     """Returns an object whose class may define ``__hash__`` as a dict key or set element."""
     cls = value.python_type()
@@ -266,7 +261,7 @@ class ContainerValue(Value):
         if self.source is not None:
             tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
         if name == "__class__":
-            return tx.capture.outside.wrap_static(self.cls)
+            return tx.capture.outside.wrap(self.cls)
         if callable(getattr(self.cls, name, None)):
             return NamedMethodValue(self, name)
         if not hasattr(self.cls, name):
@@ -307,7 +302,7 @@ class ContainerValue(Value):
         return ConstantValue(self.contains(tx, item))
 
     def method___hash__(self, tx: Interpreter) -> Value:
-        return ConstantValue(hash(to_key(tx, self)))
+        return ConstantValue(hash(self.as_key(tx)))
 
     def method___len__(self, tx: Interpreter) -> Value:
         return ConstantValue(self.length(tx))

@@ -76,7 +76,7 @@ class ContextVarValue(Value):
             found = self.real.get()
         except LookupError:
             raise observed_exception(LookupError, self) from None
-        return tx.capture.outside.wrap_static(found)
+        return tx.capture.outside.wrap(found)
 
     def _reset(self, tx: Interpreter, token: Value) -> Value:
         tokens: list[TokenValue] = tx.capture.effects.tokens

@@ -16,7 +16,6 @@ from compiler_core.capture.values.builtin.containers import (
     IteratorValue,
     is_plain_key,
     iterate_over,
-    to_key,
 )
 from compiler_core.capture.values.builtin.deques import DequeValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue, TupleValue
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class DictValue(ContainerValue):
-    """A dict or a read-only proxy of one.  Keys are what `to_key` returns."""
+    """A dict or a read-only proxy of one.  Keys are what `as_key` returns."""
 
     def __init__(
         self,
@@ -104,25 +103,25 @@ class DictValue(ContainerValue):
         return [*(k for k in self._values or () if isinstance(k, Value)), *(self._values or {}).values()]
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
-        raw = to_key(tx, key)
+        raw = key.as_key(tx)
         found = self.lookup(tx, raw)
         if found is None:
             raise observed_exception(KeyError, key)
         return found
 
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
-        raw = to_key(tx, key)
+        raw = key.as_key(tx)
         self.prepare_mutation(tx)
         self.mapping(tx)[raw] = value
 
     def del_item(self, tx: Interpreter, key: Value) -> None:
-        raw = to_key(tx, key)
+        raw = key.as_key(tx)
         self.prepare_mutation(tx)
         if self.mapping(tx).pop(raw, None) is None:
             raise observed_exception(KeyError, key)
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
-        raw = to_key(tx, item)
+        raw = item.as_key(tx)
         if self._values is None and self.source is not None and is_plain_key(raw) and dict.__contains__(self.real, raw):
             tx.capture.guards.add("DICT_HAS", self.source, raw)
             return True
@@ -141,7 +140,7 @@ class DictValue(ContainerValue):
         return DictViewValue(self, "keys").iterate(tx)
 
     def method_get(self, tx: Interpreter, key: Value, default: Value | None = None) -> Value:
-        return self.lookup(tx, to_key(tx, key)) or default or NONE
+        return self.lookup(tx, key.as_key(tx)) or default or NONE
 
     def method_keys(self, tx: Interpreter) -> Value:
         return DictViewValue(self, "keys")
@@ -160,14 +159,14 @@ class DictValue(ContainerValue):
         return DictValue(values, dict if self.cls is types.MappingProxyType else self.cls)
 
     def method_setdefault(self, tx: Interpreter, key: Value, default: Value | None = None) -> Value:
-        found = self.lookup(tx, to_key(tx, key))
+        found = self.lookup(tx, key.as_key(tx))
         if found is None:
             found = default or NONE
             self.set_item(tx, key, found)
         return found
 
     def method_pop(self, tx: Interpreter, key: Value, default: Value | None = None) -> Value:
-        raw = to_key(tx, key)
+        raw = key.as_key(tx)
         if self.lookup(tx, raw) is None:
             if default is None:
                 raise observed_exception(KeyError, key)
@@ -262,7 +261,7 @@ class OrderedDictValue(DictValue):
             super().reconstruct(emit)
 
     def method_move_to_end(self, tx: Interpreter, key: Value, last: Value | None = None) -> Value:
-        raw = to_key(tx, key)
+        raw = key.as_key(tx)
         if self.lookup(tx, raw) is None:
             raise observed_exception(KeyError, key)
         self.prepare_mutation(tx)
@@ -307,7 +306,7 @@ class DefaultDictValue(DictValue):
         return self.factory(tx) if name == "default_factory" else super().get_attr(tx, name)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
-        found = self.lookup(tx, to_key(tx, key))
+        found = self.lookup(tx, key.as_key(tx))
         return self.method___missing__(tx, key) if found is None else found
 
     def method___missing__(self, tx: Interpreter, key: Value) -> Value:
@@ -383,8 +382,8 @@ class DictViewValue(ContainerValue):
         return any(tx.is_same_or_equal(v, item) for v in self.unpack(tx))
 
     def method_isdisjoint(self, tx: Interpreter, other: Value) -> Value:
-        keys = {to_key(tx, v) for v in self.unpack(tx)}
-        return ConstantValue(keys.isdisjoint([to_key(tx, v) for v in tx.list_of(other)]))
+        keys = {v.as_key(tx) for v in self.unpack(tx)}
+        return ConstantValue(keys.isdisjoint([v.as_key(tx) for v in tx.list_of(other)]))
 
     def children(self) -> Sequence[Value]:
         return [self.dict_value.owner or self.dict_value]
@@ -452,7 +451,7 @@ def iterate_pairs(tx: Interpreter, other: Value) -> Iterator[tuple[Any, Value]]:
     else:
         for i, pair in enumerate(iterate_over(tx, other)):
             key, value = _split_pair(tx, pair, i)
-            yield to_key(tx, key), value
+            yield key.as_key(tx), value
 
 
 def _split_pair(tx: Interpreter, pair: Value, i: int) -> list[Value]:

@@ -133,9 +133,7 @@ class TupleValue(SequenceValue):
         return TupleValue(values, torch.Size if self.cls is torch.Size else tuple)
 
     def method_numel(self, tx: Interpreter) -> Value:
-        from compiler_core.capture.values.builtin.symbols import product
-
-        return product(tx, self.unpack(tx))
+        return tx.product(self.unpack(tx))
 
     def same_object(self, other: Value) -> bool:
         return self is other or (isinstance(other, TupleValue) and self._values == other._values == [])

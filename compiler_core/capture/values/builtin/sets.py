@@ -12,7 +12,6 @@ from compiler_core.capture.values.builtin.containers import (
     IteratorValue,
     has_fixed_order,
     iterate_over,
-    to_key,
 )
 from compiler_core.capture.values.builtin.mappings import DictValue, DictViewValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue
@@ -85,7 +84,7 @@ class SetValue(ContainerValue):
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
         self.load(tx)
-        return to_key(tx, item) in self.members
+        return item.as_key(tx) in self.members
 
     # --- changes
 
@@ -94,14 +93,14 @@ class SetValue(ContainerValue):
         self.is_changed = True
 
     def method_add(self, tx: Interpreter, item: Value) -> Value:
-        raw = to_key(tx, item)
+        raw = item.as_key(tx)
         self.prepare_mutation(tx)
         self.members.add(raw)
         self.added.setdefault(raw)
         return NONE
 
     def method_discard(self, tx: Interpreter, item: Value) -> Value:
-        raw = to_key(tx, item)
+        raw = item.as_key(tx)
         self.prepare_mutation(tx)
         self.members.discard(raw)
         self.added.pop(raw, None)
@@ -243,4 +242,4 @@ def set_operand(tx: Interpreter, value: Value) -> Any:
         return value.mapping(tx)
     if isinstance(value, DictViewValue) and value.view_kind == "keys":
         return value.dict_value.mapping(tx).keys()
-    return [to_key(tx, v) for v in tx.list_of(value)]
+    return [v.as_key(tx) for v in tx.list_of(value)]

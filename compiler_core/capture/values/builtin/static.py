@@ -76,7 +76,7 @@ class StaticValue(Value):
             return tx.from_python(found)
         if isinstance(self.obj, types.GetSetDescriptorType) and isinstance(found, types.MethodWrapperType):
             return StaticValue(found)  # ``Tensor.shape.__get__``: a new object at each read
-        return tx.capture.outside.wrap_static(found)
+        return tx.capture.outside.wrap(found)
 
     def _module_attribute(self, tx: Interpreter, module: types.ModuleType, name: str) -> Value:
         """Returns an attribute of a module.  Attributes of libraries are guarded by the versions of their dicts."""

@@ -158,7 +158,7 @@ class ModuleValue(ObjectValue):
         on_class = inspect.getattr_static(self.cls, name, ABSENT)
         if isinstance(on_class, property) and isinstance(on_class.fset, types.FunctionType):
             self._guard_class(tx, name, on_class)
-            tx.capture.outside.wrap_static(on_class.fset).call(tx, [self, value], {})
+            tx.capture.outside.wrap(on_class.fset).call(tx, [self, value], {})
         elif on_class is not ABSENT and is_data_descriptor(on_class):
             raise Unsupported("unsupported mutation", f"{self.path}.{name}, a {type(on_class).__name__}")
         else:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import UNBOUND, ObservedException, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.containers import to_key
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.classes import (
@@ -106,7 +105,7 @@ class InstanceValue(Value):
 
     def _read_descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value | None:
         if descriptor is vars(object)["__class__"]:
-            return tx.capture.outside.wrap_static(self.cls)
+            return tx.capture.outside.wrap(self.cls)
         if name == "__dict__":
             return self._instance_dict()
         if isinstance(descriptor, types.MemberDescriptorType):
@@ -277,7 +276,7 @@ class InstanceDictValue(DictValue):
         return super().lookup(tx, key) if stored is None else stored
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
-        stored = self.holder.stored.get(to_key(tx, item))
+        stored = self.holder.stored.get(item.as_key(tx))
         return super().contains(tx, item) if stored is None else stored is not UNBOUND
 
 
@@ -310,9 +309,9 @@ def descriptor_get(
     if isinstance(found, property):
         return _accessor(tx, found.fget, found, "getter", name, instance).call(tx, [instance], {})
     if isinstance(found, staticmethod):
-        return tx.capture.outside.wrap_static(found.__func__)
+        return tx.capture.outside.wrap(found.__func__)
     if isinstance(found, classmethod):
-        return MethodValue(tx.capture.outside.wrap_static(found.__func__), StaticValue(cls))
+        return MethodValue(tx.capture.outside.wrap(found.__func__), StaticValue(cls))
     if isinstance(found, functools._lru_cache_wrapper):
         return MethodValue(StaticValue(found), instance)
     if isinstance(found, functools.cached_property):
@@ -343,7 +342,7 @@ def descriptor_delete(tx: Interpreter, found: Any, name: str, instance: Instance
 def _accessor(tx: Interpreter, function: Any, found: property, what: str, name: str, instance: Value) -> Value:
     """Returns the getter, setter or deleter `function` of a property; raises if it has none."""
     if function is not None:
-        return tx.capture.outside.wrap_static(function)
+        return tx.capture.outside.wrap(function)
     if type(found) is not property:
         raise Unsupported("exception", f"{name} has no {what}")
     raise observed_exception(
@@ -352,7 +351,7 @@ def _accessor(tx: Interpreter, function: Any, found: property, what: str, name: 
 
 
 def _cached_property(tx: Interpreter, found: functools.cached_property[Any], instance: Value) -> Value:
-    value = tx.capture.outside.wrap_static(found.func).call(tx, [instance], {})
+    value = tx.capture.outside.wrap(found.func).call(tx, [instance], {})
     if found.attrname is None:
         raise Unsupported("exception", "a cached_property without a name")
     instance.store(tx, found.attrname, value)  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import UNBOUND, ObservedException, Value, observed_exception, to_index
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, exception_from_error
-from compiler_core.capture.values.builtin.containers import MappedIteratorValue, iterate_over, object_key, to_key
+from compiler_core.capture.values.builtin.containers import MappedIteratorValue, iterate_over, object_key
 from compiler_core.capture.values.builtin.mappings import CONTAINERS, DictValue, key_value
 from compiler_core.capture.values.builtin.sequences import SequenceValue, TupleValue, field_index
 from compiler_core.capture.values.builtin.static import StaticValue
@@ -153,7 +153,7 @@ class ObjectValue(InstanceValue):
 
     def _read_pairs(self, tx: Interpreter) -> Iterator[tuple[Any, Value]]:
         for key in iterate_over(tx, self.get_attr(tx, "keys").call(tx, [], {})):
-            yield to_key(tx, key), self.get_item(tx, key)
+            yield key.as_key(tx), self.get_item(tx, key)
 
     # --- across a break
 

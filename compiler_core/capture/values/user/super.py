@@ -72,9 +72,9 @@ class SuperValue(Value):
         if isinstance(found, types.FunctionType):
             return FunctionValue.from_outside(tx.capture.outside, found, None)
         if isinstance(found, staticmethod):
-            return tx.capture.outside.wrap_static(found.__func__)
+            return tx.capture.outside.wrap(found.__func__)
         if isinstance(found, classmethod):
-            return MethodValue(tx.capture.outside.wrap_static(found.__func__), self.owner)
+            return MethodValue(tx.capture.outside.wrap(found.__func__), self.owner)
         if isinstance(found, (types.BuiltinFunctionType, *BUILTIN_METHODS)):
             return StaticValue(found)
         if isinstance(found, types.ClassMethodDescriptorType):  # object.__init_subclass__
@@ -131,4 +131,4 @@ def member_attribute(tx: Interpreter, member: ConstantValue, name: str) -> Value
         return ConstantValue(value)
     if isinstance(value, (types.BuiltinMethodType, types.MethodWrapperType)) and not isinstance(found, enum.property):
         return NamedMethodValue(member, name)
-    return tx.capture.outside.wrap_static(value)
+    return tx.capture.outside.wrap(value)
