@@ -21,7 +21,7 @@ from compiler_core.loops import ir
 from compiler_core.loops.fuse.merge_bodies import structural_key
 from compiler_core.loops.schedule.cpp_kernels import (
     TRANSPOSE_TILE,
-    Kind,
+    KernelKind,
     is_bound_by_memory,
     kernel_kind,
     last_index_is_disjoint,
@@ -158,7 +158,7 @@ class ScatterPrinter(ElementwisePrinter):
             self._vectorised_loop(Loop(last.name, end, "block"), rest, None)
 
 
-PRINTERS: dict[Kind, type[KernelPrinter]] = {
+PRINTERS: dict[KernelKind, type[KernelPrinter]] = {
     "elementwise": ElementwisePrinter,
     "scatter": ScatterPrinter,
     "rows": RowPrinter,

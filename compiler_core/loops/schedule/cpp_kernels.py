@@ -20,7 +20,7 @@ import torch
 from compiler_core.loops import ir
 from compiler_core.support.size_expr import Int, Size, Undecided, hint
 
-Kind = Literal["elementwise", "scatter", "rows", "short rows", "mix order", "lanes"]
+KernelKind = Literal["elementwise", "scatter", "rows", "short rows", "mix order", "lanes"]
 MAX_CUTS = 9
 """The range of an index is cut into at most this many parts."""
 TRANSPOSE_TILE = (128, 256)
@@ -40,7 +40,7 @@ MIN_PARALLEL_ROWS = 8
 """With fewer outer indices, threads share the inner loop of each row instead."""
 
 
-def kernel_kind(loops: ir.Loops) -> Kind:
+def kernel_kind(loops: ir.Loops) -> KernelKind:
     """Returns the kind of a kernel."""
     if loops.scatters:
         return "scatter"
