@@ -19,7 +19,7 @@ import compiler_core
 import compiler_core.errors
 from tests.sampling import sample
 
-SEEDS = 2
+SEEDS = 3
 ONE = torch.ones(2)
 
 
