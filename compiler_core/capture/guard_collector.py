@@ -11,9 +11,9 @@ from compiler_core.capture.tensors.symbolic_shapes import Symbols
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.guards import GuardSpec, LibraryLookups, guarded_value, state_guard
-from compiler_core.guards.constants import NUMPY_NUMBERS, may_be_distinct_objects
 from compiler_core.guards.lifetimes import WeakBox, make_box
 from compiler_core.guards.sources import AttrSource, Box, ConstantSource, Scope, Source
+from compiler_core.guards.value_guards import NUMPY_NUMBERS, may_be_distinct_objects
 from compiler_core.records import ItemId, LineClock
 
 if TYPE_CHECKING:

@@ -58,7 +58,7 @@ from compiler_core.capture.values.user.modules import ModuleValue
 from compiler_core.capture.values.user.objects import contents_of
 from compiler_core.capture.values.user.super import member_attribute
 from compiler_core.errors import Unsupported
-from compiler_core.guards.constants import may_be_distinct_objects
+from compiler_core.guards.value_guards import may_be_distinct_objects
 from compiler_core.hook.skip_rules import (
     is_library_file,
     is_stock_compiled,

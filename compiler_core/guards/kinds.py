@@ -1,13 +1,14 @@
-"""Guards and their kinds: how each kind is printed, checked in Python and installed in PyTorch's C++ guard tree."""
+"""Guards: what a kind of guard is, the guards of a compile, and both as text and as plain data for the record."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
+from compiler_core.errors import UsageError
 from compiler_core.guards.sources import AttrSource, GlobalSource, InstanceDictSource, Scope, Source, path
-from compiler_core.records import FailedGuard, GuardAspect, ItemId
+from compiler_core.records import FailedGuard, Guard, GuardAspect, ItemId, Span, Symbol
 from compiler_core.records.recompiles import Mismatch
 from compiler_core.support.interrupts import GUARD_FAILURES, guard_function
 from compiler_core.support.safe_repr import safe_repr
@@ -23,6 +24,47 @@ ABSENT, PRESENT = "absent", "present"
 IMMUTABLE_EXAMPLE = 0
 """An example value for managers of items: C++ skips an item with an immutable example while the version of its dict is
 unchanged."""
+Found = str | Mismatch | None
+"""What differs from what a guard expects; None if nothing does."""
+
+
+@dataclass(frozen=True)
+class GuardKind:
+    """A kind of guard: a row of the table `KINDS`.
+
+    A guard on one object needs `difference`, and `add` if the C++ tree can check it; without `add` the tree calls
+    `difference`.  Others have `differences` and `install` in place of both.
+    """
+
+    code: Callable[[str, Any], str]
+    """Returns the condition as a Python expression, from the source's text and the value.  A comment may follow it."""
+    difference: Callable[[Any, Any], Found] = lambda obj, value: None
+    """Compares an object with the value."""
+    add: Callable[[Any, Any, list[str]], None] | None = None
+    """Adds the check to the C++ guard manager of the source; the texts are what PyTorch reports if it fails."""
+    aspect: GuardAspect = "other"
+    """What of the object is compared."""
+    expected: Callable[[Any], str] = safe_repr
+    """Returns what the condition expects, for messages."""
+    keeps: Callable[[Any], Any] = lambda value: value
+    """Returns what a guard keeps of the value that `Capture.guard` was called with.
+
+    It is not the object itself where a fact about the object is enough.  For a comparison of identities it is a box
+    (`lifetimes.py`), which holds the object weakly if the program may drop it.
+    """
+    differences: Callable[[GuardSpec, Any, Scope], Iterable[Found]] | None = None
+    """Checks a guard in a frame's scope; the object is that at the guard's source, or MISSING."""
+    install: Callable[[GuardTree, GuardSpec, list[str]], None] | None = None
+    """Installs a guard in the C++ tree."""
+
+
+KINDS: dict[str, GuardKind] = {}
+"""All kinds of guards by name.  The modules that define kinds fill it when the package is imported."""
+
+
+def guarded_value(kind: str, value: Any) -> Any:
+    """Returns what a guard of this kind keeps of `value`."""
+    return KINDS[kind].keeps(value)
 
 
 @dataclass(frozen=True)
@@ -51,12 +93,12 @@ class GuardSpec:
 
     def holds(self, scope: Scope) -> bool:
         """Checks the guard in Python."""
-        return KINDS[self.kind].check(self, self.fetch(scope), scope) is None
+        return next(self._mismatches(self.fetch(scope), scope), None) is None
 
     def failures(self, scope: Scope) -> list[FailedGuard]:
         """Checks the guard in Python; returns each fact for which it does not hold."""
         obj = self.fetch(scope)
-        return [self._failed(obj, found) for found in KINDS[self.kind].differences(self, obj, scope)]
+        return [self._failed(obj, found) for found in self._mismatches(obj, scope)]
 
     def fetch(self, scope: Scope) -> Any:
         """Returns the value at the source, or MISSING."""
@@ -64,6 +106,30 @@ class GuardSpec:
             return self.source.fetch(scope)
         except GUARD_FAILURES:
             return MISSING
+
+    def install(self, tree: GuardTree) -> None:
+        """Installs the guard in the C++ tree."""
+        kind, value, code_parts = KINDS[self.kind], self.value, [self.text]
+        if kind.install is not None:
+            kind.install(tree, self, code_parts)
+        elif kind.add is not None:
+            kind.add(tree.manager(self.source), value, code_parts)
+        else:
+            holds = guard_function(lambda obj: kind.difference(obj, value) is None)
+            tree.manager(self.source).add_lambda_guard(holds, code_parts, None)
+
+    def _mismatches(self, obj: Any, scope: Scope) -> Iterator[Mismatch]:
+        kind = KINDS[self.kind]
+        all_found: Iterable[Found]
+        if kind.differences is not None:
+            all_found = kind.differences(self, obj, scope)
+        else:
+            all_found = [NOTHING if obj is MISSING else kind.difference(obj, self.value)]
+        for found in all_found:
+            if isinstance(found, str):
+                yield Mismatch(kind.aspect, self.expected, found)
+            elif found is not None:
+                yield found
 
     def _failed(self, obj: Any, found: Mismatch) -> FailedGuard:
         source = found.of or self.source
@@ -83,95 +149,96 @@ def _place(source: Source) -> Literal["argument", "global", "attribute"]:
     return "global" if isinstance(steps[-1], GlobalSource) else "argument"
 
 
-class GuardKind:
-    """A kind of guard.
+# ---------------------------------------------------------------- the guards of a compile
 
-    A kind that depends on one object only needs `aspect`, `difference` and `add`; others override `check` and
-    `install`.
+
+def all_hold(guards: Sequence[GuardSpec], scope: Scope) -> bool:
+    """Whether all guards hold."""
+    return all(guard.holds(scope) for guard in guards)
+
+
+def failures(guards: Sequence[GuardSpec], scope: Scope) -> list[FailedGuard]:
+    """Returns each fact for which a guard does not hold.
+
+    What differs as a consequence is left out: what is read from an object that is another one, or of another class,
+    and the list of keys of a dict that has another key.
     """
-
-    aspect: GuardAspect = "other"
-    """What of the object it compares."""
-
-    def guarded_value(self, value: Any) -> Any:
-        """Returns what a guard keeps of `value`, which `Capture.guard` was called with."""
-        return value
-
-    def code(self, source: str, value: Any) -> str:
-        """Returns the condition as a Python expression.  A comment may follow it."""
-        raise NotImplementedError
-
-    def expected(self, value: Any) -> str:
-        """Returns what the condition expects, for messages."""
-        return safe_repr(value)
-
-    def difference(self, obj: Any, value: Any) -> str | Mismatch | None:
-        """Compares `obj` with `value`; returns None if the condition holds, else what was found."""
-        raise NotImplementedError
-
-    def check(self, guard: GuardSpec, obj: Any, scope: Scope) -> str | Mismatch | None:
-        """Checks `guard` in a frame's scope.
-
-        `obj` is the value at the guard's source, or MISSING.  Returns the same as `difference`.
-        """
-        return NOTHING if obj is MISSING else self.difference(obj, guard.value)
-
-    def differences(self, guard: GuardSpec, obj: Any, scope: Scope) -> list[Mismatch]:
-        """Returns each fact for which `guard` does not hold; the arguments are those of `check`."""
-        found = self.check(guard, obj, scope)
-        if isinstance(found, str):
-            return [Mismatch(self.aspect, guard.expected, found)]
-        return [] if found is None else [found]
-
-    def add(self, manager: Any, value: Any, code_parts: list[str]) -> None:
-        """Adds the check to `manager`, the C++ guard manager of the guard's source."""
-        raise NotImplementedError
-
-    def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
-        """Installs `guard` in the C++ tree.  `code_parts` is what PyTorch reports if it fails."""
-        self.add(tree.manager(guard.source), guard.value, code_parts)
+    found: list[FailedGuard] = []
+    replaced: set[Source] = set()
+    for guard in guards:
+        if any(source in replaced for source in path(guard.source)):
+            continue
+        failed = guard.failures(scope)
+        found += failed
+        if any(each.aspect in ("class", "identity") or each.got == NOTHING for each in failed):
+            replaced.add(guard.source)
+    with_keys = {each.source for each in found if each.aspect == "key"}
+    return [each for each in found if each.aspect not in ("keys", "length") or each.source not in with_keys]
 
 
-class PythonGuardKind(GuardKind):
-    """A kind that the C++ tree cannot check: the tree calls `holds`."""
+def guards_text(
+    guards: Sequence[GuardSpec], kept: Sequence[bool], symbols: Sequence[Symbol] = ()
+) -> tuple[str, list[Span], list[Guard]]:
+    """Returns the guards as one Python function, the span of each in it, and the guards as plain data.
 
-    def holds(self, obj: Any, value: Any) -> bool:
-        raise NotImplementedError
-
-    def difference(self, obj: Any, value: Any) -> str | Mismatch | None:
-        return unless(self.holds(obj, value), obj)
-
-    def add(self, manager: Any, value: Any, code_parts: list[str]) -> None:
-        manager.add_lambda_guard(guard_function(lambda obj: self.holds(obj, value)), code_parts, None)
-
-
-KINDS: dict[str, GuardKind] = {}
-"""All kinds of guards by name.  The modules that define kinds fill it when the package is imported."""
-
-KindType = TypeVar("KindType", bound=type[GuardKind])
-
-
-def guard_kind(name: str) -> Callable[[KindType], KindType]:
-    """Registers the decorated class as the kind `name`."""
-
-    def register(cls: KindType) -> KindType:
-        KINDS[name] = cls()
-        return cls
-
-    return register
-
-
-def guarded_value(kind: str, value: Any) -> Any:
-    """Returns what a guard of this kind keeps of `value`.
-
-    It is not the object itself where a fact about the object is enough.  For a comparison of identities it is a box
-    (`lifetimes.py`), which holds the object weakly if the program may drop it.
+    Guards that are not `kept` become comments.  Comments at the top explain the `symbols` of the graphs.
     """
-    return KINDS[kind].guarded_value(value)
+    lines = ["def guards(L, G):", *(f"    # {symbol_text(symbol)}" for symbol in symbols), "    return ("]
+    spans = [Span(symbol.key, i, i) for i, symbol in enumerate(symbols, start=2)]
+    found = guard_records(guards)
+    joined = ""
+    for guard, spec, keep in zip(found, guards, kept, strict=True):
+        _, separator, comment = spec.text.partition("  # ")
+        if keep:
+            lines.append(f"        {joined}{guard.code}{separator}{comment}")
+            joined = "and "
+        else:
+            lines.append(f"        # dropped: {guard.code}")
+        guard.dropped = not keep
+        spans.append(Span(guard.key, len(lines), len(lines)))
+    if not any(kept):
+        lines.append("        True")
+    lines.append("    )")
+    return "\n".join(lines) + "\n", spans, found
 
 
-def unless(holds: bool, found: Any) -> str | None:
-    """Returns None if a condition holds, else `found` as text."""
-    if holds:
-        return None
-    return found if isinstance(found, str) else safe_repr(found)
+def symbol_text(symbol: Symbol) -> str:
+    """Returns what a symbol stands for, its range or the number it became, and why, as one line."""
+    if symbol.became is not None:
+        return f"{symbol.key} is {symbol.source}, specialised to {symbol.became}: {symbol.condition}"
+    if symbol.equals is not None:
+        return f"{symbol.key} is {symbol.source}, which must equal {symbol.equals}: {symbol.condition}"
+    low, high = (None if bound is None else f"{bound:g}" for bound in (symbol.low, symbol.high))
+    span = ""
+    if high is not None:
+        span = f", {low or 'any'} to {high}"
+    elif low is not None:
+        span = f", from {low}"
+    return f"{symbol.key} is {symbol.source}{span}: {symbol.why}"
+
+
+def guard_records(guards: Sequence[GuardSpec]) -> list[Guard]:
+    """Returns the guards as plain data for the record."""
+    return [_guard_record(f"g{i}", guard) for i, guard in enumerate(guards)]
+
+
+def _guard_record(key: str, guard: GuardSpec) -> Guard:
+    code, _, _ = guard.text.partition("  # ")
+    record = Guard(key, guard.kind, guard.source.text, code, guard.expected, guard.line)
+    record.name, record.caller = guard.source.shown, guard.caller
+    if guard.kind == "TENSOR_MATCH":
+        record.sizes = list(guard.value.sizes)
+    return record
+
+
+def apply_guard_filter(guards: Sequence[GuardSpec], keep: Callable[[list[Guard]], Sequence[bool]] | None) -> list[bool]:
+    """Calls the user's `guard_filter`, if any; returns for each guard whether it is kept.
+
+    Raises UsageError if the filter does not return one bool for each guard.
+    """
+    if keep is None:
+        return [True] * len(guards)
+    kept = list(keep(guard_records(guards)))
+    if len(kept) != len(guards) or not all(isinstance(each, bool) for each in kept):
+        raise UsageError(f"guard_filter is given {len(guards)} guards and returns True or False for each, not {kept!r}")
+    return kept

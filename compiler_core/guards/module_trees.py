@@ -191,7 +191,7 @@ class ModuleTree:
             for index, guard in enumerate(self.tensor_guards[number * GROUP_SIZE :][: len(tensors)]):
                 item = items.list_getitem_manager(index, guard.source.text, tensors[index], tree.manager_type)
                 tree.set_manager(guard.source, item)
-                KINDS[guard.kind].install(tree, guard, [guard.text])
+                guard.install(tree)
                 tree.held_tensors[guard.source] = tensors, index
 
     @property

@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from compiler_core.guards.entry_guards import EntryGuards
-from compiler_core.guards.kinds import KINDS, GuardSpec
+from compiler_core.guards.kinds import GuardSpec
 from compiler_core.guards.lifetimes import WeakBox
 from compiler_core.guards.module_trees import GROUP_SIZE, install_version_checks
 from compiler_core.guards.relation_guards import install_conditions
@@ -25,7 +24,14 @@ from compiler_core.guards.sources import (
     Scope,
     Source,
 )
-from compiler_core.torch_private import C_eval_frame, GuardManagerType, dynamo_config
+from compiler_core.records.recompiles import ENTRY_OF_OURS
+from compiler_core.torch_private import (
+    C_eval_frame,
+    DeletedGuardManagerWrapper,
+    GuardManagerType,
+    RootGuardManager,
+    dynamo_config,
+)
 from compiler_core.torch_private import C_guards as cpp
 
 HeldTensors = dict[Source, tuple[list[torch.Tensor | None], int]]
@@ -136,7 +142,7 @@ class GuardTree:
             remaining = install_version_checks(self, guards) if version_checks else guards
             for guard in remaining:
                 if guard.kind != "CONDITION":
-                    KINDS[guard.kind].install(self, guard, [guard.text])
+                    guard.install(self)
             conditions = [guard for guard in remaining if guard.kind == "CONDITION"]
             if conditions:
                 install_conditions(self, conditions)
@@ -220,3 +226,36 @@ def _container(source: Source) -> tuple[Container | None, Any]:
     if isinstance(source, AttrSource):
         return Container(source.base, table=source.table or ""), source.name
     return None, None
+
+
+# ---------------------------------------------------------------- what PyTorch's cache holds
+#
+# PyTorch stores entries in the code object of the frame, where stock torch.compile may find ours: all of them before
+# PyTorch 2.13, and since then those that are made outside the main thread (see `hook/frame_hook.py`).  It never runs
+# them, since their backend is another, but it counts entries towards its limit of recompiles, and asks each why it did
+# not fit.  To stock, ours are invalid entries, made for other objects: it does not count them, and does not read their
+# guards.
+
+
+def _is_alive() -> bool:
+    return True
+
+
+class EntryGuards(DeletedGuardManagerWrapper):
+    """The guards of a cache entry, with all attributes that C++, which reads them without checks, and Dynamo read."""
+
+    def __init__(self, root: RootGuardManager | None = None) -> None:
+        super().__init__(ENTRY_OF_OURS)
+        if root is not None:
+            self.root = root
+        self.diff_guard_root = self.root
+        self.closure_vars, self.args, self.verbose_code_parts = {}, [], []
+        # Stands for a weak reference to an object that no frame has: no local variable has an empty name.
+        self.id_matched_objs: dict[str, Any] = {"": _is_alive}
+
+    def collect_diff_guard_sources(self) -> Any:
+        """Adds nothing to what stock checks first in its entries."""
+        return ()
+
+    def populate_diff_guard_manager(self) -> None:
+        """Keeps all guards: stock's stance `skip_guard_eval_unsafe` would check some of them only."""

@@ -1,50 +1,82 @@
-"""Kinds of guards on one Python object: its value, identity, type, length, keys and attributes."""
+"""Kinds of guards on one object: its value, identity, type, length, keys and attributes, and facts about a tensor."""
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import fractions
+import math
+import pathlib
+import re
+import sys
 import types
-from typing import Any
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from compiler_core.guards.constants import LIBRARY_CONSTANTS, NUMPY_NUMBERS, dict_keys, same_constant, same_keys
-from compiler_core.guards.kinds import ABSENT, PRESENT, GuardKind, PythonGuardKind, guard_kind, unless
+import torch
+
+from compiler_core.guards.kinds import ABSENT, KINDS, MISSING, NOTHING, PRESENT, Found, GuardKind, GuardSpec
 from compiler_core.guards.lifetimes import WeakBox, make_box
-from compiler_core.guards.sources import Box
-from compiler_core.records.recompiles import Mismatch
+from compiler_core.guards.sources import Box, Scope
+from compiler_core.records.recompiles import Mismatch, keys_mismatch, layout_differences
 from compiler_core.support.interrupts import guard_function
 from compiler_core.support.safe_repr import safe_repr
+from compiler_core.torch_private import dispatch_keys
+
+if TYPE_CHECKING:
+    from compiler_core.guards.tree import GuardTree
+    from compiler_core.records import GuardAspect
+
+# ---------------------------------------------------------------- constants: by type and value, NaN equal to NaN,
+# ---------------------------------------------------------------- 0.0 unlike -0.0
+
+NUMPY_NUMBERS: tuple[Any, ...] = ()
+if (_numpy := sys.modules.get("numpy")) is not None:  # PyTorch imports numpy if it is installed
+    NUMPY_NUMBERS = (_numpy.number, _numpy.bool_)
 
 
-@guard_kind("EQUALS_MATCH")
-class EqualsMatch(GuardKind):
-    """The object is a constant of the same type and value (`same_constant`)."""
+LIBRARY_CONSTANTS: tuple[Any, ...] = (
+    decimal.Decimal, fractions.Fraction, datetime.timedelta, datetime.date, datetime.time, datetime.datetime, uuid.UUID,
+    re.Pattern, pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath, pathlib.WindowsPath,
+)  # fmt: skip
+"""Types of immutable objects of the standard library, which are constants, too."""
 
-    aspect = "value"
 
-    def code(self, source: str, value: Any) -> str:
-        by_identity = value is None or isinstance(value, bool)
-        return f"{source} {'is' if by_identity else '=='} {safe_repr(value)}"
+def dict_keys(obj: dict[Any, Any]) -> Iterable[Any]:
+    """Returns the keys of a dict without calling methods that its class overrides."""
+    return (OrderedDict if isinstance(obj, OrderedDict) else dict).keys(obj)
 
-    def difference(self, obj: Any, value: Any) -> str | Mismatch | None:
-        if same_constant(obj, value):
-            return None
-        if type(obj) is type(value) or obj is None:
-            return safe_repr(obj)
-        found, shown = type(obj).__qualname__, safe_repr(obj)
-        if value is None:
-            return f"a {found}" if shown.startswith("<") else shown
-        return Mismatch("class", type(value).__qualname__, found)
 
-    def add(self, manager: Any, value: Any, code_parts: list[str]) -> None:
-        if value is None:
-            manager.add_none_match_guard(code_parts, None)
-        elif value is True:
-            manager.add_true_match_guard(code_parts, None)
-        elif value is False:
-            manager.add_false_match_guard(code_parts, None)
-        elif _needs_same_constant(value):
-            manager.add_lambda_guard(guard_function(lambda obj: same_constant(obj, value)), code_parts, None)
-        else:
-            manager.add_equals_match_guard(value, code_parts, None)  # it compares the type too
+def same_keys(found: Iterable[Any], wanted: Sequence[Any]) -> bool:
+    """Whether the keys are the same, in the same order.  1, True and 1.0 are different keys."""
+    keys = list(found)
+    return len(keys) == len(wanted) and all(a is b or same_constant(a, b) for a, b in zip(keys, wanted, strict=True))
+
+
+def may_be_distinct_objects(a: Any, b: Any) -> bool:
+    """Whether two constants that are equal may be two objects.  CPython interns short strings and small ints."""
+    if (type(a) in (str, bytes) and len(a) < 2) or (type(a) is int and -5 <= a <= 256):
+        return False
+    kinds = (str, bytes, int, float, complex)
+    return (type(a) in kinds or type(a) in LIBRARY_CONSTANTS) and same_constant(a, b)
+
+
+def same_constant(a: Any, b: Any) -> bool:
+    """Whether two constants are equal for a guard: of the same type, with NaN equal to NaN and 0.0 unlike -0.0."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, tuple):
+        return same_keys(a, b)
+    if isinstance(a, NUMPY_NUMBERS):
+        return bool(a.tobytes() == b.tobytes())
+    if isinstance(a, float):
+        return (a != a and b != b) or (a == b and math.copysign(1, a) == math.copysign(1, b))
+    if type(a) in LIBRARY_CONSTANTS and type(a) is not re.Pattern:  # 1.0 and 1.00 are equal decimals
+        return repr(a) == repr(b)
+    return bool(a == b)
 
 
 def _needs_same_constant(value: Any) -> bool:
@@ -54,29 +86,35 @@ def _needs_same_constant(value: Any) -> bool:
     return isinstance(value, (float, complex, *NUMPY_NUMBERS)) or type(value) in LIBRARY_CONSTANTS
 
 
-@guard_kind("ID_MATCH")
-class IdMatch(GuardKind):
-    """The object is this one."""
+def _constant_code(source: str, value: Any) -> str:
+    return f"{source} {'is' if value is None or isinstance(value, bool) else '=='} {safe_repr(value)}"
 
-    aspect = "identity"
 
-    def guarded_value(self, value: Any) -> Box:
-        return make_box(value)
+def _constant_difference(obj: Any, value: Any) -> Found:
+    if same_constant(obj, value):
+        return None
+    if type(obj) is type(value) or obj is None:
+        return safe_repr(obj)
+    found, shown = type(obj).__qualname__, safe_repr(obj)
+    if value is None:
+        return f"a {found}" if shown.startswith("<") else shown
+    return Mismatch("class", type(value).__qualname__, found)
 
-    def code(self, source: str, value: Box) -> str:
-        return f"id({source}) == {value.address}  # {_name_in_box(value)}"
 
-    def expected(self, value: Box) -> str:
-        return _name_in_box(value)
+def _add_constant(manager: Any, value: Any, code_parts: list[str]) -> None:
+    if value is None:
+        manager.add_none_match_guard(code_parts, None)
+    elif value is True:
+        manager.add_true_match_guard(code_parts, None)
+    elif value is False:
+        manager.add_false_match_guard(code_parts, None)
+    elif _needs_same_constant(value):
+        manager.add_lambda_guard(guard_function(lambda obj: same_constant(obj, value)), code_parts, None)
+    else:
+        manager.add_equals_match_guard(value, code_parts, None)  # it compares the type too
 
-    def difference(self, obj: Any, value: Box) -> str | None:
-        if obj is value.value:
-            return None
-        found = _name_of(obj)
-        return f"another {found}" if found == _name_in_box(value) else found
 
-    def add(self, manager: Any, value: Box, code_parts: list[str]) -> None:
-        manager.add_id_match_guard(value.address, code_parts, None)
+# ---------------------------------------------------------------- identity
 
 
 def _name_in_box(box: Box) -> str:
@@ -99,163 +137,199 @@ _OF_TORCH = "_VariableFunctionsClass."
 """How the qualified names of the C functions of `torch` start."""
 
 
-@guard_kind("TYPE_MATCH")
-class TypeMatch(GuardKind):
-    """``type(obj)`` is this class."""
-
-    aspect = "class"
-
-    def guarded_value(self, value: Any) -> Box:
-        return make_box(type(value))
-
-    def code(self, source: str, value: Box) -> str:
-        return f"type({source}) is {value.name}"
-
-    def expected(self, value: Box) -> str:
-        return str(value.name)
-
-    def difference(self, obj: Any, value: Box) -> str | None:
-        return unless(type(obj) is value.value, type(obj).__qualname__)
-
-    def add(self, manager: Any, value: Box, code_parts: list[str]) -> None:
-        manager.add_type_match_guard(value.address, code_parts, None)
+def _identity_difference(obj: Any, value: Box) -> Found:
+    if obj is value.value:
+        return None
+    found = _name_of(obj)
+    return f"another {found}" if found == _name_in_box(value) else found
 
 
-@guard_kind("LENGTH")
-class Length(GuardKind):
-    """``len(obj)`` of a sequence."""
-
-    aspect = "length"
-
-    def code(self, source: str, value: int) -> str:
-        return f"len({source}) == {value}"
-
-    def difference(self, obj: Any, value: int) -> str | None:
-        return unless(len(obj) == value, str(len(obj)))
-
-    def add(self, manager: Any, value: int, code_parts: list[str]) -> None:
-        manager.add_length_check_guard(value, code_parts, None)
+# ---------------------------------------------------------------- tensors
 
 
-@guard_kind("DICT_LENGTH")
-class DictLength(Length):
-    """``len(obj)`` of a dict."""
-
-    def add(self, manager: Any, value: int, code_parts: list[str]) -> None:
-        manager.add_dict_length_check_guard(value, code_parts, None)
-
-
-@guard_kind("DICT_KEYS")
-class DictKeys(PythonGuardKind):
-    """The keys of a dict, in their order."""
-
-    aspect = "keys"
-
-    def code(self, source: str, value: Any) -> str:
-        return f"list({source}) == {safe_repr(value)}"
-
-    def holds(self, obj: Any, value: Any) -> bool:
-        return same_keys(dict_keys(obj), value)
-
-    def difference(self, obj: Any, value: Any) -> str | None:
-        return unless(self.holds(obj, value), list(dict_keys(obj)))
+TENSOR_FIELDS: tuple[tuple[str, Callable[[torch.Tensor], Any]], ...] = (
+    ("type", lambda t: type(t).__name__),
+    ("dtype", lambda t: t.dtype),
+    ("device", lambda t: str(t.device)),
+    ("requires_grad", lambda t: t.requires_grad),
+    ("shape", lambda t: tuple(t.shape)),
+    ("stride", lambda t: t.stride()),
+    ("dispatch keys", lambda t: str(dispatch_keys(t))),
+)
+_FIELD = {name: i for i, (name, _) in enumerate(TENSOR_FIELDS)}
 
 
-@guard_kind("DICT_CONTAINS")
-class DictLacksKey(GuardKind):
-    """A dict does not have this key.  (The name is PyTorch's for both cases; `DICT_HAS` is the other one.)"""
+@dataclass(frozen=True)
+class TensorFacts:
+    """What a TENSOR_MATCH compares a tensor with: one value for each of `TENSOR_FIELDS`, and not the tensor itself."""
 
-    def code(self, source: str, value: Any) -> str:
-        return f"{safe_repr(value)} not in {source}"
+    fields: tuple[Any, ...]
 
-    def expected(self, value: Any) -> str:
-        return f"no {safe_repr(value)}"
+    @classmethod
+    def of(cls, tensor: torch.Tensor, fake: torch.Tensor) -> TensorFacts:
+        """Sizes and strides that are symbolic in `fake` become None: separate conditions limit them."""
+        fields = {name: read(tensor) for name, read in TENSOR_FIELDS}
+        fields["shape"], fields["stride"] = _static_extents(fake.shape), _static_extents(fake.stride())
+        return cls(tuple(fields.values()))
 
-    def difference(self, obj: Any, value: Any) -> Mismatch | None:
-        return Mismatch("key", ABSENT, PRESENT, item=safe_repr(value)) if value in obj else None
+    @property
+    def sizes(self) -> tuple[int | None, ...]:
+        """The shape, with None for each symbolic size."""
+        found: tuple[int | None, ...] = self.fields[_FIELD["shape"]]
+        return found
 
-    def add(self, manager: Any, value: Any, code_parts: list[str]) -> None:
-        manager.add_dict_contains_guard(False, value, code_parts, None)
-
-
-@guard_kind("DICT_HAS")
-class DictHasKey(GuardKind):
-    """A dict has this key."""
-
-    def code(self, source: str, value: Any) -> str:
-        return f"{safe_repr(value)} in {source}"
-
-    def difference(self, obj: Any, value: Any) -> Mismatch | None:
-        return None if value in obj else Mismatch("key", PRESENT, ABSENT, item=safe_repr(value))
-
-    def add(self, manager: Any, value: Any, code_parts: list[str]) -> None:
-        manager.add_dict_contains_guard(True, value, code_parts, None)
+    def __repr__(self) -> str:
+        shown = [f"{n}={v!r}" for (n, _), v in zip(TENSOR_FIELDS, self.fields, strict=True) if n != "dispatch keys"]
+        return ", ".join(shown)
 
 
-@guard_kind("SET_EQUALS")
-class SetEquals(PythonGuardKind):
-    """A set of the same type and contents."""
-
-    aspect = "items"
-
-    def guarded_value(self, value: Any) -> Any:
-        return value.copy()
-
-    def code(self, source: str, value: Any) -> str:
-        return f"{source} == {{{', '.join(map(safe_repr, value))}}}" if value else f"{source} == set()"
-
-    def holds(self, obj: Any, value: Any) -> bool:
-        return type(obj) is type(value) and bool(obj == value)
+def _static_extents(extents: Sequence[Any]) -> tuple[int | None, ...]:
+    return tuple(extent if isinstance(extent, int) else None for extent in extents)
 
 
-@guard_kind("SET_ORDER")
-class SetOrder(PythonGuardKind):
-    """The order in which a set is iterated over."""
-
-    aspect = "order"
-
-    def guarded_value(self, value: Any) -> list[Any]:
-        return list(value)
-
-    def code(self, source: str, value: list[Any]) -> str:
-        return f"list({source}) == {safe_repr(value)}"
-
-    def holds(self, obj: Any, value: list[Any]) -> bool:
-        return same_keys(obj, value)
-
-    def difference(self, obj: Any, value: list[Any]) -> str | None:
-        return unless(self.holds(obj, value), list(obj))
+def _add_tensor(tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
+    tensor = tree.value(guard.source)
+    manager, keys = tree.manager(guard.source), dispatch_keys(tensor)
+    sizes, strides = (list(guard.value.fields[_FIELD[name]]) for name in ("shape", "stride"))
+    manager.add_tensor_match_guard(tensor, sizes, strides, guard.source.text, code_parts, None, type(tensor), keys)
 
 
-@guard_kind("NO_ATTRIBUTE")
-class NoAttribute(GuardKind):
-    """The object has no attribute of this name."""
-
-    def code(self, source: str, value: str) -> str:
-        return f"not hasattr({source}, {value!r})"
-
-    def expected(self, value: str) -> str:
-        return f"no attribute {value!r}"
-
-    def difference(self, obj: Any, value: Any) -> Mismatch | None:
-        return Mismatch("attribute", ABSENT, PRESENT, item=value) if hasattr(obj, value) else None
-
-    def add(self, manager: Any, value: str, code_parts: list[str]) -> None:
-        manager.add_no_hasattr_guard(value, code_parts, None)
+def _failed_facts(guard: GuardSpec, obj: Any, scope: Scope) -> Iterable[Mismatch]:
+    return [Mismatch("class", "Tensor", NOTHING)] if obj is MISSING else _tensor_differences(obj, guard.value)
 
 
-@guard_kind("RETURNS")
-class Returns(PythonGuardKind):
-    """A call of the object without arguments returns this."""
+def _tensor_differences(obj: Any, value: TensorFacts) -> Iterator[Mismatch]:
+    """Yields what differs.  Strides that follow from the sizes, and dispatch keys that follow from what else differs,
+    do not count."""
+    expected = dict(zip(_FIELD, value.fields, strict=True))
+    if not isinstance(obj, torch.Tensor):
+        yield Mismatch("class", expected["type"], type(obj).__qualname__)
+        return
+    if type(obj).__name__ != expected["type"]:
+        yield Mismatch("class", expected["type"], type(obj).__name__)
+        return
+    is_different = False
+    compared: tuple[GuardAspect, ...] = ("dtype", "device", "requires_grad")
+    for name in compared:
+        got = dict(TENSOR_FIELDS)[name](obj)
+        if got != expected[name]:
+            is_different = True
+            yield Mismatch(name, str(expected[name]), str(got))
+    found = list(layout_differences(expected["shape"], expected["stride"], tuple(obj.shape), obj.stride()))
+    yield from found
+    keys = str(dispatch_keys(obj))
+    if keys != expected["dispatch keys"] and not is_different and not found:
+        yield keys_mismatch(expected["dispatch keys"], keys)
 
-    aspect = "result"
 
-    def code(self, source: str, value: Any) -> str:
-        return f"{source}() == {safe_repr(value)}"
+# ---------------------------------------------------------------- the kinds
 
-    def holds(self, obj: Any, value: Any) -> bool:
-        return bool(obj() == value)
 
-    def difference(self, obj: Any, value: Any) -> str | None:
-        returned = obj()
-        return unless(returned == value, returned)
+def _set_code(source: str, value: Any) -> str:
+    return f"{source} == {{{', '.join(map(safe_repr, value))}}}" if value else f"{source} == set()"
+
+
+def _length_difference(obj: Any, value: int) -> Found:
+    return None if len(obj) == value else str(len(obj))
+
+
+def _result_difference(obj: Any, value: Any) -> Found:
+    returned = obj()
+    return None if returned == value else _as_text(returned)
+
+
+def _as_text(found: Any) -> str:
+    return found if isinstance(found, str) else safe_repr(found)
+
+
+KINDS |= {
+    # a constant of the same type and value (`same_constant`)
+    "EQUALS_MATCH": GuardKind(_constant_code, _constant_difference, _add_constant, "value"),
+    # this object
+    "ID_MATCH": GuardKind(
+        lambda source, box: f"id({source}) == {box.address}  # {_name_in_box(box)}",
+        _identity_difference,
+        lambda manager, box, code_parts: manager.add_id_match_guard(box.address, code_parts, None),
+        "identity",
+        expected=_name_in_box,
+        keeps=make_box,
+    ),
+    # an object whose ``type(obj)`` is this class
+    "TYPE_MATCH": GuardKind(
+        lambda source, box: f"type({source}) is {box.name}",
+        lambda obj, box: None if type(obj) is box.value else type(obj).__qualname__,
+        lambda manager, box, code_parts: manager.add_type_match_guard(box.address, code_parts, None),
+        "class",
+        expected=lambda box: str(box.name),
+        keeps=lambda value: make_box(type(value)),
+    ),
+    # ``len(obj)`` of a sequence
+    "LENGTH": GuardKind(
+        lambda source, length: f"len({source}) == {length}",
+        _length_difference,
+        lambda manager, length, code_parts: manager.add_length_check_guard(length, code_parts, None),
+        "length",
+    ),
+    # ``len(obj)`` of a dict
+    "DICT_LENGTH": GuardKind(
+        lambda source, length: f"len({source}) == {length}",
+        _length_difference,
+        lambda manager, length, code_parts: manager.add_dict_length_check_guard(length, code_parts, None),
+        "length",
+    ),
+    # the keys of a dict, in their order
+    "DICT_KEYS": GuardKind(
+        lambda source, keys: f"list({source}) == {safe_repr(keys)}",
+        lambda obj, keys: None if same_keys(dict_keys(obj), keys) else safe_repr(list(dict_keys(obj))),
+        aspect="keys",
+    ),
+    # a dict that does not have this key (the name is PyTorch's for both cases)
+    "DICT_CONTAINS": GuardKind(
+        lambda source, key: f"{safe_repr(key)} not in {source}",
+        lambda obj, key: Mismatch("key", ABSENT, PRESENT, item=safe_repr(key)) if key in obj else None,
+        lambda manager, key, code_parts: manager.add_dict_contains_guard(False, key, code_parts, None),
+        expected=lambda key: f"no {safe_repr(key)}",
+    ),
+    # a dict that has this key
+    "DICT_HAS": GuardKind(
+        lambda source, key: f"{safe_repr(key)} in {source}",
+        lambda obj, key: None if key in obj else Mismatch("key", PRESENT, ABSENT, item=safe_repr(key)),
+        lambda manager, key, code_parts: manager.add_dict_contains_guard(True, key, code_parts, None),
+    ),
+    # a set of the same type and contents
+    "SET_EQUALS": GuardKind(
+        _set_code,
+        lambda obj, value: None if type(obj) is type(value) and obj == value else _as_text(obj),
+        aspect="items",
+        keeps=lambda value: value.copy(),
+    ),
+    # the order in which a set is iterated over
+    "SET_ORDER": GuardKind(
+        lambda source, items: f"list({source}) == {safe_repr(items)}",
+        lambda obj, items: None if same_keys(obj, items) else safe_repr(list(obj)),
+        aspect="order",
+        keeps=list,
+    ),
+    # an object that has no attribute of this name
+    "NO_ATTRIBUTE": GuardKind(
+        lambda source, name: f"not hasattr({source}, {name!r})",
+        lambda obj, name: Mismatch("attribute", ABSENT, PRESENT, item=name) if hasattr(obj, name) else None,
+        lambda manager, name, code_parts: manager.add_no_hasattr_guard(name, code_parts, None),
+        expected=lambda name: f"no attribute {name!r}",
+    ),
+    # an object that returns this when it is called without arguments
+    "RETURNS": GuardKind(
+        lambda source, value: f"{source}() == {safe_repr(value)}",
+        _result_difference,
+        aspect="result",
+    ),
+    # a tensor with the same `TensorFacts`; kept of the tensor and its fake tensor
+    "TENSOR_MATCH": GuardKind(
+        lambda source, facts: f"check_tensor({source}, {facts!r})",
+        lambda obj, facts: next(_tensor_differences(obj, facts), None),
+        expected=repr,
+        keeps=lambda tensors: TensorFacts.of(*tensors),
+        differences=_failed_facts,
+        install=_add_tensor,
+    ),
+}

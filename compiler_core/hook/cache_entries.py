@@ -13,7 +13,7 @@ import types
 import weakref
 from typing import Any
 
-from compiler_core.guards.entry_guards import EntryGuards
+from compiler_core.guards.tree import EntryGuards
 from compiler_core.hook import frame_hook
 from compiler_core.torch_private import C_eval_frame, convert_frame, dynamo_eval_frame
 

@@ -6,7 +6,7 @@ by the identity of our callback.  The isolation id is global to the process, not
 main thread set it.  What stock compiles in another thread meanwhile may be stored under our id, and is compiled once
 more later.
 
-Everything that is passed to C++ is built in this file and in `guards/entry_guards.py`: C++ reads its attributes without
+Everything that is passed to C++ is built in this file and in `guards/tree.py`: C++ reads its attributes without
 checks, and a missing one ends the process.
 """
 

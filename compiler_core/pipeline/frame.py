@@ -14,7 +14,7 @@
     3 compile the captured graph                   pipeline/graph.py
     4 generate the code that replaces the frame    resume/: resume/frame_codegen.py, resume/resume_functions.py
     5 verify the generated code                    bytecode/verify.py
-    6 build the guards                             guards/, guards/sources/
+    6 build the guards                             guards/
     7 install the code under its guards            hook/cache_entries.py
 
 If a stage fails, the frame runs as plain Python, the failure is recorded, and a warning is given (`hook/failures.py`).

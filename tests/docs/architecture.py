@@ -71,7 +71,7 @@ WAYS = [
     ("Where is a frame split at a graph break?", [("resume/break_points.py", "break_points_for")]),
     ("Where is a resume function made?", [("resume/resume_functions.py", "resume_code")]),
     ("What runs if the graph fails in a call?", [("resume/eager_fallback.py", "run_frame_eagerly")]),
-    ("Where are guards turned into code?", [("guards/tree.py", "build"), ("guards/listing.py", "guards_text")]),
+    ("Where are guards turned into code?", [("guards/tree.py", "build"), ("guards/kinds.py", "guards_text")]),
     ("Where are outputs made that are views of inputs?", [("autograd/trace/outputs.py", "OutputPlan")]),
     ("Who decides what is saved for the backward?", [("autograd/mincut.py", "minimum_cut")]),
     ("Where is it decided that two loops are not fused?", [("loops/fuse/rules.py", "REFUSALS")]),
@@ -109,7 +109,7 @@ STEPS = [
     (
         "Guards",
         "What capture took for granted. The compiled code is used again while all of it holds.",
-        ["guards/tree.py", "guards/conditions.py"],
+        ["guards/tree.py", "guards/kinds.py"],
         [("guards", "python")],
     ),
     (

@@ -29,7 +29,7 @@ from torch.fx._symbolic_trace import _Patcher
 import compiler_core
 from compiler_core import guards
 from compiler_core.autograd.trace import hidden_writes
-from compiler_core.guards.constants import same_constant
+from compiler_core.guards.value_guards import same_constant
 from compiler_core.hook import frame_hook
 from compiler_core.support import interrupts
 from tests import warm_python

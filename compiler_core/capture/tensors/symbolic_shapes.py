@@ -25,7 +25,7 @@ from torch.fx.experimental.symbolic_shapes import (
 
 from compiler_core.capture.tensors.dynamic_policy import DynamicDim, DynamicPolicy
 from compiler_core.errors import UsageError
-from compiler_core.guards.conditions import EXPRESSION_NAMES, Condition
+from compiler_core.guards.relation_guards import EXPRESSION_NAMES, Condition
 from compiler_core.guards.sources import ComputedSource, Source, TensorPropertySource
 from compiler_core.records import ItemId, Symbol
 from compiler_core.support.fx_symbols import MAX_SYMBOLIC_INT

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode import make
 from compiler_core.capture.values.builtin.constant import is_atom
-from compiler_core.guards.constants import same_constant
 from compiler_core.guards.sources import Box
+from compiler_core.guards.value_guards import same_constant
 from compiler_core.records import Recompile
 from compiler_core.support.interrupts import raised_by_handler
 from compiler_core.support.safe_repr import safe_repr

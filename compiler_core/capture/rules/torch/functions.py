@@ -23,7 +23,7 @@ from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import DistributedTensorValue, SubclassTensorValue
 from compiler_core.capture.values.user.modules import CALL_METHODS, ModuleValue, call_with_hooks
 from compiler_core.errors import Unsupported
-from compiler_core.guards.constants import NUMPY_NUMBERS
+from compiler_core.guards.value_guards import NUMPY_NUMBERS
 from compiler_core.torch_private import (
     C_nn,
     OpOverload,

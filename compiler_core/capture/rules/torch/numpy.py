@@ -20,8 +20,8 @@ from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.sequences import SequenceValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.constants import NUMPY_NUMBERS
 from compiler_core.guards.sources import AttrSource, NumpyTensorSource, Source
+from compiler_core.guards.value_guards import NUMPY_NUMBERS
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter

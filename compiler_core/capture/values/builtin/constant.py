@@ -21,8 +21,8 @@ import torch
 
 from compiler_core.capture.values.base import NamedMethodValue, ObservedException, Value, observed_exception, to_index
 from compiler_core.errors import Unsupported
-from compiler_core.guards.constants import LIBRARY_CONSTANTS, NUMPY_NUMBERS
 from compiler_core.guards.sources import Box
+from compiler_core.guards.value_guards import LIBRARY_CONSTANTS, NUMPY_NUMBERS
 from compiler_core.support.safe_repr import safe_repr
 
 if TYPE_CHECKING:

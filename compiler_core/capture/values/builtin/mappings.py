@@ -20,8 +20,8 @@ from compiler_core.capture.values.builtin.containers import (
 from compiler_core.capture.values.builtin.deques import DequeValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue, TupleValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.constants import dict_keys
 from compiler_core.guards.sources import AttrSource, Source
+from compiler_core.guards.value_guards import dict_keys
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter

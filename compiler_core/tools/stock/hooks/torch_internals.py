@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from compiler_core.guards.entry_guards import EntryGuards
+from compiler_core.guards.tree import EntryGuards
 
 
 def lookup(module: str, *names: str) -> Any:

@@ -1,0 +1,673 @@
+"""Sources: where a value comes from, as a path from the frame: a local or global name, then attributes and items.
+
+A source has five members: `text` (for readers), `shown` (as the user would write it), `fetch` (its value in a frame),
+`load` (emits bytecode that pushes the value, with `capture/bytecode_emitter.py`) and `manager` (its node in the C++ guard tree).  First come those without
+a base, then those that read a part of another object, and at the end those that compute something.  The names are
+those of ``torch/_dynamo/source.py``.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import sys
+import types
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from compiler_core.records.recompiles import INTERMEDIATE
+from compiler_core.support.safe_repr import safe_repr
+from compiler_core.support.tensors import without_class
+
+if TYPE_CHECKING:
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.guards.tree import GuardTree
+
+
+# The C++ tree skips a guard on a number in a dict while the dict's version is the same.  In CPython 3.13.0 storing an
+# attribute of an object does not change the version of its __dict__ (python/cpython#125608).
+VERSIONS_ARE_STALE = (3, 13) <= sys.version_info < (3, 13, 1)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The names that a frame can read at its entry."""
+
+    f_locals: dict[str, Any]
+    f_globals: dict[str, Any]
+    closure: dict[str, types.CellType]
+    """Free variables of the frame's function, by name."""
+
+
+class Source:
+    """Base class of sources, which are frozen dataclasses.  Sources with the same path are equal."""
+
+    loads_new_object = False
+    """Whether each load makes a new object."""
+    _hash: int
+
+    def __init_subclass__(cls) -> None:
+        cls.__hash__ = Source.__hash__  # type: ignore[method-assign]  # `dataclass` would define one that is not stored
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:  # stored, because hashing a long path takes many calls
+            found = self.__dict__["_hash"] = hash((type(self), *vars(self).values()))
+            return found
+
+    @property
+    def text(self) -> str:
+        """The path as a Python expression."""
+        raise NotImplementedError
+
+    @property
+    def shown(self) -> str:
+        """The path as the user would write it."""
+        return self.text
+
+    def fetch(self, scope: Scope) -> Any:
+        """Returns the value at the source in a frame; raises what Python raises if there is none."""
+        raise NotImplementedError
+
+    def load(self, emit: Emitter) -> None:
+        """Emits bytecode that pushes the value."""
+        raise NotImplementedError
+
+    def manager(self, tree: GuardTree) -> Any:
+        """Makes the guard manager of the source in the C++ tree."""
+        raise NotImplementedError
+
+
+def shown_name(name: str) -> str:
+    """Returns the name of a local as the user would write it.  A parameter that a resume function has for a value of
+    the stack has no name in the user's code."""
+    return INTERMEDIATE if name.startswith(("__stack", "__callee")) else name
+
+
+def path(source: Source | None) -> Iterator[Source]:
+    """Yields a source, what it is read from, and so on to a local, a global or a constant."""
+    while source is not None:
+        yield source
+        source = getattr(source, "base", None)
+
+
+def root_source(source: Source) -> Source:
+    """Returns the source at which the path starts: a local, a global or a constant."""
+    *_, root = path(source)
+    return root
+
+
+# ---------------------------------------------------------------- names of the frame, and constants
+
+
+@dataclass(frozen=True)
+class LocalSource(Source):
+    """An argument of the compiled frame, or the contents of one of its free variables."""
+
+    name: str
+    expression: str = field(default="", compare=False)
+    """What the user wrote, if the name is that of a parameter of a resume function."""
+
+    @property
+    def text(self) -> str:
+        return f"L[{self.name!r}]"
+
+    @property
+    def shown(self) -> str:
+        return self.expression or shown_name(self.name)
+
+    def fetch(self, scope: Scope) -> Any:
+        return scope.f_locals[self.name]
+
+    def load(self, emit: Emitter) -> None:
+        emit.load_local(self.name)
+
+    def manager(self, tree: GuardTree) -> Any:
+        return tree.local_manager(self)
+
+
+@dataclass(frozen=True)
+class FreeCellSource(Source):
+    """The cell of a free variable.  (Its contents are the `LocalSource` of that name.)"""
+
+    name: str
+
+    @property
+    def text(self) -> str:
+        return f"cell({self.name!r})"
+
+    @property
+    def shown(self) -> str:
+        return self.name
+
+    def fetch(self, scope: Scope) -> Any:
+        return scope.closure[self.name]
+
+    def load(self, emit: Emitter) -> None:
+        emit.load_cell(self.name)
+
+    def manager(self, tree: GuardTree) -> Any:
+        raise NotImplementedError("a frame's own cells are fixed by its function")
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """A hashable reference to an object.  Code objects must be hashable, whatever their constants are."""
+
+    value: Any
+
+    @property
+    def address(self) -> int:
+        return id(self.value)
+
+    @property
+    def name(self) -> str:
+        return str(self.value.__qualname__)
+
+
+@dataclass(frozen=True)
+class ConstantSource(Source):
+    """An object that the generated code holds as a constant, such as the globals of an inlined function."""
+
+    box: Box
+    name: str
+
+    @property
+    def text(self) -> str:
+        return self.name
+
+    def fetch(self, scope: Scope) -> Any:
+        return self.box.value
+
+    def load(self, emit: Emitter) -> None:
+        emit.constant(self.box)
+        emit.load_attr("value")
+
+    def manager(self, tree: GuardTree) -> Any:
+        return tree.constant_manager(self)
+
+
+@dataclass(frozen=True)
+class GlobalSource(Source):
+    """A global of the frame, or, with `module`, of the module of an inlined function."""
+
+    name: str
+    module: ConstantSource | None = None
+
+    @property
+    def text(self) -> str:
+        return f"G[{self.name!r}]" if self.module is None else f"{self.module.text}.{self.name}"
+
+    @property
+    def shown(self) -> str:
+        return self.name if self.module is None else f"{self.module.shown}.{self.name}"
+
+    def fetch(self, scope: Scope) -> Any:
+        return (scope.f_globals if self.module is None else self.module.fetch(scope))[self.name]
+
+    def load(self, emit: Emitter) -> None:
+        if self.module is None:
+            emit.load_global(self.name)
+        else:
+            emit.source(self.module)
+            emit.constant(self.name)
+            emit.subscript()
+
+    def manager(self, tree: GuardTree) -> Any:
+        if self in tree.item_groups:
+            return tree.item_groups[self].manager(self, tree)
+        base = tree.globals_manager() if self.module is None else tree.manager(self.module)
+        return base.dict_getitem_manager(self.name, self.text, tree.value(self), tree.manager_type)
+
+
+# ---------------------------------------------------------------- parts of an object
+
+
+@dataclass(frozen=True)
+class AttrSource(Source):
+    """``base.name``.
+
+    `table` is the dict that holds it: ``__dict__``, or a table of an nn.Module such as ``_parameters``.  None stands
+    for whatever ``getattr`` finds, such as a slot or an attribute of the class.
+    """
+
+    base: Source
+    name: str
+    table: str | None = None
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}.{self.name}"
+
+    @property
+    def shown(self) -> str:
+        if self.name in ("__code__", "_modules"):  # which function it is, which modules it has
+            return self.base.shown
+        is_item = self.table == "_modules" and self.name.isdecimal()  # of a Sequential or ModuleList
+        return f"{self.base.shown}[{self.name}]" if is_item else f"{self.base.shown}.{self.name}"
+
+    def fetch(self, scope: Scope) -> Any:
+        owner = self.base.fetch(scope)
+        if self._bypasses_getattribute(owner):
+            return object.__getattribute__(owner, self.name)
+        return getattr(owner, self.name)
+
+    def _bypasses_getattribute(self, owner: Any) -> bool:
+        """Whether the attribute must be read without calling a ``__getattribute__`` that the class overrides."""
+        getter: Any = type(owner).__getattribute__
+        return self.table == "__dict__" and getter is not object.__getattribute__
+
+    def load(self, emit: Emitter) -> None:
+        if self._bypasses_getattribute(self.base.fetch(emit.capture.guards.scope)):
+            loads = [lambda: emit.source(self.base), lambda: emit.constant(self.name)]
+            emit.call_loaded(object.__getattribute__, loads)
+        elif self.table in (None, "__dict__"):
+            emit.source(self.base)
+            emit.load_attr(self.name)
+        else:  # without calling a __getattr__ of the user's
+            emit.source(InstanceDictSource(self.base))
+            for key in (self.table, self.name):
+                emit.constant(key)
+                emit.subscript()
+
+    @property
+    def is_read_by_getattr(self) -> bool:
+        """Whether guards read it with ``getattr``."""
+        return self.table is None or (self.table == "__dict__" and VERSIONS_ARE_STALE)
+
+    def manager(self, tree: GuardTree) -> Any:
+        if self in tree.item_groups:
+            return tree.item_groups[self].manager(self, tree)
+        value, base = tree.value(self), tree.manager(self.base)
+        if self.is_read_by_getattr:
+            return base.getattr_manager(self.name, self.text, value, tree.manager_type)
+        if self.table == "__dict__" or self.table is None:
+            found = tree.manager(InstanceDictSource(self.base))
+        else:
+            found = tree.table_manager(self.base, self.table)
+        return found.dict_getitem_manager(self.name, self.text, value, tree.manager_type)
+
+
+@dataclass(frozen=True)
+class InstanceDictSource(Source):
+    """``base.__dict__``"""
+
+    base: Source
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}.__dict__"
+
+    @property
+    def shown(self) -> str:
+        return f"{self.base.shown}.__dict__"
+
+    def fetch(self, scope: Scope) -> Any:
+        return self.base.fetch(scope).__dict__
+
+    def load(self, emit: Emitter) -> None:
+        emit.source(self.base)
+        emit.load_attr("__dict__")
+
+    def manager(self, tree: GuardTree) -> Any:
+        return tree.manager(self.base).get_generic_dict_manager(self.text, tree.value(self), tree.manager_type)
+
+
+@dataclass(frozen=True)
+class GetItemSource(Source):
+    """``base[key]`` of a list, tuple or dict; `key` is a Python constant."""
+
+    base: Source
+    key: Any
+    field: str = ""
+    """Its name if `base` is a named tuple."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}[{safe_repr(self.key)}]"
+
+    @property
+    def shown(self) -> str:
+        owner = self.base.shown
+        if self.field:
+            return f"{owner}.{self.field}"
+        if isinstance(self.key, str) and owner.endswith(".__dict__"):
+            of = owner.removesuffix(".__dict__")
+            return of if self.key == "_modules" else f"{of}.{self.key}"
+        return f"{owner}[{safe_repr(self.key)}]"
+
+    def fetch(self, scope: Scope) -> Any:
+        return self.base.fetch(scope)[self.key]
+
+    def load(self, emit: Emitter) -> None:
+        emit.source(self.base)
+        emit.constant(self.key)
+        emit.subscript()
+
+    def manager(self, tree: GuardTree) -> Any:
+        container = tree.value(self.base)
+        if self in tree.item_groups and type(container) in (dict, list, tuple):
+            return tree.item_groups[self].manager(self, tree)
+        base, value = tree.manager(self.base), tree.value(self)
+        if type(container) is dict:
+            return base.dict_getitem_manager(self.key, self.text, value, tree.manager_type)
+        if type(container) is list:
+            return base.list_getitem_manager(self.key, self.text, value, tree.manager_type)
+        if type(container) is tuple:
+            return base.tuple_getitem_manager(self.key, self.text, value, tree.manager_type)
+        return base.getitem_manager(self.key, self.text, value, tree.manager_type)
+
+
+@dataclass(frozen=True)
+class ClosureCellSource(Source):
+    """Cell `index` of a function's closure.  `variable`: the name that the function has for it."""
+
+    base: Source
+    index: int
+    variable: str = field(default="", compare=False)
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}.__closure__[{self.index}]"
+
+    @property
+    def shown(self) -> str:
+        return f"{self.variable} of {self.base.shown}" if self.variable else self.text
+
+    def fetch(self, scope: Scope) -> Any:
+        return self.base.fetch(scope).__closure__[self.index]
+
+    def load(self, emit: Emitter) -> None:
+        emit.source(self.base)
+        emit.load_attr("__closure__")
+        emit.constant(self.index)
+        emit.subscript()
+
+    def manager(self, tree: GuardTree) -> Any:
+        closure = tree.value(self.base).__closure__
+        name = f"{self.base.text}.__closure__"
+        whole = tree.manager(self.base).getattr_manager("__closure__", name, closure, tree.manager_type)
+        return whole.tuple_getitem_manager(self.index, self.text, tree.value(self), tree.manager_type)
+
+
+@dataclass(frozen=True)
+class CellContentsSource(Source):
+    """The contents of a cell that was reached through a function's closure."""
+
+    base: Source
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}.cell_contents"
+
+    @property
+    def shown(self) -> str:
+        return self.base.shown
+
+    def fetch(self, scope: Scope) -> Any:
+        return self.base.fetch(scope).cell_contents
+
+    def load(self, emit: Emitter) -> None:
+        emit.source(self.base)
+        emit.load_attr("cell_contents")
+
+    def manager(self, tree: GuardTree) -> Any:
+        return tree.manager(self.base).getattr_manager("cell_contents", self.text, tree.value(self), tree.manager_type)
+
+
+def call_weakref(ref: weakref.ref[Any]) -> Any:
+    """Returns the object that a weak reference refers to, or None.  Generated code calls it, too."""
+    return ref()
+
+
+@dataclass(frozen=True)
+class WeakRefCallSource(Source):
+    """``base()``: the object that a weak reference refers to, or None."""
+
+    base: Source
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}()"
+
+    @property
+    def shown(self) -> str:
+        return f"{self.base.shown}()"
+
+    def fetch(self, scope: Scope) -> Any:
+        return call_weakref(self.base.fetch(scope))
+
+    def load(self, emit: Emitter) -> None:
+        emit.call_loaded(call_weakref, [lambda: self.base.load(emit)])
+
+    def manager(self, tree: GuardTree) -> Any:
+        return tree.manager(self.base).weakref_call_manager(self.text, tree.value(self), tree.manager_type)
+
+
+@dataclass(frozen=True)
+class TensorPropertySource(Source):
+    """``base.size()[index]`` or ``base.stride()[index]`` of a tensor; `method` is ``size`` or ``stride``."""
+
+    base: Source
+    method: str
+    index: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}.{self.method}()[{self.index}]"
+
+    @property
+    def shown(self) -> str:
+        return f"{self.base.shown}.{self.method}({self.index})"
+
+    def fetch(self, scope: Scope) -> Any:
+        return getattr(self.base.fetch(scope), self.method)()[self.index]
+
+    def load(self, emit: Emitter) -> None:
+        emit.source(self.base)
+        emit.call_method(self.method, [])
+        emit.constant(self.index)
+        emit.subscript()
+
+    def manager(self, tree: GuardTree) -> Any:
+        method, index = self.method, self.index
+        read = lambda tensor: getattr(tensor, method)()[index]  # noqa: E731
+        return tree.manager(self.base).lambda_manager(read, self.text, tree.value(self), tree.manager_type)
+
+
+# ---------------------------------------------------------------- what a function returns
+
+
+@dataclass(frozen=True)
+class _CallSource(Source):
+    """What a function returns for the value of another source, `base`, and constants."""
+
+    base: Source
+    function: ClassVar[Any]
+    constants: ClassVar[Any] = ()
+
+    def fetch(self, scope: Scope) -> Any:
+        return self.function(self.base.fetch(scope), *self.constants)
+
+    def load(self, emit: Emitter) -> None:
+        constants = [functools.partial(emit.constant, constant) for constant in self.constants]
+        emit.call_loaded(self.function, [lambda: emit.source(self.base), *constants])
+
+    def manager(self, tree: GuardTree) -> Any:
+        read = functools.partial(_call_with_first, self.function, self.constants) if self.constants else self.function
+        return tree.manager(self.base).lambda_manager(read, self.name_in_tree, tree.value(self), tree.manager_type)
+
+    @property
+    def name_in_tree(self) -> str:
+        """The name of its manager."""
+        return self.text
+
+
+@dataclass(frozen=True)
+class NumpyTensorSource(_CallSource):
+    """``torch.from_numpy(base)``: the tensor that capture made of an array as the `number`-th of it."""
+
+    number: int
+    function = staticmethod(torch.from_numpy)
+    loads_new_object = True
+
+    @property
+    def text(self) -> str:
+        return f"torch.from_numpy({self.base.text})"
+
+    @property
+    def shown(self) -> str:
+        return self.base.shown
+
+
+@dataclass(frozen=True)
+class PlainTensorSource(_CallSource):
+    """The tensor of a subclass at `base` as a plain one: reading its sizes calls no ``__torch_function__``."""
+
+    function = staticmethod(without_class)
+    loads_new_object = True
+
+    @property
+    def text(self) -> str:
+        return self.base.text
+
+    @property
+    def shown(self) -> str:
+        return self.base.shown
+
+    @property
+    def name_in_tree(self) -> str:
+        return f"plain {self.text}"
+
+
+UNSET: Any = object()
+"""Stands for the value of a context variable that has none."""
+
+
+def read_context_var(var: contextvars.ContextVar[Any]) -> Any:
+    """Returns the value of a context variable, or `UNSET`.  Generated code calls it, too."""
+    return var.get(UNSET)
+
+
+@dataclass(frozen=True)
+class ContextVarSource(_CallSource):
+    """The value of a `contextvars.ContextVar` in the current context, or `UNSET`."""
+
+    function = staticmethod(read_context_var)
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}.get()"
+
+    @property
+    def shown(self) -> str:
+        return f"{self.base.shown}.get()"
+
+
+def class_entry(cls: type, name: str, default: Any = None) -> Any:
+    """Returns the entry `name` of `cls` or of the first of its bases that has it, without calling a descriptor."""
+    for each in cls.__mro__ or ():  # None while Python makes the class
+        if name in each.__dict__:
+            return each.__dict__[name]
+    return default
+
+
+@dataclass(frozen=True)
+class ClassEntrySource(_CallSource):
+    """The entry `name` of a class or of the first of its bases that has it: a descriptor is not called."""
+
+    name: str
+    function = staticmethod(class_entry)
+
+    @property
+    def constants(self) -> tuple[str]:
+        return (self.name,)
+
+    @property
+    def text(self) -> str:
+        return f"class_entry({self.base.text}, {self.name!r})"
+
+    @property
+    def shown(self) -> str:
+        return f"{self.base.shown}.{self.name}"
+
+
+@dataclass(frozen=True)
+class BuiltinItemSource(_CallSource):
+    """An item of an object whose class overrides the ``__getitem__`` of `builtin`, read by that of `builtin`."""
+
+    key: Any
+    builtin: Any
+
+    @property
+    def function(self) -> Any:
+        return self.builtin.__getitem__
+
+    @property
+    def constants(self) -> tuple[Any]:
+        return (self.key,)
+
+    @property
+    def text(self) -> str:
+        return f"{self.builtin.__name__}.__getitem__({self.base.text}, {safe_repr(self.key)})"
+
+    @property
+    def shown(self) -> str:
+        return f"{self.base.shown}[{safe_repr(self.key)}]"
+
+    def manager(self, tree: GuardTree) -> Any:
+        base, value = tree.manager(self.base), tree.value(self)
+        # these read the builtin's contents without calling methods of the class
+        if issubclass(self.builtin, dict):
+            return base.dict_getitem_manager(self.key, self.text, value, tree.manager_type)
+        get = base.list_getitem_manager if self.builtin is list else base.tuple_getitem_manager
+        return get(self.key, self.text, value, tree.manager_type)
+
+
+@dataclass(frozen=True)
+class ComputedSource(Source):
+    """``function(*args)`` of sources and constants: a number that Python computes from other numbers, or what it reads
+    of an object."""
+
+    name: str
+    function: Any
+    args: tuple[Any, ...]
+
+    @property
+    def text(self) -> str:
+        shown_args = [arg.text if isinstance(arg, Source) else safe_repr(arg) for arg in self.args]
+        return f"{self.name}({', '.join(shown_args)})"
+
+    @property
+    def shown(self) -> str:
+        shown_args = [arg.shown if isinstance(arg, Source) else safe_repr(arg) for arg in self.args]
+        return f"{self.name}({', '.join(shown_args)})"
+
+    def fetch(self, scope: Scope) -> Any:
+        return self.function(*(arg.fetch(scope) if isinstance(arg, Source) else arg for arg in self.args))
+
+    def load(self, emit: Emitter) -> None:
+        emit.call_loaded(self.function, [functools.partial(_load_argument, arg, emit) for arg in self.args])
+
+    def manager(self, tree: GuardTree) -> Any:
+        base, *constants = self.args
+        if not isinstance(base, Source) or any(isinstance(arg, Source) for arg in constants):
+            raise NotImplementedError("conditions on computed numbers are checked in Python")
+        read = functools.partial(_call_with_first, self.function, constants)
+        return tree.manager(base).lambda_manager(read, self.text, tree.value(self), tree.manager_type)
+
+
+def _call_with_first(function: Any, constants: Sequence[Any], first: Any) -> Any:
+    return function(first, *constants)
+
+
+def _load_argument(arg: Any, emit: Emitter) -> None:
+    if isinstance(arg, Source):
+        arg.load(emit)
+    else:
+        emit.constant(arg)
