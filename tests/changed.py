@@ -20,7 +20,7 @@ from tests.docs import imports
 ROOT = Path(__file__).resolve().parents[1]
 USED_BY = {
     "kernel_magics/server.py": "tests/ui/test_tour.py",  # JupyterLab's server runs it
-    "compiler_core/pipeline/foreign_graph.py": "tests/api/test_torch_backend.py",
+    "compiler_core/api/torch_backend.py": "tests/api/test_torch_backend.py",
 }
 """The tests of modules that no test imports by itself, and none in the module's folder uses."""
 

@@ -1,6 +1,6 @@
 """The compiler's public functions.
 
-compile              compile, disable, marks; `compiled_function` and `compiled_module` are what it returns
+compile              compile, disable, marks; `compiled` has what it returns
 recording            the records that are open
 export               the graph of a function
 torch_backend        our kernels as a backend of stock `torch.compile`

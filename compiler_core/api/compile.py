@@ -1,7 +1,7 @@
 """`compile` and the functions that mark code and tensors for it; the other modules of `api` follow from here.
 
-compiled_function, compiled_module   what `compile` returns
-recording                            the records that are open
+compiled     what `compile` returns
+recording    the records that are open
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from compiler_core.api.compiled_function import (
+from compiler_core.api.compiled import (
+    CompiledModule,
     caller_of,
     compile_function,
     is_compiled,
@@ -21,7 +22,6 @@ from compiler_core.api.compiled_function import (
     reset,
     with_code,
 )
-from compiler_core.api.compiled_module import CompiledModule
 from compiler_core.backends import registry as backends
 from compiler_core.codegen.source import check_target
 from compiler_core.config import CodeEdit, GraphPass, Options

@@ -26,12 +26,11 @@ from compiler_core.autograd.undo_writes import undoing_writes
 from compiler_core.codegen.wrapper.executable import CannotDraw, IndexOutOfRange
 from compiler_core.hook.failures import report_failure
 from compiler_core.records import Compile
-from compiler_core.support.eager_warnings import warning_emitter
-from compiler_core.support.generated_code import keep_source
+from compiler_core.support.eager_warnings import silence_warnings, warning_emitter
 from compiler_core.support.opaque_ops import SECOND_BACKWARD_MESSAGE
 from compiler_core.support.recorded_calls import begin_record, open_record
-from compiler_core.support.silenced_warnings import silence_warnings
 from compiler_core.support.tensors import has_own_kernels, without_class
+from compiler_core.support.texts import keep_source
 from compiler_core.torch_private import (
     AutoDispatchBelowADInplaceOrView,
     DisableAutocast,

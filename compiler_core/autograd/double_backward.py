@@ -19,9 +19,9 @@ import torch.fx as fx
 from compiler_core.autograd.joint import JointGraph
 from compiler_core.records import Compile
 from compiler_core.support import torch_state
+from compiler_core.support.eager_warnings import silence_warnings
 from compiler_core.support.fx_graphs import draws_random_numbers, graph_module
 from compiler_core.support.operator_facts import communicates
-from compiler_core.support.silenced_warnings import silence_warnings
 from compiler_core.support.tensors import has_own_kernels
 from compiler_core.torch_private import (
     DelayedError,

@@ -10,8 +10,6 @@
     opset               properties of the running Python's instructions that `dis` does not have
     make                constructors of instructions that hide the differences between versions
     bytecode_text       a listing for people (`operand`, `constant_text`: parts of it)
-    decompile/          bytecode as Python statements
-    evaluated           the expressions of the values on the stack, from the source of a statement
 
 It needs the standard library only.
 """

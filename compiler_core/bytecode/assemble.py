@@ -10,8 +10,14 @@ from typing import Any
 
 from compiler_core.bytecode import opset
 from compiler_core.bytecode.flow import stack_size
-from compiler_core.bytecode.instructions import Instruction, instruction_indices, slots
-from compiler_core.bytecode.tables import HandlerRegion, write_exception_table, write_line_table
+from compiler_core.bytecode.instructions import (
+    HandlerRegion,
+    Instruction,
+    instruction_indices,
+    slots,
+    write_exception_table,
+    write_line_table,
+)
 from compiler_core.errors import CompilerBug
 
 

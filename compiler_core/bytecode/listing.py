@@ -10,7 +10,7 @@ from compiler_core.bytecode import opset
 from compiler_core.bytecode.flow import reachable
 from compiler_core.bytecode.instructions import Instruction, disassemble_cached, raw_units
 from compiler_core.records import Span
-from compiler_core.support.safe_repr import safe_repr
+from compiler_core.support.texts import safe_repr
 
 _CONTEXT_LINES = 5
 _MAX_CONSTANT_LENGTH = 60

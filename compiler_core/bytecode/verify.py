@@ -9,10 +9,15 @@ from typing import NamedTuple
 
 from compiler_core.bytecode import opset
 from compiler_core.bytecode.flow import falls_through, stack_edges
-from compiler_core.bytecode.instructions import Instruction, disassemble_cached, instruction_indices, slots
+from compiler_core.bytecode.instructions import (
+    Instruction,
+    InvalidBytecode,
+    disassemble_cached,
+    instruction_indices,
+    slots,
+)
 from compiler_core.bytecode.listing import excerpt
 from compiler_core.bytecode.make import cell_parameter
-from compiler_core.bytecode.tables import InvalidBytecode
 from compiler_core.errors import CompilerBug
 
 _BEFORE_RESUME = frozenset({"COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR", "POP_TOP", "NOP"})

@@ -28,10 +28,15 @@ from compiler_core.guards.sources import AttrSource, PlainTensorSource, Source
 from compiler_core.records.recompiles import readable
 from compiler_core.support import fx_symbols
 from compiler_core.support import transform_levels as levels
-from compiler_core.support.eager_warnings import CallSite, OperationWarnings, WarningCollector
+from compiler_core.support.eager_warnings import (
+    CallSite,
+    OperationWarnings,
+    WarningCollector,
+    silence_warnings,
+    warn_always,
+)
 from compiler_core.support.fx_graphs import graph_module
 from compiler_core.support.opaque_ops import fake_implementation
-from compiler_core.support.silenced_warnings import silence_warnings, warn_always
 from compiler_core.support.tensors import storage_id
 from compiler_core.support.torch_state import (
     STATE_CHANGING_FUNCTIONS,

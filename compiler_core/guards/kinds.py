@@ -11,7 +11,7 @@ from compiler_core.guards.sources import AttrSource, GlobalSource, InstanceDictS
 from compiler_core.records import FailedGuard, Guard, GuardAspect, ItemId, Span, Symbol
 from compiler_core.records.recompiles import Mismatch
 from compiler_core.support.interrupts import GUARD_FAILURES, guard_function
-from compiler_core.support.safe_repr import safe_repr
+from compiler_core.support.texts import safe_repr
 
 if TYPE_CHECKING:
     from compiler_core.guards.tree import GuardTree

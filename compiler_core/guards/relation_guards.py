@@ -27,7 +27,7 @@ from compiler_core.guards.sources import (
 )
 from compiler_core.records.recompiles import Mismatch
 from compiler_core.support.interrupts import GUARD_FAILURES, guard_function
-from compiler_core.support.safe_repr import safe_repr
+from compiler_core.support.texts import safe_repr
 from compiler_core.torch_private import C_guards as cpp
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
 """Sources: where a value comes from, as a path from the frame: a local or global name, then attributes and items.
 
 A source has five members: `text` (for readers), `shown` (as the user would write it), `fetch` (its value in a frame),
-`load` (emits bytecode that pushes the value, with `capture/bytecode_emitter.py`) and `manager` (its node in the C++ guard tree).  First come those without
-a base, then those that read a part of another object, and at the end those that compute something.  The names are
-those of ``torch/_dynamo/source.py``.
+`load` (emits bytecode that pushes the value, with `capture/bytecode_emitter.py`) and `manager` (its node in the C++
+guard tree).  First come those without a base, then those that read a part of another object, and at the end those that
+compute something.  The names are those of ``torch/_dynamo/source.py``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from compiler_core.records.recompiles import INTERMEDIATE
-from compiler_core.support.safe_repr import safe_repr
 from compiler_core.support.tensors import without_class
+from compiler_core.support.texts import safe_repr
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter

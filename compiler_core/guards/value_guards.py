@@ -23,7 +23,7 @@ from compiler_core.guards.lifetimes import WeakBox, make_box
 from compiler_core.guards.sources import Box, Scope
 from compiler_core.records.recompiles import Mismatch, keys_mismatch, layout_differences
 from compiler_core.support.interrupts import guard_function
-from compiler_core.support.safe_repr import safe_repr
+from compiler_core.support.texts import safe_repr
 from compiler_core.torch_private import dispatch_keys
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from compiler_core.errors import (
 from compiler_core.hook.skip_rules import innermost_frame, is_library_file, is_runtime
 from compiler_core.records import Compile, Failure, ItemId, Stage
 from compiler_core.records.user_lines import UNKNOWN_LINE, ItemLines, LineRef
-from compiler_core.support.silenced_warnings import unsilence_warnings
+from compiler_core.support.eager_warnings import unsilence_warnings
 
 PLAIN = "This code runs as plain PyTorch: the results are right, but it is not compiled."
 RAISED = "The program gets this exception: it is the backend's own."

@@ -7,13 +7,13 @@ main thread set it.  What stock compiles in another thread meanwhile may be stor
 more later.
 
 Everything that is passed to C++ is built in this file and in `guards/tree.py`: C++ reads its attributes without
-checks, and a missing one ends the process.
-"""
+checks, and a missing one ends the process."""
 
 from __future__ import annotations
 
 import inspect
 import itertools
+import sys
 import threading
 import types
 import weakref
@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
 
-import torch  # noqa: F401  (loads the C extension)
-
 from compiler_core.errors import FullGraphError
+from compiler_core.guards.tree import EntryGuards
 from compiler_core.support.interrupts import guard_errors, keep_handlers, raise_guard_error, restore_handlers
 from compiler_core.torch_private import (
     C_eval_frame,
@@ -34,6 +33,8 @@ from compiler_core.torch_private import (
     FrameAction,
     FrameExecStrategy,
     GuardedCode,
+    convert_frame,
+    dynamo_eval_frame,
 )
 
 HAS_ISOLATION = hasattr(C_eval_frame, "set_eval_frame_isolate_recompiles_id")
@@ -347,3 +348,57 @@ def skip_call() -> ConvertFrameReturn:
 def run_only_compiled() -> ConvertFrameReturn:
     """The decision to run code that is compiled already, and compile no more for this code object."""
     return ConvertFrameReturn(_RUN_ONLY, True)
+
+
+# ---------------------------------------------------------------- entries of PyTorch's cache
+#
+# PyTorch stores entries in the code object of the frame.  A single entry cannot be removed: it can be invalidated, and
+# all entries of one code object can be removed together.  Invalidating is safe at any time.  Removing is unsafe while
+# another thread may be searching the entries, and must not remove entries of stock torch.compile, so it is left to
+# `remove_invalid_entries`.
+
+_DELETED = EntryGuards()
+_invalidated: dict[int, weakref.ref[types.CodeType]] = {}
+_HOOKED_FILES = frozenset({__file__, dynamo_eval_frame.__file__})
+
+
+def has_entry(guard_manager: Any) -> bool:
+    """Whether the entry with these guards still exists (torch._dynamo.reset() removes all entries)."""
+    return guard_manager.cache_entry is not None
+
+
+def invalidate(code: types.CodeType, guard_manager: Any) -> None:
+    """Frees what the entry of `code` with these guards holds."""
+    if has_entry(guard_manager):
+        guard_manager.extra_state.invalidate(guard_manager.cache_entry, _DELETED)
+        _invalidated[id(code)] = weakref.ref(code)
+
+
+def remove_invalid_entries() -> None:
+    """Removes the entries of code objects that only have invalidated ones."""
+    if not _invalidated or is_hooked_code_running():
+        return
+    for key, found in list(_invalidated.items()):
+        code = found()
+        if code is not None and not _may_remove(code):
+            continue
+        del _invalidated[key]
+        if code is not None:
+            C_eval_frame.reset_code(code)
+
+
+def _may_remove(code: types.CodeType) -> bool:
+    """Whether all entries are invalidated, and stock torch.compile has not compiled this code."""
+    entries: list[Any] = C_eval_frame._debug_get_cache_entry_list(code)
+    return all(e.code is None for e in entries) and code not in convert_frame.input_codes
+
+
+def is_hooked_code_running(but: int | None = None) -> bool:
+    """Whether any thread, except the one with the id `but`, runs code under our hook or stock's."""
+    for thread, innermost in sys._current_frames().items():
+        frame: types.FrameType | None = innermost if thread != but else None
+        while frame is not None:
+            if frame.f_code.co_filename in _HOOKED_FILES:
+                return True
+            frame = frame.f_back
+    return False

@@ -23,7 +23,7 @@ from compiler_core.config import Options
 from compiler_core.errors import CompileWarning, StrictError, Unsupported, UsageError
 from compiler_core.guards import GuardTree, all_hold, failures
 from compiler_core.guards.sources import Scope
-from compiler_core.hook import cache_entries, frame_hook
+from compiler_core.hook import frame_hook
 from compiler_core.hook.failures import report_failure
 from compiler_core.hook.frame_hook import FrameInfo
 from compiler_core.hook.skip_rules import (
@@ -42,8 +42,8 @@ from compiler_core.records import Compile, MissedEntry, Recompile, Record, Stack
 from compiler_core.records.capture import library_of
 from compiler_core.records.recompiles import recompile
 from compiler_core.support import fork_locks, interrupts, torch_state
+from compiler_core.support.eager_warnings import silence_warnings
 from compiler_core.support.fork_locks import replace_after_fork
-from compiler_core.support.silenced_warnings import silence_warnings
 from compiler_core.torch_private import DisableTorchFunctionSubclass, are_functorch_transforms_active, convert_frame
 
 # only one thread compiles at a time, with this compiler or with stock: PyTorch's tracing has global state
@@ -88,7 +88,7 @@ class Region:
     def installed(self) -> list[InstalledCode]:
         """Returns the compiles of the root function that are in use."""
         state = self.states.get(CodeKey(self.root))
-        found = [e for e in state.entries if not e.is_plain and cache_entries.has_entry(e.manager)] if state else []
+        found = [e for e in state.entries if not e.is_plain and frame_hook.has_entry(e.manager)] if state else []
         return list({e.id: e for e in found}.values())
 
     def replace_root(self, code: types.CodeType) -> None:
@@ -107,7 +107,7 @@ class Region:
             self.hook.reset()
             for state in self.states.values():
                 for entry in state.entries:
-                    cache_entries.invalidate(entry.code, entry.manager)
+                    frame_hook.invalidate(entry.code, entry.manager)
             self.states.clear()
             self._policies.clear()
 
@@ -184,7 +184,7 @@ class Region:
 
     def _find_or_compile(self, state: CodeState, info: FrameInfo) -> Any:
         """Returns installed code whose guards hold, or compiles the frame."""
-        state.entries = [e for e in state.entries if cache_entries.has_entry(e.manager)]
+        state.entries = [e for e in state.entries if frame_hook.has_entry(e.manager)]
         scope = Scope(info.f_locals, info.f_globals, info.closure)
         reinstalled = self._reinstall(state, scope)
         if reinstalled is not None:
@@ -360,14 +360,14 @@ def _drop_compile(state: CodeState, compile_id: str, hook: frame_hook.FrameHook 
     if not all(entry.is_plain for entry in dropped):
         state.expired.add(compile_id)
     for entry in dropped:
-        cache_entries.invalidate(entry.code, entry.manager)
+        frame_hook.invalidate(entry.code, entry.manager)
         if hook is not None:
             hook.forget(entry.manager)
 
 
 def _note_running() -> None:
     global _forked_while_running
-    _forked_while_running = cache_entries.is_hooked_code_running(but=threading.get_ident())
+    _forked_while_running = frame_hook.is_hooked_code_running(but=threading.get_ident())
 
 
 def _after_fork() -> None:

@@ -15,7 +15,7 @@
     4 generate the code that replaces the frame    resume/: resume/frame_codegen.py, resume/resume_functions.py
     5 verify the generated code                    bytecode/verify.py
     6 build the guards                             guards/
-    7 install the code under its guards            hook/cache_entries.py
+    7 install the code under its guards            hook/frame_hook.py
 
 If a stage fails, the frame runs as plain Python, the failure is recorded, and a warning is given (`hook/failures.py`).
 If the graph fails when it runs, the frame runs again (`resume/eager_fallback.py`).  All stages share what is in
@@ -64,12 +64,12 @@ from compiler_core.instruments import tool
 from compiler_core.pipeline.breaking_code import breaking_code, callee_names, stack_names
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
 from compiler_core.pipeline.graph import compile_graph
-from compiler_core.pipeline.graph_passes import run_passes
+from compiler_core.pipeline.user_passes import run_passes
 from compiler_core.records import Compile, GraphBreak, StackLine, Stage
 from compiler_core.records.recompiles import has_generated_name, readable
 from compiler_core.resume import break_points, eager_fallback, resume_functions
 from compiler_core.resume.break_points import MAX_DEPTH, BreakPoint, StoppedCapture
-from compiler_core.resume.cached_calls import CachedCalls
+from compiler_core.resume.eager_fallback import CachedCalls
 from compiler_core.resume.frame_codegen import FrameCode
 from compiler_core.resume.resume_functions import BreakingInstruction, ResumeLayout
 from compiler_core.support.fx_graphs import record_graph

@@ -61,10 +61,9 @@ from compiler_core.loops.fuse.program_passes import fuse_horizontally, fuse_mix_
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
-from compiler_core.pipeline.graph_passes import run_passes
-from compiler_core.pipeline.rule_passes import UserRules
+from compiler_core.pipeline.user_passes import UserRules, run_passes
 from compiler_core.records import Compile, CudaGraph
-from compiler_core.support.silenced_warnings import silence_warnings, warn_always
+from compiler_core.support.eager_warnings import silence_warnings, warn_always
 from compiler_core.support.tensors import has_own_kernels
 from compiler_core.torch_private import FakeTensor
 

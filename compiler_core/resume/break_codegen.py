@@ -1,28 +1,206 @@
-"""Code that runs the instruction that broke the graph and then continues in resume functions."""
+"""Code that runs the instruction that broke the graph, and then calls the resume functions of the active frames."""
 
 from __future__ import annotations
 
 import dataclasses
 import types
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
-from compiler_core.bytecode import Instruction, make
-from compiler_core.capture.bytecode_emitter import Emitter
+from compiler_core.bytecode import Instruction, live_locals, make
+from compiler_core.capture.bytecode_emitter import EmitFunction, Emitter
 from compiler_core.capture.interpreter import Interpreter
-from compiler_core.capture.values.base import Value
+from compiler_core.capture.values import base
+from compiler_core.capture.values.base import UNBOUND, Value
 from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.user.exceptions import OUTER
 from compiler_core.errors import Unsupported
+from compiler_core.guards.sources import Box
 from compiler_core.resume import resume_functions
 from compiler_core.resume.break_points import StoppedCapture
-from compiler_core.resume.frame_state import StackSlot
-from compiler_core.resume.resume_calls import ResumeCalls
 from compiler_core.resume.resume_functions import (
+    HANDLED,
     JUMP_CONDITIONS,
     JUMP_OR_POP_CONDITIONS,
     NULL,
     VALUE,
     BreakingInstruction,
+    ResumeLayout,
 )
+
+
+class StackSlot(NamedTuple):
+    """A slot of a frame's stack: its kind (see `resume_functions`), and the value to rebuild for it."""
+
+    kind: str
+    value: Value
+
+
+class FrameState:
+    """The state of one active frame that is needed at any instruction where the frame may continue (`targets`)."""
+
+    def __init__(self, tx: Interpreter, targets: Sequence[int]) -> None:
+        self.tx = tx
+        self.code: types.CodeType = tx.code
+        self.targets = targets
+        self.stack = _stack_slots(tx)
+        self._live = live_locals(tx.instructions)
+        self.first = _first_argument(tx)
+
+    def names(self, target: int) -> list[str]:
+        """Returns the locals that are live at an instruction."""
+        first = self.first[0] if self.first else None
+        live = sorted(self._live[target])
+        return [n for n in live if n != first and self.tx.locals.get(n, UNBOUND) is not UNBOUND]
+
+    @property
+    def all_names(self) -> list[str]:
+        """The locals that are live at any of the targets."""
+        return list(dict.fromkeys(n for target in self.targets for n in self.names(target)))
+
+    def values(self, stack: Sequence[StackSlot]) -> list[Value]:
+        """Returns all values that are needed after the break, if the stack is then `stack`."""
+        found = [p.value for p in stack if p.kind != NULL] + [self.tx.locals[n] for n in self.all_names]
+        return [*found, *([self.first[1]] if self.first else []), *self.tx.cells.values()]
+
+
+def _stack_slots(tx: Interpreter) -> list[StackSlot]:
+    handled = iter(tx.handled_exceptions)
+    places = []
+    for value in tx.stack:
+        if value is OUTER:
+            places.append(StackSlot(HANDLED, next(handled)))
+        else:
+            places.append(StackSlot(NULL if value in (base.NULL, UNBOUND) else VALUE, value))
+    return places
+
+
+def _first_argument(tx: Interpreter) -> tuple[str, Value] | None:
+    """Returns the first argument of a method that may call ``super()``, with the name of it in a resume function."""
+    if "__class__" not in tx.code.co_freevars or not tx.code.co_argcount:
+        return None
+    name = tx.code.co_varnames[0]
+    cell = tx.cells.get(name)
+    if cell is not None and not any(x.opname == "STORE_DEREF" and x.argval == name for x in tx.instructions):
+        return "__self", cell.get(tx)
+    value = tx.locals.get(name, UNBOUND)
+    if value is UNBOUND:
+        raise Unsupported("unsupported operation", "a break in a method that changes its self")
+    return name, value
+
+
+MakeResumeCode = Callable[[Interpreter, ResumeLayout], types.CodeType]
+
+
+class ResumePoint(NamedTuple):
+    """How an active frame continues: at the instruction `target`, with this stack and these locals."""
+
+    target: int
+    stack: Sequence[StackSlot]
+    names: Sequence[str]
+    results: Sequence[str] = ()
+    """Temporaries with the values to put on top of the stack."""
+    kinds: Sequence[str] = ()
+    """The kinds of the stack slots that `results` fill, see `resume_functions`."""
+    error: str | None = None
+    """The temporary with an exception to raise at `target`."""
+    callee: Sequence[EmitFunction] = ()
+    """What pushes the resume function of the frame that this one called, and its arguments."""
+
+
+class ResumeCalls:
+    """Emits calls of resume functions.
+
+    Args:
+        emit: the emitter of the generated code.
+        frames: the active frames, outermost first.
+        resume_code: makes the code of a resume function.
+    """
+
+    def __init__(self, emit: Emitter, frames: Sequence[FrameState], resume_code: MakeResumeCode) -> None:
+        self.emit, self.frames, self._resume_code = emit, frames, resume_code
+
+    def resume(
+        self, target: int, stack: Sequence[StackSlot], results: Sequence[str] = (), kinds: Sequence[str] = ()
+    ) -> None:
+        """Continues in the innermost frame at `target`, with `results` on top of `stack`."""
+        level = len(self.frames) - 1
+        self._return_resumed(level, ResumePoint(target, stack, self.frames[level].names(target), results, kinds))
+
+    def raise_again(self, level: int, error: str) -> None:
+        """Continues in the exception handler of the frame at `level`; the frames that it called have ended.
+
+        `error` is the temporary with the exception.
+        """
+        frame = self.frames[level]
+        at = frame.tx.pc if level == len(self.frames) - 1 else frame.tx.pc - 1
+        handler = frame.tx.instructions[at].handler
+        assert handler is not None
+        names = frame.names(frame.tx.index[handler.target])
+        self._return_resumed(level, ResumePoint(at, frame.stack[: handler.depth], names, error=error))
+
+    def _return_resumed(self, level: int, point: ResumePoint) -> None:
+        """Returns the result of the outermost frame's resume function, which first calls the one of the next frame,
+        and so on down to `level`."""
+        function, loads = self._resume_frame(self.frames[level], point)
+        for frame in reversed(self.frames[:level]):
+            callee: list[EmitFunction] = [partial(self.emit.add, function), *loads]
+            point = ResumePoint(frame.tx.pc, frame.stack, frame.all_names, callee=callee)
+            function, loads = self._resume_frame(frame, point)
+        self.emit.add(*make.load_callable([function]))
+        for load in loads:
+            load()
+        self.emit.drop_all()
+        self.emit.add(*make.call(len(loads)), make.return_value())
+
+    def _resume_frame(self, frame: FrameState, point: ResumePoint) -> tuple[Instruction, list[EmitFunction]]:
+        """Returns an instruction that pushes the resume function of one frame, and what pushes its arguments."""
+        tx, load, load_temp = frame.tx, self.emit.load_kept, self.emit.load_temp
+        cells = tuple(n for n in frame.code.co_cellvars if n in tx.cells)
+        kinds = (*(slot.kind for slot in point.stack), *point.kinds)
+        callee_args = len(point.callee) - 1 if point.callee else None
+        first, owner = frame.first or (None, None)
+        reraises = point.error is not None
+        layout = ResumeLayout(point.target, kinds, tuple(point.names), cells, first, callee_args, reraises)
+        loads: list[EmitFunction] = [partial(load, owner)] if owner is not None else []
+        loads += [partial(load, tx.cells[n]) for n in cells]
+        loads += point.callee
+        loads += [partial(load, slot.value) for slot in point.stack if slot.kind != NULL]
+        loads += [partial(load_temp, name) for name in point.results]
+        loads += [partial(load, tx.locals[n]) for n in point.names]
+        loads += [partial(load_temp, point.error)] if point.error is not None else []
+        return self._resume_function(frame, layout), loads
+
+    def _resume_function(self, frame: FrameState, layout: ResumeLayout) -> Instruction:
+        """Returns an instruction that pushes the resume function.  One with free variables is made by generated code,
+        from the frame's cells."""
+        code = self._resume_code(frame.tx, layout)
+        f_globals, name = frame.tx.f_globals, _resume_name(frame.tx, layout.target)
+        free = frame.code.co_freevars
+        if not free:
+            return make.load_const(types.FunctionType(code, f_globals, name))
+        emit = self.emit
+        emit.add(*make.load_callable([make.load_const(make_resume_function)]))
+        emit.constant(code)
+        emit.constant(name)
+        emit.constant(Box(f_globals))
+        for each in free:
+            emit.load_kept(frame.tx.cells[each])
+        emit.add(*make.call(3 + len(free)))
+        return make.load_fast(emit.store_temp())
+
+
+def _resume_name(tx: Interpreter, target: int) -> str:
+    """Returns ``resume_18_of_function``.  The code object keeps the name that tracebacks show."""
+    line = tx.instructions[target].lineno or tx.code.co_firstlineno
+    return f"resume_{line}_of_{tx.code.co_name.strip('<>')}"
+
+
+def make_resume_function(code: types.CodeType, name: str, f_globals: Box, *cells: types.CellType) -> types.FunctionType:
+    """Makes a resume function that shares cells with its frame.  Called by generated code."""
+    return types.FunctionType(code, f_globals.value, name, None, cells)
+
 
 # the instructions of the handler that Python generates around an except block, to clear the name that it binds
 _CLEANUP_OPNAMES = frozenset({"LOAD_CONST", "STORE_FAST", "DELETE_FAST", "COPY", "SWAP", "POP_TOP", "POP_EXCEPT"})

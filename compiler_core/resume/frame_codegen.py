@@ -23,12 +23,16 @@ from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.guards.sources import Box
 from compiler_core.resume import resume_functions
-from compiler_core.resume.break_codegen import BreakCode, MakeInstructionCode, breaking_targets
+from compiler_core.resume.break_codegen import (
+    BreakCode,
+    FrameState,
+    MakeInstructionCode,
+    MakeResumeCode,
+    ResumeCalls,
+    breaking_targets,
+)
 from compiler_core.resume.break_points import StoppedCapture
-from compiler_core.resume.cached_calls import CachedCalls
-from compiler_core.resume.eager_fallback import run_frame_eagerly
-from compiler_core.resume.frame_state import FrameState
-from compiler_core.resume.resume_calls import MakeResumeCode, ResumeCalls
+from compiler_core.resume.eager_fallback import CachedCalls, run_frame_eagerly
 
 
 class FrameCode:
@@ -116,7 +120,7 @@ class FrameCode:
             self.emit.add(same_cells)
 
     def _repeat_cached_calls(self) -> None:
-        """``if not calls.repeat(...): return calls.run_again(...)``, see `cached_calls.py`."""
+        """``if not calls.repeat(...): return calls.run_again(...)``, see `CachedCalls`."""
         calls, same = self.capture.cached_calls.calls, make.nop()
         if calls:
             self.emit.call_loaded(self._cached_calls.repeat, [partial(call.load, self.emit) for call in calls])

@@ -1,20 +1,21 @@
-"""Replays the warnings of eager PyTorch: each call of compiled code gives the warnings that eager PyTorch would give.
+"""PyTorch's warnings: silenced while we trace, and replayed so that each call of compiled code gives those of eager.
 
 What an operation warns about depends on shapes, dtypes and flags, all of which are guarded.  So the warnings are
 collected while the operation is captured, on fake tensors.  Some kernels warn about what fake tensors do not show:
 `KERNEL_WARNINGS` has, for each of these, a small program that makes PyTorch give the same warning.
 
 Both the operations and these programs run again when a graph is first called, because only PyTorch can tell which
-warnings it gives once in a process and whether it has given them already.
-"""
+warnings it gives once in a process and whether it has given them already."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import threading
 import types
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +23,99 @@ import torch
 import torch.fx as fx
 
 from compiler_core.errors import Unsupported
-from compiler_core.support.silenced_warnings import silence_warnings, warn_always
+
+_module: Any = warnings
+_lock = threading.RLock()
+_depth = 0
+"""How many `silence_warnings` blocks are active, in all threads."""
+_user_state: tuple[Any, Any] = ([], None)
+"""The user's filters and the function that shows a warning, while a block is active."""
+_ALL = ("always", None, Warning, None, 0)
+_thread = threading.local()
+"""``collectors``: the lists that this thread's warnings go to; the innermost is last."""
+
+
+@contextmanager
+def silence_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Collects this thread's warnings in the yielded list instead of showing them.
+
+    Unlike `warnings.catch_warnings`, it leaves Python's notes of which warnings were shown already unchanged.
+    """
+    messages: list[warnings.WarningMessage] = []
+    collectors = _collectors()
+    _install()
+    collectors.append(messages)
+    try:
+        yield messages
+    finally:
+        collectors.pop()
+        _uninstall()
+
+
+@contextmanager
+def warn_always(enabled: bool = True) -> Iterator[None]:
+    """Has PyTorch also give the warnings that it gives once in a process, without noting that it gave them."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(enabled)
+    try:
+        yield
+    finally:
+        torch.set_warn_always(before)
+
+
+@contextmanager
+def unsilence_warnings() -> Iterator[None]:
+    """Restores the user's filters and output inside `silence_warnings`, for a warning of the compiler itself."""
+    with _lock:
+        silenced = _module.filters, _module._showwarnmsg
+        if _depth:
+            _module.filters, _module._showwarnmsg = _user_state
+        try:
+            yield
+        finally:
+            if _depth:
+                _module.filters, _module._showwarnmsg = silenced
+
+
+def silenced() -> Sequence[warnings.WarningMessage]:
+    """Returns this thread's warnings so far in the innermost `silence_warnings`."""
+    collectors = _collectors()
+    return collectors[-1] if collectors else ()
+
+
+def _collectors() -> list[list[warnings.WarningMessage]]:
+    if not hasattr(_thread, "collectors"):
+        _thread.collectors = []
+    collectors: list[list[warnings.WarningMessage]] = _thread.collectors
+    return collectors
+
+
+def _install() -> None:
+    global _depth, _user_state
+    with _lock:
+        if not _depth:
+            _user_state = _module.filters, _module._showwarnmsg
+            _module.filters, _module._showwarnmsg = [_ALL], _collect
+        _depth += 1
+
+
+def _uninstall() -> None:
+    global _depth
+    with _lock:
+        _depth -= 1
+        if not _depth:
+            added = _module.filters[:-1]  # by a library that was imported meanwhile; the last filter is _ALL
+            _module.filters, _module._showwarnmsg = _user_state
+            _module.filters[:0] = added
+
+
+def _collect(message: warnings.WarningMessage) -> None:
+    collectors = _collectors()
+    if collectors:
+        collectors[-1].append(message)
+    else:  # a warning of a thread that does not trace
+        _user_state[1](message)
+
 
 aten = torch.ops.aten
 Message = warnings.WarningMessage

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from compiler_core.api.compiled_function import is_compiled, region_of, with_code
-from compiler_core.api.compiled_module import CompiledModule
+from compiler_core.api.compiled import CompiledModule, is_compiled, region_of, with_code
 from compiler_core.errors import UsageError
 from compiler_core.tools.stock.cached_compiles import function_and_self
 from compiler_core.tools.stock.hooks.torch_internals import cache_entries

@@ -146,7 +146,7 @@ STEPS = [
         "New code",
         "The frame's new code calls the graph; `autograd_function.py` wraps forward and backward in a "
         "`torch.autograd.Function`. Shown decompiled.",
-        ["resume/frame_codegen.py", "autograd/autograd_function.py", "hook/cache_entries.py"],
+        ["resume/frame_codegen.py", "autograd/autograd_function.py", "hook/frame_hook.py"],
         [("decompiled", "python")],
     ),
 ]

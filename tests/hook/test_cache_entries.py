@@ -12,7 +12,6 @@ import torch
 from torch._C._dynamo import eval_frame
 
 import compiler_core as cc
-from compiler_core.api import compiled_function
 from compiler_core.capture.interpreter import Interpreter
 from compiler_core.guards import GuardSpec
 from compiler_core.hook import skip_rules
@@ -165,7 +164,7 @@ def test_the_limit_counts_what_is_there(helper):
     compiled = cc.compile(lambda x: helper(x) + 1, backend="eager", recompile_limit=2)
     for _ in range(4):
         compiled(torch.ones(1))
-        for state in compiled_function._regions[compiled].states.values():
+        for state in _regions[compiled].states.values():
             for entry in state.entries:
                 eval_frame.reset_code(entry.code)
     assert not cc.api.compile.record_of(compiled).notes

@@ -81,7 +81,7 @@ import os, sys, threading, time
 import torch
 from torch._dynamo import convert_frame
 import compiler_core
-from compiler_core.api.compiled_function import region_of
+from compiler_core.api.compiled import region_of
 
 def program(x):
     time.sleep(1)  # code under the hook, which may be about to check guards

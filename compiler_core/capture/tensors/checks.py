@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from compiler_core.errors import Unsupported
+from compiler_core.support.eager_warnings import silence_warnings, warn_always
 from compiler_core.support.fx_symbols import hint
 from compiler_core.support.operator_facts import custom_operator
-from compiler_core.support.silenced_warnings import silence_warnings, warn_always
 from compiler_core.support.tensors import is_dense, storage_id, tensors_in
 from compiler_core.torch_private import (
     OpOverload,

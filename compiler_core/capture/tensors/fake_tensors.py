@@ -15,9 +15,8 @@ from compiler_core.capture.tensors import checks
 from compiler_core.capture.tensors.checks import runs_eagerly
 from compiler_core.capture.tensors.element_order import is_ambiguous, operands_of, result_strides, strides_like
 from compiler_core.errors import Unsupported
-from compiler_core.support.eager_warnings import WarningCollector
+from compiler_core.support.eager_warnings import WarningCollector, silence_warnings
 from compiler_core.support.operator_facts import TYPED_AS_ARGUMENT, squeeze_reduced_dims, written_tensors
-from compiler_core.support.silenced_warnings import silence_warnings
 from compiler_core.support.torch_state import set_device_guard
 from compiler_core.torch_private import (
     DataDependentOutputException,

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
-from compiler_core.support.safe_repr import safe_repr
+from compiler_core.support.texts import safe_repr
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter

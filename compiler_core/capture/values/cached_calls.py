@@ -3,7 +3,7 @@
 The cache is state of the program: only a real call shows whether it has the result, and each call counts as a hit or a
 miss and changes the order of eviction.  So capture really calls the function, and the generated code begins with the
 same calls in the same order.  As long as their results are those that capture saw, the graph after them is right;
-`resume/cached_calls.py` has what happens otherwise.
+`resume/eager_fallback.py` has what happens otherwise.
 
 A call that was really made is not made again for the same run of the frame: further attempts to capture the frame, and
 the first run of the code that was generated for it, take its outcome from here.
@@ -29,7 +29,7 @@ from compiler_core.guards.sources import Box
 from compiler_core.guards.value_guards import same_constant
 from compiler_core.records import Recompile
 from compiler_core.support.interrupts import raised_by_handler
-from compiler_core.support.safe_repr import safe_repr
+from compiler_core.support.texts import safe_repr
 from compiler_core.support.torch_state import StateChange
 
 if TYPE_CHECKING:

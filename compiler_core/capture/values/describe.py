@@ -14,7 +14,7 @@ from compiler_core.capture.values.user.functions import CellValue, FunctionValue
 from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.support.fx_graphs import tensor_type
-from compiler_core.support.safe_repr import safe_repr
+from compiler_core.support.texts import safe_repr
 
 MAX_LENGTH = 80
 

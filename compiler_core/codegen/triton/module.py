@@ -33,8 +33,8 @@ from compiler_core.codegen.source import Launcher
 from compiler_core.codegen.triton.toolchain import reads_of_undefined_bits, with_sealed_cache
 from compiler_core.errors import BuildError, CompilerBug, MissingTool, TimedOut
 from compiler_core.loops.schedule.block_sizes import MAX_WARPS
+from compiler_core.support.eager_warnings import silence_warnings
 from compiler_core.support.interrupts import safe_point
-from compiler_core.support.silenced_warnings import silence_warnings
 from compiler_core.torch_private import StaticCudaLauncher, cuda_getCurrentRawStream, cuda_getDevice
 
 _POLL_S = 0.1

@@ -19,8 +19,8 @@ from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
 from compiler_core.loops.schedule import size_rules
 from compiler_core.loops.schedule.block_sizes import Blocks
-from compiler_core.support.generated_code import unused_name
 from compiler_core.support.size_expr import Int, Size, Undecided, hint
+from compiler_core.support.texts import unused_name
 
 _RESERVED = {
     *("tl", "triton", "libdevice", "float", "range", "start", "i", "j", "part", "row"),

@@ -11,8 +11,8 @@ from compiler_core.codegen.wrapper.executable import LARGE_BYTES, NAMES
 from compiler_core.codegen.wrapper.memory_plan import views
 from compiler_core.loops import ir
 from compiler_core.support import opaque_ops
-from compiler_core.support.generated_code import unused_name
 from compiler_core.support.size_expr import Int, Real, Size, symbols_in
+from compiler_core.support.texts import unused_name
 from compiler_core.torch_private import OpOverload
 
 

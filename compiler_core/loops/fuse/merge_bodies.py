@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from compiler_core.loops import ir
-from compiler_core.support.generated_code import unused_name
+from compiler_core.support.texts import unused_name
 
 
 def rename_conflicting(body: Sequence[ir.Statement], other: Sequence[ir.Statement]) -> list[ir.Statement]:

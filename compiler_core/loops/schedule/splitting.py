@@ -25,7 +25,7 @@ from compiler_core.loops.schedule.block_sizes import (
     program_count,
     smallest_element_bytes,
 )
-from compiler_core.support import generated_code
+from compiler_core.support import texts
 from compiler_core.support.size_expr import Int, hint, prod
 
 
@@ -44,7 +44,7 @@ def add_partial_buffers(loops: ir.Loops, partial_reduction: Int, buffers: dict[s
 
 def unused_name(name: str, loops: ir.Loops, buffers: Mapping[str, ir.Buffer]) -> str:
     """Returns `name`, with underscores appended until no buffer and no value of the loops has it."""
-    return generated_code.unused_name(name, {*buffers, *(s.name for s in loops.body if not isinstance(s, ir.Store))})
+    return texts.unused_name(name, {*buffers, *(s.name for s in loops.body if not isinstance(s, ir.Store))})
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import types
 from dataclasses import replace
 from typing import Any
 
-from compiler_core.api.compiled_function import is_compiled, region_of
+from compiler_core.api.compiled import is_compiled, region_of
 from compiler_core.errors import UsageError
 from compiler_core.pipeline.compiled_region import Region
 from compiler_core.records import Compile, Record

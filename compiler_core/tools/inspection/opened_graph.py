@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from compiler_core.pipeline.foreign_graph import our_metadata, record_foreign_graph
+from compiler_core.api.torch_backend import our_metadata, record_foreign_graph
 from compiler_core.records import Graph, Record
 from compiler_core.support.fx_graphs import copy_graph
 

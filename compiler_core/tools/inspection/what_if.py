@@ -12,7 +12,7 @@ from compiler_core.api.compile import compile as compile_
 from compiler_core.config import GraphPass
 from compiler_core.errors import UsageError
 from compiler_core.loops.fuse.rewriter import Decision
-from compiler_core.pipeline.rule_passes import CHANGED, LoopNest
+from compiler_core.pipeline.user_passes import CHANGED, LoopNest
 from compiler_core.records import Compile, Guard, Kernel, Record
 from compiler_core.records.differences import Comparison
 from compiler_core.tools.editing.kernel_trial import Trial

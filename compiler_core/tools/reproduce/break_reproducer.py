@@ -15,7 +15,7 @@ import torch
 
 from compiler_core.api.compile import compile as compile_
 from compiler_core.errors import FullGraphError, UsageError
-from compiler_core.support.generated_code import keep_source
+from compiler_core.support.texts import keep_source
 from compiler_core.tools.reproduce.python_text import HELPERS, PythonText
 from compiler_core.tools.reproduce.values import smaller_values
 from compiler_core.torch_private import StockUnsupported, StockUserError

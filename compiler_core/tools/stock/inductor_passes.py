@@ -5,7 +5,7 @@
     forward, backward    post_grad_custom_post_pass, which gets both
     lowering, fusion     see `stock_rule_passes`
 
-The rules are those of `graph_passes`, and a pass must change the graph in place.  It runs on a copy first: if that
+The rules are those of `user_passes`, and a pass must change the graph in place.  It runs on a copy first: if that
 fails, the graph stays as it is and a warning says why.  Inductor keeps no compiled graph on disk while passes are set.
 """
 
@@ -20,8 +20,16 @@ import torch.fx as fx
 
 from compiler_core.backends.user_changes import differs
 from compiler_core.config import GraphPass
-from compiler_core.pipeline.graph_passes import NOT_APPLIED, checked, warn_of_pass, why_failed
-from compiler_core.pipeline.rule_passes import CHANGED, FAILED, RULE_POINTS, SAME
+from compiler_core.pipeline.user_passes import (
+    CHANGED,
+    FAILED,
+    NOT_APPLIED,
+    RULE_POINTS,
+    SAME,
+    checked,
+    warn_of_pass,
+    why_failed,
+)
 from compiler_core.support.fx_graphs import copy_graph
 from compiler_core.tools.stock.inductor_rules import stock_rules
 

@@ -21,8 +21,16 @@ import torch
 
 from compiler_core.config import GraphPass
 from compiler_core.errors import GraphPassError
-from compiler_core.pipeline.graph_passes import warn_of_pass, why_failed
-from compiler_core.pipeline.rule_passes import NO_VALUE, NOT_USED, RULE_POINTS, LoopNest, checked_decision, operator_of
+from compiler_core.pipeline.user_passes import (
+    NO_VALUE,
+    NOT_USED,
+    RULE_POINTS,
+    LoopNest,
+    checked_decision,
+    operator_of,
+    warn_of_pass,
+    why_failed,
+)
 
 
 @contextmanager

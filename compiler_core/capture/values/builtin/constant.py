@@ -23,7 +23,7 @@ from compiler_core.capture.values.base import NamedMethodValue, ObservedExceptio
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import Box
 from compiler_core.guards.value_guards import LIBRARY_CONSTANTS, NUMPY_NUMBERS
-from compiler_core.support.safe_repr import safe_repr
+from compiler_core.support.texts import safe_repr
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter

@@ -24,7 +24,7 @@ from compiler_core.capture.values.builtin.sets import SetValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.builtin.symbols import arithmetic, from_number, is_symbolic, symbolic_text
 from compiler_core.errors import Unsupported
-from compiler_core.support.silenced_warnings import silenced
+from compiler_core.support.eager_warnings import silenced
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter

@@ -14,7 +14,7 @@ from typing import Any
 
 from compiler_core.bytecode.listing import bytecode_text
 from compiler_core.records.steps import StepCall, StepCode, StepNote, StepResult, Steps, StepStore
-from compiler_core.support.safe_repr import safe_repr
+from compiler_core.support.texts import safe_repr
 from compiler_core.tools.stock.hooks import torch_internals
 from compiler_core.tools.stock.read.bytecode_listing import listed_lines
 

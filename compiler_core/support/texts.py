@@ -1,9 +1,12 @@
-"""Shows the user's objects as text in guards and records without running the user's code."""
+"""Texts: of the user's objects, unused names, and generated source that tracebacks find."""
 
 from __future__ import annotations
 
 import enum
+import linecache
 import types
+import weakref
+from collections.abc import Container
 from typing import Any
 
 
@@ -24,3 +27,16 @@ def safe_repr(obj: Any) -> str:
 
 
 _BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), frozenset: ("frozenset([", "])")}
+
+
+def unused_name(name: str, taken: Container[str]) -> str:
+    """Returns `name`, with as many underscores appended as it takes to differ from all names in `taken`."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+def keep_source(owner: object, filename: str, text: str) -> None:
+    """Lets tracebacks and `inspect` find the source of generated code, until `owner` is freed."""
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    weakref.finalize(owner, linecache.cache.pop, filename, None).atexit = False
