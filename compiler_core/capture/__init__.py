@@ -9,5 +9,5 @@ attempt              what one attempt captured: `graph_builder` has the graph, `
 tensors/             fake tensors and symbolic sizes
 bytecode_emitter     the code that makes values again
 break_kinds          the kinds of graph breaks
-source_lines         the user's lines in the record; `step_recorder` records each step, on request
+source_lines         the user's lines in the record
 """

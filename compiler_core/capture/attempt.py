@@ -29,8 +29,8 @@ from compiler_core.support.torch_state import index_of_current_gpu
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import StopPoint
-    from compiler_core.capture.step_recorder import StepRecorder
     from compiler_core.capture.values.user.generators import GeneratorValue
+    from compiler_core.tools.step_recorder import StepRecorder
 
 MAX_NODES = 20_000
 """Nodes in one graph."""

@@ -47,7 +47,7 @@ from compiler_core.support.transform_levels import is_wrapped, outside_levels
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
-    from compiler_core.capture.step_recorder import StepRecorder
+    from compiler_core.tools.step_recorder import StepRecorder
 
 
 class GraphBuilder:

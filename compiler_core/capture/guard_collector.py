@@ -17,7 +17,7 @@ from compiler_core.guards.value_guards import NUMPY_NUMBERS, may_be_distinct_obj
 from compiler_core.records import ItemId, LineClock
 
 if TYPE_CHECKING:
-    from compiler_core.capture.step_recorder import StepRecorder
+    from compiler_core.tools.step_recorder import StepRecorder
 
 # one source may have several guards of these kinds, with different values
 GUARDED_BY_VALUE = frozenset({"DICT_CONTAINS", "DICT_HAS", "NO_ATTRIBUTE", "SAME_OBJECT", "NOT_SAME_OBJECT"})

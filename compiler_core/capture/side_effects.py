@@ -31,7 +31,7 @@ from compiler_core.records.recompiles import readable
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
-    from compiler_core.capture.step_recorder import StepRecorder
+    from compiler_core.tools.step_recorder import StepRecorder
 
 
 class SideEffects:

@@ -16,7 +16,6 @@ from compiler_core import instruments
 from compiler_core.backends import registry as backends
 from compiler_core.bytecode import verify
 from compiler_core.capture.source_lines import add_source
-from compiler_core.capture.step_recorder import link_guards
 from compiler_core.capture.tensors.dynamic_policy import DynamicPolicy
 from compiler_core.capture.values.cached_calls import known_outcomes
 from compiler_core.config import Options
@@ -205,7 +204,8 @@ class Region:
         try:
             return FrameCompile(self, state, info, scope, compile_).run()
         finally:
-            link_guards(compile_)
+            if compile_.steps and (link_guards := instruments.tool("link_guards")):
+                link_guards(compile_)
             caller = compile_.caller
             if code and caller and (compile_.cause or compile_.breaks or compile_.failures):
                 add_source(state.record, code)  # problems are shown there

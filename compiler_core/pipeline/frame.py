@@ -42,7 +42,6 @@ from compiler_core.capture.break_kinds import BreakingCode
 from compiler_core.capture.bytecode_emitter import graph_outputs
 from compiler_core.capture.interpreter import Interpreter, StopCapture
 from compiler_core.capture.source_lines import SourceLines, add_source, format_stack
-from compiler_core.capture.step_recorder import RecordingInterpreter, StepRecorder
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.cached_calls import CallLog, known_outcomes
 from compiler_core.capture.values.user.functions import CellValue
@@ -285,9 +284,10 @@ class FrameCompile:
     def _new_attempt(self) -> tuple[Capture, Interpreter]:
         self._record_line_times()
         policy = self.region.policy(self.info.code)
-        recorder = StepRecorder(self.compile) if self.region.options.steps else None
+        recorder, interpreter = None, Interpreter
+        if self.region.options.steps and (record_steps := tool("record_steps")):
+            recorder, interpreter = record_steps(self.compile)
         capture = Capture(self.scope, policy, recorder)
-        interpreter = RecordingInterpreter if recorder else Interpreter
         capture.cached_calls = CallLog(self._outcomes, self.state.cache_changes)
         capture.awaited = self._awaited
         self._attempts.append(capture)

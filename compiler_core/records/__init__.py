@@ -63,7 +63,7 @@ from compiler_core.records.plain import RecordError, from_plain, public_fields, 
 from compiler_core.records.problems import Problem, expected_count, needing_action, problem_count
 from compiler_core.records.recompiles import FailedGuard, GuardAspect, MissedEntry, Recompile
 from compiler_core.records.record import MAX_JSON_BYTES, SCHEMA_VERSION, Compile, Frame, Listener, Record, View
-from compiler_core.records.steps import Replay, Steps
+from compiler_core.records.steps import Steps
 from compiler_core.records.timings import EagerTime, GraphTime, LineClock, LineTime, Timing, Timings, Verdict
 
 __all__ = [
@@ -110,7 +110,6 @@ __all__ = [
     "Recompile",
     "Record",
     "RecordError",
-    "Replay",
     "Span",
     "StackLine",
     "Stage",

@@ -59,8 +59,11 @@ from compiler_core.records.plain import (
 )
 from compiler_core.records.problems import SLOW_COMPILE_S, Problem, needing_action
 from compiler_core.records.recompiles import Recompile
-from compiler_core.records.steps import Replay, Steps
+from compiler_core.records.steps import Steps
 from compiler_core.records.timings import EagerTime, GraphTime, LineTime, Timings, Verdict, verdict
+
+if TYPE_CHECKING:
+    from compiler_core.tools.questions.step_states import Replay
 
 SCHEMA_VERSION = 3
 MAX_JSON_BYTES = limits.JSON
@@ -217,7 +220,9 @@ class Compile:
                 f"compile {self.id} has no steps: they are recorded with --steps, or compile(..., steps=True)"
             )
         line = self._record.line if self._record else lambda filename, lineno: None
-        return Replay(self.steps[attempt], line, lambda at: f"{self.id}:bytecode#{at}")
+        replay: Any = tool("Replay")
+        states: Replay = replay(self.steps[attempt], line, lambda at: f"{self.id}:bytecode#{at}")
+        return states
 
     @property
     def captured_graphs(self) -> list[Artifact]:

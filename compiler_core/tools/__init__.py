@@ -6,6 +6,7 @@ pin                  runs a compile without its guards
 capture_methods      compares `torch.jit.trace`, `torch.export` and others on one function
 replay               runs the programs of a finished record, for `measure` and `accuracy`
 roofline             lower bounds of kernel times
+step_recorder        records the steps of the symbolic interpreter, with the option `steps`
 standalone_script    a graph's program as a Python file
 check                checks this machine: ``python -m compiler_core.tools.check``
 guard_times          the time that guards add to a call
@@ -31,9 +32,12 @@ from __future__ import annotations
 from compiler_core import instruments
 
 instruments.TOOLS |= {
+    "Replay": "compiler_core.tools.questions.step_states",
     "decompile": "compiler_core.tools.decompile",
     "find_problems": "compiler_core.tools.questions.problems",
     "record_guard_costs": "compiler_core.tools.guard_times",
     "record_machine_code": "compiler_core.tools.machine_code.compiled_forms",
     "record_rank_if_asked": "compiler_core.tools.recording",
+    "record_steps": "compiler_core.tools.step_recorder",
+    "link_guards": "compiler_core.tools.step_recorder",
 }

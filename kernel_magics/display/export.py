@@ -10,7 +10,7 @@ from pathlib import Path
 
 from compiler_core.errors import UsageError
 from compiler_core.records import Artifact, Record
-from compiler_core.records.steps import steps_text
+from compiler_core.tools.questions.step_states import steps_text
 
 SUFFIXES = {"python": ".py", "cpp": ".cpp", "triton": ".py", "asm": ".s", "ptx": ".ptx", "mlir": ".mlir", "llvm": ".ll"}
 MAX_NAME_LENGTH = 100

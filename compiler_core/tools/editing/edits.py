@@ -15,7 +15,6 @@ import torch.fx as fx
 
 from compiler_core.api.compile import compile as compile_function
 from compiler_core.api.compiled import record_of, region_of
-from compiler_core.backends.code_edits import function_text, without_edits
 from compiler_core.backends.user_changes import function_text, without_edits
 from compiler_core.codegen.build import compilers
 from compiler_core.config import CodeEdit, GraphPass, Options, PassPoint

@@ -1,4 +1,4 @@
-/** The state of the symbolic interpreter after any recorded step, as compiler_core/records/steps.py computes it. */
+/** The state of the symbolic interpreter after any recorded step, as compiler_core/tools/questions/step_states.py computes it. */
 
 import type { ItemId, StepCode, StepNote, StepStore, Steps, StepText } from "../record/record";
 import { isConsistent } from "../record/step_rules";

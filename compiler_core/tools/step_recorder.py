@@ -243,15 +243,15 @@ class RecordingInterpreter(Interpreter):
             recorder.after_step(self)
 
 
+def record_steps(compile_: Compile) -> tuple[StepRecorder, type[Interpreter]]:
+    """Returns what records an attempt to capture a frame: the recorder, and the class of interpreters."""
+    return StepRecorder(compile_), RecordingInterpreter
+
+
 def link_guards(compile_: Compile) -> None:
     """Adds to the notes of guards the items of the guards, which exist only once all guards are known."""
     keys = {guard.code: f"{compile_.id}:guards#{guard.key}" for guard in compile_.guards}
-    for steps in compile_.steps:
-        _link(steps.notes, keys)
-
-
-def _link(notes: Sequence[StepNote], keys: dict[str, str]) -> None:
-    for note in notes:
+    for note in (note for steps in compile_.steps for note in steps.notes):
         if note.kind == "guard":
             text = note.text.partition("  # ")[0]
             # of a guard on library names, only the beginning of the text was known when it was noted
