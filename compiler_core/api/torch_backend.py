@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch.fx.passes.shape_prop import TensorMetadata
 
 from compiler_core.api.recording import new_record, open_record
 from compiler_core.codegen.source import check_target
@@ -25,7 +24,7 @@ from compiler_core.pipeline.graph import compile_graph
 from compiler_core.records import Compile, Record
 from compiler_core.records.user_lines import SourceFiles
 from compiler_core.support.fx_graphs import record_graph
-from compiler_core.torch_private import FakeTensor, FakeTensorMode, TracingContext, detect_fake_mode, tree_map_only
+from compiler_core.torch_private import FakeTensor, FakeTensorMode, TracingContext, detect_fake_mode
 
 _FILE = re.compile(r'File "(.+)", line (\d+), in (.+)')
 
@@ -52,29 +51,6 @@ def record_foreign_graph(gm: fx.GraphModule, record: Record) -> Compile:
     record_graph(compile_, "captured", "captured", gm)
     compile_.outcome = "compiled"
     return compile_
-
-
-def our_metadata(node: fx.Node) -> dict[str, Any]:
-    """Returns what our graphs keep of a node: an example of its value, and the path of its module."""
-    found: dict[str, Any] = {}
-    value = node.meta.get("val", node.meta.get("example_value", node.meta.get("tensor_meta")))
-    if value is not None:
-        found["val"] = tree_map_only(TensorMetadata, _example, value, is_leaf=_is_metadata)
-    modules = list((node.meta.get("nn_module_stack") or {}).values())
-    if modules and isinstance(modules[-1], tuple) and modules[-1][0]:
-        found["module"] = str(modules[-1][0])
-    elif node.op in ("call_module", "get_attr"):
-        found["module"] = str(node.target).rpartition(".")[0] if node.op == "get_attr" else str(node.target)
-    return found
-
-
-def _is_metadata(value: Any) -> bool:
-    return isinstance(value, TensorMetadata)
-
-
-def _example(metadata: TensorMetadata) -> torch.Tensor:
-    """Returns a tensor without data of the shape and type that PyTorch's shape propagation found."""
-    return torch.empty(metadata.shape, dtype=metadata.dtype, device="meta")
 
 
 def cutaway(

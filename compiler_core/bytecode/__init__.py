@@ -24,8 +24,7 @@ from compiler_core.bytecode.instructions import (
     disassemble_cached,
     instruction_indices,
 )
-from compiler_core.bytecode.listing import bytecode_text, constant_text, operand
-from compiler_core.bytecode.verify import verify
+from compiler_core.bytecode.verify import bytecode_text, constant_text, operand, verify
 
 __all__ = [
     "Handler",

@@ -154,7 +154,22 @@ class Region:
             silence_warnings(),
             DisableTorchFunctionSubclass(),  # capture looks at tensors of the user's classes
         ):
-            return self._compile_frame(info)
+            state = self._find_state(code)
+            if state is None:
+                return frame_hook.skip_code()
+            state.frame.calls += 1
+            if state.runs_eagerly:
+                return frame_hook.skip_code()
+            before = len(state.frame.compiles)
+            try:
+                return self._find_or_compile(state, info)
+            except BaseException as error:
+                begun = state.frame.compiles[before:]
+                compile_ = begun[-1] if begun else state.record.compile(state.frame)
+                decision = self._outcome_of_error(state, info, compile_, error)
+                if decision is None:
+                    raise
+                return decision
 
     def _note_transform(self, code: types.CodeType) -> None:
         """Adds a note on a function that runs inside a transform of `torch.func`."""
@@ -162,24 +177,6 @@ class Region:
         notes = self.record().notes
         if not self.refusal(code) and not any(TRANSFORM_HINT in known for known in notes):
             notes.append(note)
-
-    def _compile_frame(self, info: FrameInfo) -> Any:
-        state = self._find_state(info.code)
-        if state is None:
-            return frame_hook.skip_code()
-        state.frame.calls += 1
-        if state.runs_eagerly:
-            return frame_hook.skip_code()
-        before = len(state.frame.compiles)
-        try:
-            return self._find_or_compile(state, info)
-        except BaseException as error:
-            begun = state.frame.compiles[before:]
-            compile_ = begun[-1] if begun else state.record.compile(state.frame)
-            decision = self._outcome_of_error(state, info, compile_, error)
-            if decision is None:
-                raise
-            return decision
 
     def _find_or_compile(self, state: CodeState, info: FrameInfo) -> Any:
         """Returns installed code whose guards hold, or compiles the frame."""

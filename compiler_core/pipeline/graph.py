@@ -38,7 +38,7 @@ import torch.fx as fx
 
 from compiler_core.autograd.autograd_function import GraphCallables, bind_source, write_source
 from compiler_core.autograd.joint import JointRefused, output_nodes, trace_joint
-from compiler_core.autograd.partition import Partitioned, partition
+from compiler_core.autograd.partition import partition
 from compiler_core.backends import registry
 from compiler_core.backends.autotune import tune, with_requested
 from compiler_core.backends.cuda_graphs import with_replay
@@ -140,27 +140,18 @@ def _compile_or_load(
     languages: ir.Languages,
 ) -> Call:
     """Loads the compiled graph from the graph cache, or compiles it and writes it there."""
-    if options.passes or options.edits or options.block_sizes:  # experiments; functions of passes have no text
-        return compile_differentiable(
-            gm, example_inputs, compile_, options, _half_compiler(compile_, options, languages)
-        )
-    slot = CacheSlot(gm, example_inputs, compile_, options, languages)
-    cached = slot.load()
-    if cached is not None:
-        return cached
-
-    return compile_differentiable(
-        gm, example_inputs, compile_, options, _half_compiler(compile_, options, languages), slot.save
-    )
-
-
-def _half_compiler(compile_: Compile, options: Options, languages: ir.Languages) -> CompileHalf:
+    slot = None
+    if not (options.passes or options.edits or options.block_sizes):  # experiments; functions of passes have no text
+        slot = CacheSlot(gm, example_inputs, compile_, options, languages)
+        cached = slot.load()
+        if cached is not None:
+            return cached
     memory = ReplayMemory()
 
     def compile_half(half: fx.GraphModule, which: Which) -> Half:
         return compile_kernels(half, which, compile_, options, languages, memory)
 
-    return compile_half
+    return compile_differentiable(gm, example_inputs, compile_, options, compile_half, slot.save if slot else None)
 
 
 def compile_differentiable(
@@ -169,7 +160,7 @@ def compile_differentiable(
     compile_: Compile,
     options: Options,
     compile_half: CompileHalf,
-    keep: Callable[..., None] = lambda *compiled: None,
+    keep: Callable[..., None] | None = None,
 ) -> Call:
     """Compiles a captured graph as a forward and a backward, each by `compile_half`, and joins both for autograd.
 
@@ -178,22 +169,17 @@ def compile_differentiable(
     change = functools.partial(run_passes, at="joint", compile_=compile_, options=options) if options.passes else None
     joint = trace_joint(gm, example_inputs, compile_, change)
     parts = partition(joint, compile_, options.memory_budget, options.memory_curve, options.strict)
-    parts = _with_passes(parts, compile_, options)
+    if options.passes:
+        after_passes = run_passes(parts.forward, "forward", compile_, options)
+        backward_after = parts.backward and run_passes(parts.backward, "backward", compile_, options)
+        parts = dataclasses.replace(parts, forward=after_passes, backward=backward_after)
     forward = compile_half(parts.forward, "forward")
     backward = None if parts.backward is None else compile_half(parts.backward, "backward")
     source, constants = write_source(parts, forward, backward, gm, compile_)
-    keep(source, constants, forward, backward)
+    if keep is not None:
+        keep(source, constants, forward, backward)
     backward_graph = None if parts.backward is None else parts.backward.forward
     return bind_source(source, constants, GraphCallables(gm, forward, backward, backward_graph), compile_)
-
-
-def _with_passes(parts: Partitioned, compile_: Compile, options: Options) -> Partitioned:
-    """Returns both halves after the user's passes."""
-    if not options.passes:
-        return parts
-    forward = run_passes(parts.forward, "forward", compile_, options)
-    backward = parts.backward and run_passes(parts.backward, "backward", compile_, options)
-    return dataclasses.replace(parts, forward=forward, backward=backward)
 
 
 def compile_kernels(

@@ -108,12 +108,13 @@ def none_on_failure(
         compile_: the record of the compile.
         options: the options of the compile.
     """
-    is_of_user = callable(options.backend) and compiled != graph.forward
-    # the graph itself writes to inputs while it runs; what we compile at its end, when nothing can fail any more
-    writes_at_once = compiled == graph.forward
-    if compiled == graph.forward:
+    # as it was captured: a stage has failed, or the backend returned it
+    runs_graph = compiled == graph.forward
+    is_of_user = callable(options.backend) and not runs_graph
+    if runs_graph:
         compiled = with_recorded_calls(graph).forward
-    save_inputs, records_calls = _input_saver(graph, writes_at_once), has_recorded_calls(graph)
+    # the graph itself writes to inputs while it runs; what we compile at its end, when nothing can fail any more
+    save_inputs, records_calls = _input_saver(graph, writes_at_once=runs_graph), has_recorded_calls(graph)
 
     def can_run_again(error: BaseException, undo: Undo | None) -> bool:
         calls = open_record() if records_calls else None

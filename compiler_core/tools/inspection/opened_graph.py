@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from compiler_core.api.torch_backend import our_metadata, record_foreign_graph
+import torch
+import torch.fx as fx
+from torch.fx.passes.shape_prop import TensorMetadata
+
+from compiler_core.api.torch_backend import record_foreign_graph
 from compiler_core.records import Graph, Record
 from compiler_core.support.fx_graphs import copy_graph
+from compiler_core.torch_private import tree_map_only
 
 
 def graph_record(graph: Any, beside: Record | None = None) -> Record:
@@ -26,7 +31,7 @@ def graph_record(graph: Any, beside: Record | None = None) -> Record:
     parameters = signature.inputs_to_parameters if signature else {}
     for node, original in zip(copied.graph.nodes, gm.graph.nodes, strict=True):
         node.name = original.name
-        node.meta |= our_metadata(original)
+        node.meta |= _our_metadata(original)
         if original.name in parameters:
             node.meta["role"] = "parameter"
     compile_ = record_foreign_graph(copied, record)
@@ -37,3 +42,26 @@ def graph_record(graph: Any, beside: Record | None = None) -> Record:
             described.device = None
     record.find_problems()
     return record
+
+
+def _our_metadata(node: fx.Node) -> dict[str, Any]:
+    """Returns what our graphs keep of a node: an example of its value, and the path of its module."""
+    found: dict[str, Any] = {}
+    value = node.meta.get("val", node.meta.get("example_value", node.meta.get("tensor_meta")))
+    if value is not None:
+        found["val"] = tree_map_only(TensorMetadata, _example, value, is_leaf=_is_metadata)
+    modules = list((node.meta.get("nn_module_stack") or {}).values())
+    if modules and isinstance(modules[-1], tuple) and modules[-1][0]:
+        found["module"] = str(modules[-1][0])
+    elif node.op in ("call_module", "get_attr"):
+        found["module"] = str(node.target).rpartition(".")[0] if node.op == "get_attr" else str(node.target)
+    return found
+
+
+def _is_metadata(value: Any) -> bool:
+    return isinstance(value, TensorMetadata)
+
+
+def _example(metadata: TensorMetadata) -> torch.Tensor:
+    """Returns a tensor without data of the shape and type that PyTorch's shape propagation found."""
+    return torch.empty(metadata.shape, dtype=metadata.dtype, device="meta")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import Literal
 
-from compiler_core.bytecode.listing import bytecode_text
+from compiler_core.bytecode.verify import bytecode_text
 from compiler_core.records import Compile
 from compiler_core.records.user_lines import SourceFiles
 from compiler_core.tools.decompile import decompile

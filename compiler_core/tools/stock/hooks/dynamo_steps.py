@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import Any
 
-from compiler_core.bytecode.listing import bytecode_text
+from compiler_core.bytecode.verify import bytecode_text
 from compiler_core.records.steps import StepCall, StepCode, StepNote, StepResult, Steps, StepStore
 from compiler_core.support.texts import safe_repr
 from compiler_core.tools.stock.hooks import torch_internals
