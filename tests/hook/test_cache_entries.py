@@ -12,6 +12,7 @@ import torch
 from torch._C._dynamo import eval_frame
 
 import compiler_core as cc
+from compiler_core.api.compiled import _regions
 from compiler_core.capture.interpreter import Interpreter
 from compiler_core.guards import GuardSpec
 from compiler_core.hook import skip_rules
