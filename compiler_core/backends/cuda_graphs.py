@@ -401,11 +401,12 @@ def _no_workspaces_left() -> Iterator[None]:
     cuBLAS keeps one for each thread and stream, of 32 MB on an H100.  A recording takes those that it needs from its
     own pool, where the recording of the backward can use the memory again.
     """
-    clear_cublas_workspaces()
+    clear: Callable[[], None] = clear_cublas_workspaces or (lambda: None)  # PyTorch for a CPU has none
+    clear()
     try:
         yield
     finally:
-        clear_cublas_workspaces()
+        clear()
 
 
 class _InputMemory:

@@ -116,7 +116,6 @@ def emulated_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     fakes |= {"is_current_stream_capturing": lambda: False}
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
-    monkeypatch.setattr(cuda_graphs, "clear_cublas_workspaces", lambda: None)
 
 
 def replayed(program: Any) -> Any:
