@@ -28,7 +28,6 @@ import math
 import operator
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.fx as fx
@@ -48,29 +47,11 @@ from compiler_core.support.operator_facts import (
     is_view,
     view_base,
 )
+from compiler_core.support.operators import Fact, facts, is_pointwise
 
-aten, prims = torch.ops.aten, torch.ops.prims
-
-_READS_METADATA_ONLY = {aten.full_like, aten.zeros_like, aten.ones_like, aten.new_zeros, aten.new_full, aten.empty_like}
-"""They read only the size, dtype and strides of their input."""
-_CHEAP = _READS_METADATA_ONLY | {
-    aten.clone, aten._to_copy, aten.copy, aten._unsafe_view, aten.reshape, aten.contiguous,
-    aten.full, aten.zeros, aten.ones, aten.scalar_tensor, aten.empty, aten.arange,
-    aten.where, aten.index, aten.gather, aten.triu, aten.tril, aten.gelu, aten.gelu_backward, aten.silu,
-    aten.threshold_backward, aten.maximum, aten.minimum, aten.clamp,
-    prims.convert_element_type, prims.iota,
-}  # fmt: skip
-_REDUCTIONS = {
-    aten.sum, aten.mean, aten.amax, aten.amin, aten.max, aten.min, aten.var, aten.var_mean, aten.std,
-    aten.any, aten.all, aten.argmax, prims.sum, prims.var,
-}  # fmt: skip
-_EXPENSIVE = {
-    aten.mm, aten.bmm, aten.addmm, aten._addmm_activation, aten.baddbmm, aten.convolution, aten.convolution_backward,
-    aten._scaled_dot_product_flash_attention, aten._scaled_dot_product_efficient_attention,
-    aten._scaled_dot_product_cudnn_attention, aten._scaled_dot_product_flash_attention_for_cpu,
-}  # fmt: skip
-
-
+_READS_NOTHING = Fact.READS_METADATA | Fact.CHEAP
+"""Of operators that read no element of their input: it need not be in memory for them.  Others of `READS_METADATA` are
+not fused."""
 WRITE_COST = 1 / 128
 """The cost of writing a value, as a share of its bytes: small, but more than a mean's share of its input."""
 
@@ -108,7 +89,7 @@ class JointValues:
         dependencies: dict[fx.Node, tuple[int, int]] = {}
         for node in (n for n in self.nodes if n in self.forward):
             needed, needed_unfused = bits[node], 0
-            for source in node.all_input_nodes if _packet(node) not in _READS_METADATA_ONLY else ():
+            for source in node.all_input_nodes if _READS_NOTHING not in facts(node.target) else ():
                 source_needed, source_unfused = dependencies[source]
                 needed |= source_needed
                 needed_unfused |= source_unfused if _fusible(source, node) else source_needed
@@ -248,11 +229,11 @@ def _reason_not_to_recompute(node: fx.Node, values: JointValues) -> str | None:
         return "a collective, which the other ranks do not repeat"
     if not is_pure(node):
         return "an operator with side effects, or a custom one, which may have some"
-    if _packet(node) in _EXPENSIVE:
+    if Fact.EXPENSIVE in facts(node.target):
         return "a matrix product, convolution or attention, expensive to compute again"
     if not is_cheap(node):
         return f"{node.target} is not known to be cheap to compute again"
-    if _packet(node) in _REDUCTIONS and bytes_of(node) * 4 < sum(map(bytes_of, node.all_input_nodes)):
+    if Fact.REDUCTION in facts(node.target) and bytes_of(node) * 4 < sum(map(bytes_of, node.all_input_nodes)):
         return "a reduction, small to save, and computing it again reads all of its input"
     if reader := _unfused_reader(node, values):
         return f"{reader.name} in the backward reads it from memory, so it would have to be written again too"
@@ -274,23 +255,24 @@ def _unfused_reader(node: fx.Node, values: JointValues) -> fx.Node | None:
 
 def is_cheap(node: fx.Node) -> bool:
     """Returns whether a result costs little to recompute and can be computed inside its reader's kernel."""
-    if node.target is operator.getitem or is_view(node) or _packet(node) in _CHEAP | _REDUCTIONS:
+    if node.target is operator.getitem or is_view(node) or is_pointwise(node.target):
         return True
-    return torch.Tag.pointwise in getattr(node.target, "tags", ())
+    return bool(facts(node.target) & (Fact.CHEAP | Fact.REDUCTION))
 
 
 def _fusible(maker: fx.Node, reader: fx.Node) -> bool:
-    return _packet(reader) is aten.cat or (is_cheap(reader) and (is_cheap(maker) or is_random(maker)))
+    is_cat = getattr(reader.target, "overloadpacket", None) is torch.ops.aten.cat
+    return is_cat or (is_cheap(reader) and (is_cheap(maker) or is_random(maker)))
 
 
 def _concession_order(node: fx.Node) -> tuple[int, float]:
     """The sort key of concessions to a memory budget: by kind, then by time for each byte that is not saved."""
-    if _packet(node) in _EXPENSIVE:
+    if Fact.EXPENSIVE in facts(node.target):
         kind = 3
     elif not is_cheap(node):
         kind = 2
     else:
-        kind = 1 if _packet(node) in _REDUCTIONS else 0
+        kind = 1 if Fact.REDUCTION in facts(node.target) else 0
     return kind, estimated_ns(node) / max(bytes_of(node), 1)
 
 
@@ -300,7 +282,3 @@ def _concession_order(node: fx.Node) -> tuple[int, float]:
 def _with_tuple_elements(nodes: Set[fx.Node]) -> set[fx.Node]:
     """Returns `nodes` and all results of those with several: each is computed, used or not."""
     return {*nodes, *(u for n in nodes for u in n.users if u.target is operator.getitem)}
-
-
-def _packet(node: fx.Node) -> Any:
-    return getattr(node.target, "overloadpacket", None)

@@ -21,6 +21,7 @@ import torch.fx as fx
 
 from compiler_core.errors import CutawayError
 from compiler_core.support import size_expr
+from compiler_core.support.operators import Fact, operators_with
 from compiler_core.support.size_expr import Int, prod
 from compiler_core.torch_private import (
     DisablePythonDispatcher,
@@ -92,22 +93,16 @@ def as_in_eager(function: Any) -> AbstractContextManager[None]:
     return context
 
 
-_INTERPOLATIONS = (
-    *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d"),
-    *("_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_trilinear3d"),
-    "upsample_bicubic2d",
-)
-
-
 @contextmanager
 def _whole_interpolations() -> Iterator[None]:
     """A context inside of `python_decompositions` in which interpolations are not decomposed: in Python, they round
     otherwise than eager's kernels, have other strides, and give NaN for infinities."""
     keys = DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd
     changed: dict[OpOverload, dict[Any, Any]] = {}
-    for packet in (getattr(aten, name) for name in _INTERPOLATIONS):
-        changed[packet.default] = {}
-        changed[packet.vec] = dict.fromkeys(keys, functools.partial(_interpolate, packet.default))
+    for operator in operators_with(Fact.INTERPOLATION):
+        default = operator.overloadpacket.default
+        whole = functools.partial(_interpolate, default)
+        changed[operator] = {} if operator is default else dict.fromkeys(keys, whole)
     with ExitStack() as stack:
         for operator, kernels in changed.items():
             stack.callback(setattr, operator, "py_kernels", operator.py_kernels)

@@ -23,6 +23,7 @@ import torch.fx as fx
 from torch.fx.node import has_side_effect
 
 from compiler_core.errors import Unsupported
+from compiler_core.support.operators import Fact, facts
 from compiler_core.support.tensors import tensors_in
 from compiler_core.torch_private import (
     DispatchKey,
@@ -260,7 +261,7 @@ def draws_random_numbers(node: fx.Node) -> bool:
 
 def checks_values(node: fx.Node) -> bool:
     """Returns whether the node calls an opaque operator that raises an error for some values of its arguments."""
-    return getattr(opaque_operator(node), "overloadpacket", None) in (aten.one_hot, aten.istft)
+    return Fact.CHECKS_VALUES in facts(opaque_operator(node))
 
 
 def opaque_operator(node: Any) -> Any:

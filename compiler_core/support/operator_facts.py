@@ -1,5 +1,5 @@
-"""Facts about operators of PyTorch: which draw random numbers, which communicate with other ranks, which write to
-arguments, which return views of one."""
+"""Questions about a node of an FX graph: whether it draws random numbers, communicates with other ranks, writes to its
+arguments, may raise an error, or returns a view of one."""
 
 from __future__ import annotations
 
@@ -11,65 +11,12 @@ import torch
 import torch.fx as fx
 
 from compiler_core.support import opaque_ops
+from compiler_core.support.operators import Fact, facts
 from compiler_core.support.tensors import tensors_in
 from compiler_core.torch_private import DispatchKey, OpOverload, OpOverloadPacket
 
 aten = torch.ops.aten
 library: Any = torch.library
-
-TYPED_AS_ARGUMENT: dict[OpOverload, int] = {
-    aten.huber_loss.default: 0,
-    aten.soft_margin_loss.default: 0,
-    aten.mse_loss_backward.default: 1,
-    aten.smooth_l1_loss_backward.default: 1,
-    aten.soft_margin_loss_backward.default: 1,
-}
-"""Losses and their gradients for which eager's kernels return the dtype of one argument, with its index.  PyTorch's
-fake tensors have the dtype that all arguments are promoted to."""
-
-HIDDEN_WRITERS = frozenset(
-    {
-        *(aten.native_batch_norm.default, aten.cudnn_batch_norm.default, aten.miopen_batch_norm.default),
-        *(aten.batch_norm_update_stats.default, aten.batch_norm_gather_stats.default),
-        aten.batch_norm_gather_stats_with_counts.default,
-    }
-)
-"""Batch norms whose schemas do not say that they update the running statistics in training."""
-
-_CHECKS_VALUES = frozenset(
-    {
-        *(aten.index, aten.index_select, aten.take, aten.gather, aten.embedding, aten._embedding_bag),
-        *(aten._embedding_bag_forward_only, aten.index_add, aten.index_copy, aten.index_fill, aten.index_put),
-        *(aten.index_reduce, aten.scatter, aten.scatter_add, aten.scatter_reduce, aten.put, aten.binary_cross_entropy),
-        *(aten.nll_loss_forward, aten.nll_loss2d_forward, aten.multi_margin_loss, aten.multilabel_margin_loss_forward),
-        *(aten.masked_scatter, aten._linalg_svd, aten._linalg_eigh, aten.linalg_eig, aten._linalg_eigvals),
-        *(aten.linalg_lstsq, aten.linalg_pinv, aten.linalg_lu_solve, aten.linalg_ldl_solve, aten.lu_unpack),
-        *(aten.cholesky_inverse, aten.histc, aten.histogram, aten._histogramdd_bin_edges),
-        *(aten._histogramdd_from_bin_cts, aten._histogramdd_from_bin_tensors, aten.linspace, aten.logspace),
-        *(aten.max_unpool2d, aten.max_unpool3d, aten.searchsorted, aten.segment_reduce, aten.as_strided),
-        *(aten._assert_async, aten._functional_assert_async, aten._assert_scalar),
-    }
-)
-"""Operators that raise an error for some values of their arguments, as an index out of range."""
-
-_DIVISIONS = frozenset({aten.div, aten.floor_divide, aten.remainder, aten.fmod})
-"""Operators whose CPU kernels raise an error for a division of integers by zero."""
-
-_CHECKED_ON_REQUEST = frozenset(
-    {
-        *(aten.linalg_cholesky_ex, aten.linalg_inv_ex, aten.linalg_lu_factor_ex, aten.linalg_ldl_factor_ex),
-        *(aten._linalg_solve_ex, aten.linalg_solve_ex),
-    }
-)
-"""Operators that raise an error for a matrix without a result if their argument ``check_errors`` is True."""
-
-_NEEDS_ONE_DTYPE = frozenset(
-    {
-        *(aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.addbmm, aten.mv, aten.addmv, aten.dot, aten.vdot),
-        *(aten.linear, aten.convolution),
-    }
-)
-"""Operators that raise an error for tensors of several dtypes, for which fake tensors do not."""
 
 
 def squeeze_reduced_dims(
@@ -179,14 +126,14 @@ def runs_to_raise(node: fx.Node) -> bool:
 
 def may_raise(node: fx.Node) -> bool:
     """Returns whether the operator raises an error for some values of its arguments, or for their dtypes."""
-    packet = getattr(node.target, "overloadpacket", None)
-    if packet in _NEEDS_ONE_DTYPE:
+    known = facts(node.target)
+    if Fact.NEEDS_ONE_DTYPE in known:
         return len({n.meta["val"].dtype for n in node.all_input_nodes if isinstance(n.meta["val"], torch.Tensor)}) > 1
-    if packet in _DIVISIONS:
+    if Fact.DIVIDES in known:
         return _divides_integers(node)
-    if packet in _CHECKED_ON_REQUEST:
+    if Fact.CHECKS_ON_REQUEST in known:
         return node.kwargs.get("check_errors") is True or True in node.args
-    return packet in _CHECKS_VALUES or isinstance(node.kwargs.get("alpha"), bool)
+    return Fact.CHECKS_VALUES in known or isinstance(node.kwargs.get("alpha"), bool)
 
 
 def _divides_integers(node: fx.Node) -> bool:
@@ -197,7 +144,7 @@ def _divides_integers(node: fx.Node) -> bool:
 
 
 def writes_statistics(func: Any, given: Mapping[str, Any]) -> bool:
-    """Returns whether a call of one of `HIDDEN_WRITERS` writes; `given` are its arguments by name."""
+    """Returns whether a call of a batch norm (`Fact.WRITES_STATISTICS`) writes; `given` are its arguments by name."""
     return given.get("training", True) and given["running_mean"] is not None and given["running_var"] is not None
 
 
@@ -207,7 +154,7 @@ def written_tensors(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     if not written:
         return []
     given = dict(zip(names, args, strict=False)) | dict(kwargs)
-    if func in HIDDEN_WRITERS and not writes_statistics(func, given):
+    if Fact.WRITES_STATISTICS in facts(func) and not writes_statistics(func, given):
         return []
     return [t for name in written for t in tensors_in(given.get(name))]
 
@@ -217,7 +164,9 @@ def _argument_names(func: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the names of an operator's arguments, and of those that it may write to."""
     arguments = func._schema.arguments if isinstance(func, OpOverload) else ()
     written = tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
-    return tuple(a.name for a in arguments), ("running_mean", "running_var") if func in HIDDEN_WRITERS else written
+    if Fact.WRITES_STATISTICS in facts(func):
+        written = ("running_mean", "running_var")
+    return tuple(a.name for a in arguments), written
 
 
 def is_pure(node: fx.Node) -> bool:

@@ -59,7 +59,9 @@ SUPPORT_AN_OPERATOR = """
 **What would I touch to support a new operator?** Nothing, for it to run: PyTorch's kernel is called. For a kernel of
 ours, `loops/lower/`: a rule in the file of its kind (`pointwise.py`, `reductions.py`, ...), or, where it is made of
 simpler operators, `autograd/trace/decompositions.py`. A new scalar function also needs its text in `codegen/cpp/` and
-`codegen/triton/`, in the `ops.py` of each. `tests/loops/test_lower.py` compares rules with eager.
+`codegen/triton/`, in the `ops.py` of each. What PyTorch's tags and schemas do not tell about an operator, such as that
+it is expensive, or raises for some values, is a row of `support/operators.py`. `tests/loops/test_lower.py` compares
+rules with eager.
 """
 
 WAYS = [

@@ -21,14 +21,9 @@ import torch.fx as fx
 
 from compiler_core.support.fx_graphs import dependencies
 from compiler_core.support.operator_facts import is_view
+from compiler_core.support.operators import Fact, facts
 
 aten = torch.ops.aten
-ZERO_OF_ZEROS = {
-    *(aten.add.Tensor, aten.sub.Tensor, aten.neg.default, aten.mul.Tensor, aten.div.Tensor, aten.clone.default),
-    *(aten.sum.default, aten.sum.dim_IntList, aten._to_copy.default),
-}
-"""Operators whose result is zero if all tensors that they take are."""
-
 Given = Mapping[str, tuple[int, ...]]
 """From the name of a flag to the tangents of which it tells whether any is given."""
 
@@ -56,7 +51,7 @@ def mask_absent(graph: fx.Graph, tangents: Sequence[str]) -> Given:
                 masked[value] = _mask(graph, flags[key], value)
                 zeros.add(masked[value])
             node.replace_input_with(value, masked[value])
-        keeps_zeros = node.target in ZERO_OF_ZEROS or is_view(node)
+        keeps_zeros = Fact.ZERO_OF_ZEROS in facts(node.target) or is_view(node)
         if sources[node] and keeps_zeros and all(n in zeros for n in node.all_input_nodes if _is_tensor(n)):
             zeros.add(node)
     return {flag.name: indices for (indices, _), flag in flags.items()}

@@ -10,18 +10,9 @@ import torch.fx as fx
 from compiler_core.support.fx_graphs import add_origins
 from compiler_core.support.fx_symbols import hint
 from compiler_core.support.operator_facts import is_view
+from compiler_core.support.operators import Fact, facts, is_pointwise
 
 aten = torch.ops.aten
-_ELEMENTWISE_READERS = (
-    aten.clone.default,
-    aten._to_copy.default,
-    aten.sum.dim_IntList,
-    aten.mean.dim,
-    aten.amax.default,
-    # these read the shape only, as stochastic depth does to draw its mask
-    *(aten.new_empty.default, aten.new_zeros.default, aten.new_ones.default, aten.new_full.default),
-    *(aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default, aten.full_like.default),
-)
 _RELU_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MIN_FUSED_RELU_ELEMENTS = 1 << 18
 """For float32 products of at least so many elements, a separate pass for the ReLU costs more than a larger choice of
@@ -146,4 +137,5 @@ def _is_read_elementwise(node: fx.Node) -> bool:
     """Returns whether `node`, directly or through views, is read by loops over its elements."""
     if is_view(node):
         return all(map(_is_read_elementwise, node.users))
-    return torch.Tag.pointwise in getattr(node.target, "tags", ()) or node.target in _ELEMENTWISE_READERS
+    # those that read the shape only: as stochastic depth does to draw its mask
+    return is_pointwise(node.target) or bool(facts(node.target) & (Fact.READS_ELEMENTS | Fact.READS_METADATA))

@@ -19,31 +19,13 @@ import torch
 import torch.fx as fx
 
 from compiler_core.support.fx_symbols import has_symbols
-from compiler_core.torch_private import FakeTensor, OpOverload
+from compiler_core.support.operators import Fact, facts, is_pointwise
+from compiler_core.torch_private import FakeTensor
 
 aten = torch.ops.aten
 
 IMAGE_ARGUMENTS = {aten.convolution.default: (0, 1), aten.convolution_backward.default: (0, 1, 2)}
 """The operations that want channels_last, and the indices of their arguments that are images or weights."""
-ANY_LAYOUT = {
-    *(aten.clone.default, aten._to_copy.default, aten.where.self, aten.cat.default, aten.constant_pad_nd.default),
-    *(aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.amax.default, aten.amin.default),
-    *(aten.max_pool2d_with_indices.default, aten.max_pool2d_with_indices_backward.default),
-    *(aten.avg_pool2d.default, aten.avg_pool2d_backward.default),
-    *(aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool2d_backward.default),
-    *(aten.upsample_nearest2d.default, aten.upsample_nearest2d_backward.default),
-    *(aten.upsample_bilinear2d.default, aten.upsample_bilinear2d_backward.default),
-    *(aten.squeeze.dims, aten.unsqueeze.default, aten.expand.default),
-}
-"""Operations, besides pointwise ones, that compute the same values for any layout, but for those of
-`is_wrong_in_channels_last`."""
-
-
-VIEWS = {
-    *(aten.permute.default, aten.transpose.int, aten.t.default, aten.view.default, aten._unsafe_view.default),
-    *(aten.slice.Tensor, aten.select.int, aten.squeeze.dim, aten.split.Tensor, aten.split_with_sizes.default),
-}
-"""Views that show the same elements for any layout in which they are valid."""
 MIN_CHANNELS = 4
 MAX_DEPTHWISE_TAPS = 25
 """The most elements of a depthwise float32 filter for which cuDNN computes the gradient as fast as PyTorch."""
@@ -128,11 +110,11 @@ class _ChannelsLastRewriter:
 
     def _takes_any_layout(self, node: fx.Node) -> bool:
         target = node.target
-        if target in VIEWS:
+        if Fact.VIEW_IN_ANY_LAYOUT in facts(target):
             return all(user.op != "output" for user in node.users) and _view_is_valid(node)
-        if getattr(target, "__name__", "") == "getitem" or target in ANY_LAYOUT:
+        if getattr(target, "__name__", "") == "getitem" or Fact.ANY_LAYOUT in facts(target):
             return not is_wrong_in_channels_last(target, node.args)
-        return isinstance(target, OpOverload) and torch.Tag.pointwise in target.tags
+        return is_pointwise(target)
 
     def _replace(self, node: fx.Node, others: dict[fx.Node, fx.Node]) -> None:
         node.args = fx.map_arg(node.args, lambda a: others.get(a, a))

@@ -11,22 +11,10 @@ import torch
 import torch.fx as fx
 
 from compiler_core.support.operator_facts import is_pure, is_view, may_raise
+from compiler_core.support.operators import Fact, facts, is_pointwise
 from compiler_core.torch_private import disable_current_modes
 
 aten = torch.ops.aten
-_CREATIONS = (
-    *(aten.full.default, aten.zeros.default, aten.ones.default, aten.scalar_tensor.default),
-    *(aten.arange.default, aten.arange.start, aten.arange.start_step, torch.ops.prims.iota.default),
-)
-_COPIES = (aten._to_copy.default, aten.clone.default)
-_TAKES_EITHER_DEVICE = (
-    *(aten._to_copy.default, aten.copy.default, aten.where.self, aten.index.Tensor, aten.index_put.default),
-    *(aten._unsafe_index.Tensor, aten._unsafe_index_put.default),
-)
-"""Operators on the GPU that accept these arguments on the CPU, and give the same result for those on the GPU."""
-_TAKES_NUMBERS = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor)
-"""Operators whose GPU kernels take a tensor of no dimensions on the CPU as they take a number: it is not rounded to the
-type of the result first, as one on the GPU is."""
 
 
 def make_constants_on_gpus(graph: fx.Graph) -> None:
@@ -47,9 +35,9 @@ def make_constants_on_gpus(graph: fx.Graph) -> None:
         found = [n for n in node.all_input_nodes if n in constants]
         if not found or not isinstance(value, torch.Tensor) or not value.is_cuda:
             continue
-        if node.target in _TAKES_NUMBERS:
+        if Fact.TAKES_CPU_NUMBERS in facts(node.target):
             node.args = tuple(_number(node, a) if a in found else a for a in node.args)
-        elif node.target in _TAKES_EITHER_DEVICE:
+        elif Fact.TAKES_CPU_TENSORS in facts(node.target):
             for constant in found:
                 node.replace_input_with(constant, _made_on(constant, value.device, moved))
 
@@ -64,8 +52,8 @@ def _is_constant(node: fx.Node, constants: set[fx.Node]) -> bool:
     if not all(n in constants for n in node.all_input_nodes):
         return False
     if not node.all_input_nodes:
-        return target in _CREATIONS
-    return target in _COPIES or is_view(node) or torch.Tag.pointwise in getattr(target, "tags", ())
+        return Fact.CREATION in facts(target)
+    return target is aten._to_copy.default or is_view(node) or is_pointwise(target)
 
 
 def _number(node: fx.Node, constant: fx.Node) -> Any:

@@ -29,16 +29,9 @@ from compiler_core.support.fx_graphs import add_origins, ancestors, descendants,
 from compiler_core.support.fx_symbols import is_symbolic
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.operator_facts import is_pure, may_raise, must_run, view_base
+from compiler_core.support.operators import Fact, facts
 
 aten = torch.ops.aten
-_ALIASES = (aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default)
-_SHAPE_ONLY_READERS = (
-    *(aten.max_pool2d_with_indices_backward.default, aten.max_pool3d_with_indices_backward.default),
-    *(aten.avg_pool2d_backward.default, aten.avg_pool3d_backward.default),
-    *(aten.adaptive_max_pool2d_backward.default, aten.adaptive_max_pool3d_backward.default),
-    *(aten._adaptive_avg_pool2d_backward.default, aten._adaptive_avg_pool3d_backward.default),
-)
-"""Gradients that do not read the values of their second argument."""
 _KEPT_META = ("val", "origin", "rule", "module", "decomposed", "of_gradients")
 
 
@@ -137,7 +130,7 @@ def drop_aliases(graph: fx.Graph) -> None:
     y = aten.detach(x);  z = aten.cos(y)      z = aten.cos(x)
     """
     for node in list(graph.nodes):
-        if node.target in _ALIASES:
+        if Fact.ALIAS in facts(node.target):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
 
@@ -229,7 +222,7 @@ def replace_shape_only_inputs(graph: fx.Graph) -> None:
         aten.max_pool2d_with_indices_backward(g, x, ...)      e = aten.new_empty_strided(g, size, stride)
                                                               aten.max_pool2d_with_indices_backward(g, e, ...)
     """
-    for node in [n for target in _SHAPE_ONLY_READERS for n in graph.find_nodes(op="call_function", target=target)]:
+    for node in [n for n in graph.nodes if Fact.IGNORES_SELF in facts(n.target)]:
         gradient, image, *rest = node.args
         assert isinstance(image, fx.Node)
         value = image.meta["val"]

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from compiler_core.support.operator_facts import TYPED_AS_ARGUMENT, squeeze_reduced_dims
+from compiler_core.support.operator_facts import squeeze_reduced_dims
+from compiler_core.support.operators import Fact, like_argument, operators_with
 from compiler_core.torch_private import OpOverload, disable_current_modes, get_decompositions, suggest_memory_format
 
 aten = torch.ops.aten
@@ -271,14 +272,14 @@ def _rule_of(op: OpOverload) -> Decomposition:
     return get_decompositions([op])[op]
 
 
-def loss_typed_as(index: int, op: OpOverload, rule: Decomposition) -> Decomposition:
+def loss_typed_as_self(op: OpOverload, rule: Decomposition) -> Decomposition:
     """Returns the decomposition `rule` of a loss or its gradient, computed in the dtype that the tensors are promoted
-    to, with a result of the dtype of the `index`-th argument."""
+    to, with a result of the dtype of the loss's first argument."""
 
     def loss(*args: Any) -> Any:
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         promoted = [t.dtype for t in tensors if t.dim()] or [t.dtype for t in tensors]
-        wide, result = functools.reduce(torch.promote_types, promoted), args[index].dtype
+        wide, result = functools.reduce(torch.promote_types, promoted), like_argument(op, args).dtype
         if not _kernel_casts(wide, result) or not _kernel_takes(op, args):
             return NotImplemented
         return rule(*(a.to(wide) if isinstance(a, torch.Tensor) else a for a in args)).to(result)
@@ -323,11 +324,11 @@ def smooth_l1_loss_backward(gradient: torch.Tensor, x: torch.Tensor, target: tor
     return torch.where((x - target).isnan(), math.nan, result)
 
 
-for _loss, _index in TYPED_AS_ARGUMENT.items():
+for _loss in operators_with(Fact.DTYPE_OF_SELF):
     _rule: Decomposition = functools.partial(_pytorch_decomposition, _loss)
     if _loss is aten.smooth_l1_loss_backward.default:
         _rule = smooth_l1_loss_backward
-    register_decomposition(_loss)(loss_typed_as(_index, _loss, _rule))
+    register_decomposition(_loss)(loss_typed_as_self(_loss, _rule))
 
 
 def _kernel_casts(dtype: torch.dtype, result: torch.dtype) -> bool:

@@ -14,7 +14,8 @@ import torch
 from compiler_core.autograd.trace.memory_order import keep_order_in_memory
 from compiler_core.errors import CutawayError
 from compiler_core.support.interrupts import safe_point
-from compiler_core.support.operator_facts import HIDDEN_WRITERS, writes_statistics, written_tensors
+from compiler_core.support.operator_facts import writes_statistics, written_tensors
+from compiler_core.support.operators import Fact, facts
 from compiler_core.torch_private import FunctionalTensorMode
 
 aten = torch.ops.aten
@@ -50,7 +51,7 @@ class VisibleWrites(FunctionalTensorMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         safe_point()  # the autograd engine, which calls this in a backward, passes exceptions on
-        if func in HIDDEN_WRITERS:
+        if Fact.WRITES_STATISTICS in facts(func):
             names = [a.name for a in func._schema.arguments]
             given = dict(zip(names, args, strict=False)) | (kwargs or {})
             if writes_statistics(func, given):

@@ -19,6 +19,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.support.eager_warnings import silence_warnings, warn_always
 from compiler_core.support.fx_symbols import hint
 from compiler_core.support.operator_facts import custom_operator
+from compiler_core.support.operators import Fact, facts, is_pointwise
 from compiler_core.support.tensors import is_dense, storage_id, tensors_in
 from compiler_core.torch_private import (
     OpOverload,
@@ -201,7 +202,7 @@ def out_arguments(func: Any, kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
 @functools.cache
 def _may_read_itself(func: Any) -> bool:
     """Returns whether the written tensor may be a second argument too: each element is read before it is written."""
-    return torch.Tag.pointwise in func.tags or func is aten.copy_.default
+    return is_pointwise(func) or func is aten.copy_.default
 
 
 def _strided_tensors(value: Any) -> list[torch.Tensor]:
@@ -262,14 +263,6 @@ def _extent(tensor: torch.Tensor) -> tuple[Any, Any]:
 
 # ------------------------------------------------------------ types, and numbers that overflow
 
-NORMS = frozenset(
-    {
-        *(aten.native_layer_norm.default, aten.native_group_norm.default, aten.native_batch_norm.default),
-        *(aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats),
-        aten._batch_norm_with_update.default,
-    }
-)
-
 
 def check_types(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raises Unsupported if eager's CPU kernel of a pointwise operator or a norm raises for arguments of these types.
@@ -284,9 +277,9 @@ def check_types(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> No
         return
     if len(types) == 1 and next(iter(types)).is_floating_point:
         return
-    if func in NORMS:
+    if Fact.NORM in facts(func):
         error = _error_of_norm(args[0], types)
-    elif torch.Tag.pointwise not in func.tags or torch.Tag.nondeterministic_seeded in func.tags:
+    elif not is_pointwise(func) or torch.Tag.nondeterministic_seeded in func.tags:
         return
     elif all(map(_is_plain, values)):
         error = _error_of_kernel(func, args, kwargs)
@@ -313,7 +306,7 @@ _LEAST_LIMIT = 400.0
 def _check_number(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], overflows: str) -> None:
     """Raises Unsupported unless the kernel takes the number, as that of a sum does, whose result is infinite."""
     values = (*args, *kwargs.values())
-    if torch.Tag.pointwise in func.tags and all(isinstance(v, torch.Tensor) or _is_plain(v) for v in values):
+    if is_pointwise(func) and all(isinstance(v, torch.Tensor) or _is_plain(v) for v in values):
         overflows = _error_of_kernel(func, args, kwargs) or ""
     if overflows:
         raise Unsupported("unsupported operation", f"{func} may raise in eager: {overflows}")

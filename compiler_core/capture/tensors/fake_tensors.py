@@ -6,7 +6,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
@@ -16,13 +16,13 @@ from compiler_core.capture.tensors.checks import runs_eagerly
 from compiler_core.capture.tensors.element_order import is_ambiguous, operands_of, result_strides, strides_like
 from compiler_core.errors import Unsupported
 from compiler_core.support.eager_warnings import WarningCollector, silence_warnings
-from compiler_core.support.operator_facts import TYPED_AS_ARGUMENT, squeeze_reduced_dims, written_tensors
+from compiler_core.support.operator_facts import squeeze_reduced_dims, written_tensors
+from compiler_core.support.operators import Fact, facts, is_pointwise, like_argument
 from compiler_core.support.torch_state import set_device_guard
 from compiler_core.torch_private import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
-    OpOverload,
     UnsupportedOperatorException,
     mkldnn_layout,
     output_permutation,
@@ -34,95 +34,29 @@ from compiler_core.torch_private import (
 set_device_guard()
 
 aten = torch.ops.aten
-POINTWISE = frozenset(
-    {
-        *(aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default, aten.copysign.Tensor),
-        *(aten.div.Tensor_mode, aten.floor_divide.default, aten.heaviside.default, aten.logaddexp.default),
-        *(aten.xlogy.Tensor, aten.special_xlog1py.default, aten.native_dropout_backward.default, aten.ldexp.Tensor),
-        aten.logit_backward.default,
-    }
-)
-"""Operators of two tensors for which PyTorch's fake tensors have other strides than its kernels give."""
-BATCH_NORMS = frozenset(
-    {
-        *(aten.native_batch_norm.default, aten._native_batch_norm_legit.default),
-        *(aten._native_batch_norm_legit.no_stats, aten._batch_norm_with_update.default),
-    }
-)
-INTERPOLATIONS = frozenset(
-    getattr(getattr(aten, name), overload)
-    for name in (
-        *("upsample_nearest2d", "_upsample_nearest_exact2d", "upsample_bilinear2d", "upsample_bicubic2d"),
-        *("upsample_nearest3d", "_upsample_nearest_exact3d", "upsample_trilinear3d"),
-        *("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
-    )
-    for overload in ("default", "vec")
-)
-"""Operators that keep the memory format; PyTorch's fake ones on a GPU only if there are many channels."""
-CHANNELS_LAST_ON: dict[str, dict[OpOverload, int]] = {
-    "cpu": {
-        **dict.fromkeys(INTERPOLATIONS | BATCH_NORMS, 0),
-        **dict.fromkeys((aten.reflection_pad3d.default, aten.replication_pad3d.default), 0),
-        **dict.fromkeys((aten.channel_shuffle.default, aten.native_channel_shuffle.default), 0),
-        aten.max_unpool2d.default: 0,
-        **dict.fromkeys((aten.reflection_pad3d_backward.default, aten.replication_pad3d_backward.default), 1),
-        aten.replication_pad2d_backward.default: 1,
-    },
-    "cuda": {**dict.fromkeys(INTERPOLATIONS, 0), aten.native_dropout_backward.default: 0},
-}
-"""Operators whose kernels for a device give channels-last results if the argument with this index is, else row-major
-ones."""
-ROW_MAJOR_ON: dict[str, frozenset[OpOverload]] = {
-    "cpu": frozenset({aten.log_sigmoid_forward.default}),
-    "cuda": frozenset({aten.pixel_unshuffle.default, aten._fused_rms_norm_backward.default}),
-}
-"""Operators whose kernels for a device give row-major results, whatever the strides of the arguments are."""
-ROW_MAJOR = frozenset(
-    {
-        *(aten.pow.Scalar, aten.grid_sampler_2d.default, aten.masked_fill.Scalar, aten.masked_fill.Tensor),
-        *(aten.normal.Tensor_Tensor, aten.normal.float_Tensor, aten.normal.Tensor_float),
-        *(aten.poisson.default, aten._standard_gamma.default, aten.glu_backward.default),
-        *(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten._log_softmax_backward_data.default),
-        *(aten.rrelu_with_noise.default, aten.native_layer_norm_backward.default, aten.native_layer_norm.default),
-        *(aten.triu.default, aten.tril.default),
-        *(aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default),
-    }
-)
-"""The same on every device."""
-STRIDES_OF_ARGUMENT = {aten.binary_cross_entropy.default: 0, aten.binary_cross_entropy_backward.default: 1}
-"""Operators whose results have the strides of one argument, with its index, unless they are reduced."""
-SCATTERS = frozenset({aten.diagonal_scatter.default, aten.select_scatter.default, aten.slice_scatter.default})
-"""Operators whose results have the strides of the first argument; fake ones of PyTorch 2.11 also if it is expanded."""
-LIKE_ARGUMENT = frozenset(
-    {
-        *(aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default, aten.full_like.default),
-        *(aten.rand_like.default, aten.randn_like.default, aten.randint_like.default, aten.flip.default),
-        *(aten.clone.default, aten._to_copy.default, aten.sort.default, aten.sort.stable),
-    }
-)
-"""Operators whose results have the strides of ``torch.empty_like`` of the first argument, if no format is asked for."""
-OTHER_ORDER = ROW_MAJOR | {aten.clone.default, aten.positive.default}
-"""Pointwise operators that do not choose strides as the others do."""
-INDEXING = frozenset({aten.index.Tensor, aten._unsafe_index.Tensor})
-DYNAMIC_SHAPES = frozenset({aten._unique.default, aten._unique2.default})
-"""Operators whose results have data-dependent shapes; PyTorch 2.11 gives their fake results an arbitrary shape."""
-INTERPOLATION_GRADIENTS = frozenset(
-    {
-        *(aten.upsample_nearest1d_backward.default, aten._upsample_nearest_exact1d_backward.default),
-        *(aten.upsample_nearest3d_backward.default, aten._upsample_nearest_exact3d_backward.default),
-        *(aten.upsample_linear1d_backward.default, aten.upsample_bilinear2d_backward.default),
-        *(aten.upsample_trilinear3d_backward.default, aten.upsample_bicubic2d_backward.default),
-        *(aten._upsample_bilinear2d_aa_backward.default, aten._upsample_bicubic2d_aa_backward.default),
-    }
-)
-"""Operators that PyTorch cannot run on fake tensors with symbolic sizes."""
-INDEXED_WRITES = frozenset({aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default})
-CORRECTED = POINTWISE.union(
-    *CHANNELS_LAST_ON.values(), *ROW_MAJOR_ON.values(), ROW_MAJOR, STRIDES_OF_ARGUMENT, SCATTERS, INDEXING,
-    TYPED_AS_ARGUMENT,
-    (aten.angle.default, aten.roll.default, aten.linalg_vector_norm.default),
+CORRECTED = (
+    Fact.DTYPE_OF_SELF | Fact.STRIDES_OF_SELF | Fact.CHANNELS_LAST_ON_CPU | Fact.CHANNELS_LAST_ON_CUDA
+    | Fact.ROW_MAJOR | Fact.ROW_MAJOR_ON_CPU | Fact.ROW_MAJOR_ON_CUDA
+    | Fact.POINTWISE_STRIDES | Fact.SCATTER | Fact.INDEXED_READ
 )  # fmt: skip
-"""The operators whose fake results `FakeMode._as_in_eager` changes."""
+CORRECTED_FOR_SOME = frozenset({aten.angle.default, aten.roll.default, aten.linalg_vector_norm.default})
+"""The operators whose fake results `FakeMode._as_in_eager` changes: those of these facts, and these for some
+arguments."""
+OTHER_ORDER = Fact.ROW_MAJOR | Fact.OWN_ORDER
+"""Of pointwise operators that do not choose strides as the others do."""
+
+
+class FormatsOnDevice(NamedTuple):
+    """The facts about the memory format of results of a device's kernels."""
+
+    channels_last: Fact
+    row_major: Fact
+
+
+FORMATS_ON = {
+    "cpu": FormatsOnDevice(Fact.CHANNELS_LAST_ON_CPU, Fact.ROW_MAJOR | Fact.ROW_MAJOR_ON_CPU),
+    "cuda": FormatsOnDevice(Fact.CHANNELS_LAST_ON_CUDA, Fact.ROW_MAJOR | Fact.ROW_MAJOR_ON_CUDA),
+}
 QUANTISED = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4}
 """Types of quantised tensors.  Their fake tensors report another type, so graphs cannot contain them."""
 
@@ -150,13 +84,14 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         describer.lookup_storage.clear()
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        known = facts(func)
         if _makes_quantised(func, (*args, *(kwargs or {}).values())):
             raise Unsupported("unsupported operation", f"{func} makes a quantised tensor")
-        if func in DYNAMIC_SHAPES:
+        if Fact.ARBITRARY_SHAPE in known:
             raise DynamicOutputShapeException(func)
         if func is aten._linalg_check_errors.default:
             raise Unsupported("linear algebra check", f"torch.{args[1].removeprefix('torch.')}")
-        if func in INDEXED_WRITES:
+        if Fact.INDEXED_WRITE in known:
             _check_masked_write(*args[1:3])
         if func in checks.CHECKS:
             with self:
@@ -169,10 +104,10 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         outs = [(t, t.shape, _may_be_resized(t)) for t in checks.out_arguments(func, kwargs)] if kwargs else []
         inside, self._in_operator = self._in_operator, True
         try:
-            if func in INDEXING:
+            if Fact.INDEXED_READ in known:
                 with self:
                     args = (args[0], _unsqueeze_scalar_indices(args[1]), *args[2:])
-            if func in INTERPOLATION_GRADIENTS and any(isinstance(size, torch.SymInt) for size in args[2]):
+            if Fact.INTERPOLATION_GRADIENT in known and any(isinstance(size, torch.SymInt) for size in args[2]):
                 gradient, _, input_sizes = args[:3]
                 with self:
                     return gradient.new_empty(input_sizes).to(memory_format=suggest_memory_format(gradient))
@@ -186,44 +121,45 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             torch.autograd.graph.increment_version(written)
         if any(not resizable and tensor.shape != before for tensor, before, resizable in outs):
             raise Unsupported("unsupported operation", f"{func} resizes an out= tensor that has elements or is a view")
-        if func in CORRECTED:
+        if known & CORRECTED or func in CORRECTED_FOR_SOME:
             result = self._as_in_eager(result, func, types, args, kwargs or {})
-        if isinstance(result, tuple) and func in LIKE_ARGUMENT:
+        if isinstance(result, tuple) and Fact.LIKE_FIRST in known:
             return tuple(self._in_eagers_order(each, func, args, kwargs or {}) for each in result)
         return self._in_eagers_order(result, func, args, kwargs or {})
 
     def _as_in_eager(self, result: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Returns the fake result of an operator with the strides and type that eager's kernel gives it."""
+        known = facts(func)
         if (order := _memory_format(func, _device_of(result), args)) is not None:
             return self._in_memory_format(result, order)
-        if func in POINTWISE:
+        if Fact.POINTWISE_STRIDES in known:
             first, second = args[:2]
             if func is aten.ldexp.Tensor:  # it multiplies by a row-major power of two
                 with self:
                     second = torch.empty_like(second, memory_format=torch.contiguous_format)
             like: Any = super().dispatch(aten.add.Tensor, types, (first, second), {})
             return self._with_strides_of(result, like)
-        if func in STRIDES_OF_ARGUMENT:
-            argument = args[STRIDES_OF_ARGUMENT[func]]
+        if Fact.STRIDES_OF_SELF in known:
+            argument = like_argument(func, args)
             if result.dim() != argument.dim():  # a mean or a sum: one element
                 return result
             with self:
                 return self._with_strides_of(result, torch.empty_like(argument))
-        if func in SCATTERS and checks.has_repeated_elements(result):
+        if Fact.SCATTER in known and checks.has_repeated_elements(result):
             with self:
                 return torch.empty_like(result)
         if func is aten.roll.default and _is_rolled_channels_last(*args):
             with self:
                 return _roll(*args)
-        if func in INDEXING and (places := _indexed_dim_order(args[0], args[1], result.shape)):
+        if Fact.INDEXED_READ in known and (places := _indexed_dim_order(args[0], args[1], result.shape)):
             with self:
                 return torch.empty_permuted(result.shape, places, dtype=result.dtype, device=result.device)
         if func is aten.linalg_vector_norm.default and result.dim() == args[0].dim():
             with self:
                 return squeeze_reduced_dims(result, *args[1:], **kwargs)
-        if func in TYPED_AS_ARGUMENT:
+        if Fact.DTYPE_OF_SELF in known:
             with self:
-                return result.to(args[TYPED_AS_ARGUMENT[func]].dtype)
+                return result.to(like_argument(func, args).dtype)
         return result
 
     def _in_eagers_order(self, result: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -231,9 +167,10 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         others."""
         if not is_ambiguous(result):
             return result
-        if func in LIKE_ARGUMENT and kwargs.get("memory_format") in (None, torch.preserve_format):
+        known = facts(func)
+        if Fact.LIKE_FIRST in known and kwargs.get("memory_format") in (None, torch.preserve_format):
             strides = strides_like(args[0])
-        elif torch.Tag.pointwise in func.tags and func not in OTHER_ORDER and not func._schema.is_mutable:
+        elif is_pointwise(func) and not known & OTHER_ORDER and not func._schema.is_mutable:
             operands = operands_of(func, args)
             if any(each.layout is not torch.strided for each in operands):
                 return result
@@ -269,10 +206,11 @@ def _device_of(result: Any) -> str:
 
 def _memory_format(func: Any, device: str, args: Sequence[Any]) -> torch.memory_format | None:
     """Returns the memory format that eager's kernel gives its results, if the tables say."""
-    if func in CHANNELS_LAST_ON.get(device, {}):
-        return suggest_memory_format(args[CHANNELS_LAST_ON[device][func]])
-    is_complex_angle = func is aten.angle.default and args[0].is_complex()
-    is_row_major = func in ROW_MAJOR or func in ROW_MAJOR_ON.get(device, ()) or is_complex_angle
+    known, on_device = facts(func), FORMATS_ON.get(device)
+    if on_device and on_device.channels_last in known:
+        return suggest_memory_format(like_argument(func, args))
+    is_row_major = bool(known & (on_device.row_major if on_device else Fact.ROW_MAJOR))
+    is_row_major |= func is aten.angle.default and args[0].is_complex()
     return torch.contiguous_format if is_row_major else None
 
 

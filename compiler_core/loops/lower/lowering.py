@@ -43,18 +43,12 @@ from compiler_core.support.operator_facts import (
     must_run,
     runs_to_raise,
 )
+from compiler_core.support.operators import Fact, facts
 from compiler_core.support.size_expr import Int, Real, Undecided, prod, symbols_in
 from compiler_core.support.tensors import tensors_in
 from compiler_core.torch_private import FakeTensor, OpOverload
 
 aten = torch.ops.aten
-SAME_START = {
-    *(aten.view.default, aten._unsafe_view.default, aten.t.default, aten.transpose.int, aten.permute.default),
-    *(aten.expand.default, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims),
-}
-"""View operators whose result has the same first element as their input."""
-EMPTY = {aten.empty_like.default, aten.new_empty.default, aten.new_empty_strided.default}
-"""Operators that depend only on the shape and the type of their input."""
 
 
 def lower(
@@ -232,7 +226,7 @@ class _GraphLowering:
     def _call(self, node: fx.Node, reason: str = "") -> ir.TensorView | ir.Result:
         args, kwargs = self._argument(node.args), self._argument(dict(node.kwargs))
         target: Any = node.target
-        if target in EMPTY and is_plain(node.meta["val"]):
+        if Fact.UNINITIALISED in facts(target) and is_plain(node.meta["val"]):
             value = node.meta["val"]
             target, args = aten.empty_strided.default, self._sizes_and_strides(value)
             kwargs = {"dtype": value.dtype, "device": value.device}
@@ -269,7 +263,7 @@ class _GraphLowering:
         symbolic = bool(numbers) or any(symbols_in([base.size, base.stride]))
         if symbolic and (base.size, base.stride) != self._sizes_and_strides(source.meta["val"]):
             return self._call(node)
-        if symbolic and target in SAME_START:
+        if symbolic and Fact.SAME_START in facts(target):
             return ir.TensorView(base.buffer, *self._sizes_and_strides(node.meta["val"]), base.offset)
         empty = self._without_data(base, source.meta["val"], symbolic)
         args, kwargs = fx.map_arg((node.args[1:], node.kwargs), lambda n: n.meta["val"])
