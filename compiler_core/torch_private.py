@@ -12,6 +12,7 @@ be missing.
 from __future__ import annotations
 
 import importlib
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -328,6 +329,13 @@ def missing() -> list[str]:
         else:
             found += [f"{places}.{each}" for each in MEMBERS.get(name, "").split() if not hasattr(home, each)]
     return found
+
+
+def definitions(code: str) -> str:
+    """Returns lines that define the names which `code` has of this module, for a program without Cutaway."""
+    used = [name for name in NAMES if re.search(rf"\b{name}\b", code)]
+    places = {name: NAMES[name] for name in used}
+    return "\n".join(f"{name} = {at if isinstance(at, str) else at[0]}" for name, at in places.items())
 
 
 def _find(place: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 
+from compiler_core import torch_private
 from compiler_core.codegen.build import compilers as build
 from compiler_core.codegen.wrapper.example_inputs import random_tensor
 from compiler_core.errors import BuildError, UsageError
@@ -101,8 +102,6 @@ from torch.fx.node import has_side_effect
 
 Autocast = tuple[str, torch.dtype, bool]
 _AUTOGRAD = {opaque_ops._AUTOGRAD}
-
-
 """
 
 _CPP = """
@@ -205,7 +204,8 @@ def standalone_script(compile_: Compile, direction: str) -> str:
         needed = philox.max_threads, philox.thread_count, philox.draw
         prelude += _RANDOM + "\n\n".join(inspect.getsource(each) for each in needed)
     if any(f"{name}(" in wrapper.text for name in opaque_ops.NAMES):
-        prelude += _OPAQUE_OPS + "\n\n".join(inspect.getsource(each) for each in opaque_ops.STANDALONE)
+        functions = "\n\n".join(inspect.getsource(each) for each in opaque_ops.STANDALONE)
+        prelude += f"{_OPAQUE_OPS}{torch_private.definitions(functions)}\n\n{functions}"
     return f"{prelude}{kernels}\n{wrapper.text}{_MAIN.format(which=direction)}"
 
 

@@ -62,6 +62,11 @@ UNSUPPORTED_METHODS = frozenset(
 INPLACE_RESHAPES = frozenset("unsqueeze_ squeeze_ t_ transpose_ swapaxes_ swapdims_ as_strided_".split())
 
 
+def is_in_distribution(tx: Interpreter) -> bool:
+    """Whether the code is that of PyTorch's distributions, which checks the values of arguments."""
+    return bool(tx.code.co_filename == torch.distributions.distribution.__file__)
+
+
 class TensorValue(Value):
     """A tensor.  A tensor from outside becomes a graph input once the graph uses it."""
 
@@ -130,8 +135,7 @@ class TensorValue(Value):
         raise Unsupported("tensor value read", "a number is needed, and this is a tensor")
 
     def truth(self, tx: Interpreter) -> bool:
-        is_check = tx.code.co_filename == torch.distributions.distribution.__file__
-        raise Unsupported("distribution check" if is_check else "data-dependent branch")
+        raise Unsupported("distribution check" if is_in_distribution(tx) else "data-dependent branch")
 
     # --- attributes
 

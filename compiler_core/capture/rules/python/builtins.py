@@ -25,7 +25,7 @@ from compiler_core.capture.values.builtin.sets import SetValue, set_operand
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.capture.values.classes import lookup_in_mro
-from compiler_core.capture.values.tensor import TensorValue, tensor_type_name
+from compiler_core.capture.values.tensor import TensorValue, is_in_distribution, tensor_type_name
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue
 from compiler_core.capture.values.user.functions import FunctionValue, PartialValue
 from compiler_core.capture.values.user.modules import ModuleValue
@@ -168,7 +168,7 @@ def _abs(tx: Interpreter, obj: Value) -> Value:
 @handles(bool)
 def _bool(tx: Interpreter, obj: Value | None = None) -> Value:
     if isinstance(obj, TensorValue):
-        raise Unsupported("tensor value read", "bool(tensor)")
+        raise Unsupported("distribution check" if is_in_distribution(tx) else "tensor value read", "bool(tensor)")
     return ConstantValue(obj is not None and obj.truth(tx))
 
 

@@ -80,6 +80,7 @@ _BY_EXPLANATION: tuple[tuple[str, str, BreakReason], ...] = (
 _BY_FILE: tuple[tuple[BreakReason, str, BreakReason], ...] = (
     ("asked for", r"torch[\\/]optim[\\/]optimizer\.py$", "optimizer"),
     ("data-dependent branch", r"torch[\\/]distributions[\\/]", "distribution check"),
+    ("tensor value read", r"torch[\\/]distributions[\\/]", "distribution check"),
 )
 """Of breaks in a file of PyTorch's: the reason that follows from the above, the file, and the reason there."""
 
