@@ -18,7 +18,6 @@ from compiler_core.errors import UsageError
 from compiler_core.records import Guard, Record
 from compiler_core.records.differences import SourceEdit
 from compiler_core.tools.questions.compare import compare
-from compiler_core.torch_private import stock_mark_dynamic
 from kernel_magics.display.record_view import Run, cell_labels
 from kernel_magics.run.cell_timer import CellTimer
 from kernel_magics.run.fixes.trial import Fixes
@@ -195,6 +194,7 @@ class CellExperiments:
         import torch
 
         from compiler_core.tools.inspection.what_if import remove_marks
+        from compiler_core.torch_private import stock_mark_dynamic
 
         namespace = self._timer.shell.user_ns
         tensors = [(namespace.get(name), dim, name) for name, dim in marks]

@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 from compiler_core.errors import BuildError, MissingTool, TimedOut
 from compiler_core.support.fork_locks import replace_after_fork
-from compiler_core.support.interrupts import safe_point
 
 OUTPUT_LIMIT = 1 << 20
 """The maximum number of bytes read from each of stdout and stderr."""
@@ -47,13 +46,20 @@ class CompletedProgram(NamedTuple):
     """Whether the program wrote more than the limit, so that the output is truncated."""
 
 
+def _run_handlers() -> None:
+    """Runs handlers of signals that are pending."""
+    from compiler_core.support.interrupts import safe_point  # imports PyTorch, which commands do without
+
+    safe_point()
+
+
 def run(
     command: Sequence[str],
     *,
     timeout: float,
     limit: int = OUTPUT_LIMIT,
     environment: Mapping[str, str] | None = None,
-    check: Callable[[], None] = safe_point,
+    check: Callable[[], None] = _run_handlers,
 ) -> CompletedProgram:
     """Runs a program to its end, without input, and returns its exit status and outputs.
 
