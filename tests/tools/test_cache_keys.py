@@ -125,7 +125,6 @@ def test_a_graph_without_a_key_says_why() -> None:
     assert "Doubled" in lookup.reason or "not a function of PyTorch" in lookup.reason
 
 
-@pytest.mark.own_process  # after many other tests in one process, stock's nodes had no lines
 def test_the_field_of_stocks_key_that_differs_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Live, from saved records and from PyTorch's logs; for a constant, an input and an option of Inductor."""
     runs: dict[str, tuple[contextlib.AbstractContextManager[Any], torch.Tensor]] = {

@@ -24,6 +24,7 @@ from compiler_core.tools.stock.hooks import torch_internals
 from compiler_core.tools.stock.read.cache_keys import EVENTS
 from compiler_core.tools.stock.read.graph_text import read_graph
 from compiler_core.tools.stock.read.trace_event import parse_event
+from tests.cases.scripts import namespace_of
 from tests.tools.stock.stock_programs import walk_through
 
 pytestmark = [
@@ -241,6 +242,19 @@ def test_provenance_survives_pytorchs_cache() -> None:
             assert any(e.name.endswith(f"cache_{state}") for e in compile_.events), state
             assert lines_of(record, compile_, "forward", ".sin()") == {"return (x.sin() + 1).exp()"}
             assert compile_.fusions[0].nodes
+
+
+def test_lines_of_a_cached_graph_follow_the_file() -> None:
+    """PyTorch's cache gives the graph of an earlier run, in which the line had another number."""
+    script = "def program(x):\n    return (x.sin() + 1).exp()\n"
+    with fresh_cache():
+        for added in ("", "# a line above\n\n", "# one\n# two\n# three\n"):
+            torch._dynamo.reset()
+            program = namespace_of(added + script, "edited.py")["program"]
+            with compiler_core.record(engine="torch") as record:
+                torch.compile(program)(torch.ones(4))
+            assert any(each.outcome == "hit" for each in first(record).cache_lookups) == bool(added)
+            assert lines_of(record, first(record), "forward", ".sin") == {"return (x.sin() + 1).exp()"}
 
 
 def without_ids(codes: list[str]) -> list[str]:

@@ -57,11 +57,11 @@ class _RecordedGraph:
 
 
 class _CapturedLines:
-    """The user's lines of the captured graph, by file and by code."""
+    """The user's lines of the captured graph, also by their code."""
 
     def __init__(self, parsed: ParsedGraph) -> None:
         self.parsed = parsed
-        self.files = {location.filename for location in parsed.locations.values()}
+        self.lines = frozenset(parsed.locations.values())
         self.by_code: dict[str, SourceLocation] = {loc.text: loc for loc in parsed.locations.values()}
 
 
@@ -197,16 +197,19 @@ class GraphBuilder:
         return (missing or self.subgraphs)[-1]
 
     def _replace_cached_locations(self, parsed: ParsedGraph) -> None:
-        """Replaces lines of the program that filled PyTorch's cache by this program's lines with the same code."""
+        """Replaces lines of the program that filled PyTorch's cache by this program's lines with the same code.
+
+        It may be this program, too, before lines were added above.
+        """
         graphs = self.subgraphs[-1].graphs
         if "captured" not in graphs:
             return
         captured = graphs["captured"][1]
         if self._captured is None or self._captured.parsed is not captured:
             self._captured = _CapturedLines(captured)
-        files, by_code = self._captured.files, self._captured.by_code
+        lines, by_code = self._captured.lines, self._captured.by_code
         for name, location in parsed.locations.items():
-            if files and location.filename not in files:
+            if location not in lines:
                 parsed.locations[name] = by_code.get(location.text, location)
 
 
