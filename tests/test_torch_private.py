@@ -11,12 +11,16 @@ from types import ModuleType
 import pytest
 
 from compiler_core import torch_private
-from tests.docs.imports import ROOT
+from tests.docs.imports import FILES
 
-HOME = ROOT / "compiler_core" / "torch_private.py"
-MODULES = [file for folder in ("compiler_core", "kernel_magics") for file in sorted((ROOT / folder).rglob("*.py"))]
 PUBLIC = ("torch._assert", "torch._foreach_", "torch.ops.")
 """What PyTorch documents in spite of its name, and operators, which are looked up by name."""
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, ast.Module]:
+    """The syntax trees of all modules of ours, by name."""
+    return {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in FILES.items()}
 
 
 def _private_names(tree: ast.Module) -> Iterator[str]:
@@ -39,16 +43,16 @@ def test_this_pytorch_lacks_none() -> None:
     assert torch_private.missing() == []
 
 
-def test_no_other_module_reads_one() -> None:
-    found = {file: set(_private_names(ast.parse(file.read_text(encoding="utf-8")))) for file in MODULES if file != HOME}
-    assert {str(file.relative_to(ROOT)): names for file, names in found.items() if names} == {}
+def test_no_other_module_reads_one(modules: dict[str, ast.Module]) -> None:
+    found = {name: set(_private_names(tree)) for name, tree in modules.items() if name != torch_private.__name__}
+    assert {name: names for name, names in found.items() if names} == {}
 
 
-def test_the_table_has_what_is_read() -> None:
+def test_the_table_has_what_is_read(modules: dict[str, ast.Module]) -> None:
     """Each row is imported somewhere, and so is each member of a module."""
     used: set[str] = set()
     members: dict[str, set[str]] = defaultdict(set)
-    for tree in (ast.parse(file.read_text(encoding="utf-8")) for file in MODULES):
+    for tree in modules.values():
         imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == torch_private.__name__]
         ours = {each.asname or each.name: each.name for node in imports for each in node.names}
         used.update(ours.values())
@@ -56,8 +60,8 @@ def test_the_table_has_what_is_read() -> None:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 members[ours.get(node.value.id, "")].add(node.attr)
     assert used == set(torch_private.NAMES)
-    modules = {name for name in used if isinstance(getattr(torch_private, name), ModuleType)}
-    read = {name: {each for each in members[name] if not each.startswith("__")} for name in modules}
+    of_pytorch = {name for name in used if isinstance(getattr(torch_private, name), ModuleType)}
+    read = {name: {each for each in members[name] if not each.startswith("__")} for name in of_pytorch}
     assert {name: " ".join(sorted(each)) for name, each in read.items() if each} == torch_private.MEMBERS
 
 

@@ -83,8 +83,8 @@ REMEDIES: dict[str, str] = {
     "few sizes": "This compile holds for one size of {names} only, since the program needs the number itself, and "
     "dynamic=True does not change that.  Pad to a few sizes.",
     "one case": "Calls in which `{item}` holds and those in which it does not are compiled apart, because of a "
-    "comparison in the program or in an operation, or of the range of a mark.  Pass only one of the cases, such as by "
-    "padding, or remove what limits it.",
+    "comparison in the program or in an operation, or of the range of a mark.  Pass only one of the cases{padding} or "
+    "remove what limits it.",
     "dynamic numbers": _SETTLED + "dynamic=True (%%compile --dynamic) before the first call, or a tensor in place of "
     "the number.",
     "symbolic number": _SYMBOL,
@@ -129,7 +129,7 @@ REMEDIES: dict[str, str] = {
 }
 """What to do, by kind.  ``{names}``: the objects that differ; ``{name}``: the first of them; ``{item}``: the key,
 setting, condition or other object; ``{compile}``: the new compile; ``{marks}``: `_MARKS`, if the tensors are there
-before the call."""
+before the call; ``{padding}``: that way out, if the condition is on a size."""
 
 _MARKS = ", or torch._dynamo.mark_dynamic on the sizes of {names} that change,"
 
@@ -166,8 +166,10 @@ def _remedy(key: str, group: list[FailedGuard], compile_id: str, is_inside: bool
     names = " and ".join(name if name == INTERMEDIATE else f"`{name}`" for name in found)
     lines = [_line(key, each) for each in group if _has_line(key, each, is_inside)]
     marks = _MARKS.format(names=names) if lines else ""
-    text = REMEDIES[key] if ".size(" in group[0].item else REMEDIES[key].replace(", such as by padding,", "")
-    text = text.format(names=names, name=found[0], item=group[0].item, compile=compile_id, marks=marks)
+    padding = ", such as by padding," if ".size(" in group[0].item else ""
+    text = REMEDIES[key].format(
+        names=names, name=found[0], item=group[0].item, compile=compile_id, marks=marks, padding=padding
+    )
     without = _SYMBOL.format(compile=compile_id) if key in DYNAMIC else ""
     return Remedy(key, text[:1].upper() + text[1:], list(dict.fromkeys(lines)), without)
 

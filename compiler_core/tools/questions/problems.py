@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from compiler_core.records.capture import (
 )
 from compiler_core.records.differences import AdviceTrial
 from compiler_core.records.problems import GRADES, SLOW_COMPILE_S, Grade, Part, Problem, ProblemKind
-from compiler_core.records.recompiles import FailedGuard, Recompile, readable
+from compiler_core.records.recompiles import FailedGuard, Recompile, has_generated_name, readable
 from compiler_core.records.record import Compile, Frame, Record
 from compiler_core.records.timings import time_text
 from compiler_core.tools.questions.advice import (
@@ -58,8 +57,6 @@ HINT = "hint"
 """The part of the advice on a graph break that is the hint for its kind."""
 BLOCKS = "blocks"
 """The part of the advice on a slow compile that compiles the repeated block."""
-_HELD = re.compile(r"\b_{2,3}stack\d+\b")
-"""The parameter of a resume function for a value that an expression holds across a graph break."""
 _HELD_ACROSS = (
     "Nothing to change here: `{}` is made again in each call and held across the graph break in its line, and goes "
     "with that break."
@@ -335,7 +332,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         grade = "blocking"
     if compile_.outcome in ("failed", "skipped"):  # what it would have been valid for is not known
         grade, advice, found = "expected", "Nothing to change: this compile ended early, for another reason.", []
-    if cause.aspect == "identity" and _HELD.search(cause.source):
+    if cause.aspect == "identity" and has_generated_name(cause.source):
         grade, advice, found = "expected", _HELD_ACROSS.format(cause.name), []
     if frame.kind == "resume" and not divided.computes_from(frame):
         grade, advice, found = "expected", "Nothing to change: no tensor is computed from here on.", []
