@@ -30,7 +30,11 @@ _VALUE = re.compile(r"""\s+('[^']*'|"[^"]*"|\S+)""")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 ARGUMENTS: tuple[Decorator, ...] = (
-    argument("--engine", default="core", help="core (Cutaway), torch (stock torch.compile) or both: core,torch"),
+    argument(
+        "--engine",
+        help="core (Cutaway, the default), torch (stock torch.compile) or both: core,torch; without options, a cell "
+        "that uses torch.compile itself runs as written, and what that does is recorded",
+    ),
     argument("--backend", help="eager, aot_eager, cpp, triton, inductor, or the name of your own backend function"),
     argument("--fullgraph", action="store_true", help="raise an error at the first graph break"),
     argument("--dynamic", action="store_true", help="treat sizes as symbolic from the first compile on"),
@@ -123,6 +127,9 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
     `namespace` is the user's, in which backends and option dicts are looked up by name.  Raises UsageError, which
     names the wrong value and the accepted ones.
     """
+    leaves_open = not any(getattr(arguments, name) not in (None, False) for name in _SAY_HOW)
+    leaves_open &= arguments.engine in (None, "torch")
+    arguments.engine = arguments.engine or "core"
     _check_engine(arguments)
     if getattr(arguments, "ranks", None):
         raise UsageError("--ranks runs a cell: write it after %%compile, before a cell without await")
@@ -137,6 +144,7 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
             check_target(arguments.target)
     except errors.UsageError as error:
         raise UsageError(str(error)) from None
+    passes, code_edits = (*graph_passes.registered(), *edits.graph_edits()), edits.code_edits()
     return Request(
         backend=backend,
         fullgraph=arguments.fullgraph,
@@ -148,6 +156,7 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         memory_curve=arguments.memory_curve,
         save=arguments.save,
         engine=arguments.engine,
+        leaves_open=leaves_open and not (passes or code_edits),
         dynamic=arguments.dynamic,
         mode=arguments.mode,
         options=_inductor_options(arguments.options, namespace),
@@ -158,8 +167,8 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         measure=arguments.measure,
         check=arguments.check,
         tune=arguments.tune,
-        passes=(*graph_passes.registered(), *edits.graph_edits()),
-        edits=edits.code_edits(),
+        passes=passes,
+        edits=code_edits,
         time=_timed_forms(arguments.time),
         try_advice=arguments.try_advice,
         cover=_covered_panes(arguments.cover),
@@ -211,6 +220,8 @@ def _memory_budget(wanted: float | None) -> float:
 
 _CORE_ONLY = ("tune", "target", "strict", "memory_budget", "memory_curve", "keep_apart", "force_fuse", "block_sizes")
 _TORCH_ONLY = ("options", "logs")
+_SAY_HOW = (*_CORE_ONLY, "backend", "fullgraph", "dynamic", "mode", "options", "steps", "frames", "measure", "check")
+"""The options that say how a cell is compiled, or that need it to be compiled by the magic."""
 
 
 def _check_engine(arguments: argparse.Namespace) -> None:

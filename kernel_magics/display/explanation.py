@@ -16,8 +16,10 @@ MAX_SAVED = 3
 
 
 def explanation(record: Record) -> str:
-    """Returns the text: the headline, the worst problems with what to do, the guards, and the largest saved tensors."""
-    lines = [OutlineLine(0, headline(record)), *_problem_lines(record), *_guard_lines(record), *_saved_lines(record)]
+    """Returns the text: headline, the worst problems with what to do, guards, the largest saved tensors, notes."""
+    notes = [OutlineLine(1, f"note: {note}") for note in record.notes]
+    found = [*_problem_lines(record), *_guard_lines(record), *_saved_lines(record)]
+    lines = [OutlineLine(0, headline(record)), *found, *notes]
     return "\n".join("  " * line.depth + line.text for line in lines)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import UsageError
@@ -85,7 +86,7 @@ class CellTimer:
         """
         namespace = self.shell.user_ns
         refused: list[str] = []
-        with state.preserved(), outside_effects.refuse_effects(namespace, refused):
+        with state.preserved(), outside_effects.refuse_effects(namespace, refused), self._plainly():
             try:
                 then(self.program.bind(namespace, _uncompiled)())
             except Exception as error:
@@ -100,7 +101,24 @@ class CellTimer:
 
         if name == "pinned":
             return self._pinned_form()
-        return Form(name, self.program.bind(self.shell.user_ns, self._compiler(name)))
+        run = self.program.bind(self.shell.user_ns, self._compiler(name))
+        return Form(name, self._run_plainly(run) if name == "eager" else run)
+
+    def _plainly(self) -> AbstractContextManager[Any]:
+        """Returns a context manager in which the cell runs as plain PyTorch, without its own `torch.compile`."""
+        from torch.compiler import set_stance
+
+        return set_stance("force_eager") if self.request.as_written else nullcontext()
+
+    def _run_plainly(self, run: Callable[[], object]) -> Callable[[], object]:
+        if not self.request.as_written:
+            return run
+
+        def run_plainly() -> object:
+            with self._plainly():
+                return run()
+
+        return run_plainly
 
     def _compiler(self, name: str) -> Callable[[types.FunctionType], Unit]:
         engine, _, mode = name.partition(":")

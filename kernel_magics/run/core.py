@@ -11,7 +11,7 @@ from IPython.core.error import UsageError
 from compiler_core.errors import UsageError as WrongUse
 from compiler_core.records import Record
 from kernel_magics.cell import awaiting
-from kernel_magics.cell.parse import Program
+from kernel_magics.cell.parse import CompileUnit, Program
 from kernel_magics.display import export
 from kernel_magics.display.record_view import RecordView, cell_labels, print_line, warn_on_error
 from kernel_magics.run import edits, graph_passes
@@ -139,19 +139,41 @@ def run(shell: Any, program: Program, request: Request, title: str, view: Record
         raise UsageError(
             "%compile cannot await here, because the kernel's event loop is already running; use %%compile"
         )
-    with _recorded_program(shell, program, request, title, view) as record:
-        return program.run(shell.user_ns, unit_compiler(request, record), shell.loop_runner)
+    with _recorded_program(shell, program, request, title, view) as compile_unit:
+        return program.run(shell.user_ns, compile_unit, shell.loop_runner)
 
 
 async def run_awaiting(shell: Any, program: Program, request: Request, title: str, view: RecordView) -> object:
     """Like `run`, for a cell that awaits, in the kernel's event loop."""
-    with _recorded_program(shell, program, request, title, view) as record:
-        return await program.run_awaiting(shell.user_ns, unit_compiler(request, record))
+    with _recorded_program(shell, program, request, title, view) as compile_unit:
+        return await program.run_awaiting(shell.user_ns, compile_unit)
 
 
 @contextmanager
-def _recorded_program(shell: Any, program: Program, request: Request, title: str, view: RecordView) -> Iterator[Record]:
+def _recorded_program(
+    shell: Any, program: Program, request: Request, title: str, view: RecordView
+) -> Iterator[CompileUnit]:
+    """Records what is compiled inside the block; yields the function that compiles the program's units."""
+    if request.leaves_open:
+        from kernel_magics.run.own_compiles import as_written  # imports PyTorch
+
+        request = as_written(request, program, shell.user_ns)
     with recorded(request, title, view, CellTimer(shell, program, request)) as record:
         record.source(program.filename, 1, program.source.splitlines())
-        record.notes += program.notes
-        yield record
+        if not request.as_written:
+            record.notes += program.notes
+        yield unit_compiler(request, record)
+        if request.as_written:
+            record.notes.append(_note_as_written(record, request))
+
+
+def _note_as_written(record: Record, request: Request) -> str:
+    """Returns what the reader is to know of a cell that ran as written."""
+    note = f"The cell {request.as_written}, so it ran as written, and this is what stock torch.compile did."
+    if not record.compiles:
+        note = (
+            f"The cell {request.as_written}, so it ran as written, and torch.compile compiled nothing in it.  What "
+            "it compiled before, `compiler_core.already_compiled(f)` opens; after `torch.compiler.reset()` it compiles "
+            "again."
+        )
+    return f"{note}  `%%compile --engine core` compiles the whole cell by Cutaway's compiler."

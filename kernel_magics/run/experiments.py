@@ -7,10 +7,8 @@ values of each run are compared with those of plain PyTorch.
 from __future__ import annotations
 
 import dataclasses
-import dis
-import types
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +18,11 @@ from compiler_core.records.differences import SourceEdit
 from compiler_core.tools.questions.compare import compare
 from kernel_magics.display.record_view import Run, cell_labels
 from kernel_magics.run.cell_timer import CellTimer
+from kernel_magics.run.fixes.live_code import fresh_code
 from kernel_magics.run.fixes.trial import Fixes
 from kernel_magics.run.request import Request, fresh, open_record, request_for, unit_compiler
 from kernel_magics.run.silenced_output import silenced_output
-from kernel_magics.run.snapshots import RANDOM_NOTE, value_difference, values_by_name
+from kernel_magics.run.snapshots import RANDOM_NOTE, names_read, value_difference, values_by_name
 
 if TYPE_CHECKING:
     import torch
@@ -99,6 +98,8 @@ class CellExperiments:
         option = "target" if name == "machine" else name.replace("-", "_")
         if name in ("steps", "frames", "memory-curve", "dynamic", "machine") and getattr(self._request, option):
             return "the cell already ran like this"
+        if name == "dynamic" and self._request.as_written:
+            return "the cell calls torch.compile itself: write dynamic=True there"
         if name == "size" and not self._rows():
             return "no tensor that the cell reads has rows"
         return ""
@@ -113,7 +114,7 @@ class CellExperiments:
         """Returns the tensors with rows that the cell reads, parameters left out, by their global name."""
         import torch
 
-        names = set().union(*map(_names_read, self._timer.program.units))
+        names = set().union(*map(names_read, self._timer.program.units))
         found = {name: self._timer.shell.user_ns.get(name) for name in sorted(names)}
         return {
             name: value
@@ -253,7 +254,11 @@ class CellExperiments:
                 with self._replaced(change):
                     timer.rehearse(state, keep)
             progress("compiling it again", 0.0)
-            with state.preserved(), open_record(request, title) as record:
+            with ExitStack() as around:
+                around.enter_context(state.preserved())
+                if request.as_written:
+                    around.enter_context(fresh_code(self._record))
+                record = around.enter_context(open_record(request, title))
                 record.source(program.filename, 1, program.source.splitlines())
                 record.notes += program.notes
                 run = program.bind(shell.user_ns, fresh(unit_compiler(request, record)))
@@ -297,12 +302,6 @@ class CellExperiments:
         program = self._timer.program
         found = values_by_name(self._timer.shell.user_ns, (program.skeleton, *program.units), value)
         return {name: each.detach().clone() for name, each in found.items() if isinstance(each, torch.Tensor)}
-
-
-def _names_read(code: types.CodeType) -> set[str]:
-    """Returns the global names that code reads, that of nested functions included."""
-    own = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return own.union(*(_names_read(each) for each in code.co_consts if isinstance(each, types.CodeType)))
 
 
 def _differences(found: dict[str, object], expected: dict[str, object]) -> Iterator[tuple[str, str]]:

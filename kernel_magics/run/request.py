@@ -31,6 +31,10 @@ class Request:
     memory_curve: bool = False
     save: str | None = None
     engine: str = "core"
+    leaves_open: bool = dataclasses.field(default=False, compare=False)
+    """Whether no option says how the cell is compiled."""
+    as_written: str = dataclasses.field(default="", compare=False)
+    """How the cell uses stock `torch.compile` itself, if it runs as written for that reason (`own_compiles`)."""
     dynamic: bool = False
     mode: str | None = None
     options: dict[str, Any] | None = None
@@ -80,7 +84,7 @@ def _pairs_text(pairs: tuple[tuple[str, str], ...]) -> str:
 
 def request_for(request: Request, engine: str, **changes: Any) -> Request:
     """Returns the request for one engine, without the options that only the other engine has."""
-    other: dict[str, Any] = {"mode": None, "options": None, "logs": False}
+    other: dict[str, Any] = {"mode": None, "options": None, "logs": False, "as_written": ""}
     if engine == "torch":
         other = {"target": None, "strict": False}
         other["backend"] = None if request.backend in ("cpp", "triton") else request.backend
@@ -103,6 +107,8 @@ def open_record(request: Request, title: str) -> Iterator[Record]:
 
 def unit_compiler(request: Request, record: Record) -> Callable[[types.FunctionType], Unit]:
     """Returns the function that compiles a unit with the chosen engine; the identity if the engine does not work."""
+    if request.as_written:
+        return lambda unit: unit
     if request.engine == "core":
         return _core_compiler(request, record)
     chosen = {"backend": request.backend, "mode": request.mode, "options": request.options}

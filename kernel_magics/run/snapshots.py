@@ -145,7 +145,7 @@ def reachable(
             for holder in _holders(namespace.get(name), namespace):
                 if id(holder) not in holders:
                     holders[id(holder)] = holder
-                    work += _codes(holder, namespace)
+                    work += codes_of(holder, namespace)
     return found, list(holders.values())
 
 
@@ -164,7 +164,10 @@ def _names_written_first(codes: Sequence[types.CodeType]) -> set[str]:
 
 
 def _holders(value: Any, namespace: dict[str, Any]) -> Iterator[types.FunctionType | type]:
-    """Yields the functions and classes of this namespace that a value is, is an instance of, or closes over."""
+    """Yields the functions and classes of this namespace that a value is, is an instance of, wraps, closes over, or has
+    as modules."""
+    import torch
+
     from compiler_core.tools.timing.state_parts import has_value
 
     work, seen = [value], set[int]()
@@ -179,17 +182,27 @@ def _holders(value: Any, namespace: dict[str, Any]) -> Iterator[types.FunctionTy
             if each.__globals__ is namespace:
                 yield each
                 work += [cell.cell_contents for cell in each.__closure__ or () if has_value(cell)]
+            else:
+                work.append(getattr(each, "__wrapped__", None))
         else:
             for cls in (each if isinstance(each, type) else type(each)).__mro__:
                 if cls.__module__ == namespace.get("__name__"):
                     yield cls
+            if isinstance(each, torch.nn.Module):
+                work += each._modules.values()
 
 
-def _codes(holder: types.FunctionType | type, namespace: dict[str, Any]) -> list[types.CodeType]:
+def codes_of(holder: types.FunctionType | type, namespace: dict[str, Any]) -> list[types.CodeType]:
     """Returns the code of a function, or of a class's methods, whose globals are this namespace."""
     held = [holder] if isinstance(holder, types.FunctionType) else vars(holder).values()
     plain = [getattr(each, "__func__", getattr(each, "fget", None) or each) for each in held]
     return [f.__code__ for f in plain if isinstance(f, types.FunctionType) and f.__globals__ is namespace]
+
+
+def names_read(code: types.CodeType) -> set[str]:
+    """Returns the global names that code reads, that of nested functions included."""
+    own = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return own.union(*(names_read(each) for each in code.co_consts if isinstance(each, types.CodeType)))
 
 
 def plain_values(namespace: Mapping[str, Any], codes: Sequence[types.CodeType], value: object) -> dict[str, object]:

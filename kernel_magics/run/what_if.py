@@ -71,7 +71,7 @@ def _fusion_rules(record: Record, given: argparse.Namespace) -> tuple[GraphPass,
 
 
 def _changes(request: Request, default: Request) -> dict[str, Any]:
-    names = [field.name for field in dataclasses.fields(Request)]
+    names = [field.name for field in dataclasses.fields(Request) if field.compare]
     return {name: getattr(request, name) for name in names if getattr(request, name) != getattr(default, name)}
 
 

@@ -136,6 +136,8 @@ def _observe_given_up(observer: _Observer, stack: ExitStack) -> None:
         if is_unseen and torch_internals.is_called_by_compiled_function(sys._getframe(3)):
             reason = torch_internals.reason_of_skip(result, frame.f_code)
             observer.emit("cutaway.given_up", (frame.f_code, reason))
+        if observer.builder.latest_compile != latest and (name := torch_internals.wrapped_name(frame)):
+            observer.emit("cutaway.frame_name", name)
 
     _call_after(stack, callback, "__call__", observer.guard(before), observer.guard(after))
 

@@ -118,7 +118,7 @@ class FixFinder:
     def _dynamic(self, numbers: list[int]) -> Iterator[Fix]:
         """Yields the change to dynamic sizes, for all problems that it is advised for."""
         magic = self._program.source.partition("\n")[0].removeprefix("# ")
-        if numbers and not self._request.dynamic:
+        if numbers and not (self._request.dynamic or self._request.as_written):
             is_magic = magic.startswith("%%compile")
             edit = SourceEdit(_DYNAMIC_SIZES, self._program.filename, 1, [magic] if is_magic else [],
                               [f"{magic} --dynamic" if is_magic else "dynamic=True"])  # fmt: skip
@@ -131,7 +131,7 @@ class FixFinder:
 
     def _blocks(self, numbers: list[int]) -> Iterator[Fix]:
         """Yields the change that compiles a class of modules, of which there are many, in place of the whole."""
-        if not numbers:
+        if not numbers or self._request.as_written:
             return
         import torch
 

@@ -662,3 +662,27 @@ def test_a_constant_in_a_list_is_named_as_the_user_writes_it() -> None:
     assert [(each.name, each.got) for each in cause.besides] == [("weights", "4"), ("weights[1]", "0.5")]
     record.find_problems()
     assert "Nothing" not in record.problems[0].advice  # since lists of other lengths are compiled again
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()), "Sequential"),
+        (torch.nn.functional.softplus, "softplus"),
+        (torch.nn.functional.normalize, "normalize"),
+    ],
+    ids=["module", "builtin", "function"],
+)
+def test_what_a_library_runs_has_its_name_and_the_line_that_calls_it(function: Any, name: str) -> None:
+    compiled = torch.compile(function, backend="aot_eager")
+    with compiler_core.record(engine="torch") as made:
+        compiled(torch.randn(4, 3))
+    (compile_,) = made.compiles
+    assert [frame.name for frame in made.frames] == [name]
+    assert compile_.caller is not None
+    assert compile_.caller.text == "compiled(torch.randn(4, 3))"
+    for artifact in compile_.artifacts:
+        if artifact.pane in ("captured", "forward") and artifact.graph is not None:
+            computed = [node.key for node in artifact.graph.nodes if node.op.startswith("call_")]
+            assert computed
+            assert all(compile_.caller.line in made.linked(artifact.item(key)) for key in computed)

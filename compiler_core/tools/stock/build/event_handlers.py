@@ -253,6 +253,14 @@ def _write_bytecode(record: PartialRecord, event: TraceEvent) -> None:
     record_bytecode(record.compile_of(event).compile, record.lines, before, after)
 
 
+@_handles("cutaway.frame_name")
+def _write_frame_name(record: PartialRecord, event: TraceEvent) -> None:
+    frame_id = record.compile_of(event).compile.frame
+    for frame in record.record.frames:
+        if frame.id == frame_id:
+            frame.name = limits.truncate(event.data)
+
+
 @_handles("cutaway.given_up")
 def _write_given_up(record: PartialRecord, event: TraceEvent) -> None:
     code, reason = event.data

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from compiler_core.records import Artifact, Compile, ItemId, Node, Pane
+from compiler_core.records.capture import library_of
 from compiler_core.records.user_lines import SourceFiles, SourceLocation
 from compiler_core.tools.stock.build.kernels import Direction, RecordedGraphs
 from compiler_core.tools.stock.build.memory_budget import EDGE_BYTES, MemoryBudget
@@ -154,6 +155,11 @@ class GraphBuilder:
 
     def _parse(self, text: str) -> ParsedGraph:
         parsed = read_graph(text, self.size_hints)
+        if (caller := self._compile.caller) is not None:  # the frame is a library's, as that of an `nn.Sequential`
+            line = SourceLocation(caller.filename, caller.lineno, caller.function, caller.text)
+            own = {name: at for name, at in parsed.locations.items() if not library_of(at.filename)}
+            computed = (node.key for node in parsed.graph.nodes if node.op.startswith("call_"))
+            parsed.locations = dict.fromkeys(computed, line) | own
         self._budget.charge(EDGE_BYTES * len(parsed.graph.edges))
         self._budget.left_out += parsed.left_out
         return parsed

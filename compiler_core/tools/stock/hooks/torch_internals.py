@@ -173,8 +173,23 @@ def frame_callback() -> Any:
 
 def is_called_by_compiled_function(caller: types.FrameType | None) -> bool:
     """Whether this frame is that of the function that `torch.compile` returned."""
-    code = caller.f_code if caller is not None else None
-    return code is not None and code.co_name == "compile_wrapper" and code.co_filename == _module_file(_EVAL_FRAME)
+    return caller is not None and is_of_compiled_function(caller.f_code)
+
+
+def is_of_compiled_function(code: types.CodeType) -> bool:
+    """Whether this code is that of a function that `torch.compile` returned."""
+    return code.co_name == "compile_wrapper" and code.co_filename == _module_file(_EVAL_FRAME)
+
+
+def wrapped_name(frame: types.FrameType) -> str:
+    """Returns the name of the function, or the class of the module, of PyTorch's around whose call Dynamo has put this
+    frame; empty for any other frame."""
+    if frame.f_code.co_qualname != "wrap_inline.<locals>.inner":
+        return ""
+    called = frame.f_locals["fn"]
+    if isinstance(called, (types.FunctionType, types.BuiltinFunctionType)):
+        return called.__name__
+    return type(getattr(called, "__self__", called)).__name__
 
 
 _EVAL_FRAME = "torch._dynamo.eval_frame"

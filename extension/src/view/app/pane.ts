@@ -3,7 +3,7 @@
 import { h } from "../dom/elements";
 import { isString, loadSetting, saveSetting } from "../dom/storage";
 import type { Content } from "../model/content";
-import { frameName } from "../model/frame_names";
+import { frameName, nothingCompiled } from "../model/frame_names";
 import type { Artifact, ItemId } from "../model/record/record";
 import type { State } from "../model/state";
 import { editButton } from "../panes/edit_button";
@@ -199,7 +199,7 @@ export class Pane {
     if (compile) return this.kind.empty(compile);
     if (frame?.skipped) return `${frameName(frame)} runs as plain Python: ${frame.skipped}`;
     if (frame) return `${frameName(frame)} was not reached, so it was not compiled.`;
-    return "Nothing was compiled: no frame ran a tensor operation.";
+    return nothingCompiled(this.state.record);
   }
 
   highlight(): void {

@@ -1,6 +1,6 @@
 /** The displayed names of frames. */
 
-import type { Frame } from "./record/record";
+import type { Record as CompileRecord, Frame } from "./record/record";
 
 /**
  * Returns a frame's name: a resume function has the name of its original function, and a cell's own code is "top
@@ -21,4 +21,9 @@ export function frameKind(frame: Frame): string {
   if (frame.kind === "resume")
     return frame.resumes ? `resumes after the graph break of ${frame.resumes}` : "resume function";
   return frame.kind === "called" ? "called from compiled code" : "";
+}
+
+/** Says that a record has no compile; stock may have compiled all before. */
+export function nothingCompiled({ engine }: CompileRecord): string {
+  return engine === "core" ? "Nothing was compiled: no frame ran a tensor operation." : "Nothing was compiled here.";
 }

@@ -336,9 +336,10 @@ export class State {
     return this.compile?.artifacts.filter((a) => a.pane === pane) ?? [];
   }
 
-  /** The user's sources, that of the current frame first. */
+  /** The user's sources, that of the current frame, or of the line that called a library's, first. */
   private sources(): Artifact[] {
-    const own = this.record.sources.filter((s) => s.name === this.frame?.filename);
+    const file = this.compile?.caller?.filename ?? this.frame?.filename;
+    const own = this.record.sources.filter((s) => s.name === file);
     return [...own, ...this.record.sources.filter((s) => !own.includes(s))];
   }
 

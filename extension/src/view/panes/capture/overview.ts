@@ -11,7 +11,7 @@ import {
   shortMessage,
 } from "../../model/analysis/failures";
 import { breakProblem, recompileProblem } from "../../model/analysis/problems";
-import { frameKind, frameName } from "../../model/frame_names";
+import { frameKind, frameName, nothingCompiled } from "../../model/frame_names";
 import type {
   Compile,
   Frame,
@@ -35,7 +35,7 @@ export class Overview extends LinkedContent {
     if (frame) this.element.append(h("h3", {}, frameName(frame), h("small", {}, ` ${frameKind(frame)}`)));
     if (compile) this.addCompile(compile);
     else if (frame) this.element.append(h("p", {}, withoutCompile(frame)));
-    else this.element.append(h("p", {}, "Nothing was compiled: no frame ran a tensor operation."));
+    else this.element.append(h("p", {}, nothingCompiled(state.record)));
     this.addNotes();
     this.highlight();
   }
