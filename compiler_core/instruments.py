@@ -17,12 +17,14 @@ TOOLS: dict[str, str] = {}
 
     Replay                the states of the symbolic interpreter after each recorded step
     decompile             returns bytecode as Python text, and the line of each instruction
+    explain_partition     returns what a partition saves, and why, for the record
     find_problems         returns the problems of a record
     link_guards           links what was recorded of guards in steps to the guards
     record_guard_costs    writes the cost of each guard to the record
     record_machine_code   compiles the kernels of an artifact for a target, and records their machine code
     record_rank_if_asked  records this process as a rank of a job, if it is not recorded yet
     record_steps          returns the recorder and the class of interpreters that record steps
+    time_parts            returns how long each part of a program takes on the device
 """
 
 frame_watch: FrameWatch | None = None

@@ -19,10 +19,15 @@ from typing import Any, NamedTuple
 import torch
 import torch.fx as fx
 
-from compiler_core.autograd.double_backward import DoubleBackward, RerunRules, graph_is_retained, inputs_unchanged
+from compiler_core.autograd.eager_runs import (
+    DoubleBackward,
+    RerunRules,
+    graph_is_retained,
+    inputs_unchanged,
+    undoing_writes,
+)
 from compiler_core.autograd.partition import Partitioned
 from compiler_core.autograd.source.writer import write_text
-from compiler_core.autograd.undo_writes import undoing_writes
 from compiler_core.codegen.wrapper.executable import CannotDraw, IndexOutOfRange
 from compiler_core.hook.failures import report_failure
 from compiler_core.records import Compile

@@ -22,21 +22,22 @@ import torch.fx as fx
 from compiler_core.autograd.passes import biases, simplify, slice_writes
 from compiler_core.autograd.passes.channels_last import to_channels_last
 from compiler_core.autograd.passes.device_constants import make_constants_on_gpus
-from compiler_core.autograd.trace import decompositions, ownership
-from compiler_core.autograd.trace.functionalize import (
-    RANDOM_BETWEEN,
-    FunctionalRun,
-    plain_grad_state,
-    random_between,
-)
-from compiler_core.autograd.trace.hidden_writes import VisibleWrites
-from compiler_core.autograd.trace.memory_order import differs_in_short_strides
+from compiler_core.autograd.trace import decompositions, eager_memory, replaced_calls
+from compiler_core.autograd.trace.functionalize import FunctionalRun
 from compiler_core.autograd.trace.outputs import InputMutation, JointRefused, ReturnedValue, TensorLayout, ViewReplay
+from compiler_core.autograd.trace.writes import VisibleWrites, differs_in_short_strides
 from compiler_core.records import Compile, Expansion
 from compiler_core.support import fx_symbols
 from compiler_core.support.fx_graphs import free_source_with, record_graph, target_name
 from compiler_core.support.operator_facts import view_base
-from compiler_core.torch_private import FakeTensor, OpOverload, is_any_autocast_enabled
+from compiler_core.support.transform_levels import levels_left
+from compiler_core.torch_private import (
+    FakeTensor,
+    FakeTensorMode,
+    OpOverload,
+    detect_fake_mode,
+    is_any_autocast_enabled,
+)
 
 __all__ = ["InputMutation", "JointGraph", "JointRefused", "ReturnedValue", "ViewReplay", "trace_joint"]
 
@@ -171,26 +172,27 @@ def _trace(gm: fx.GraphModule, examples: Sequence[Any]) -> tuple[FunctionalRun, 
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.fx.traceback import preserve_node_meta
 
-    from compiler_core.torch_private import detect_fake_mode
-
-    fake_mode = detect_fake_mode(list(examples))
-    if fake_mode is None:
-        from compiler_core.torch_private import FakeTensorMode
-
-        fake_mode = FakeTensorMode()
+    fake_mode = detect_fake_mode(list(examples)) or FakeTensorMode()
     run = FunctionalRun(gm, examples, fake_mode)
     rules: Any = {
         **decompositions.decomposition_table(),
         torch.ops.aten.bernoulli.p: run.bernoulli,
-        RANDOM_BETWEEN: random_between,
+        replaced_calls.RANDOM_BETWEEN: replaced_calls.random_between,
     }
 
     def joint(*primals: Any) -> list[torch.Tensor | None]:
         with VisibleWrites():
             return run.run_joint(*primals)
 
-    symbolic = any(map(fx_symbols.has_symbols, examples))
-    with plain_grad_state(), preserve_node_meta(), fake_mode, fx_symbols.python_decompositions(symbolic):
+    symbolic, grad = any(map(fx_symbols.has_symbols, examples)), torch.is_grad_enabled()
+    with (
+        torch.inference_mode(False),  # autograd cannot use its tensors
+        torch.set_grad_enabled(grad),
+        levels_left(),
+        preserve_node_meta(),
+        fake_mode,
+        fx_symbols.python_decompositions(symbolic),
+    ):
         fresh = [e.detach() if isinstance(e, torch.Tensor) else e for e in examples]
         traced = make_fx(joint, decomposition_table=rules, tracing_mode="fake")(*fresh)
     free_source_with(traced)
@@ -212,7 +214,7 @@ def _assemble(
     returned = count - len(run.plan.mutations)
     if tangents:
         inputs = gm.graph.find_nodes(op="placeholder")[: len(primals)]
-        run.memory = ownership.after_accumulation(run.memory, inputs, output_nodes(gm.graph)[count:])
+        run.memory = eager_memory.after_accumulation(run.memory, inputs, output_nodes(gm.graph)[count:])
     simplify.inline_constants(gm)
     simplify.give_zeros_memory(gm.graph)
     simplify.keep_errors(gm.graph)
@@ -301,9 +303,9 @@ def _simplify(gm: fx.GraphModule, run: FunctionalRun, count: int, returned: int,
     run_pass(slice_writes.shorten_write_chains, graph)
     if has_backward:
         run_pass(simplify.narrow_masks, graph)
-    run_pass(ownership.copy_shared_outputs, graph, count)
+    run_pass(eager_memory.copy_shared_outputs, graph, count)
     run_pass(simplify.eliminate_common_subexpressions, graph, output_nodes(graph)[:returned])
-    views = run_pass(ownership.copy_shared_gradients, graph, run.memory) if has_backward else ()
+    views = run_pass(eager_memory.copy_shared_gradients, graph, run.memory) if has_backward else ()
     run_pass(simplify.eliminate_dead_code, graph)
     run_pass(biases.fuse_relu_into_addmm, graph)
     run_pass(biases.split_addmm_bias, graph)

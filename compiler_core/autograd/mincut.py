@@ -26,28 +26,23 @@ import bisect
 import functools
 import math
 import operator
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 import torch.fx as fx
+from torch.utils.flop_counter import flop_registry
 
 from compiler_core.autograd.joint import JointGraph, output_nodes
-from compiler_core.autograd.op_cost import bytes_of, estimated_ns, tensor_of
 from compiler_core.errors import CompilerBug
-from compiler_core.support.fx_graphs import ancestors, descendants
-from compiler_core.support.fx_symbols import is_symbolic
+from compiler_core.support.fx_graphs import ancestors, descendants, tensor_bytes
+from compiler_core.support.fx_symbols import hint, is_symbolic
 from compiler_core.support.interrupts import immediate_signals, safe_point
 from compiler_core.support.opaque_ops import is_tape, opaque_operator
-from compiler_core.support.operator_facts import (
-    has_effects,
-    is_collective,
-    is_pure,
-    is_random,
-    is_view,
-    view_base,
-)
+from compiler_core.support.operator_facts import has_effects, is_collective, is_pure, is_random, is_view, view_base
 from compiler_core.support.operators import Fact, facts, is_pointwise
+from compiler_core.support.tensors import tensors_in
 
 _READS_NOTHING = Fact.READS_METADATA | Fact.CHEAP
 """Of operators that read no element of their input: it need not be in memory for them.  Others of `READS_METADATA` are
@@ -106,22 +101,6 @@ class JointValues:
         used = (u for u in node.users if u in self.backward and u not in self.depends_on_tangents)
         return [u for u in used if not is_symbolic(u.meta.get("val"))]
 
-    def recomputed_for(self, wanted: Iterable[fx.Node], kept: Set[fx.Node]) -> set[fx.Node]:
-        """Returns the operations of the forward that have to run again to make `wanted` if only `kept` is available."""
-        seen: set[fx.Node] = set()
-        work = list(wanted)
-        while work:
-            node = work.pop()
-            if node not in kept and node not in seen and node.op != "placeholder":
-                seen.add(node)
-                work.extend(node.all_input_nodes)
-        return {n for n in seen if n in self.forward}
-
-    def recompute_time(self, cut: Cut) -> float:
-        """Returns the nanoseconds that the backward spends on recomputing values of the forward."""
-        ends = self.backward_only | self.gradients
-        return sum(estimated_ns(n) for n in self.recomputed_for(ends, set(cut.saved)) if not is_view(n))
-
 
 @dataclass(frozen=True)
 class Cut:
@@ -155,22 +134,6 @@ def minimum_cut(values: JointValues, budget: float = 1.0) -> Cut:
     return cut_with_concessions(
         bisect.bisect_left(counts, -allowed, key=lambda count: -cut_with_concessions(count).bytes)
     )
-
-
-def budget_curve(values: JointValues) -> list[tuple[float, Cut]]:
-    """Returns the cuts for budgets from 1 down to 0.
-
-    A smaller budget never recomputes less: a cut is replaced by another one that saves no more bytes and recomputes
-    less.
-    """
-    curve: list[tuple[float, Cut]] = []
-    least: Cut | None = None
-    for tenths in range(11):
-        cut = minimum_cut(values, tenths / 10)
-        if least is None or values.recompute_time(cut) < values.recompute_time(least):
-            least = cut
-        curve.append((tenths / 10, least))
-    return curve[::-1]
 
 
 def _cut(values: JointValues, not_recomputed: Mapping[fx.Node, str]) -> Cut:
@@ -282,3 +245,79 @@ def _concession_order(node: fx.Node) -> tuple[int, float]:
 def _with_tuple_elements(nodes: Set[fx.Node]) -> set[fx.Node]:
     """Returns `nodes` and all results of those with several: each is computed, used or not."""
     return {*nodes, *(u for n in nodes for u in n.users if u.target is operator.getitem)}
+
+
+# ---- costs ---------------------------------------------------------------------------------
+# The time is a roofline estimate: the bytes that the operation reads and writes, or its floating-point operations
+# (counted by PyTorch's ``flop_counter``), whichever takes longer on a device of that kind.
+
+
+class Rates(NamedTuple):
+    """What a device does in a nanosecond."""
+
+    bytes: float
+    operations: float
+
+
+RATES = {"cpu": Rates(10.0, 50.0), "cuda": Rates(3000.0, 50_000.0)}
+"""One core of a server CPU; a data-centre GPU in float32."""
+
+
+def bytes_of(node: fx.Node) -> int:
+    """Returns the bytes of the tensors in a node's value."""
+    return sum(map(tensor_bytes, tensors_in(node.meta.get("val"))))
+
+
+def tensor_of(node: fx.Node) -> torch.Tensor | None:
+    """Returns a node's value if it is a tensor, else None."""
+    value = node.meta.get("val")
+    return value if isinstance(value, torch.Tensor) else None
+
+
+def estimated_ns(node: fx.Node) -> float:
+    """Returns the time to compute a node, in nanoseconds, from inputs that are in memory."""
+    moved = bytes_of(node) + sum(map(bytes_of, node.all_input_nodes))
+    tensor = next((t for n in (node, *node.all_input_nodes) if (t := tensor_of(n)) is not None), None)
+    rates = RATES.get(tensor.device.type if tensor is not None else "cpu", RATES["cpu"])
+    return max(moved / rates.bytes, _node_operations(node) / rates.operations)
+
+
+_COUNTED_AS: dict[Any, Any] = {torch.ops.aten._addmm_activation: torch.ops.aten.addmm}
+
+
+def _node_operations(node: fx.Node) -> int:
+    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
+    return count_operations(node.target, args, kwargs, node.meta.get("val")) or 0
+
+
+def count_operations(target: Any, args: Any, kwargs: Any, value: Any) -> int | None:
+    """Returns the multiplications and additions of an operator; None if PyTorch does not count them.
+
+    PyTorch's formulas assert what they were written for, and raise for some calls that its kernels take.
+    """
+    packet = getattr(target, "overloadpacket", None)
+    count = flop_registry.get(_COUNTED_AS.get(packet, packet))
+    if count is None:
+        return None
+    try:
+        return int(hint(count(*_with_all_heads(packet, args), **kwargs, out_val=value)))
+    except Exception:
+        return None
+
+
+def _with_all_heads(packet: Any, args: Any) -> Any:
+    """Returns the arguments of attention with as many heads of keys and values as of queries; others unchanged.
+
+    Grouped heads are read by several heads of the queries, so they do the same work, but the formulas of PyTorch 2.11
+    to 2.13 do not take them in all operators.
+    """
+    name = str(packet)
+    if "scaled_dot_product" not in name:
+        return args
+    query = 1 if name.endswith("_backward") else 0
+    changed = list(args)
+    for at in (query + 1, query + 2):
+        batch, _, *inner = changed[at].shape
+        sizes = map(hint, (batch, changed[query].shape[1], *inner))
+        changed[at] = torch.empty(tuple(sizes), device="meta")
+    return changed

@@ -1,12 +1,11 @@
 """Cuts the joint graph into a forward and a backward graph.
 
-`mincut.py` decides what to save.  This module builds the two graphs and checks that they fit together;
-`partition_report.py` explains the decisions in the record.
+`mincut.py` decides what to save.  This module builds the two graphs and checks that they fit together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,20 +13,24 @@ import torch
 import torch.fx as fx
 
 from compiler_core.autograd.joint import JointGraph, output_nodes
-from compiler_core.autograd.mincut import Cut, JointValues, budget_curve, minimum_cut
-from compiler_core.autograd.partition_report import PartitionReport, budget_point
-from compiler_core.autograd.passes.absent_tangents import Given, mask_absent
+from compiler_core.autograd.mincut import Cut, JointValues, minimum_cut
 from compiler_core.autograd.passes.simplify import eliminate_dead_code
-from compiler_core.autograd.trace.ownership import replay_view
+from compiler_core.autograd.trace.eager_memory import replay_view
 from compiler_core.errors import CompilerBug
 from compiler_core.hook.failures import only_recorded
+from compiler_core.instruments import tool
 from compiler_core.records import Compile
 from compiler_core.support import fx_symbols
-from compiler_core.support.fx_graphs import graph_module, record_graph
+from compiler_core.support.fx_graphs import dependencies, graph_module, record_graph
 from compiler_core.support.fx_symbols import Origin
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.opaque_ops import is_tape
 from compiler_core.support.operator_facts import is_view, view_base, view_source
+from compiler_core.support.operators import Fact, facts
+
+aten = torch.ops.aten
+Given = Mapping[str, tuple[int, ...]]
+"""From the name of a flag to the tangents of which it tells whether any is given."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +94,9 @@ def partition(
         check_partition(parts)
         record_graph(compile_, "forward", "forward", forward)
         record_graph(compile_, "backward", "backward", backward)
-        with only_recorded(compile_, "partition", "what is saved and why", strict):
-            compile_.partition = PartitionReport(values, cut, backward).partition(forward)
-            if memory_curve:
-                curve = [budget_point(budget, other, values) for budget, other in budget_curve(values)]
-                compile_.partition.curve = curve
+        if explain_partition := tool("explain_partition"):
+            with only_recorded(compile_, "partition", "what is saved and why", strict):
+                compile_.partition = explain_partition(values, cut, forward.graph, backward.graph, memory_curve)
     return parts
 
 
@@ -139,7 +140,7 @@ def _saved_value(joint: JointGraph, node: fx.Node) -> Any:
 
 def _saved_copy(graph: fx.Graph, joint: JointGraph, node: fx.Node, copied: fx.Node) -> fx.Node:
     """Copies an input or output, which the program may write to before the backward."""
-    clone: Any = torch.ops.aten.clone.default
+    clone: Any = aten.clone.default
     result = graph.create_node("call_function", clone, (copied,), name=_saved_name(joint, node))
     result.meta = _meta(node) | {"role": "saved", "val": _saved_value(joint, node)}
     return result
@@ -235,3 +236,72 @@ def check_partition(parts: Partitioned) -> None:
 def _name_shape_dtype(node: fx.Node) -> tuple[str, tuple[int, ...], Any]:
     value = node.meta["val"]
     return (node.name, (), None) if is_tape(node) else (node.name, tuple(value.shape), value.dtype)
+
+
+# ---- absent tangents -----------------------------------------------------------------------
+# A backward takes zeros for the tangent of an output that gets no gradient.  Eager PyTorch computes nothing there,
+# while zero times an infinite slope is NaN.  So where a value is combined with one that is computed from other
+# tangents, it is replaced by zero if all tangents that it depends on are absent, as in the backward of
+# ``y = x * 2; return y, y.log()``:
+#
+#     div = aten.div(tangents_2, y)          div = aten.div(tangents_2, y)
+#     add = aten.add(tangents_1, div)        where = where(given_2, div, 0)
+#                                            add = aten.add(tangents_1, where)
+#
+# ``given_2`` is True unless ``tangents_2`` is absent.
+
+
+def mask_absent(graph: fx.Graph, tangents: Sequence[str]) -> Given:
+    """Masks values in the backward `graph`, which gets an input for each flag, after its `tangents`."""
+    if len(tangents) < 2:
+        return {}
+    sources = dependencies(graph, tangents)
+    flags: dict[tuple[tuple[int, ...], torch.device], fx.Node] = {}
+    masked: dict[fx.Node, fx.Node] = {}
+    zeros: set[fx.Node] = set()  # what is zero if all tangents that it comes from are
+    for node in list(graph.nodes):
+        if node.name in tangents:
+            zeros.add(node)
+        if node.op != "call_function":  # gradients are dropped elsewhere
+            continue
+        for value in node.all_input_nodes:
+            if not sources[value] or sources[value] == sources[node] or value in zeros or not _is_tensor(value):
+                continue
+            if value not in masked:
+                indices = tuple(i for i, tangent in enumerate(tangents) if tangent in sources[value])
+                key = indices, value.meta["val"].device
+                flags[key] = flags.get(key) or _flag(graph, *key)
+                masked[value] = _mask(graph, flags[key], value)
+                zeros.add(masked[value])
+            node.replace_input_with(value, masked[value])
+        keeps_zeros = Fact.ZERO_OF_ZEROS in facts(node.target) or is_view(node)
+        if sources[node] and keeps_zeros and all(n in zeros for n in node.all_input_nodes if _is_tensor(n)):
+            zeros.add(node)
+    return {flag.name: indices for (indices, _), flag in flags.items()}
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _flag(graph: fx.Graph, indices: tuple[int, ...], device: torch.device) -> fx.Node:
+    inputs = graph.find_nodes(op="placeholder")
+    tangent = next(n for n in inputs if n.name == f"tangents_{indices[0] + 1}")
+    elsewhere = [] if device == tangent.meta["val"].device else [str(device).replace(":", "")]
+    with graph.inserting_after(list(inputs)[-1]):
+        flag = graph.placeholder("_".join(["given", *(str(i + 1) for i in indices), *elsewhere]))
+    value = tangent.meta["val"].new_empty((), dtype=torch.bool, device=device)
+    flag.meta = {**tangent.meta, "val": value}
+    return flag
+
+
+def _mask(graph: fx.Graph, flag: fx.Node, value: fx.Node) -> fx.Node:
+    full: Any = aten.full.default
+    where: Any = aten.where.self
+    like = value.meta["val"]
+    with graph.inserting_before(value.next):
+        zero = graph.call_function(full, ([], 0), {"dtype": like.dtype, "device": like.device})
+        masked = graph.call_function(where, (flag, value, zero))
+    zero.meta = {**value.meta, "val": like.new_empty(())}
+    masked.meta = {**value.meta, "val": where(flag.meta["val"], like, zero.meta["val"])}
+    return masked

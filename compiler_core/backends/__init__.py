@@ -2,6 +2,6 @@
 
 `registry` has the backends by name; `pipeline/graph.py` runs the stages of our own ones.  `graph_cache` loads and saves
 compiled graphs (keys in `graph_key`).  `user_changes` replaces generated texts by the user's and records a graph that a
-pass changed, `kernel_recorder` writes the results to the record, `autotune` chooses block sizes by timing
-(`device_timer`), and `cuda_graphs` replays launches (`replay_memory`: what a forward and its backward share).
+pass changed, `kernel_recorder` writes the results to the record, `autotune` chooses block sizes by timing, and
+`cuda_graphs` replays launches (`replay_memory`: what a forward and its backward share).
 """

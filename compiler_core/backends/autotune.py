@@ -12,16 +12,16 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from compiler_core.backends.device_timer import Clock, time_parts
 from compiler_core.codegen.build import disk_cache
 from compiler_core.codegen.triton import module as triton_module
-from compiler_core.codegen.triton import printer as triton
+from compiler_core.codegen.triton import printer
 from compiler_core.codegen.wrapper.example_inputs import index_bound, random_tensor
 from compiler_core.errors import BuildError, MissingTool
+from compiler_core.instruments import tool
 from compiler_core.loops import ir
 from compiler_core.loops.schedule.block_sizes import (
     MAX_BLOCK_ELEMENTS,
@@ -35,6 +35,9 @@ from compiler_core.records import Compile, RecordError, Tuning, TuningTrial, fro
 from compiler_core.records.timings import MIN_DIFFERENCE
 from compiler_core.support.size_expr import hint
 from compiler_core.torch_private import disable_current_modes
+
+if TYPE_CHECKING:
+    from compiler_core.tools.timing.device_timer import Clock
 
 
 def tune(program: ir.Program, which: Literal["forward", "backward"], compile_: Compile) -> Mapping[str, Blocks]:
@@ -50,6 +53,9 @@ def tune(program: ir.Program, which: Literal["forward", "backward"], compile_: C
         return {}
     if not torch.cuda.is_available():
         note.reason = "tuning measures time on a GPU, and PyTorch finds none"
+        return {}
+    if tool("time_parts") is None:
+        note.reason = "tuning measures time with compiler_core.tools, which is not imported"
         return {}
     target = triton_module.current_target()
     note.target = f"{target.arch}" if target.backend == "hip" else f"sm_{target.arch}"
@@ -101,7 +107,7 @@ def _tune_kernel(program: ir.Program, loops: ir.Loops, note: Tuning) -> Blocks |
         )
         return None
     alone, choices = program.with_steps([loops]), candidate_blocks(shape_for_triton(loops))
-    texts = [triton.generate(alone, {loops.name: blocks}).text for blocks in choices]
+    texts = [printer.generate(alone, {loops.name: blocks}).text for blocks in choices]
     key = _cache_key(texts)
     tried = _load_trials(key, len(choices))
     if tried is None:
@@ -114,9 +120,9 @@ def _tune_kernel(program: ir.Program, loops: ir.Loops, note: Tuning) -> Blocks |
 
 def _cache_key(texts: list[str]) -> str:
     """Returns the key of the trials: the kernel's text for each candidate, which contains its sizes, and the GPU."""
-    import triton as tool
+    import triton
 
-    parts = (*texts, torch.cuda.get_device_name(), str(triton_module.current_target()), tool.__version__)
+    parts = (*texts, torch.cuda.get_device_name(), str(triton_module.current_target()), triton.__version__)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -161,6 +167,8 @@ def _time_candidates(alone: ir.Program, loops: ir.Loops, texts: list[str], tried
             launch(*given)
             clock.end(number)
 
+    time_parts = tool("time_parts")
+    assert time_parts is not None  # `tune` has asked
     times = time_parts(run, cuda=True)
     for number, (each, _) in enumerate(ready):
         each.time_ns = times[number]

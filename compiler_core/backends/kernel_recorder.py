@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 import torch.fx as fx
 
-from compiler_core.autograd.op_cost import count_operations
+from compiler_core.autograd.mincut import count_operations
 from compiler_core.codegen.build import compilers
 from compiler_core.codegen.cpp import printer as cpp
 from compiler_core.codegen.source import CPU_TARGETS, KernelSource

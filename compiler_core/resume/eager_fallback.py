@@ -30,7 +30,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import distributed
 
-from compiler_core.autograd.undo_writes import SavedInput, restore_inputs, versions_of, written_inputs
+from compiler_core.autograd.eager_runs import SavedInput, restore_inputs, versions_of, written_inputs
 from compiler_core.capture.values.cached_calls import CacheChanges, ExpectedOutcome, Outcome, known_outcomes
 from compiler_core.config import Options
 from compiler_core.errors import BackendError, CompileWarning, CutawayError

@@ -34,10 +34,12 @@ from compiler_core import instruments
 instruments.TOOLS |= {
     "Replay": "compiler_core.tools.questions.step_states",
     "decompile": "compiler_core.tools.decompile",
+    "explain_partition": "compiler_core.tools.inspection.partition_report",
     "find_problems": "compiler_core.tools.questions.problems",
     "record_guard_costs": "compiler_core.tools.guard_times",
     "record_machine_code": "compiler_core.tools.machine_code.compiled_forms",
     "record_rank_if_asked": "compiler_core.tools.recording",
     "record_steps": "compiler_core.tools.step_recorder",
     "link_guards": "compiler_core.tools.step_recorder",
+    "time_parts": "compiler_core.tools.timing.device_timer",
 }

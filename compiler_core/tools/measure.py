@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
-from compiler_core.backends.device_timer import Clock, time_parts
 from compiler_core.errors import UsageError
 from compiler_core.records import Artifact, Compile, Device, GraphTime, Kernel, Record
 from compiler_core.tools import replay
 from compiler_core.tools.roofline import PEAKS
+from compiler_core.tools.timing.device_timer import Clock, time_parts
 from compiler_core.tools.timing.eager_graph import WHOLE, synchronize, time_eager, whole_ns
 
 MAX_DRAWS = 20

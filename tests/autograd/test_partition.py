@@ -15,7 +15,7 @@ from torch import nn
 
 import compiler_core
 from compiler_core.autograd.joint import JointGraph, output_nodes, trace_joint
-from compiler_core.autograd.op_cost import bytes_of
+from compiler_core.autograd.mincut import bytes_of
 from compiler_core.autograd.partition import Partitioned, check_partition, partition
 from compiler_core.backends.registry import boxed_function
 from compiler_core.errors import CompilerBug

@@ -24,7 +24,7 @@ from torch._guards import TracingContext, detect_fake_mode, tracing
 
 import compiler_core
 from compiler_core.autograd.joint import JointGraph, output_nodes, trace_joint
-from compiler_core.autograd.op_cost import bytes_of
+from compiler_core.autograd.mincut import bytes_of
 from compiler_core.autograd.partition import partition
 from compiler_core.backends.registry import boxed_function
 from compiler_core.records import Compile, Record

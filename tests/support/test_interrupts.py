@@ -28,7 +28,7 @@ from torch.fx._symbolic_trace import _Patcher
 
 import compiler_core
 from compiler_core import guards
-from compiler_core.autograd.trace import hidden_writes
+from compiler_core.autograd.trace import writes
 from compiler_core.guards.value_guards import same_constant
 from compiler_core.hook import frame_hook
 from compiler_core.support import interrupts
@@ -166,7 +166,7 @@ def test_an_interrupt_at_a_traced_operator_is_raised_there(monkeypatch: pytest.M
 
         compiled = compiler_core.compile(program, backend="aot_eager", dynamic=True)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) if at else nullcontext():
-            patch.setattr(hidden_writes, "safe_point", traced)
+            patch.setattr(writes, "safe_point", traced)
             compiled(x, torch.ones(3, 3))
         assert torch._C._len_torch_dispatch_stack() == 0
         got, want = (function(x, torch.ones(3, 3)) for function in (compiled, program))

@@ -1,7 +1,6 @@
 """Rewrites of the joint graph, which run before it is partitioned.
 
 `simplify` and `biases` have the small ones, `slice_writes` shortens chains of writes to parts of a tensor,
-`absent_tangents` sets to zero what comes from tangents that are absent, `device_constants` makes constants on the GPU
-that reads them, and `channels_last` chooses the memory format of convolutions on GPUs.  Each changes the graph that it
-is given.
+`device_constants` makes constants on the GPU that reads them, and `channels_last` chooses the memory format of
+convolutions on GPUs.  Each changes the graph that it is given.
 """

@@ -12,8 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,30 +20,27 @@ import torch.fx as fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor_tree
 from torch.utils.hooks import RemovableHandle
 
-from compiler_core.autograd.trace import custom_operators, derivatives, opaque_nodes
-from compiler_core.autograd.trace.collectives import FunctionalCollectives
-from compiler_core.autograd.trace.data_writes import is_data_read
-from compiler_core.autograd.trace.eager_saves import EagerSaves
+from compiler_core.autograd.trace import replaced_calls
+from compiler_core.autograd.trace.eager_memory import EagerMemory, EagerSaves
 from compiler_core.autograd.trace.outputs import (
     JointRefused,
     OutputPlan,
-    RunState,
     count_of_writes,
     has_inexact_writes,
     may_overlap,
     unwrap,
 )
-from compiler_core.autograd.trace.ownership import EagerMemory
-from compiler_core.autograd.trace.provenance import Provenance
 from compiler_core.autograd.trace.shape_assumptions import set_asking_node
+from compiler_core.autograd.trace.writes import is_data_read
 from compiler_core.errors import set_error_location
+from compiler_core.records import ItemId, LineClock
 from compiler_core.support import opaque_ops, torch_state
 from compiler_core.support.fx_graphs import plain_name
 from compiler_core.support.fx_symbols import as_in_eager
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.operator_facts import communicates, has_effects
-from compiler_core.support.tensors import is_dense, storage_id, tensors_in
-from compiler_core.support.transform_levels import levels_left, unwrapped
+from compiler_core.support.tensors import gradient_function, is_dense, storage_id, tensors_in
+from compiler_core.support.transform_levels import unwrapped
 from compiler_core.torch_private import (
     DisableAutocast,
     FakeTensorMode,
@@ -54,10 +50,6 @@ from compiler_core.torch_private import (
 )
 
 _mirror_autograd_meta: Any = vars(torch)["_mirror_autograd_meta_to"]
-
-
-RANDOM_BETWEEN: Any = getattr(torch.ops.aten.random, "from")
-"""The operator of ``x.random_(a, b)``.  Its name, ``from``, is a Python keyword, so no generated code can call it."""
 
 
 _CLAMPS = frozenset(("clamp", "clamp_", "clip", "clip_"))
@@ -95,10 +87,16 @@ class FunctionalRun(fx.Interpreter):
         self.reached_primals: list[frozenset[int]] = []
         self.memory = EagerMemory()
         self.freed_together: tuple[tuple[int, ...], ...] = ()
-        self._grad_modes: dict[fx.Node, bool] = {}
-        self._shapes: dict[fx.Node, Any] = {}
-        self._writes: dict[fx.Node, int] = {}
-        self._written: dict[fx.Node, dict[int, fx.Node]] = {}
+        self.histories: dict[int, Any] = {}
+        """The ``grad_fn`` of each input before the run."""
+        self.grad_modes: dict[fx.Node, bool] = {}
+        """The grad mode that each node ran in."""
+        self.shapes: dict[fx.Node, Any] = {}
+        """Shapes and strides of the tensors in each node's value when it was computed."""
+        self.writes: dict[fx.Node, int] = {}
+        """How often the memory of each node's value had been written to when the value was computed."""
+        self.written: dict[fx.Node, dict[int, fx.Node]] = {}
+        """The arguments that each node writes to, by the memory; only where `_counts_of_arguments` counts."""
         self._counts_writes = any(is_data_read(n) or has_inexact_writes(n) for n in self.captured)
         self._casts_are_cached = torch.is_autocast_cache_enabled()  # tracing turns it off
 
@@ -108,7 +106,7 @@ class FunctionalRun(fx.Interpreter):
         self.tracer = mode.tracer
         self.provenance = Provenance(self.tracer.graph)
         next_hook_id = RemovableHandle.next_id
-        collectives = FunctionalCollectives() if communicates(self.graph) else contextlib.nullcontext()
+        collectives = replaced_calls.FunctionalCollectives() if communicates(self.graph) else contextlib.nullcontext()
         try:
             with collectives:
                 return self._run_joint(*primals)
@@ -121,22 +119,11 @@ class FunctionalRun(fx.Interpreter):
         self.provenance.attribute_inputs([n for n in self.captured if n.op == "placeholder"])
         inputs = [self._wrap(p, e) for p, e in zip(primals, self.examples, strict=True)]
         tensors = [(i, t) for i, t in enumerate(inputs) if isinstance(t, torch.Tensor)]
-        histories = {i: t.grad_fn for i, t in tensors}
+        self.histories = {i: t.grad_fn for i, t in tensors}
         edges = {i: torch.autograd.graph.get_gradient_edge(t) for i, t in tensors if t.requires_grad}
         self.run(*inputs, enable_io_processing=False)
         set_grad_enabled(grad_before)
-        state = RunState(
-            nodes=self.captured,
-            values=self.env,
-            examples=self.examples,
-            shapes=self._shapes,
-            grad_modes=self._grad_modes,
-            writes=self._writes,
-            written=self._written,
-            histories=histories,
-            fake_mode=self.fake_mode,
-        )
-        self.plan = OutputPlan(state, self.provenance, inputs)
+        self.plan = OutputPlan(self, inputs)
         forward = [unwrap(t) for t in self.plan.outputs]
         self.provenance.attribute_to(None)
         differentiable = [t for t, d in zip(self.plan.outputs, self.plan.differentiable, strict=True) if d]
@@ -177,7 +164,7 @@ class FunctionalRun(fx.Interpreter):
         self._node = n
         if self.fake_mode.shape_env is not None:
             set_asking_node(self.fake_mode.shape_env, n)
-        self._grad_modes[n] = torch.is_grad_enabled()
+        self.grad_modes[n] = torch.is_grad_enabled()
         counts = self._counts_of_arguments(n)
         try:
             result = self._execute(n)
@@ -185,9 +172,9 @@ class FunctionalRun(fx.Interpreter):
             set_error_location(error, n.meta.get("origin", ()))
             raise
         if (changed := self._counts_of_arguments(n)) != counts:
-            self._written[n] = {m: found[0] for m, found in changed.items() if found != counts[m]}
-        self._writes[n] = count_of_writes(result)
-        self._shapes[n] = [(t.shape, t.stride()) for t in tensors_in(result)]
+            self.written[n] = {m: found[0] for m, found in changed.items() if found != counts[m]}
+        self.writes[n] = count_of_writes(result)
+        self.shapes[n] = [(t.shape, t.stride()) for t in tensors_in(result)]
         touched = [t for a in n.all_input_nodes for t in tensors_in(self.env[a])]
         if n.op not in ("placeholder", "output"):
             self.provenance.attribute_gradients(n, [*tensors_in(result), *touched])
@@ -248,29 +235,17 @@ class FunctionalRun(fx.Interpreter):
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if call := opaque_ops.opaque_call(target, args, kwargs):
-            return opaque_nodes.trace_opaque_call(call, self.tracer, self._casts_are_cached)
+            return replaced_calls.trace_opaque_call(call, self.tracer, self._casts_are_cached)
         if target in (torch_state.enter_autocast, torch_state.leave_autocast):
             *_, self._casts_are_cached = args
-        if (custom := custom_operators.mutating_operator(target)) is not None:
-            return self._call_custom(custom, args, kwargs)
+        if (custom := replaced_calls.mutating_operator(target)) is not None:
+            return replaced_calls.call_functionally(custom, args, kwargs)
         with as_in_eager(target):
-            return super().call_function(derivatives.FUNCTIONS.get(target, target), args, kwargs)
-
-    def _call_custom(self, custom: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = tensors_in([*args, *kwargs.values()])
-        if (
-            custom_operators.returns_new_tensors(custom)
-            and torch.is_grad_enabled()
-            and any(t.requires_grad for t in given)
-        ):
-            raise JointRefused(f"{custom} writes to an argument, and its results require gradients")
-        return custom_operators.call_functionally(custom, args, kwargs)
+            return super().call_function(replaced_calls.FUNCTIONS.get(target, target), args, kwargs)
 
     def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if target == "fill_diagonal_":
-            return fill_diagonal_(*args, **kwargs)
-        if target in derivatives.METHODS:
-            return derivatives.METHODS[target](*args, **kwargs)
+        if target in replaced_calls.METHODS:
+            return replaced_calls.METHODS[target](*args, **kwargs)
         return super().call_method(target, args, kwargs)
 
     def bernoulli(self, x: torch.Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Any:
@@ -313,40 +288,6 @@ class FunctionalRun(fx.Interpreter):
         return FunctionalTensor.to_functional(tangent)
 
 
-def fill_diagonal_(x: torch.Tensor, fill_value: Any, wrap: bool = False) -> torch.Tensor:
-    """``x.fill_diagonal_(fill_value, wrap)`` by diagonals.  PyTorch counts in the memory of `x`, where the functional
-    value of a tensor that was written to may lie elsewhere."""
-    if x.dim() < 2 or (x.dim() > 2 and len(set(x.shape)) > 1):
-        return x.fill_diagonal_(fill_value, wrap)  # raises
-    wraps = wrap and x.dim() == 2
-    if wraps and not x.is_contiguous():
-        raise JointRefused("fill_diagonal_ with wrap=True goes on in the memory of a tensor that is not contiguous")
-    for start in range(0, x.shape[0], x.shape[1] + 1) if wraps else (0,):
-        diagonal = x[start:].diagonal()
-        for _ in range(x.dim() - 2):
-            diagonal = diagonal.diagonal(0, 0, -1)
-        diagonal.fill_(fill_value)
-    return x
-
-
-def random_between(
-    x: torch.Tensor, low: int, high: int | None, *, generator: torch.Generator | None = None
-) -> torch.Tensor:
-    """A decomposition of aten.random.from into the overload that starts at zero."""
-    largest = _largest_exact_integer(x.dtype)
-    if high is None or high - low > largest or max(abs(low), abs(high)) > largest:
-        raise JointRefused(f"random_({low}, {high}) has a range for which Python cannot call the functional operator")
-    drawn: torch.Tensor = torch.ops.aten.random.to(x, high - low, generator=generator)
-    return drawn + low if low else drawn
-
-
-def _largest_exact_integer(dtype: torch.dtype) -> int:
-    """Returns the greatest n such that `dtype` represents all integers from 0 to n."""
-    if dtype.is_floating_point:
-        return int(2 / torch.finfo(dtype).eps)
-    return 1 if dtype == torch.bool else torch.iinfo(dtype).max
-
-
 def _reached_primals(output: torch.Tensor, edges: Mapping[int, Any]) -> frozenset[int]:
     """Returns the primals that autograd brings a gradient to from `output`, even one of zeros."""
     ends = {(edge.node, edge.output_nr): i for i, edge in edges.items()}
@@ -362,10 +303,79 @@ def _reached_primals(output: torch.Tensor, edges: Mapping[int, Any]) -> frozense
     return frozenset(i for end, i in ends.items() if end in seen)
 
 
-@contextmanager
-def plain_grad_state() -> Iterator[None]:
-    """Restores the grad mode and leaves transforms of `torch.func` at the end, and leaves inference mode, whose tensors
-    autograd cannot use."""
-    before = torch.is_grad_enabled()
-    with torch.inference_mode(False), torch.set_grad_enabled(before), levels_left():
-        yield
+class Provenance:
+    """Sets ``meta["origin"]`` and ``meta["rule"]`` on the nodes of a graph while it grows."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self._last = self._newest(graph)
+        self._graph = graph
+        self._grad_owner: dict[Any, fx.Node] = {}
+        self._hooks: list[Any] = []
+        self._source: fx.Node | None = None
+        self._rule = ""
+        self.line_clock = LineClock()
+
+    @staticmethod
+    def _newest(graph: fx.Graph) -> fx.Node:
+        return graph._root._prev
+
+    def attribute_inputs(self, captured: Sequence[fx.Node]) -> None:
+        """Attributes the graph's placeholders so far to those of the captured graph, in order."""
+        for node, source in zip(self._graph.find_nodes(op="placeholder"), captured, strict=True):
+            node.meta |= {"origin": _item_of(source), "rule": "primal"}
+
+    def attribute_to(self, source: fx.Node | None, rule: str = "") -> None:
+        """Attributes nodes from now on to `source`; those since the last call belong to the source given there."""
+        self.line_clock.switch(None if source is None else _line_of(source))
+        node = self._last._next
+        while node is not self._graph._root:
+            if self._source is not None:
+                node.meta["origin"] = _item_of(self._source)
+                node.meta["decomposed"] = _decomposed_operator(node)
+                node.meta["rule"] = self._rule or _forward_rule(node)
+                node.meta["module"] = self._source.meta.get("module")
+            node = node._next
+        self._last, self._source, self._rule = self._newest(self._graph), source, rule
+
+    def attribute_gradients(self, owner: fx.Node, tensors: Sequence[torch.Tensor]) -> None:
+        """Attributes the gradient functions behind `tensors` that have not been seen before to `owner`."""
+        work = [function for t in tensors if (function := gradient_function(t)) is not None]
+        while work:
+            function = work.pop()
+            if function in self._grad_owner:
+                continue
+            self._grad_owner[function] = owner
+            self._hooks.append(function.register_prehook(self._prehook(owner, f"autograd {function.name()}")))
+            work.extend(next_ for next_, _ in function.next_functions if next_ is not None)
+
+    def remove_hooks(self) -> None:
+        """Removes the hooks: gradient functions and what their hooks refer to would keep each other alive."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        self._grad_owner.clear()
+
+    def _prehook(self, owner: fx.Node, rule: str) -> Callable[[Any], None]:
+        return lambda grads: self.attribute_to(owner, rule)
+
+
+def _item_of(node: fx.Node) -> tuple[str, ...]:
+    return (node.meta["item"],) if "item" in node.meta else ()
+
+
+def _line_of(node: fx.Node) -> ItemId | None:
+    """Returns the item of the user's line that a captured node came from, if the record has it."""
+    return next((item for item in node.meta.get("origin", ()) if item.startswith("src:")), None)
+
+
+def _forward_rule(node: fx.Node) -> str:
+    if node.op == "get_attr":
+        return "constant"
+    return f"decompose {node.meta['decomposed']}" if node.meta["decomposed"] else "trace"
+
+
+def _decomposed_operator(node: fx.Node) -> str | None:
+    """Returns the operator whose decomposition contains this node, or None."""
+    # compared by name: while tracing, PyTorch has more than one object for an operator
+    original = str(node.meta.get("original_aten") or node.target)
+    return None if node.op == "get_attr" or original == str(node.target) else original

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx as fx
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from compiler_core.autograd.trace import view_chains
-from compiler_core.autograd.trace.data_writes import DataWrites
-from compiler_core.autograd.trace.memory_order import in_memory_order, long_strides, memory_order
-from compiler_core.autograd.trace.provenance import Provenance
 from compiler_core.autograd.trace.view_chains import StridedView, ViewCall
+from compiler_core.autograd.trace.writes import DataWrites, in_memory_order, long_strides, memory_order
 from compiler_core.errors import Refused, set_error_location
 from compiler_core.support.fx_graphs import plain_name
 from compiler_core.support.fx_symbols import hint, is_symbolic
 from compiler_core.support.tensors import storage_id, tensors_in
 from compiler_core.support.transform_levels import is_wrapped
-from compiler_core.torch_private import FakeTensorMode, FunctionalTensor
+from compiler_core.torch_private import FunctionalTensor
+
+if TYPE_CHECKING:
+    from compiler_core.autograd.trace.functionalize import FunctionalRun
 
 _count_of_writes: Any = vars(torch)["_functionalize_mutation_counter"]
 _has_data_mutation: Any = vars(torch)["_functionalize_has_data_mutation"]
@@ -100,28 +101,6 @@ class TensorLayout:
         return TensorLayout(tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
 
 
-@dataclass(frozen=True)
-class RunState:
-    """What a functional run of a captured graph knows about its nodes."""
-
-    nodes: Sequence[fx.Node]
-    values: Mapping[fx.Node, Any]
-    """The value of each node at the end of the run, after all writes."""
-    examples: Sequence[Any]
-    """The fake inputs of the captured graph, in the state before the run."""
-    shapes: Mapping[fx.Node, Any]
-    """Shapes and strides of the tensors in each node's value when it was computed."""
-    grad_modes: Mapping[fx.Node, bool]
-    """The grad mode that each node ran in."""
-    writes: Mapping[fx.Node, int]
-    """How often the memory of each node's value had been written to when the value was computed."""
-    written: Mapping[fx.Node, Mapping[int, fx.Node]]
-    """The arguments that each node writes to, by the memory, in graphs that read ``.data``."""
-    histories: Mapping[int, Any]
-    """The ``grad_fn`` of each input before the run."""
-    fake_mode: FakeTensorMode
-
-
 def _end_in_memory(tensor: torch.Tensor) -> int | torch.SymInt:
     """Returns the offset in the storage behind the last element of a tensor."""
     if tensor.numel() == 0:
@@ -133,7 +112,7 @@ def _end_in_memory(tensor: torch.Tensor) -> int | torch.SymInt:
 class OutputPlan:
     """The outputs of a joint graph's forward, and how to make what the captured graph returns from them."""
 
-    def __init__(self, state: RunState, provenance: Provenance, inputs: Sequence[Any]) -> None:
+    def __init__(self, run: FunctionalRun, inputs: Sequence[Any]) -> None:
         self.returns: list[ReturnedValue] = []
         self.mutations: list[InputMutation] = []
         self.outputs: list[torch.Tensor] = []
@@ -141,17 +120,17 @@ class OutputPlan:
         """For each output, the captured node whose value it is."""
         self.differentiable: list[bool] = []
         """For each output, whether it has a tangent."""
-        self._state, self._values, self._provenance = state, state.values, provenance
+        self._run, self._values = run, run.env
         self._plan(inputs)
 
     def _plan(self, inputs: Sequence[Any]) -> None:
         """Fills all fields from the final values of the run: later writes to a tensor show in all its views."""
         self._check_as_strided()
         self._check_views()
-        placeholders = [n for n in self._state.nodes if n.op == "placeholder"]
+        placeholders = [n for n in self._run.captured if n.op == "placeholder"]
         primal_of = {n: i for i, n in enumerate(placeholders)}
         index_of: dict[int, int] = {}
-        returned: Any = self._state.nodes[-1].args[0]
+        returned: Any = self._run.captured[-1].args[0]
         for node in returned:
             base, views = self._base_and_views(node)
             self._check_history(node, views)
@@ -199,7 +178,7 @@ class OutputPlan:
         view that leads from it to `node`; None if the transform has made that memory."""
         if not self._is_out_of_transform(node):
             return None
-        before = itertools.takewhile(lambda n: n is not node, self._state.nodes)
+        before = itertools.takewhile(lambda n: n is not node, self._run.captured)
         owners = (n for n in before if isinstance(self._values[n], torch.Tensor) and not is_wrapped(self._values[n]))
         owner = next((n for n in owners if self._memory(n) == self._memory(node)), None)
         if owner is None or self._is_out_of_transform(owner):
@@ -209,13 +188,13 @@ class OutputPlan:
             raise JointRefused(f"a transform returns a view of {base.name}, which has gaps in memory")
         view = StridedView.of(base.meta["val"], node.meta["val"])
         numbers = view.size, view.stride, view.offset
-        return base, ViewReplay(node, self._state.grad_modes[node], numbers, {}, view)
+        return base, ViewReplay(node, self._run.grad_modes[node], numbers, {}, view)
 
     def _is_written_later(self, node: fx.Node, views: Sequence[ViewReplay]) -> bool:
         """Returns whether `node`, made by views without gradients, is written to after it was made."""
         if not views or any(view.grad for view in views):
             return False
-        return count_of_writes(self._values[node]) > self._state.writes[node]
+        return count_of_writes(self._values[node]) > self._run.writes[node]
 
     def _add_output(self, producer: fx.Node, value: Any) -> int:
         if not isinstance(value, torch.Tensor):
@@ -236,13 +215,13 @@ class OutputPlan:
             raise JointRefused(f"{producer.name} has gaps in memory, which its functional form has not")
         if order is None or order == memory_order(unwrap(value)):
             return value
-        self._provenance.attribute_to(producer)
+        self._run.provenance.attribute_to(producer)
         with torch.set_grad_enabled(value.requires_grad):
             return in_memory_order(value, order)
 
     def _find_mutations(self, placeholders: list[fx.Node], inputs: Sequence[Any]) -> None:
         """Adds an output and an `InputMutation` for each input that the graph has written to."""
-        data = DataWrites(self._state.nodes, self._values, self._state.written)
+        data = DataWrites(self._run.captured, self._values, self._run.written)
         for i, (node, tensor) in enumerate(zip(placeholders, inputs, strict=True)):
             if not isinstance(tensor, FunctionalTensor):
                 continue
@@ -264,7 +243,7 @@ class OutputPlan:
 
     def _check_mutation(self, primal: int, node: fx.Node, tensor: torch.Tensor, hidden: bool) -> None:
         """Refuses writes to an input that cannot be made at the end of the forward as eager makes them."""
-        examples, example = self._state.examples, self._state.examples[primal]
+        examples, example = self._run.examples, self._run.examples[primal]
         storages = [storage_id(t) for t in examples if isinstance(t, torch.Tensor)]
         if storages.count(storage_id(example)) > 1:
             why = "which shares memory with another input (written to a clone, it would be compiled)"
@@ -278,26 +257,26 @@ class OutputPlan:
 
     def _writer(self, node: fx.Node) -> fx.Node:
         """Returns the first node whose result is the memory of `node` after a write, or `node` if there is none."""
-        memory, before = storage_id(self._values[node]), self._state.writes[node]
-        later = (n for n in self._state.nodes if n in self._values and self._state.writes[n] > before)
+        memory, before = storage_id(self._values[node]), self._run.writes[node]
+        later = (n for n in self._run.captured if n in self._values and self._run.writes[n] > before)
         return next((n for n in later if any(storage_id(t) == memory for t in tensors_in(self._values[n]))), node)
 
     def _is_hidden_from_autograd(self, primal: int, tensor: torch.Tensor) -> bool:
         """Returns whether autograd saw no write to an input that requires grad, because all were made through
         ``detach()``."""
-        return bool(self._state.examples[primal].requires_grad) and tensor.grad_fn is self._state.histories[primal]
+        return bool(self._run.examples[primal].requires_grad) and tensor.grad_fn is self._run.histories[primal]
 
     def _has_views(self, tensor: torch.Tensor) -> bool:
-        values = [t for n in self._state.nodes if n in self._values for t in tensors_in(self._values[n])]
+        values = [t for n in self._run.captured if n in self._values for t in tensors_in(self._values[n])]
         return any(t is not tensor and storage_id(t) == storage_id(tensor) for t in values)
 
     def _is_resized(self, primal: int, tensor: torch.Tensor) -> bool:
         """Returns whether ``out=`` resized an input; refuses it if the input had elements, for which eager gives a
         warning."""
         with disable_proxy_modes_tracing():
-            if unwrap(tensor).shape == self._state.examples[primal].shape:
+            if unwrap(tensor).shape == self._run.examples[primal].shape:
                 return False
-        if self._state.examples[primal].numel() or self._state.examples[primal].untyped_storage().nbytes():
+        if self._run.examples[primal].numel() or self._run.examples[primal].untyped_storage().nbytes():
             raise JointRefused("out= resizes a tensor that has elements")
         return True
 
@@ -305,7 +284,7 @@ class OutputPlan:
         """Refuses writes to memory that `as_strided` shows: it counts in the memory of eager's tensor, and a functional
         write makes a value in new memory.  Also refuses views that are not inside of what the graph makes, for which
         eager raises; memory of ours may be larger."""
-        nodes = [n for n in self._state.nodes if plain_name(n) == "as_strided"]
+        nodes = [n for n in self._run.captured if plain_name(n) == "as_strided"]
         shown = [t.elem for n in nodes for t in tensors_in(self._values[n]) if isinstance(t, FunctionalTensor)]
         if any(_has_data_mutation(t) for t in shown):
             raise JointRefused("the graph writes to memory that an as_strided view shows", nodes[0])
@@ -321,7 +300,7 @@ class OutputPlan:
         several windows, and sets one in no window to zero.  Through ``x.expand`` it adds the change to the old value:
         that is NaN for infinities, and rounded.
         """
-        for node in {n for by_memory in self._state.written.values() for n in by_memory.values()}:
+        for node in {n for by_memory in self._run.written.values() for n in by_memory.values()}:
             view = node
             while (source := self._alias_source(view)) is not None:
                 if is_unfold(view) and not self._covers_each_element_once(view, source):
@@ -377,7 +356,7 @@ class OutputPlan:
         """Returns the view `node`, to be run on its first argument."""
         first = node.args[0]
         args, kwargs = fx.map_arg((node.args[1:], node.kwargs), lambda n: BASE if n is first else self._values[n])
-        return ViewReplay(node, self._state.grad_modes[node], args, kwargs)
+        return ViewReplay(node, self._run.grad_modes[node], args, kwargs)
 
     def _step_by_view_chain(
         self, producer: fx.Node, pick: int | None, node: fx.Node, source: fx.Node
@@ -385,10 +364,10 @@ class OutputPlan:
         """Does a step for an operation of several tensors, by the chain of PyTorch's views that it consists of."""
         args, kwargs = fx.map_arg((producer.args, producer.kwargs), self._values.__getitem__)
         run = producer.target if producer.op == "call_function" else getattr(torch.Tensor, str(producer.target))
-        found = view_chains.view_chain(run, args, kwargs, pick, self._state.fake_mode)  # type: ignore[arg-type]
+        found = view_chains.view_chain(run, args, kwargs, pick, self._run.fake_mode)  # type: ignore[arg-type]
         if found is not None:
             tensor, steps = found
-            grad = self._state.grad_modes[producer]
+            grad = self._run.grad_modes[producer]
             for base in producer.all_input_nodes:
                 if self._values[base] is tensor:
                     return base, [ViewReplay(producer, grad, step.args, step.kwargs, step) for step in steps]
@@ -411,7 +390,7 @@ class OutputPlan:
     def _check_shape(self, node: fx.Node) -> None:
         """Refuses a tensor whose shape the graph has changed in place, unless it is the only one with its memory."""
         tensors = tensors_in(self._values[node])
-        if self._state.shapes[node] == [(t.shape, t.stride()) for t in tensors]:
+        if self._run.shapes[node] == [(t.shape, t.stride()) for t in tensors]:
             return
         if node.op == "placeholder" or any(map(self._has_views, tensors)):
             raise JointRefused(f"the graph changes the shape of {node.name} in place", node)

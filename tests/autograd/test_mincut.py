@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import compiler_core
-from compiler_core.autograd.op_cost import count_operations
+from compiler_core.autograd.mincut import count_operations
 
 aten = torch.ops.aten
 

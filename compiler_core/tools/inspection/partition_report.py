@@ -1,41 +1,87 @@
-"""The report of a partition for the record: what is saved, recomputed or neither, and why."""
+"""The report of a partition for the record: what is saved, recomputed or neither, and why.
+
+For the record alone; `partition` asks for it by name, and compiles the same without it.
+"""
 
 from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Literal
 
 import torch.fx as fx
 
-from compiler_core.autograd.mincut import Cut, JointValues
-from compiler_core.autograd.op_cost import bytes_of, estimated_ns, tensor_of
+from compiler_core.autograd.mincut import Cut, JointValues, bytes_of, estimated_ns, minimum_cut, tensor_of
 from compiler_core.records import BudgetPoint, ItemId, Partition, ValueDecision
 from compiler_core.support.opaque_ops import is_tape
 from compiler_core.support.operator_facts import is_random, is_view, view_base
 
 
-def budget_point(budget: float, cut: Cut, values: JointValues) -> BudgetPoint:
-    """Returns the entry for one memory budget in the record."""
-    return BudgetPoint(budget, cut.bytes, round(values.recompute_time(cut)), [node.meta["item"] for node in cut.saved])
+def explain_partition(
+    values: JointValues, cut: Cut, forward: fx.Graph, backward: fx.Graph, memory_curve: bool
+) -> Partition:
+    """Returns the partition for the record; with `memory_curve`, also what other memory budgets would give."""
+    found = _PartitionReport(values, cut, backward).partition(forward)
+    if memory_curve:
+        found.curve = [
+            BudgetPoint(
+                budget, other.bytes, round(recompute_time(values, other)), [n.meta["item"] for n in other.saved]
+            )
+            for budget, other in budget_curve(values)
+        ]
+    return found
 
 
-class PartitionReport:
-    """Explains the decision about each value for the record."""
+def budget_curve(values: JointValues) -> list[tuple[float, Cut]]:
+    """Returns the cuts for budgets from 1 down to 0.
 
-    def __init__(self, values: JointValues, cut: Cut, backward: fx.GraphModule) -> None:
+    A smaller budget never recomputes less: a cut is replaced by another one that saves no more bytes and recomputes
+    less.
+    """
+    curve: list[tuple[float, Cut]] = []
+    least: Cut | None = None
+    for tenths in range(11):
+        cut = minimum_cut(values, tenths / 10)
+        if least is None or recompute_time(values, cut) < recompute_time(values, least):
+            least = cut
+        curve.append((tenths / 10, least))
+    return curve[::-1]
+
+
+def recompute_time(values: JointValues, cut: Cut) -> float:
+    """Returns the nanoseconds that the backward spends on recomputing values of the forward."""
+    again = _recomputed_for(values, values.backward_only | values.gradients, set(cut.saved))
+    return sum(estimated_ns(n) for n in again if not is_view(n))
+
+
+def _recomputed_for(values: JointValues, wanted: Iterable[fx.Node], kept: Set[fx.Node]) -> set[fx.Node]:
+    """Returns the operations of the forward that have to run again to make `wanted` if only `kept` is available."""
+    seen: set[fx.Node] = set()
+    work = list(wanted)
+    while work:
+        node = work.pop()
+        if node not in kept and node not in seen and node.op != "placeholder":
+            seen.add(node)
+            work.extend(node.all_input_nodes)
+    return {n for n in seen if n in values.forward}
+
+
+class _PartitionReport:
+    """Explains the decision about each value."""
+
+    def __init__(self, values: JointValues, cut: Cut, backward: fx.Graph) -> None:
         self.values, self.cut = values, cut
         self.saved = set(cut.saved)
-        again = {n.name for n in backward.graph.nodes if n.op in ("call_function", "get_attr")}
+        again = {n.name for n in backward.nodes if n.op in ("call_function", "get_attr")}
         self.recomputed = {n for n in values.nodes if n.name in again}
 
-    def partition(self, forward: fx.GraphModule) -> Partition:
+    def partition(self, forward: fx.Graph) -> Partition:
         nodes = {n.name: n for n in self.values.nodes}
-        shown = [n for n in forward.graph.nodes if tensor_of(n) is not None and n.name in nodes]  # all but copies
+        shown = [n for n in forward.nodes if tensor_of(n) is not None and n.name in nodes]  # all but copies
         values = [self._value(nodes[n.name], n.meta["item"]) for n in shown]
         default = self._default_saved()
-        work = round(self.values.recompute_time(self.cut))
+        work = round(recompute_time(self.values, self.cut))
         saved = sum(not is_tape(n) for n in self.cut.saved)
         return Partition(values, saved, self.cut.bytes, len(default), sum(map(bytes_of, default)), work)
 
@@ -50,7 +96,7 @@ class PartitionReport:
         impossible."""
         if node not in self.saved or node.op == "placeholder":
             return None
-        needed = self.values.recomputed_for(node.all_input_nodes, self.saved) | {node}
+        needed = _recomputed_for(self.values, node.all_input_nodes, self.saved) | {node}
         if any(is_random(n) or any(i.name in self.values.overwritten for i in n.all_input_nodes) for n in needed):
             return None
         return round(sum(estimated_ns(n) for n in needed - self.recomputed if not is_view(n)))

@@ -6,7 +6,7 @@ import torch
 import torch.fx as fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler_core.autograd.passes.absent_tangents import mask_absent
+from compiler_core.autograd.partition import mask_absent
 
 
 def backward(tangents_1: torch.Tensor, tangents_2: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

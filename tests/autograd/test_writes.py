@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import compiler_core
+from compiler_core.autograd.eager_runs import written_inputs
 from compiler_core.autograd.joint import JointRefused, trace_joint
-from compiler_core.autograd.undo_writes import written_inputs
 from compiler_core.support.operators import Fact, operators_with
 from tests.cases.captured import prepare
 from tests.cases.operators import foreach_all, module_db, op_db
