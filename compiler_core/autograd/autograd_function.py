@@ -27,7 +27,9 @@ from compiler_core.autograd.eager_runs import (
     undoing_writes,
 )
 from compiler_core.autograd.partition import Partitioned
-from compiler_core.autograd.source.writer import write_text
+from compiler_core.autograd.source.call_function import CallFunction
+from compiler_core.autograd.source.function_class import FunctionClass
+from compiler_core.autograd.source.writer import SourceWriter
 from compiler_core.codegen.wrapper.executable import CannotDraw, IndexOutOfRange
 from compiler_core.hook.failures import report_failure
 from compiler_core.records import Compile
@@ -82,11 +84,15 @@ def write_source(
     rules = RerunRules.of(captured, parts.joint)
     graphs = {"forward": forward, "backward": backward}
     executables = {name: g.executable for name, g in graphs.items() if g and hasattr(g, "executable")}
-    source = write_text(parts, rules.refusal, executables, warns=warning_emitter(captured.graph) is not None)
-    artifact = compile_.artifact("wrapper", "autograd", "python", source.text, source.spans)
-    for key, nodes in source.nodes.items():
+    writer = SourceWriter(parts, executables)
+    if parts.backward is not None:
+        FunctionClass(writer, rules.refusal).write()
+    call = CallFunction(writer, warns=warning_emitter(captured.graph) is not None)
+    call.write()
+    artifact = compile_.artifact("wrapper", "autograd", "python", writer.text, writer.spans)
+    for key, nodes in writer.nodes.items():
         compile_.link(artifact.item(key), [n.meta["item"] for n in nodes if "item" in n.meta], "autograd")
-    return AutogradSource(source.text, source.operator_nodes, rules), source.constants
+    return AutogradSource(writer.text, call.operator_nodes, rules), writer.constants
 
 
 class GraphCallables(NamedTuple):
@@ -158,9 +164,6 @@ def _globals_of_inlined(graph: BoxedGraph | None) -> dict[str, Any]:
     return {name: run.__globals__[name] for name in run.__code__.co_names if name in run.__globals__}
 
 
-has_memory: Callable[[torch.Tensor], bool] = has_storage
-
-
 def share_memory(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
     """Returns whether a tensor in `written` has the same storage as another one in either list."""
     storages = set(_storages(written))
@@ -207,7 +210,7 @@ def match_layout(
         return zeros(shape, stride, dtype, device)
     if tangent.layout is not torch.strided:
         raise RuntimeError("a sparse gradient")
-    if not has_memory(tangent) or has_own_kernels(tangent):
+    if not has_storage(tangent) or has_own_kernels(tangent):
         order = sorted(range(len(stride)), key=lambda d: -stride[d])
         return tangent.permute(order).contiguous().permute([order.index(d) for d in range(len(stride))])
     return torch.empty_strided(shape, stride, dtype=dtype, device=device).copy_(tangent)
@@ -237,10 +240,6 @@ def _tensor_kind(tensor: torch.Tensor) -> tuple[Any, ...]:
         return (tensor.layout,)
     extents = tensor.shape, tensor.stride(), tensor.storage_offset()
     return tensor.dtype, tensor.device, *extents, tensor.is_neg(), tensor.is_conj()
-
-
-_saved_tensors_hooks: Callable[[bool], Any] = top_saved_tensors_default_hooks
-"""Returns the active hooks on saved tensors."""
 
 
 def rerun_eagerly(compile_: Compile, has_warned: bool, run: Callable[..., Any], inputs: Sequence[Any]) -> Any:
@@ -372,7 +371,7 @@ _SOURCE_GLOBALS: dict[str, Any] = {
     "forward_ad": torch.autograd.forward_ad,
     "is_grad_enabled": torch.is_grad_enabled,
     "is_anomaly_enabled": torch.is_anomaly_enabled,
-    "has_memory": has_memory,
+    "has_memory": has_storage,
     "graph_is_retained": graph_is_retained,
     "inputs_unchanged": inputs_unchanged,
     "silence_warnings": silence_warnings,
@@ -384,7 +383,7 @@ _SOURCE_GLOBALS: dict[str, Any] = {
     "as_dense": as_dense,
     "flag": flag,
     "tensor_kinds": tensor_kinds,
-    "saved_tensors_hooks": _saved_tensors_hooks,
+    "saved_tensors_hooks": top_saved_tensors_default_hooks,
     "SavedPerOutput": SavedPerOutput,
     "raise_freed": raise_freed,
     "IndexOutOfRange": IndexOutOfRange,

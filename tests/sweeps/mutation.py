@@ -44,7 +44,7 @@ STAGES: dict[str, tuple[list[str], list[str]]] = {
 }
 """The folders of each stage in `compiler_core`, less those of other stages inside, and in `tests`."""
 LIMIT_S = 150
-MOST_TESTS = 25
+MOST_TESTS = 15
 MUTATION, REACH, REACHED = "CUTAWAY_MUTATION", "CUTAWAY_REACH", "CUTAWAY_REACHED"
 """Variables of the environment: the change to make; or the functions to note, and the file to note them in."""
 _OTHER: dict[type[ast.AST], type[ast.AST]] = {
@@ -198,38 +198,44 @@ def note(line: int, file: str) -> None:
 # ---- the tests -----------------------------------------------------------------------------
 
 
-def run_tests(tests: Sequence[str], limit_s: float, **variables: str) -> str:
-    """Runs tests up to the first that fails, and returns pytest's output; "does not end" after the limit."""
+def run_tests(tests: Sequence[str], limit_s: float, **variables: str) -> list[str]:
+    """Runs tests, and returns those that fail; "does not end" after the limit."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "sitecustomize.py").write_text("from tests.sweeps.mutation import install\ninstall()\n")
         environment = os.environ | variables | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfE", "--tb=no", *tests]
+        # pytest's own loader, which rewrites assertions, would leave the changes out
+        options = ["-q", "-p", "no:cacheprovider", "--assert=plain", "--tb=no", "-rfE"]
+        command = [sys.executable, "-m", "pytest", *options, *tests]
         try:
             done = subprocess.run(
                 command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit_s, check=False
             )
         except subprocess.TimeoutExpired:
-            return "FAILED does not end"
-    found = next((line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))), "")
-    return found or ("" if done.returncode in (0, 5) else f"FAILED exit status {done.returncode}")
+            return ["does not end"]
+    found = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    ended = [] if done.returncode in (0, 5) else [f"exit status {done.returncode}"]
+    return [re.sub(r"^(FAILED|ERROR) ", "", line).partition(" - ")[0] for line in found] or ended
 
 
 def reached(chosen: Sequence[Mutation], stages: Sequence[str], limit_s: float) -> dict[str, list[str]]:
-    """Returns the tests that call the function of each change, by file and line: the book's first."""
+    """Returns the tests that call the function of each change, by file and line, the book's first; without those that
+    fail unchanged."""
     folders = dict.fromkeys(f"tests/{folder}" for stage in stages for folder in STAGES[stage][1])
     smoke = (ROOT / "tests/smoke.txt").read_text().split()
     found: dict[str, list[str]] = {}
+    failing: set[str] = set()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "reached")
         out.touch()
         reach = " ".join(dict.fromkeys(f"{each.file}:{each.function}" for each in chosen))
         for tests in (["tests/golden"], smoke, *([each] for each in folders)):
             started = time.monotonic()
-            end = run_tests(tests, limit_s, **{REACH: reach, REACHED: str(out)})
-            print(f"{tests[0]}: {time.monotonic() - started:.0f} s {end}", flush=True)
+            failed = run_tests(tests, limit_s, **{REACH: reach, REACHED: str(out)})
+            failing.update(failed)
+            print(f"{tests[0]}: {time.monotonic() - started:.0f} s {' '.join(failed)}", flush=True)
         for line in out.read_text().splitlines():
             key, test = json.loads(line)
-            if test not in found.setdefault(key, []):
+            if test not in found.setdefault(key, []) and test not in failing:
                 found[key].append(test)
     return found
 
@@ -238,8 +244,7 @@ def noticed_by(mutation: Mutation, tests: Sequence[str]) -> str:
     """Returns the test that notices a change, or an empty text."""
     if not tests:
         return ""
-    found = run_tests(["-x", *tests[:MOST_TESTS]], LIMIT_S, **{MUTATION: mutation.key})
-    return re.sub(r"^(FAILED|ERROR) ", "", found).partition(" - ")[0]
+    return next(iter(run_tests(["-x", *tests[:MOST_TESTS]], LIMIT_S, **{MUTATION: mutation.key})), "")
 
 
 # ---- the page ------------------------------------------------------------------------------

@@ -1,9 +1,8 @@
 """The Python source around a compiled forward and backward.
 
 It is written for each graph, so that a call does only what that graph needs, and the record shows exactly what runs.
-`writer` puts the parts together: `function_class` (the `torch.autograd.Function`, with `backward_graph` for what its
-backward reads and runs) and `call_function` (the function that is called).  They use `graph_calls` (runs a compiled
-graph), `writes` (writes new values to mutated inputs) and `lines` (lines, spans and literals).
+`function_class` writes the `torch.autograd.Function`, and `call_function` the function that is called; both use
+`writer` (lines, spans and literals; runs of a graph, writes to inputs).
 
 Input: a partitioned joint graph; output: source text, which `autograd_function.py` binds to the objects that it names.
 """

@@ -9,10 +9,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core.autograd.joint import InputMutation, ReturnedValue, ViewReplay
-from compiler_core.autograd.partition import Partitioned
-from compiler_core.autograd.source.graph_calls import GraphCalls
-from compiler_core.autograd.source.lines import SourceLines, assignment
-from compiler_core.autograd.source.writes import count_kernel_writes, write_input
+from compiler_core.autograd.source.writer import SourceWriter, assignment
 from compiler_core.autograd.trace.outputs import BASE
 from compiler_core.codegen.wrapper.values import tuple_text
 from compiler_core.support import fx_symbols
@@ -21,29 +18,29 @@ from compiler_core.support import fx_symbols
 class CallFunction:
     """Writes ``call``.  `warns`: the graph gives warnings."""
 
-    def __init__(self, lines: SourceLines, parts: Partitioned, calls: GraphCalls, warns: bool) -> None:
-        self._lines, self._parts, self._joint, self._calls, self._warns = lines, parts, parts.joint, calls, warns
+    def __init__(self, writer: SourceWriter, warns: bool) -> None:
+        self._writer, self._parts, self._joint, self._warns = writer, writer.parts, writer.joint, warns
         self.operator_nodes: dict[str, str] = {}
         """From the name of each eager operator in the source to a captured node that calls it."""
         self._operators: dict[str, Any] = {}
 
     def write(self) -> None:
         joint, primals = self._joint, ", ".join(self._joint.primals)
-        self._lines.add(0, f"def call({primals}):")
-        self._lines.add(1, "if forward_ad._current_level >= 0:  # kernels do not compute forward-mode tangents")
-        self._lines.add(2, f"return run_eagerly({primals})")
+        self._writer.add(0, f"def call({primals}):")
+        self._writer.add(1, "if forward_ad._current_level >= 0:  # kernels do not compute forward-mode tangents")
+        self._writer.add(2, f"return run_eagerly({primals})")
         if joint.mutations:
             self._check_shared_memory()
         if self._warns:
-            self._lines.add(1, "warn()")
+            self._writer.add(1, "warn()")
         views = [view for returned in joint.returns for view in returned.views]
         numbers = [number for view in views for number in _leaves((view.args, view.kwargs))]
-        self._calls.read_symbols(1, joint.origins(fx_symbols.symbol_names(numbers)))
+        self._writer.read_symbols(1, joint.origins(fx_symbols.symbol_names(numbers)))
         results = {i: self._returned(i, r) for i, r in enumerate(joint.returns, 1) if r.before_writes}
         self._run()
         self._write_late()
         results |= {i: self._returned(i, r) for i, r in enumerate(joint.returns, 1) if not r.before_writes}
-        self._lines.add(1, f"return {tuple_text(results[i] for i in sorted(results))}")
+        self._writer.add(1, f"return {tuple_text(results[i] for i in sorted(results))}")
 
     def _check_shared_memory(self) -> None:
         """Runs the graph eagerly if an input that it writes to shares memory with another one."""
@@ -51,43 +48,43 @@ class CallFunction:
         written = [m.primal for m in joint.mutations]
         others = [n for i, n in enumerate(joint.primals) if i not in written and i not in joint.numbers]
         names = [joint.primals[i] for i in written]
-        self._lines.add(1, f"if share_memory({tuple_text(names)}, {tuple_text(others)}):")
-        self._lines.add(2, f"return run_eagerly({', '.join(joint.primals)})")
+        self._writer.add(1, f"if share_memory({tuple_text(names)}, {tuple_text(others)}):")
+        self._writer.add(2, f"return run_eagerly({', '.join(joint.primals)})")
 
     def _run(self) -> None:
         """Applies the autograd function, or runs the forward graph if there is no backward."""
-        joint, may_raise = self._joint, self._calls.forward_may_raise
+        joint, may_raise = self._joint, self._writer.forward_may_raise
         if may_raise:
-            self._lines.add(1, "try:")
+            self._writer.add(1, "try:")
         depth = 2 if may_raise else 1
         if self._parts.backward is not None:
             function = "(Compiled.apply if transforms_are_active() else apply)"
             names = [name for name, _ in joint.function_outputs]
             if not torch.is_grad_enabled():  # the graph turns gradients on, which inference mode ignores
-                self._lines.add(depth, "with torch.set_grad_enabled(not torch.is_inference_mode_enabled()):")
+                self._writer.add(depth, "with torch.set_grad_enabled(not torch.is_inference_mode_enabled()):")
                 depth += 1
             # else the engine would run what made them with no gradient, and free what it has saved
             arguments = [f"{n}.detach()" if i in joint.unreached_primals else n for i, n in enumerate(joint.primals)]
-            self._lines.add(depth, f"{assignment(names)}{function}({', '.join(arguments)})", "call")
+            self._writer.add(depth, f"{assignment(names)}{function}({', '.join(arguments)})", "call")
         else:
-            self._calls.run_forward(depth, joint.outputs)
+            self._writer.run_forward(depth, joint.outputs)
         if may_raise:
-            self._lines.add(1, "except (IndexOutOfRange, CannotDraw):")
-            self._lines.add(2, f"return rerun_eagerly(run_eagerly, {tuple_text(joint.primals)})")
+            self._writer.add(1, "except (IndexOutOfRange, CannotDraw):")
+            self._writer.add(2, f"return rerun_eagerly(run_eagerly, {tuple_text(joint.primals)})")
 
     def _write_late(self) -> None:
         """Writes to the inputs that the autograd function has not written to."""
         joint = self._joint
         late = [m for m in joint.mutations if joint.differentiable[m.output] or self._parts.backward is None]
-        for mutation in count_kernel_writes(self._lines, 1, joint, late, self._calls.inputs_written_by_kernels):
+        for mutation in self._writer.count_kernel_writes(1, late):
             self._write(mutation)
 
     def _write(self, mutation: InputMutation) -> None:
         depth = 1
         if mutation.under_no_grad or not torch.is_grad_enabled():
-            self._lines.add(1, "with torch.no_grad():" if mutation.under_no_grad else "with torch.enable_grad():")
+            self._writer.add(1, "with torch.no_grad():" if mutation.under_no_grad else "with torch.enable_grad():")
             depth = 2
-        write_input(self._lines, depth, self._joint, mutation)
+        self._writer.write_input(depth, mutation)
 
     # ---- what is returned --------------------------------------------------------------
 
@@ -99,19 +96,19 @@ class CallFunction:
             result = f"returned_{number}"
             depth = 1
             if view.grad != torch.is_grad_enabled():
-                self._lines.add(1, f"with torch.set_grad_enabled({view.grad}):")
+                self._writer.add(1, f"with torch.set_grad_enabled({view.grad}):")
                 depth = 2
             if "warnings" in view.node.meta:  # ``warn()`` gives them
-                self._lines.add(depth, "with silence_warnings():")
+                self._writer.add(depth, "with silence_warnings():")
                 depth += 1
             text = f"{result} = {self._view(view, name)}"
-            self._lines.add(depth, text, f"{result}.{view.node.name}", [view.node])
+            self._writer.add(depth, text, f"{result}.{view.node.name}", [view.node])
             name = result
         return name
 
     def _view(self, view: ViewReplay, base: str) -> str:
         """Returns the expression of a view of `base`."""
-        node, literal = view.node, self._lines.literal
+        node, literal = view.node, self._writer.literal
         if view.step is not None:
             return view.step.text(base, literal)
         rest = [base if a is BASE else literal(a) for a in view.args]

@@ -11,13 +11,10 @@ from collections.abc import Iterator, Sequence
 import torch.fx as fx
 
 from compiler_core.autograd.joint import output_nodes
-from compiler_core.autograd.partition import Partitioned
-from compiler_core.autograd.source.backward_graph import BackwardCall
-from compiler_core.autograd.source.graph_calls import GraphCalls
-from compiler_core.autograd.source.lines import SourceLines, assignment, numbers_text
-from compiler_core.autograd.source.writes import count_kernel_writes, write_inputs
+from compiler_core.autograd.source.writer import SourceWriter, assignment, numbers_text
 from compiler_core.autograd.trace.outputs import TensorLayout
 from compiler_core.codegen.wrapper.values import tuple_text
+from compiler_core.support.fx_graphs import dependencies
 from compiler_core.support.operator_facts import view_base
 from compiler_core.support.size_expr import are_contiguous
 
@@ -28,12 +25,12 @@ class FunctionClass:
     `refusal` says why the captured graph cannot run again for gradients of gradients; empty if it can.
     """
 
-    def __init__(self, lines: SourceLines, parts: Partitioned, calls: GraphCalls, refusal: str) -> None:
-        self._lines, self._parts, self._joint, self._calls, self._refusal = lines, parts, parts.joint, calls, refusal
-        self._backward_call = BackwardCall(lines, parts, calls)
+    def __init__(self, writer: SourceWriter, refusal: str) -> None:
+        self._writer, self._parts, self._joint, self._refusal = writer, writer.parts, writer.joint, refusal
+        self._backward_call = BackwardCall(writer)
 
     def write(self) -> None:
-        lines, saved = self._lines, self._parts.saved
+        lines, saved = self._writer, self._parts.saved
         count = "1 tensor" if len(saved) == 1 else f"{len(saved)} tensors"
         lines.add(0, "class Compiled(torch.autograd.Function):")
         lines.add(1, f'"""Saves {count}, {self._parts.saved_bytes:,} bytes: {", ".join(saved) or "none"}."""')
@@ -60,45 +57,45 @@ class FunctionClass:
             slots.append("tapes")
         if self._parts.saved:
             slots.append("saved_kinds")
-        self._lines.add(0, "class CompiledBackward(Compiled._backward_cls):")
-        self._lines.add(1, f"__slots__ = {slots!r}")
-        self._lines.add(1, "apply = Compiled.backward  # skips the choice between backward and vjp")
-        self._lines.blank(2)
-        self._lines.add(0, "Compiled._backward_cls = CompiledBackward")
+        self._writer.add(0, "class CompiledBackward(Compiled._backward_cls):")
+        self._writer.add(1, f"__slots__ = {slots!r}")
+        self._writer.add(1, "apply = Compiled.backward  # skips the choice between backward and vjp")
+        self._writer.blank(2)
+        self._writer.add(0, "Compiled._backward_cls = CompiledBackward")
 
     # ---- forward -----------------------------------------------------------------------
 
     def _forward(self) -> None:
         joint, parts = self._joint, self._parts
-        self._lines.add(1, "@staticmethod")
-        self._lines.add(1, f"def forward(ctx, {', '.join(joint.primals)}):")
+        self._writer.add(1, "@staticmethod")
+        self._writer.add(1, f"def forward(ctx, {', '.join(joint.primals)}):")
         self._keep_primals()
         if parts.symbols:
-            self._calls.read_symbols(2, parts.symbols)
-            self._lines.add(2, f"ctx.symbols = {tuple_text(parts.symbols)}")
-        self._calls.run_forward(2, [*joint.outputs, *parts.saved, *parts.tapes])
+            self._writer.read_symbols(2, parts.symbols)
+            self._writer.add(2, f"ctx.symbols = {tuple_text(parts.symbols)}")
+        self._writer.run_forward(2, [*joint.outputs, *parts.saved, *parts.tapes])
         if parts.tapes:
-            self._lines.add(2, f"ctx.tapes = {tuple_text(parts.tapes)}")
+            self._writer.add(2, f"ctx.tapes = {tuple_text(parts.tapes)}")
         self._write_early()
         self._share_versions()
         self._save()
         non_differentiable = [name for name, differentiable in joint.function_outputs if not differentiable]
         if non_differentiable:
-            self._lines.add(2, f"ctx.non_differentiable = {tuple_text(non_differentiable)}")
-        self._lines.add(2, "ctx.materialize_grads = False")
-        self._lines.add(2, f"return {tuple_text(name for name, _ in joint.function_outputs)}")
+            self._writer.add(2, f"ctx.non_differentiable = {tuple_text(non_differentiable)}")
+        self._writer.add(2, "ctx.materialize_grads = False")
+        self._writer.add(2, f"return {tuple_text(name for name, _ in joint.function_outputs)}")
 
     def _keep_primals(self) -> None:
         """Keeps the inputs, except those that the graph writes to, for gradients of gradients."""
         written = {m.primal for m in self._joint.mutations}
         kept = [i for i in range(len(self._joint.primals)) if i not in written]
-        self._lines.add(2, f"ctx.primals = {tuple_text(self._joint.primals[i] for i in kept)}")
+        self._writer.add(2, f"ctx.primals = {tuple_text(self._joint.primals[i] for i in kept)}")
         if not self._refusal:
             tensors = [self._joint.primals[i] for i in kept if i not in self._joint.numbers]
-            self._lines.add(2, "try:")
-            self._lines.add(3, f"ctx.versions = {tuple_text(f'{t}._version' for t in tensors)}")
-            self._lines.add(2, "except RuntimeError:  # inference tensors have no version")
-            self._lines.add(3, "ctx.versions = ()")
+            self._writer.add(2, "try:")
+            self._writer.add(3, f"ctx.versions = {tuple_text(f'{t}._version' for t in tensors)}")
+            self._writer.add(2, "except RuntimeError:  # inference tensors have no version")
+            self._writer.add(3, "ctx.versions = ()")
 
     def _write_early(self) -> None:
         """Writes to inputs that get no gradient before values are saved.
@@ -106,11 +103,11 @@ class FunctionClass:
         The second run of a checkpoint ends where values are saved, and eager PyTorch has made these writes by then.
         """
         early = [m for m in self._joint.mutations if not self._joint.differentiable[m.output]]
-        early = count_kernel_writes(self._lines, 2, self._joint, early, self._calls.inputs_written_by_kernels)
-        write_inputs(self._lines, 2, self._parts, [m for m in early if m.under_no_grad])
+        early = self._writer.count_kernel_writes(2, early)
+        self._writer.write_inputs(2, [m for m in early if m.under_no_grad])
         if recorded := [m for m in early if not m.under_no_grad]:
-            self._lines.add(2, "with torch.enable_grad():")
-            write_inputs(self._lines, 3, self._parts, recorded)
+            self._writer.add(2, "with torch.enable_grad():")
+            self._writer.write_inputs(3, recorded)
 
     def _share_versions(self) -> None:
         """If an output is a view of a saved value, saves a view of that output instead of the value.
@@ -123,7 +120,7 @@ class FunctionClass:
                 layout = TensorLayout.of(base.meta["val"])
                 shape, stride = numbers_text(layout.shape), numbers_text(layout.stride)
                 window = f"{shape}, {stride}, {base.name}.storage_offset()"
-                self._lines.add(2, f"{base.name} = {output.name}.detach().as_strided({window})")
+                self._writer.add(2, f"{base.name} = {output.name}.detach().as_strided({window})")
 
     def _save(self) -> None:
         """Saves the values that the backward needs, and those whose versions PyTorch is to check."""
@@ -131,15 +128,15 @@ class FunctionClass:
         nodes = output_nodes(parts.forward.graph)[len(joint.outputs) :][: len(parts.saved)]
         names = (*parts.saved, *parts.version_checked)
         if names:
-            self._lines.add(2, f"ctx.to_save = {tuple_text(names)}", "saved", nodes)
+            self._writer.add(2, f"ctx.to_save = {tuple_text(names)}", "saved", nodes)
         if nodes:  # saved-tensor hooks may give the backward other tensors
             kinds = f"tensor_kinds({tuple_text(parts.saved)}) if saved_tensors_hooks(True) else None"
-            self._lines.add(2, f"ctx.saved_kinds = {kinds}")
+            self._writer.add(2, f"ctx.saved_kinds = {kinds}")
         if self._backward_call.is_per_output:
             # the node must not hold its outputs; a detached tensor shares the version counter
             values = [f"{n}.detach()" if n in joint.outputs else n for n in names]
             arguments = f"{tuple_text(values)}, {self._backward_call.needed_by_outputs()}, {joint.freed_together}"
-            self._lines.add(2, f"ctx.per_output = SavedPerOutput({arguments})")
+            self._writer.add(2, f"ctx.per_output = SavedPerOutput({arguments})")
 
     # ---- backward ----------------------------------------------------------------------
 
@@ -148,34 +145,34 @@ class FunctionClass:
         assert backward is not None
         tangents = iter(joint.tangents)
         received = [next(tangents) if differentiable else f"_{name}" for name, differentiable in joint.function_outputs]
-        self._lines.add(1, "@staticmethod")
-        self._lines.add(1, f"def backward(ctx, {', '.join(received)}):")
-        self._lines.add(2, f"if {' and '.join(f'{t} is None' for t in joint.tangents)}:")
-        self._lines.add(3, f"return {tuple_text(['None'] * len(joint.primals))}")
-        self._lines.add(2, "create_graph = is_grad_enabled()")
+        self._writer.add(1, "@staticmethod")
+        self._writer.add(1, f"def backward(ctx, {', '.join(received)}):")
+        self._writer.add(2, f"if {' and '.join(f'{t} is None' for t in joint.tangents)}:")
+        self._writer.add(3, f"return {tuple_text(['None'] * len(joint.primals))}")
+        self._writer.add(2, "create_graph = is_grad_enabled()")
         if not self._refusal:
-            self._lines.add(2, "if create_graph and inputs_unchanged(ctx):")
-            self._lines.add(3, f"return double_backward.gradients(ctx, {tuple_text(joint.tangents)})")
-            self._lines.add(2, "if is_anomaly_enabled() and inputs_unchanged(ctx):")
-            self._lines.add(3, f"return double_backward.anomaly_gradients(ctx, {tuple_text(joint.tangents)})")
+            self._writer.add(2, "if create_graph and inputs_unchanged(ctx):")
+            self._writer.add(3, f"return double_backward.gradients(ctx, {tuple_text(joint.tangents)})")
+            self._writer.add(2, "if is_anomaly_enabled() and inputs_unchanged(ctx):")
+            self._writer.add(3, f"return double_backward.anomaly_gradients(ctx, {tuple_text(joint.tangents)})")
         dropped = self._drop_gradients()
         if dropped or self._parts.given or self._backward_call.is_per_output:
-            self._lines.add(
+            self._writer.add(
                 2, assignment(self._backward_call.absent) + tuple_text(f"{t} is None" for t in joint.tangents)
             )
         if self._parts.symbols:
-            self._lines.add(2, f"{assignment(tuple(self._parts.symbols))}ctx.symbols")
+            self._writer.add(2, f"{assignment(tuple(self._parts.symbols))}ctx.symbols")
         self._match_tangent_layouts()
         self._set_flags(backward.graph)
         nodes = output_nodes(backward.graph)
         results = [f"gradient_{i}" if n is not None else "_" for i, n in enumerate(nodes, 1)]
         self._backward_call.write(results, nodes)
         for line in (*_shared_objects(nodes), *self._copy_gradient_views(results), *dropped):
-            self._lines.add(2, line)
+            self._writer.add(2, line)
         gradients = ["None" if r == "_" else r for r in results]
-        self._lines.add(2, f"if create_graph:  # {self._refusal or 'an input was written to'}")
-        self._lines.add(3, f"return double_backward.once_differentiable(ctx, {tuple_text(gradients)})")
-        self._lines.add(2, f"return {tuple_text(gradients)}")
+        self._writer.add(2, f"if create_graph:  # {self._refusal or 'an input was written to'}")
+        self._writer.add(3, f"return double_backward.once_differentiable(ctx, {tuple_text(gradients)})")
+        self._writer.add(2, f"return {tuple_text(gradients)}")
 
     def _set_flags(self, graph: fx.Graph) -> None:
         """Sets the flags that tell the backward which tangents are given."""
@@ -185,14 +182,14 @@ class FunctionClass:
                 indices, device = self._parts.given[node.name], node.meta["val"].device
                 present = " or ".join(f"not {self._backward_call.absent[i]}" for i in indices)
                 there = [f"{joint.tangents[i]}.device" for i in indices if joint.layouts[i].device == device]
-                self._lines.add(2, f"{node.name} = flag({present}, {there[0] if there else repr(str(device))})")
+                self._writer.add(2, f"{node.name} = flag({present}, {there[0] if there else repr(str(device))})")
 
     def _match_tangent_layouts(self) -> None:
         """Gives the tangents the strides that the backward was compiled for."""
         joint = self._joint
         if joint.gradient_views:
-            self._lines.add(2, "layout_changed = False")
-        self._lines.add(2, "try:")
+            self._writer.add(2, "layout_changed = False")
+        self._writer.add(2, "try:")
         from_sparse = []
         for name, layout in zip(joint.tangents, joint.layouts, strict=True):
             shape, stride = numbers_text(layout.shape), numbers_text(layout.stride)
@@ -201,21 +198,21 @@ class FunctionClass:
             if are_contiguous(layout.shape, layout.stride):
                 differs = f"not {name}.is_contiguous()"
             arguments = f"{shape}, {stride}, {layout.dtype}, '{layout.device}'"
-            self._lines.add(3, f"if type({name}) is not Tensor:")
-            self._lines.add(4, f"{name} = as_plain({name})")
+            self._writer.add(3, f"if type({name}) is not Tensor:")
+            self._writer.add(4, f"{name} = as_plain({name})")
             from_sparse.append(f"{name} = match_layout(as_dense({name}), {arguments})")
-            self._lines.add(3, f"if {if_absent}{differs}:")
-            self._lines.add(4, f"{name} = match_layout({name}, {arguments})")
+            self._writer.add(3, f"if {if_absent}{differs}:")
+            self._writer.add(4, f"{name} = match_layout({name}, {arguments})")
             if joint.gradient_views:
-                self._lines.add(4, "layout_changed = True")
-        self._lines.add(2, "except RuntimeError:  # a sparse tensor, or one of a class with its own kernels")
+                self._writer.add(4, "layout_changed = True")
+        self._writer.add(2, "except RuntimeError:  # a sparse tensor, or one of a class with its own kernels")
         rerun = f"double_backward.gradients_without_kernels(ctx, {tuple_text(joint.tangents)})"
-        self._lines.add(3, f"if (gradients := {rerun}) is not None:")
-        self._lines.add(4, "return gradients")
+        self._writer.add(3, f"if (gradients := {rerun}) is not None:")
+        self._writer.add(4, "return gradients")
         if joint.gradient_views:
             from_sparse.append("layout_changed = True")
         for line in from_sparse:
-            self._lines.add(3, line)
+            self._writer.add(3, line)
 
     def _copy_gradient_views(self, results: Sequence[str]) -> Iterator[str]:
         """Yields statements that copy gradients which share memory, where eager's AccumulateGrad copies.
@@ -249,3 +246,135 @@ def _shared_objects(gradients: Sequence[fx.Node | None]) -> Iterator[str]:
     for i, node in enumerate(gradients):
         if node is not None and node in gradients[:i]:
             yield f"gradient_{i + 1} = gradient_{gradients.index(node) + 1}"
+
+
+class BackwardCall:
+    """Writes the part of ``backward`` from reading the saved values to the call of the backward graph."""
+
+    def __init__(self, writer: SourceWriter) -> None:
+        self._writer, self._parts, self._joint = writer, writer.parts, writer.joint
+        self.absent = [f"no_{t}" for t in writer.joint.tangents]
+        """The variables that tell whether a tangent is None."""
+
+    @property
+    def is_per_output(self) -> bool:
+        """Whether a backward may go through one output and a later one through another."""
+        frees_anything = self._saves or self._parts.tapes or any(self._joint.freed_together)
+        return len(self._joint.tangents) > 1 and bool(frees_anything)
+
+    @property
+    def _saves(self) -> bool:
+        return bool(self._parts.saved or self._parts.version_checked)
+
+    def write(self, results: Sequence[str], nodes: Sequence[fx.Node | None]) -> None:
+        """Assigns the gradients, the outputs `nodes` of the backward graph, to `results`."""
+        saved, tapes = self._parts.saved, self._parts.tapes
+        inputs = [*saved, *tapes, *self._parts.symbols, *self._joint.tangents, *self._parts.given]
+        self._check_not_freed()
+        self._read_tapes()
+        body = self._writer.inlined("backward", inputs)
+        if self._saves or not body:
+            self._read_saved(self._reading_statement(inputs, as_list=not body))
+        self._free_saved()
+        if not body:
+            kernels_can_run = self._kernels_can_run(f"inputs[:{len(saved)}]")
+            self._writer.add(2, f"run = backward_graph if {kernels_can_run} else eager_backward")
+            self._writer.write_call(2, "backward", f"{assignment(results)}run(inputs)", nodes)
+            return
+        kernels_can_run = self._kernels_can_run(tuple_text(saved))
+        self._writer.add(2, f"if {kernels_can_run}:")
+        self._writer.write_inlined(3, "backward", body, results, nodes)
+        self._writer.add(2, "else:")
+        self._writer.add(3, f"{assignment(results)}eager_backward([{', '.join(inputs)}])")
+
+    def _reading_statement(self, inputs: Sequence[str], as_list: bool) -> str:
+        """Returns a statement that reads the saved values, with ``{}`` in place of their tuple.
+
+        They are read into a list, which the graph empties, or into variables, which its statements delete: nothing
+        else may hold what was saved.
+        """
+        saved = self._parts.saved
+        without_checked = f"[:{len(saved)}]" if self._parts.version_checked else ""
+        if as_list:
+            values = [f"*{{}}{without_checked}"] if self._saves else []
+            return f"inputs = [{', '.join(values + list(inputs[len(saved) :]))}]"
+        return f"{assignment(saved)}{{}}{without_checked if saved else ''}"
+
+    def _read_saved(self, statement: str) -> None:
+        if not self.is_per_output:
+            self._writer.add(2, statement.format("ctx.saved_tensors"))
+            return
+        self._writer.add(2, "try:")
+        self._writer.add(3, statement.format("ctx.saved_tensors"))
+        self._writer.add(2, "except RuntimeError as error:  # an earlier backward went through other outputs")
+        self._writer.add(3, statement.format(f"ctx.per_output.saved_after_free({tuple_text(self.absent)}, error)"))
+
+    def _check_not_freed(self) -> None:
+        """Raises eager's error for a second backward through freed tensors, if no saved tensor here would raise it."""
+        if self._saves or self._parts.tapes or not any(self._joint.freed_together):
+            return
+        self._writer.add(2, "if ctx.primals is None:")
+        check = f"ctx.per_output.check_not_freed({tuple_text(self.absent)})" if self.is_per_output else "raise_freed()"
+        self._writer.add(3, check)
+
+    def _read_tapes(self) -> None:
+        if self._parts.tapes:
+            if self.is_per_output:
+                self._writer.add(2, f"ctx.per_output.check_not_freed({tuple_text(self.absent)})")
+            self._writer.add(2, f"{assignment(self._parts.tapes)}ctx.tapes or raise_freed()")
+
+    def _free_saved(self) -> None:
+        """Frees what was saved unless the graph is retained.  A tape that is marked as last frees what it holds while
+        it is used."""
+        self._writer.add(2, "if not (create_graph or graph_is_retained()):  # free what was saved as early as possible")
+        self._writer.add(3, "ctx.maybe_clear_saved_tensors()")
+        self._writer.add(3, "ctx.primals = None")
+        if self.is_per_output:
+            self._writer.add(3, f"ctx.per_output.mark_passed({tuple_text(self.absent)})")
+        if not self._parts.tapes:
+            return
+        depth = 3
+        if self.is_per_output:
+            self._writer.add(3, "if ctx.per_output.is_exhausted:")
+            depth = 4
+        for tape in self._parts.tapes:
+            self._writer.add(depth, f"{tape}.is_last = True")
+        self._writer.add(depth, "ctx.tapes = None")
+
+    def _kernels_can_run(self, saved: str) -> str:
+        """Returns the condition under which the compiled backward can run.
+
+        Under vmap the tangents have no memory, as those of a class with its own kernels, and saved-tensor hooks may
+        have replaced the `saved` tensors by tensors of another kind.
+        """
+        names = self._joint.tangents
+        memory = f"type({names[0]}) is Tensor and has_memory({names[0]})"
+        if len(names) > 1:
+            tangents = tuple_text(names)
+            memory = f"all_plain(map(type, {tangents})) and all(map(has_memory, {tangents}))"
+        if not self._parts.saved:
+            return memory
+        self._writer.add(2, f"same_kinds = ctx.saved_kinds is None or ctx.saved_kinds == tensor_kinds({saved})")
+        return f"same_kinds and {memory}"
+
+    def needed_by_outputs(self) -> tuple[tuple[int, ...], ...]:
+        """Returns, for each tangent, the indices of the saved values that its gradients are computed from."""
+        needed: dict[str, set[str]] = {t: set() for t in self._joint.tangents}
+        for tangents, saved in self._tangents_and_saved():
+            for tangent in tangents:
+                needed[tangent] |= saved
+        for name in self._parts.version_checked:
+            for i in self._joint.saved_by_eager[name]:
+                needed[self._joint.tangents[i]].add(name)
+        names = (*self._parts.saved, *self._parts.version_checked)
+        return tuple(tuple(i for i, name in enumerate(names) if name in needed[t]) for t in self._joint.tangents)
+
+    def _tangents_and_saved(self) -> Iterator[tuple[set[str], set[str]]]:
+        """Yields, for each node of the backward, the tangents it depends on, and the saved values behind its inputs
+        that depend on no tangent."""
+        assert self._parts.backward is not None
+        graph = self._parts.backward.graph
+        tangents = dependencies(graph, set(self._joint.tangents))
+        saved = dependencies(graph, {*self._parts.saved, *self._parts.tapes})
+        for node in graph.nodes:
+            yield tangents[node], set().union(*(saved[n] for n in node.all_input_nodes if not tangents[n]))

@@ -1,49 +1,176 @@
-"""Puts the source around a compiled forward and backward together."""
+"""The writer of the source around a compiled forward and backward: its lines, and what both of its parts write."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from types import EllipsisType
 from typing import Any
 
+import torch
 import torch.fx as fx
 
+from compiler_core.autograd.joint import InputMutation, output_nodes
 from compiler_core.autograd.partition import Partitioned
-from compiler_core.autograd.source.call_function import CallFunction
-from compiler_core.autograd.source.function_class import FunctionClass
-from compiler_core.autograd.source.graph_calls import GraphCalls
-from compiler_core.autograd.source.lines import SourceLines
-from compiler_core.codegen.wrapper.executable import Executable
+from compiler_core.codegen.wrapper.executable import Executable, InlineBody
+from compiler_core.codegen.wrapper.values import tuple_text
 from compiler_core.records import Span
+from compiler_core.support import fx_symbols
+from compiler_core.support.fx_symbols import Origin
 
 
-@dataclass(frozen=True)
-class SourceText:
-    """The source, what it names, and where its lines come from."""
-
-    text: str
-    spans: list[Span]
-    nodes: dict[str, list[fx.Node]]
-    """From the key of a span to the nodes that its lines were made from."""
-    operator_nodes: dict[str, str]
-    """From the name of each eager operator in the source to a captured node that calls it."""
-    constants: dict[str, Any]
-    """Objects that have no literal, by name."""
-
-
-def write_text(parts: Partitioned, refusal: str, executables: Mapping[str, Executable], warns: bool) -> SourceText:
-    """Returns the source for a partitioned joint graph.
+class SourceWriter:
+    """Lines of source that are being written, with the graph nodes behind them.
 
     Args:
         parts: the forward and the backward.
-        refusal: why the captured graph cannot run again for gradients of gradients; empty if it can.
         executables: the executables of the graphs ("forward", "backward") that our own backends compiled.
-        warns: the graph gives warnings when it is called.
     """
-    lines = SourceLines()
-    calls = GraphCalls(lines, parts, executables)
-    if parts.backward is not None:
-        FunctionClass(lines, parts, calls, refusal).write()
-    call = CallFunction(lines, parts, calls, warns)
-    call.write()
-    return SourceText(lines.text, lines.spans, lines.nodes, call.operator_nodes, lines.constants)
+
+    def __init__(self, parts: Partitioned, executables: Mapping[str, Executable]) -> None:
+        self.parts, self.joint, self._executables = parts, parts.joint, executables
+        self.spans: list[Span] = []
+        self.nodes: dict[str, list[fx.Node]] = {}
+        """From the key of a span to the nodes that its lines were made from."""
+        self.constants: dict[str, Any] = {}
+        """Objects without a literal, by the name that stands for them."""
+        self._lines: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+    def add(self, depth: int, text: str, key: str = "", nodes: Sequence[fx.Node | None] = ()) -> None:
+        """Adds a line that is indented `depth` times; with a `key`, it is a span made from `nodes`."""
+        self._lines.append("    " * depth + text if text else "")
+        if key:
+            self.span(key, nodes)
+
+    def blank(self, count: int = 1) -> None:
+        """Adds empty lines."""
+        for _ in range(count):
+            self.add(0, "")
+
+    def span(self, key: str, nodes: Sequence[fx.Node | None], lines: int = 1) -> None:
+        """Makes the last `lines` lines a span."""
+        self.spans.append(Span(key, len(self._lines) - lines + 1, len(self._lines)))
+        self.nodes[key] = [n for n in nodes if n is not None]
+
+    def literal(self, value: Any) -> str:
+        """Returns `value` as Python source, or a name for it in `constants` if it has no literal."""
+        if fx_symbols.is_symbolic(value):
+            return fx_symbols.text(value)
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return repr(value)
+        if isinstance(value, (torch.dtype, torch.memory_format)):
+            return str(value)
+        if isinstance(value, EllipsisType):
+            return "..."
+        if isinstance(value, slice):
+            return f"slice({', '.join(map(self.literal, (value.start, value.stop, value.step)))})"
+        if isinstance(value, list):
+            return f"[{', '.join(map(self.literal, value))}]"
+        if isinstance(value, tuple):
+            return tuple_text(map(self.literal, value))
+        name = f"constant_{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    # ---- running a graph: its statements if there are only a few, else a call ----------
+
+    @property
+    def forward_may_raise(self) -> bool:
+        """Whether the forward may raise IndexOutOfRange or CannotDraw."""
+        return "forward" in self._executables and self._executables["forward"].may_raise
+
+    def inlined(self, graph: str, inputs: Sequence[str]) -> InlineBody | None:
+        """Returns the statements of a graph if they can stand in the source: they are few, and name the inputs as the
+        source does."""
+        body = self._executables[graph].inline_body if graph in self._executables else None
+        return body if body and body.inputs == list(inputs) else None
+
+    def run_forward(self, depth: int, results: Sequence[str]) -> None:
+        """Assigns the outputs of the forward graph to `results`."""
+        inputs, nodes = self.joint.primals, output_nodes(self.parts.forward.graph)
+        if body := self.inlined("forward", inputs):
+            self.write_inlined(depth, "forward", body, results, nodes)
+        else:
+            call = f"{assignment(results)}forward_graph([{', '.join(inputs)}])"
+            self.write_call(depth, "forward", call, nodes)
+
+    def write_inlined(
+        self, depth: int, graph: str, body: InlineBody, results: Sequence[str], nodes: Sequence[fx.Node | None]
+    ) -> None:
+        """Writes the statements of a graph, and assigns its results to the names `results` (``_``: unused)."""
+        renamed = {new: old for new, old in zip(results, body.results, strict=True) if new not in (old, "_")}
+        statements = [*body.statements]
+        if renamed:
+            statements.append(f"{', '.join(renamed)} = {', '.join(renamed.values())}")
+        for statement in statements or ["pass"]:
+            self.add(depth, statement)
+        self.span(graph, nodes, max(1, len(statements)))
+
+    def write_call(self, depth: int, graph: str, call: str, nodes: Sequence[fx.Node | None]) -> None:
+        """Writes the call of a graph below autograd, so that PyTorch records neither views nor gradients."""
+        if graph in self._executables and self._executables[graph].only_kernels:  # PyTorch does not see these anyway
+            self.add(depth, call, graph, nodes)
+            return
+        without_autocast = ", without_autocast()" if self.joint.autocast else ""
+        self.add(depth, f"with below_autograd(){without_autocast}:")
+        self.add(depth + 1, call, graph, nodes)
+
+    def read_symbols(self, depth: int, symbols: Mapping[str, Origin]) -> None:
+        """Reads the values of symbols from the primals."""
+        for name, origin in symbols.items():
+            self.add(depth, f"{name} = {origin}")
+
+    # ---- writing new values to mutated inputs ------------------------------------------
+
+    def write_input(self, depth: int, mutation: InputMutation) -> None:
+        """Writes the new value of one input to it."""
+        target, value = self._target(mutation), self.joint.outputs[mutation.output]
+        resize = f".resize_({value}.shape)" if mutation.resized else ""
+        self.add(depth, f"{target}{resize}.copy_({value})")
+
+    def write_inputs(self, depth: int, mutations: Sequence[InputMutation]) -> None:
+        """Writes the new values of several inputs, those of one dtype and device in one call: a network with batch norm
+        has some sixty."""
+        nodes = output_nodes(self.parts.forward.graph)
+        groups: dict[Any, list[InputMutation]] = {}
+        for mutation in mutations:
+            value = nodes[mutation.output].meta["val"]
+            separate = mutation.primal if mutation.resized else None
+            groups.setdefault((value.dtype, value.device, separate), []).append(mutation)
+        for group in groups.values():
+            if len(group) == 1:
+                self.write_input(depth, group[0])
+            else:
+                targets = ", ".join(map(self._target, group))
+                values = ", ".join(self.joint.outputs[m.output] for m in group)
+                self.add(depth, f"torch._foreach_copy_([{targets}], [{values}])")
+
+    def count_kernel_writes(self, depth: int, mutations: Sequence[InputMutation]) -> list[InputMutation]:
+        """Counts the writes of the forward's kernels to inputs in their versions; returns the other mutations."""
+        written = self._executables["forward"].in_place if "forward" in self._executables else []
+        done = [m for m in mutations if self.joint.primals[m.primal] in written]
+        if counted := [m for m in done if not m.uncounted]:
+            names = tuple_text(self.joint.primals[m.primal] for m in counted)
+            self.add(depth, f"torch.autograd.graph.increment_version({names})  # kernels wrote to them")
+        return [m for m in mutations if m not in done]
+
+    def _target(self, mutation: InputMutation) -> str:
+        """Returns what is written to: writes to ``.data`` are not counted in the version."""
+        name = self.joint.primals[mutation.primal]
+        return f"{name}.data" if mutation.uncounted else name
+
+
+def numbers_text(numbers: Sequence[Any]) -> str:
+    """Returns a tuple of plain and symbolic numbers as source."""
+    return tuple_text(map(fx_symbols.text, numbers))
+
+
+def assignment(names: Sequence[str]) -> str:
+    """Returns the left side of an assignment that unpacks a sequence to `names`; an empty string if there are none."""
+    if not names:
+        return ""
+    comma = "," if len(names) == 1 else ""
+    return f"{', '.join(names)}{comma} = "
