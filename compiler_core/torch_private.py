@@ -185,6 +185,12 @@ NAMES: dict[str, str | tuple[str | None, ...]] = {
     "execution_engine": "torch.autograd.Variable._execution_engine",
     "current_level": "torch.autograd.forward_ad._current_level",
     "unsafe_preserve_version_counter": "torch.autograd.grad_mode._unsafe_preserve_version_counter",
+    "torch_check": "torch._check",
+    "torch_check_index": "torch._check_index",
+    "torch_check_type": "torch._check_type",
+    "torch_check_value": "torch._check_value",
+    "attention_kernels": "torch.nn.attention._cur_sdpa_kernel_backends",
+    "use_attention_kernels": "torch.nn.attention._sdpa_kernel",
     # graphs
     "FxPatcher": "torch.fx._symbolic_trace._Patcher",
     "is_fx_symbolic_tracing": (
@@ -208,6 +214,7 @@ NAMES: dict[str, str | tuple[str | None, ...]] = {
     "dynamo_config": "torch._dynamo.config",
     "convert_frame": "torch._dynamo.convert_frame",
     "dynamo_eval_frame": "torch._dynamo.eval_frame",
+    "OptimizedModule": "torch._dynamo.eval_frame.OptimizedModule",
     "TorchPatcher": "torch._dynamo.eval_frame.TorchPatcher",
     "innermost_fn": "torch._dynamo.eval_frame.innermost_fn",
     "skip_code": "torch._dynamo.eval_frame.skip_code",

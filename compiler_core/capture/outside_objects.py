@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextvars
 import functools
 import operator
+import threading
 import types
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.attention import SDPBackend
 
 from compiler_core.capture.guard_collector import GuardCollector
 from compiler_core.capture.rules.python.library import GetterValue
@@ -282,6 +284,7 @@ _STATIC_TYPES = (
     OpOverloadPacket,
     types.CodeType,
     functools._lru_cache_wrapper,
+    SDPBackend,  # an enum of C++
     *arrays.FUNCTION_TYPES,
 )
 
@@ -336,4 +339,6 @@ def _is_plain_object(obj: Any) -> bool:
     """Whether all attributes and methods of `obj` are plain Python."""
     builtin_bases = (list, dict, tuple, set, frozenset, str, int, float, bytes, torch.Tensor, BaseException)
     cls: Any = type(obj)  # mypy doubts that classes can be hashed
+    if cls is threading.local:  # its attributes are those of this thread
+        return True
     return is_plain_class(cls) and not is_instance(obj, builtin_bases)

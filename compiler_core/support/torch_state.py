@@ -1,23 +1,25 @@
-"""PyTorch's global state: the parts that captured graphs change (grad mode and autocast), and the modes that intercept
-operations."""
+"""PyTorch's global state: what captured graphs change (grad mode, autocast, the kernels of attention), and the modes
+that intercept operations."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx as fx
 from torch.fx.node import has_side_effect
+from torch.nn.attention import SDPBackend
 from torch.overrides import TorchFunctionMode
 
 from compiler_core.support.tensors import tensors_in
 from compiler_core.support.transform_levels import LEVEL_FUNCTIONS, level_restorer
 from compiler_core.torch_private import (
     DeviceContext,
+    attention_kernels,
     ensureCUDADeviceGuardSet,
     get_function_stack_at,
     get_tracing_state,
@@ -26,6 +28,7 @@ from compiler_core.torch_private import (
     len_torch_dispatch_stack,
     len_torch_function_stack,
     set_grad_enabled,
+    use_attention_kernels,
 )
 
 
@@ -80,7 +83,35 @@ def _set_autocast(device: str, enabled: bool, dtype: torch.dtype, cache: bool) -
     torch.set_autocast_cache_enabled(cache)
 
 
-STATE_CHANGING_FUNCTIONS = frozenset({set_grad_enabled, enter_autocast, leave_autocast}) | LEVEL_FUNCTIONS
+def attention_kernel_names() -> tuple[str, ...]:
+    """Returns the names of the kernels that ``scaled_dot_product_attention`` may use now."""
+    return tuple(sorted(kernel.name for kernel in attention_kernels()))
+
+
+@has_side_effect
+def set_attention_kernels(*names: str) -> None:
+    """Lets ``scaled_dot_product_attention`` use these kernels only."""
+    use_attention_kernels([SDPBackend.__members__[name] for name in names])
+
+
+class AttentionKernels:
+    """``torch.nn.attention.sdpa_kernel(...)``, which compiled code leaves."""
+
+    def __init__(self, names: Sequence[str], before: Sequence[str] = ()) -> None:
+        self.names, self.before = tuple(names), tuple(before)
+
+    def __enter__(self) -> dict[str, Any]:
+        self.before = attention_kernel_names()
+        set_attention_kernels(*self.names)
+        return {}
+
+    def __exit__(self, *_: object) -> None:
+        set_attention_kernels(*self.before)
+
+
+STATE_CHANGING_FUNCTIONS = (
+    frozenset({set_grad_enabled, enter_autocast, leave_autocast, set_attention_kernels}) | LEVEL_FUNCTIONS
+)
 """The targets of graph nodes that change global state."""
 
 
@@ -93,15 +124,19 @@ def state_restorer(graph: fx.Graph) -> Callable[[], Callable[[], None]] | None:
         return None
     devices = sorted({str(n.args[0]) for n in graph.nodes if n.target in (enter_autocast, leave_autocast)})
     has_levels = any(n.target in LEVEL_FUNCTIONS for n in graph.nodes)
+    has_kernels = any(n.target is set_attention_kernels for n in graph.nodes)
 
     def before() -> Callable[[], None]:
         grad_enabled = torch.is_grad_enabled()
         level, states = (_autocast_nesting() if devices else 0), [autocast_state(d) for d in devices]
         leave_levels = level_restorer() if has_levels else None
+        kernels = attention_kernel_names() if has_kernels else None
 
         def restore() -> None:
             if leave_levels is not None:
                 leave_levels()
+            if kernels is not None:
+                set_attention_kernels(*kernels)
             set_grad_enabled(grad_enabled)
             for state in states:
                 _set_autocast(*state)

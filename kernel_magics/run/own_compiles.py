@@ -98,12 +98,11 @@ def _is_compiled(value: object) -> bool:
 
 def _is_made(value: object) -> bool:
     from compiler_core.tools.stock.hooks.torch_internals import is_of_compiled_function
-    from compiler_core.torch_private import dynamo_eval_frame
+    from compiler_core.torch_private import OptimizedModule
 
     function = value.__func__ if isinstance(value, types.MethodType) else value
     if isinstance(function, types.FunctionType):
         return is_of_compiled_function(function.__code__)
     if not isinstance(value, torch.nn.Module):
         return False
-    compiled = dynamo_eval_frame.OptimizedModule
-    return any(isinstance(each, compiled) or vars(each).get("_compiled_call_impl") for each in value.modules())
+    return any(isinstance(each, OptimizedModule) or vars(each).get("_compiled_call_impl") for each in value.modules())

@@ -70,6 +70,8 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
     if handler is None and (method := c_class_method(obj)) in HANDLERS:
         handler, args = HANDLERS[method], [StaticValue(obj.__self__), *args]
     if handler is not None:
+        if "input" in kwargs and not args and is_c_function_of_torch(obj):  # PyTorch's name of the first argument
+            args, kwargs = [kwargs["input"]], {name: value for name, value in kwargs.items() if name != "input"}
         try:
             _signature(handler).bind(tx, *args, **kwargs)
         except TypeError:

@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 from compiler_core.capture.rules.table import handles, name_of
 from compiler_core.capture.values.base import Value, observed_exception
 from compiler_core.capture.values.builtin.conversion import fold
+from compiler_core.capture.values.builtin.sequences import TupleValue, field_names
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.classes import guard_class_attribute, is_plain_class, lookup_in_mro
 from compiler_core.capture.values.tensor_subclasses import (
@@ -48,6 +49,9 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
         return StaticValue(dict).call(tx, args, kwargs)
     if issubclass(cls, BaseException):
         return construct_exception(tx, cls, args, kwargs)
+    if hasattr(cls, "n_sequence_fields") and len(args) == 1 and not kwargs:  # one of ``torch.return_types``
+        if len(values := tx.list_of(args[0])) == len(field_names(cls)):
+            return TupleValue(values, cls)
     home = module_of(cls)
     is_captured = issubclass(cls, torch.nn.Module) or home.startswith(_CAPTURED_MODULES)
     from_torch = home.startswith("torch.") and not is_captured

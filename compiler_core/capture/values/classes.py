@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 import types
 import typing
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,10 @@ def guard_class_attribute(tx: Interpreter, cls: type, name: str, found: Any) -> 
             tx.capture.guards.add("ID_MATCH", AttrSource(held, name), getattr(cls, name))
 
 
+_GENERIC_SETATTR = (object.__setattr__, BaseException.__setattr__, threading.local.__setattr__)
+
+
 @weak_cache
 def has_custom_setattr(cls: type) -> bool:
-    """Whether `cls` overrides ``__setattr__`` of object and BaseException."""
-    return class_entry(cls, "__setattr__") not in (object.__setattr__, BaseException.__setattr__)
+    """Whether `cls` overrides ``__setattr__`` of object, or of a builtin class where it does the same."""
+    return class_entry(cls, "__setattr__") not in _GENERIC_SETATTR

@@ -17,11 +17,14 @@ from compiler_core.capture.values.user.functions import FunctionValue, MethodVal
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, Source
 from compiler_core.support.torch_state import (
+    AttentionKernels,
     StateChange,
+    attention_kernel_names,
     autocast_state,
     enter_autocast,
     grad_mode_change,
     leave_autocast,
+    set_attention_kernels,
 )
 
 if TYPE_CHECKING:
@@ -68,7 +71,7 @@ class ContextManagerValue(Value):
         if name in self.settings:
             return ConstantValue(self.attributes[name])
         found = inspect.getattr_static(self.cls, name, None)
-        if isinstance(found, types.FunctionType) and name == "clone":
+        if isinstance(found, types.FunctionType) and name in ("clone", "_recreate_cm"):
             return MethodValue(FunctionValue.from_outside(tx.capture.outside, found, None), self)
         return super().get_attr(tx, name)
 
@@ -172,7 +175,51 @@ class InferenceModeValue(ContextManagerValue):
         raise Unsupported("inference mode", f"torch.inference_mode({self.attributes['mode']}) is left")
 
 
+class AttentionKernelsValue(ContextManagerValue):
+    """``torch.nn.attention.sdpa_kernel(kernels)``."""
+
+    settings = ("names",)
+
+    def enter(self, tx: Interpreter) -> Value:
+        self.attributes["before"] = before = attention_kernel_names()
+        if not changes_attention_kernels(tx):
+            tx.capture.guards.add("RETURNS", tx.capture.guards.held(attention_kernel_names, "the kernels"), before)
+        tx.capture.graph.change_state(self._change("before", "names"))
+        return DictValue({})
+
+    def leave(self, tx: Interpreter) -> None:
+        tx.capture.graph.change_state(self._change("names", "before"))
+
+    def _change(self, old: str, new: str) -> StateChange:
+        change = set_attention_kernels
+        return StateChange(change, self.attributes[new], change, self.attributes[old])
+
+
+def changes_attention_kernels(tx: Interpreter) -> bool:
+    """Whether the frame has already changed which kernels ``scaled_dot_product_attention`` may use."""
+    return any(node.target is set_attention_kernels for node in tx.capture.graph.fx_graph.nodes)
+
+
+class RecordFunctionValue(ContextManagerValue):
+    """``torch.profiler.record_function(name)``: compiled code records no ranges for the profiler."""
+
+    settings = ("name", "args")
+
+    @classmethod
+    def make(cls, name: Any, args: Any) -> RecordFunctionValue:
+        """Returns a context that records nothing, also where Python leaves it after a graph break."""
+        return cls(torch.profiler.record_function, {"name": name, "args": args, "run_callbacks_on_exit": False})
+
+    def enter(self, tx: Interpreter) -> Value:
+        return self
+
+    def leave(self, tx: Interpreter) -> None:
+        pass
+
+
 CONTEXTS: dict[type, type[ContextManagerValue]] = {
+    AttentionKernels: AttentionKernelsValue,
+    torch.profiler.record_function: RecordFunctionValue,
     torch.no_grad: GradModeValue,
     torch.enable_grad: GradModeValue,
     torch.set_grad_enabled: GradModeValue,

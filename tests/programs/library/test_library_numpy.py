@@ -124,3 +124,17 @@ class Holder:
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), Holder()))
 def test_inputs_that_read_alike(a_b, a):
     return a_b + a.b
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_limits_of_dtypes(x):
+    info, whole = np.finfo(np.float32), np.iinfo("int16")
+    return x.clamp(min=float(info.eps)) + info.bits + x * float(info.tiny) + whole.max + int(np.finfo("f8").precision)
+
+
+@same_as_eager()
+def test_limits_of_a_wrong_dtype(x):
+    try:
+        return x * np.iinfo(np.float32).max
+    except ValueError as error:
+        return x * len(str(error))

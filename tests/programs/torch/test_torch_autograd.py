@@ -5,6 +5,7 @@
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
 
+import enum
 import functools
 
 import torch
@@ -368,9 +369,107 @@ class Doubles(Function):
         return g * ctx.factors[1], None
 
 
-@same_as_eager(graphs=1, breaks=["unsupported call", "unsupported mutation"], grad=True)
+@one_graph(grad=True)
 def test_function_with_a_list(x):
     return Doubles.apply(x, [2, 7])
+
+
+class Kind(enum.Enum):
+    SUM = "sum"
+    MEAN = "mean"
+
+
+class Reduces(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, kind, sizes=(), *others):
+        ctx.kind, ctx.count = kind, len(others)
+        out = x.sum() if kind is Kind.SUM else x.mean()
+        return out * len(sizes) if sizes else out
+
+    @staticmethod
+    def backward(ctx, grad):
+        return (grad * (1 if ctx.kind is Kind.SUM else 2), None, None, *[None] * ctx.count)
+
+
+@one_graph(grad=True)
+def test_function_with_a_member_of_an_enum(x):
+    return Reduces.apply(x, Kind.SUM) + Reduces.apply(x, Kind.MEAN) * 2
+
+
+@one_graph(grad=True)
+def test_function_with_a_tuple_and_further_arguments(x):
+    return Reduces.apply(x, Kind.SUM, (x.shape, (1, None)), "text", None, torch.float32)
+
+
+class AddsLists(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, weight, tensors, names):
+        ctx.save_for_backward(weight, *tensors)
+        ctx.names = names
+        return sum(tensors) * weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        weight, *tensors = ctx.saved_tensors
+        return grad * sum(tensors) * len(ctx.names), None, None
+
+
+@one_graph(grad=True)
+def test_function_with_lists_of_tensors(x, y):
+    """PyTorch does not differentiate the tensors within a list."""
+    return AddsLists.apply(x, [y, x * 2], ["a", "b"]) + AddsLists.apply(x, (y, y), ["c"])
+
+
+class ChangesItsList(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, log):
+        log.append(x * 2)
+        return x + 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
+
+
+@same_as_eager(grad=True)
+def test_function_that_changes_its_list(x):
+    log = []
+    y = ChangesItsList.apply(x, log)
+    return y, len(log), log[0]
+
+
+class WritesInList(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, buffers):
+        buffers[0].add_(1)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2, None
+
+
+@same_as_eager(grad=True)
+def test_function_that_writes_to_a_tensor_of_its_list(x):
+    buffer = torch.zeros(3)
+    return WritesInList.apply(x, [buffer]), buffer
+
+
+class GivesBackItsList(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, others):
+        return x * 2, others[0]
+
+    @staticmethod
+    def backward(ctx, grad, other):
+        return grad * 2, None
+
+
+@same_as_eager(grad=True)
+def test_function_that_returns_a_tensor_of_its_list(x):
+    other = torch.ones(3)
+    y, same = GivesBackItsList.apply(x, [other])
+    return y, same + 1
 
 
 SEEN = []

@@ -6,7 +6,9 @@ import builtins
 import collections
 import functools
 import operator
+import sys
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +19,7 @@ from compiler_core.capture.rules.table import handles, handles_each
 from compiler_core.capture.values.base import ObservedException, Value, observed_exception, to_index
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.containers import ObjectKey, has_fixed_order
+from compiler_core.capture.values.builtin.context_vars import NewWeakRefValue
 from compiler_core.capture.values.builtin.conversion import fold
 from compiler_core.capture.values.builtin.deques import DequeValue
 from compiler_core.capture.values.builtin.mappings import DefaultDictValue, DictValue, OrderedDictValue, mapping_proxy
@@ -27,8 +30,9 @@ from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.capture.values.classes import lookup_in_mro
 from compiler_core.capture.values.tensor import TensorValue, is_in_distribution, tensor_type_name
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue
-from compiler_core.capture.values.user.functions import FunctionValue, PartialValue
+from compiler_core.capture.values.user.functions import FunctionValue, MethodValue, PartialValue
 from compiler_core.capture.values.user.modules import ModuleValue
+from compiler_core.capture.values.user.object_attributes import InstanceValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.capture.values.user.super import SuperValue
 from compiler_core.errors import Unsupported
@@ -115,7 +119,42 @@ def _callable(tx: Interpreter, obj: Value) -> Value:
 
 @handles(id)
 def _id(tx: Interpreter, obj: Value) -> Value:
-    raise Unsupported("unsupported call", "id()")
+    if isinstance(obj, StaticValue) or (isinstance(obj, FunctionValue) and obj.fn is not None):
+        return ConstantValue(id(obj.constant(tx)))
+    if not isinstance(obj, (InstanceValue, ModuleValue)) or obj.source is None:
+        raise Unsupported("unsupported call", "id()")
+    tx.capture.guards.add("ID_MATCH", obj.source, obj.real)
+    return ConstantValue(id(obj.real))
+
+
+@handles(weakref.ref)
+def _weak_reference(tx: Interpreter, obj: Value, callback: Value = NONE) -> Value:
+    if not isinstance(obj, (InstanceValue, ModuleValue)) or obj.source is None or not tx.is_none(callback):
+        raise Unsupported("unsupported call", f"weakref.ref({obj})")
+    return NewWeakRefValue(obj)
+
+
+@handles(types.MethodType)
+def _bound_method(tx: Interpreter, function: Value, owner: Value) -> Value:
+    if not isinstance(function, (FunctionValue, StaticValue)) or tx.is_none(owner):
+        raise Unsupported("unsupported call", f"types.MethodType({function}, {owner})")
+    return MethodValue(function, owner)
+
+
+@handles(sys.exc_info)
+def _exception_info(tx: Interpreter) -> Value:
+    handled = tx.handled_exception()
+    if handled is not None:
+        return TupleValue([StaticValue(handled.python_type()), handled, Value()])
+    if sys.exc_info()[0] is not None:
+        raise Unsupported("unsupported call", "sys.exc_info() while a caller handles an exception")
+    tx.capture.guards.add("RETURNS", tx.capture.guards.held(_no_exception, "no exception is handled"), True)
+    return TupleValue([NONE, NONE, NONE])
+
+
+def _no_exception() -> bool:
+    """Whether no caller of the frame handles an exception."""
+    return sys.exc_info()[0] is None
 
 
 @handles(getattr)
@@ -244,10 +283,12 @@ def _dict(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     return container
 
 
-@handles(dict.fromkeys)
-def _dict_from_keys(tx: Interpreter, keys: Value, value: Value | None = None) -> Value:
-    filled = value or NONE
-    return DictValue({key.as_key(tx): filled for key in tx.list_of(keys)})
+@handles(vars(dict)["fromkeys"], vars(collections.OrderedDict)["fromkeys"])
+def _dict_from_keys(tx: Interpreter, cls: Value, keys: Value, value: Value = NONE) -> Value:
+    container = cls.call(tx, [], {})
+    for key in tx.list_of(keys):
+        container.set_item(tx, key, value)
+    return container
 
 
 @handles(collections.OrderedDict)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.python.operators import binary
 from compiler_core.capture.rules.table import handles, handles_each
-from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.base import NamedMethodValue, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.mappings import DictValue
@@ -165,6 +165,8 @@ def _signature(tx: Interpreter, fn: Value) -> Value:
 def _real_callable(fn: Value) -> Any:
     if isinstance(fn, FunctionValue) and fn.fn is not None:
         return fn.fn
+    if isinstance(fn, FunctionValue) and not fn.special_attributes and not fn.stored:
+        return fn.with_parameters()
     if isinstance(fn, StaticValue) and isinstance(fn.obj, type):
         return fn.obj
     if isinstance(fn, MethodValue):
@@ -172,8 +174,79 @@ def _real_callable(fn: Value) -> Any:
     raise Unsupported("unsupported call", f"inspect.signature({fn})")
 
 
+class ParameterValue(StaticValue):
+    """An ``inspect.Parameter``."""
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if name == "default" and isinstance(self.obj.default, Value):  # of a function that the frame made
+            return self.obj.default
+        return super().get_attr(tx, name)
+
+
+class BoundArgumentsValue(Value):
+    """The result of ``signature.bind(...)``, which keeps values where Python's object has objects."""
+
+    always_true = True
+
+    def __init__(self, bound: inspect.BoundArguments) -> None:
+        self.signature = bound.signature
+        parameters = self.signature.parameters
+        self.arguments = DictValue({k: _argument(parameters[k], v) for k, v in bound.arguments.items()})
+
+    def python_type(self) -> type:
+        return inspect.BoundArguments
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if name == "arguments":
+            return self.arguments
+        if name == "signature":
+            return SignatureValue(self.signature)
+        if name == "args":
+            return TupleValue([*self._bound(tx).args])
+        if name == "kwargs":
+            return DictValue(self._bound(tx).kwargs)
+        if name == "apply_defaults":
+            return NamedMethodValue(self, name)
+        return super().get_attr(tx, name)
+
+    def _bound(self, tx: Interpreter) -> inspect.BoundArguments:
+        given: dict[str, Any] = {}
+        for name, value in self.arguments.mapping(tx).items():
+            kind = self.signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_POSITIONAL:
+                given[name] = tuple(value.unpack(tx))
+            elif kind is inspect.Parameter.VAR_KEYWORD and isinstance(value, DictValue):
+                given[name] = dict(value.mapping(tx))
+            else:
+                given[name] = value
+        return inspect.BoundArguments(self.signature, given)
+
+    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """``apply_defaults()``"""
+        bound = self._bound(tx)
+        given = set(bound.arguments)
+        bound.apply_defaults()
+        found: dict[Any, Value] = {}
+        for key, value in bound.arguments.items():
+            is_outside = key not in given and not isinstance(value, Value) and value not in ((), {})
+            parameter = self.signature.parameters[key]
+            found[key] = tx.capture.outside.wrap(value) if is_outside else _argument(parameter, value)
+        self.arguments = DictValue(found)
+        return NONE
+
+
+def _argument(parameter: inspect.Parameter, given: Any) -> Value:
+    """Returns the value that ``BoundArguments.arguments`` has for a parameter."""
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        return TupleValue([*given])
+    if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+        return DictValue(dict(given))
+    assert isinstance(given, Value)
+    return given
+
+
 class SignatureValue(Value):
-    """The result of ``inspect.signature``, whose parameters can be read."""
+    """The result of ``inspect.signature``, whose parameters can be read, and bound to arguments."""
 
     def __init__(self, signature: inspect.Signature) -> None:
         self.signature = signature
@@ -186,9 +259,19 @@ class SignatureValue(Value):
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if name == "parameters":
-            parameters: dict[Any, Value] = {k: StaticValue(p) for k, p in self.signature.parameters.items()}
+            parameters: dict[Any, Value] = {k: ParameterValue(p) for k, p in self.signature.parameters.items()}
             return DictValue(parameters, types.MappingProxyType)
+        if name in ("bind", "bind_partial"):
+            return NamedMethodValue(self, name)
         return super().get_attr(tx, name)
+
+    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """``bind(...)`` and ``bind_partial(...)``"""
+        try:
+            bound = getattr(self.signature, name)(*args, **kwargs)
+        except TypeError as error:
+            raise observed_exception(TypeError, str(error)) from None
+        return BoundArgumentsValue(bound)
 
 
 @handles(collections._count_elements)  # type: ignore[attr-defined]

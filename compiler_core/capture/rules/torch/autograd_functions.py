@@ -22,7 +22,7 @@ from torch.autograd.function import FunctionCtx
 from compiler_core.capture.rules.table import handles
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.sequences import TupleValue
+from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.classes import guard_class_attribute
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue
@@ -44,7 +44,8 @@ APPLY = getattr(_STATIC, "__func__", _STATIC)  # from PyTorch 2.14 on it is a cl
 @handles(APPLY)
 def _apply(tx: Interpreter, owner: Value, *args: Value) -> Value:
     cls = owner.constant(tx)
-    for arg in args:
+    given = list(_leaves(tx, args))
+    for arg in given:
         if isinstance(arg, SubclassTensorValue):
             raise Unsupported("tensor subclass", f"{cls.__name__}.apply with a {arg.cls.__name__}")
         if not isinstance(arg, TensorValue) and not arg.is_constant():
@@ -57,11 +58,22 @@ def _apply(tx: Interpreter, owner: Value, *args: Value) -> Value:
         _check_no_rule_of_transform(cls)
     trial = _TrialRun(tx, cls, args)
     trial.run()
+    if list(map(id, given)) != list(map(id, _leaves(tx, args))):
+        raise Unsupported("unsupported call", f"{cls.__name__} changes a list that it is given")
     result = tx.capture.graph.call_function(tx, apply_function(cls), args, {})
     if trial.groups:
         _last_node(tx.capture.graph.fx_graph, apply_function(cls)).meta[GROUPS] = trial.groups
-    _check_memory(tx, cls, args, result)
+    _check_memory(tx, cls, given, result)
     return result
+
+
+def _leaves(tx: Interpreter, args: Sequence[Value]) -> Iterator[Value]:
+    """Yields the arguments, those in tuples and lists included.  PyTorch differentiates only those outside of them."""
+    for arg in args:
+        if isinstance(arg, (ListValue, TupleValue)):
+            yield from _leaves(tx, arg.unpack(tx))
+        else:
+            yield arg
 
 
 def _check_no_rule_of_transform(cls: Any) -> None:
@@ -131,7 +143,8 @@ class _TrialRun:
     def _outside_state(self) -> tuple[int, int, list[int]]:
         """Returns state that changes if the functions read or change anything but their arguments."""
         capture = self.tx.capture
-        versions = [a.fake(self.tx)._version for a in self.args if isinstance(a, TensorValue)]
+        given = (arg for arg in _leaves(self.tx, self.args) if isinstance(arg, TensorValue))
+        versions = [arg.fake(self.tx)._version for arg in given]
         return len(capture.graph.inputs), len(capture.effects.tokens), versions
 
     def _forward(self) -> Value:

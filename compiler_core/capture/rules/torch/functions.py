@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
 from collections.abc import Iterator, Sequence
@@ -237,7 +238,7 @@ def _constant(obj: Any) -> Any:
         obj = obj.item() if not isinstance(obj.item(), bool) else obj
     if isinstance(obj, (int, float, complex, str, bool, type(None), type(Ellipsis), slice)):
         return obj
-    if isinstance(obj, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
+    if isinstance(obj, (torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum)):
         return obj
     raise Unsupported("unsupported call", f"a {type(obj).__name__} as argument of a tensor operation")
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.capture.rules.table import HANDLERS, handles
+from compiler_core.capture.rules.table import HANDLERS, handles, handles_each
 from compiler_core.capture.rules.torch import functions as torch_functions  # noqa: F401  (its rules are wrapped here)
 from compiler_core.capture.values.base import Value
-from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error
 from compiler_core.capture.values.builtin.sequences import SequenceValue
+from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, NumpyTensorSource, Source
@@ -105,6 +106,16 @@ def _from_numpy(tx: Interpreter, array: Value) -> Value:
     if not isinstance(array, ArrayValue):
         raise Unsupported("unsupported call", f"torch.from_numpy({array})")
     return array.shared_tensor(tx)
+
+
+if numpy is not None:
+
+    @handles_each(numpy.finfo, numpy.iinfo)
+    def _limits(cls: Any, tx: Interpreter, dtype: Value) -> Value:
+        try:
+            return StaticValue(cls(dtype.constant(tx)))
+        except (TypeError, ValueError) as error:
+            raise exception_from_error(error) from None
 
 
 def _tensor(rule: Any, tx: Interpreter, data: Value, **kwargs: Value) -> Value:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.attention
 
 from compiler_core.capture.rules.table import handles, handles_each, name_of
 from compiler_core.capture.rules.torch.overrides import DeviceValue
@@ -16,10 +17,19 @@ from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, e
 from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.sequences import ListValue
 from compiler_core.capture.values.builtin.static import StaticValue
-from compiler_core.capture.values.contexts import AutocastValue, GradModeValue, InferenceModeValue
+from compiler_core.capture.values.contexts import (
+    CONTEXTS,
+    AttentionKernelsValue,
+    AutocastValue,
+    ContextManagerValue,
+    GradModeValue,
+    InferenceModeValue,
+    RecordFunctionValue,
+    changes_attention_kernels,
+)
 from compiler_core.capture.values.distributed import GroupValue, group_size, is_member, rank_in_group
 from compiler_core.errors import Unsupported
-from compiler_core.support.torch_state import grad_mode_change
+from compiler_core.support.torch_state import AttentionKernels, grad_mode_change
 from compiler_core.torch_private import (
     dynamo_is_compiling,
     external_is_compiling,
@@ -42,6 +52,10 @@ from compiler_core.torch_private import (
     log_api_usage_once,
     privateuse1_backend_name,
     set_grad_enabled,
+    torch_check,
+    torch_check_index,
+    torch_check_type,
+    torch_check_value,
     utils_is_compiling,
 )
 
@@ -87,6 +101,14 @@ def _log_api_usage(tx: Interpreter, event: Value) -> Value:
     return NONE
 
 
+@handles_each(torch_check, torch_check_index, torch_check_value, torch_check_type)
+def _check(function: Any, tx: Interpreter, cond: Value, message: Value = NONE) -> Value:
+    """Python raises the error of a condition that does not hold."""
+    if not issubclass(cond.python_type(), bool) or not cond.truth(tx):
+        raise Unsupported("exception", f"{name_of(function)} of a condition that does not hold")
+    return NONE
+
+
 CONSTANT_QUERIES = (
     torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.is_autocast_cache_enabled,
     torch.get_autocast_dtype, is_any_autocast_enabled, torch.are_deterministic_algorithms_enabled,
@@ -125,6 +147,9 @@ GUARDED_QUERIES = (
     get_nnpack_enabled, get_deterministic_algorithms, len_torch_dispatch_stack,
 )  # fmt: skip
 """Their results may change between calls, so a guard repeats the query."""
+_ATTENTION_QUERIES = (
+    get_flash_sdp_enabled, get_mem_efficient_sdp_enabled, get_math_sdp_enabled, get_cudnn_sdp_enabled,
+)  # fmt: skip
 
 
 @handles_each(*GUARDED_QUERIES)
@@ -133,7 +158,8 @@ def _guarded_query(query: Any, tx: Interpreter) -> Value:
         result = query()
     except (RuntimeError, AssertionError) as error:  # a build without the device raises it in every call
         raise exception_from_error(error) from None
-    tx.capture.guards.add("RETURNS", tx.capture.guards.held(query, name_of(query)), result)
+    if query not in _ATTENTION_QUERIES or not changes_attention_kernels(tx):  # else the frame's own change decides it
+        tx.capture.guards.add("RETURNS", tx.capture.guards.held(query, name_of(query)), result)
     return from_python(result)
 
 
@@ -249,6 +275,39 @@ def _inference_mode(tx: Interpreter, mode: Value = ConstantValue(True)) -> Value
 def _set_grad_mode(tx: Interpreter, mode: Value) -> Value:
     tx.capture.graph.change_state(grad_mode_change(_checked_mode(tx, mode)))
     return NONE
+
+
+_CONTEXT_CLASSES: list[Any] = [*CONTEXTS]
+
+
+@handles(*{cls.__enter__ for cls in _CONTEXT_CLASSES})
+def _enter(tx: Interpreter, context: Value) -> Value:
+    """``type(context).__enter__(context)``, as ``contextlib.ExitStack`` calls it."""
+    if not isinstance(context, ContextManagerValue):
+        raise Unsupported("unsupported call", f"__enter__ of {context}")
+    return context.enter(tx)
+
+
+@handles(*{cls.__exit__ for cls in _CONTEXT_CLASSES})
+def _exit(tx: Interpreter, context: Value, *exception: Value) -> Value:
+    if not isinstance(context, ContextManagerValue):
+        raise Unsupported("unsupported call", f"__exit__ of {context}")
+    context.leave(tx)
+    return NONE
+
+
+@handles(torch.nn.attention.sdpa_kernel)
+def _attention_kernels(tx: Interpreter, backends: Value, set_priority: Value = ConstantValue(False)) -> Value:  # noqa: B008
+    kernels = [each.constant(tx) for each in (backends.unpack(tx) if isinstance(backends, ListValue) else [backends])]
+    if set_priority.constant(tx) or not all(isinstance(each, torch.nn.attention.SDPBackend) for each in kernels):
+        raise Unsupported("unsupported call", "sdpa_kernel with these arguments")
+    names = tuple(each.name for each in kernels)
+    return AttentionKernelsValue(AttentionKernels, {"names": names, "before": ()})
+
+
+@handles(torch.profiler.record_function)
+def _record_function(tx: Interpreter, name: Value, args: Value = NONE) -> Value:
+    return RecordFunctionValue.make(name.constant(tx), args.constant(tx))
 
 
 @handles(torch.autocast)

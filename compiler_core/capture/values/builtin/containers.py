@@ -129,6 +129,13 @@ class IteratorValue(Value):
     def unpack(self, tx: Interpreter) -> list[Value]:
         return tx.list_of(self)
 
+    def contains(self, tx: Interpreter, item: Value) -> bool:
+        """Takes values until one is `item` or equals it."""
+        while (value := self.next_value(tx)) is not None:
+            if tx.is_same_or_equal(value, item):
+                return True
+        return False
+
     def children(self) -> Sequence[Value]:
         return self.values[self.index :] if self.iterable is None else [self.iterable]
 

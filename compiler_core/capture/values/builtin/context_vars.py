@@ -109,6 +109,29 @@ class TokenValue(Value):
         emit.call_loaded(contextvars.ContextVar.set, loads)
 
 
+class NewWeakRefValue(Value):
+    """A ``weakref.ref`` that the frame made of an object from outside, which lives as long as the call."""
+
+    always_true = True
+
+    def __init__(self, referent: Value) -> None:
+        self.referent = referent
+
+    def python_type(self) -> type:
+        return weakref.ref
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if args or kwargs:
+            raise Unsupported("exception", "a weak reference takes no arguments")
+        return self.referent
+
+    def children(self) -> Sequence[Value]:
+        return [self.referent]
+
+    def reconstruct(self, emit: Emitter) -> None:
+        emit.call_object(weakref.ref, [self.referent])
+
+
 class WeakRefValue(Value):
     """A ``weakref.ref`` from outside."""
 

@@ -148,6 +148,13 @@ class FunctionValue(Value):
     def __repr__(self) -> str:
         return self.name
 
+    def with_parameters(self) -> types.FunctionType:
+        """Returns a function with the same parameters, whose defaults are values."""
+        cells = tuple(types.CellType() for _ in self.closure)
+        made = types.FunctionType(self.code, {}, None, tuple(self.defaults), cells)
+        made.__qualname__, made.__kwdefaults__ = self.name, dict(self.kwdefaults)
+        return made
+
     def python_type(self) -> type:
         return types.FunctionType
 
@@ -340,6 +347,8 @@ class PartialValue(Value):
             return self.keywords
         if name in self.stored:
             return self.stored[name]
+        if name == "__dict__" and self.source is None:
+            return DictValue(self.stored)
         if self.source is None and name not in vars(functools.partial) and name not in vars(object):
             raise observed_exception(AttributeError, f"'functools.partial' object has no attribute {name!r}")
         return super().get_attr(tx, name)
@@ -406,11 +415,8 @@ def bind_arguments(function: FunctionValue, args: list[Value], kwargs: dict[str,
 
 def _argument_error(function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> ObservedException:
     """Returns Python's TypeError for wrong arguments, which Python raises before it runs the function."""
-    cells = tuple(types.CellType() for _ in function.closure)
-    copied = types.FunctionType(function.code, {}, None, tuple(function.defaults), cells)
-    copied.__qualname__, copied.__kwdefaults__ = function.name, function.kwdefaults
     try:
-        copied(*args, **kwargs)
+        function.with_parameters()(*args, **kwargs)
     except TypeError as error:
         return observed_exception(TypeError, str(error))
     raise CompilerBug(f"{function.name}() accepts the arguments that bind_arguments rejected")

@@ -6,6 +6,7 @@ The protocol is that of ``PyObject_GenericGetAttr`` and ``PyObject_GenericSetAtt
 from __future__ import annotations
 
 import functools
+import threading
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 # builtin classes whose __getattribute__ does the same as object's
-_GENERIC_ATTRIBUTES = (object, BaseException, dict, OrderedDict, defaultdict, list, deque, tuple)
+_GENERIC_ATTRIBUTES = (object, BaseException, dict, OrderedDict, defaultdict, list, deque, tuple, threading.local)
 BUILTIN_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
@@ -135,7 +136,8 @@ class InstanceValue(Value):
             return None
         attributes = getattr(self.real, "__dict__", {})
         if name in attributes:
-            return tx.capture.outside.wrap(attributes[name], AttrSource(self.source, name, "__dict__"))
+            place = None if self.cls is threading.local else "__dict__"  # each thread has another dict
+            return tx.capture.outside.wrap(attributes[name], AttrSource(self.source, name, place))
         return None
 
     def _class_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
@@ -157,6 +159,8 @@ class InstanceValue(Value):
         if getter is ABSENT:
             return None
         self._guard_class(tx, "__getattr__", getter)
+        if isinstance(getter, BUILTIN_METHODS):  # ``__getattr__ = dict.get``
+            return tx.call_static(getter, [self, ConstantValue(name)], {})
         if not isinstance(getter, types.FunctionType):
             raise Unsupported("unsupported attribute", f"{self}.{name}")
         return FunctionValue.from_outside(tx.capture.outside, getter, None).call(tx, [self, ConstantValue(name)], {})
@@ -174,7 +178,7 @@ class InstanceValue(Value):
         if on_class is not ABSENT and is_data_descriptor(on_class):
             self._guard_class(tx, name, on_class)
             descriptor_set(tx, on_class, name, self, value)
-        elif self.cls.__dictoffset__ == 0:
+        elif self.cls.__dictoffset__ == 0 and self.cls is not threading.local:
             raise Unsupported("exception", f"{self} has no {name!r} and no __dict__")
         else:
             self.store(tx, name, value)

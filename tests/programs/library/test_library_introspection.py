@@ -1,0 +1,326 @@
+# mypy: ignore-errors
+# ruff: noqa
+"""Programs that look at their own functions and objects: signatures, identities, weak references, thread-local state.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import collections
+import contextlib
+import enum
+import functools
+import inspect
+import sys
+import threading
+import types
+import weakref
+
+import torch
+import torch.nn as nn
+
+import compiler_core as cc
+from compiler_core.tools.testing import same_as_eager
+
+one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
+
+
+# ---- signatures
+
+
+def scaled(x, by=2.0, *rest, offset=1.0, **named):
+    return x * by + offset + sum(rest) + sum(named.values())
+
+
+@one_graph()
+def test_bound_arguments(x):
+    bound = inspect.signature(scaled).bind(x, 3.0, 4.0, c=5.0)
+    return scaled(*bound.args, **bound.kwargs)
+
+
+@one_graph()
+def test_defaults_of_bound_arguments(x):
+    bound = inspect.signature(scaled).bind(x)
+    before = len(bound.arguments)
+    bound.apply_defaults()
+    return scaled(*bound.args, **bound.kwargs) * before + len(bound.arguments)
+
+
+@one_graph()
+def test_bound_arguments_are_changed(x):
+    bound = inspect.signature(scaled).bind_partial(x, offset=2.0)
+    bound.arguments["by"] = 7.0
+    return scaled(*bound.args, **bound.kwargs), list(bound.arguments)
+
+
+@one_graph()
+def test_bound_arguments_of_a_function_made_here(x):
+    scale = x.sum()
+
+    def inner(a, b=scale, *, c=2.0):
+        return a * b + c
+
+    bound = inspect.signature(inner).bind(x, c=4.0)
+    bound.apply_defaults()
+    return inner(*bound.args, **bound.kwargs) + len(inspect.signature(inner).parameters)
+
+
+@one_graph()
+def test_wrong_arguments_of_a_signature(x):
+    try:
+        inspect.signature(scaled).bind(x, by=1.0, unknown=2.0, offset=1.0).arguments["none"]
+    except KeyError:
+        x = x + 1
+    try:
+        inspect.signature(scaled).bind()
+    except TypeError as error:
+        return x * len(str(error))
+    return x
+
+
+class Propagates(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        self.wanted = list(inspect.signature(self.message).parameters)
+
+    def message(self, x_j, weight=None):
+        return self.linear(x_j) if weight is None else self.linear(x_j) * weight
+
+    def forward(self, x):
+        given = {"x_j": x, "weight": x.sigmoid(), "unused": None}
+        names = [n for n, p in inspect.signature(self.message).parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+        return self.message(**{name: given[name] for name in names})
+
+
+PROPAGATES = Propagates()
+
+
+@one_graph()
+def test_messages_by_the_names_of_parameters(x):
+    return PROPAGATES(torch.cat([x.reshape(-1)] * 6)[:6])
+
+
+@one_graph()
+def test_attributes_of_a_partial(x):
+    made = functools.partial(torch.mul, x, other=3.0)
+    made.tag = 2
+    return made.func(*made.args, **made.keywords) * len(made.__dict__) * made.__dict__["tag"]
+
+
+@one_graph()
+def test_dict_of_a_partial_without_attributes(x):
+    made = functools.partial(torch.add, x)
+    return made(1) if hasattr(made, "__dict__") and not made.__dict__ else x
+
+
+# ---- identity, weak references, bound methods
+
+
+@one_graph()
+def test_identities_of_outside_objects(x):
+    seen = {id(PROPAGATES): 2.0, id(scaled): 3.0, id(Propagates): 5.0}
+    return x * seen[id(PROPAGATES)] * seen[id(scaled)] + seen[id(Propagates)]
+
+
+@same_as_eager(breaks=["unsupported call"])
+def test_identity_of_an_object_that_is_made_here(x):
+    y = x + 1
+    return y * (id(y) > 0)
+
+
+@one_graph()
+def test_weak_reference_made_here(x):
+    reference = weakref.ref(PROPAGATES)
+    return x * (2.0 if reference() is PROPAGATES else 3.0)
+
+
+@same_as_eager(graphs=1)
+def test_weak_reference_is_returned(x):
+    return x * 2, weakref.ref(PROPAGATES)() is PROPAGATES
+
+
+class Scale:
+    def __init__(self, by):
+        self.by = by
+
+
+def by_scale(self, x):
+    return x * self.by
+
+
+@one_graph()
+def test_method_is_bound(x):
+    return types.MethodType(by_scale, Scale(3.0))(x)
+
+
+OWN = threading.local()
+OWN.depth, OWN.scale = 1, 2.0
+
+
+@one_graph()
+def test_thread_local_values(x):
+    return x * OWN.scale if hasattr(OWN, "scale") and not hasattr(OWN, "none") else x
+
+
+@one_graph()
+def test_thread_local_values_are_changed(x):
+    OWN.depth += 1
+    try:
+        return x * OWN.depth
+    finally:
+        OWN.depth -= 1
+
+
+# ---- containers
+
+
+class Config(dict):
+    __getattr__ = dict.get
+    __setattr__ = dict.__setitem__
+
+
+CONFIG = Config(scale=2.0, offset=1.0)
+
+
+@one_graph()
+def test_dict_with_attributes(x):
+    made = Config(scale=3.0)
+    made.offset = 4.0
+    return x * CONFIG.scale + (CONFIG.none is None) + made.scale + made["offset"]
+
+
+@one_graph()
+def test_dicts_from_keys(x):
+    counts = collections.defaultdict.fromkeys(["a", "b"], 2.0)
+    ordered = collections.OrderedDict.fromkeys("ab", 3.0)
+    own = Config.fromkeys("a", 4.0)
+    assert type(counts) is collections.defaultdict and type(ordered) is collections.OrderedDict
+    return x * counts["a"] + ordered["b"] + own.a
+
+
+@one_graph()
+def test_item_in_an_iterator(x):
+    left = iter([1, 2, 3, 4])
+    found = 2 in left
+    numbers = (n * n for n in range(5))
+    return x * found + sum(left) + (4 in numbers) + sum(numbers)
+
+
+@one_graph()
+def test_return_types(x):
+    values, indices = x.abs().reshape(-1).max(0)
+    made = torch.return_types.max((values * 2, indices))
+    return made.values + made[0], made.indices, type(made) is torch.return_types.max
+
+
+# ---- context managers
+
+
+@contextlib.contextmanager
+def noted(log, name):
+    log.append(name)
+    try:
+        yield len(log)
+    finally:
+        log.append(f"end of {name}")
+
+
+@one_graph()
+def test_exit_stack(x):
+    log = []
+    with contextlib.ExitStack() as stack:
+        number = stack.enter_context(noted(log, "a"))
+        stack.enter_context(noted(log, "b"))
+        stack.enter_context(torch.no_grad())
+        stack.callback(log.append, "called")
+        y = x * number
+    return y + len(log), log
+
+
+class Catches:
+    def __init__(self, log):
+        self.log = log
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.log.append(kind.__name__)
+        return True
+
+
+@one_graph()
+def test_exit_stack_that_catches(x):
+    log = []
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(Catches(log))
+        x = x + 1
+        raise ValueError("caught")
+    return x * 2, log
+
+
+def test_exit_stack_within_a_handler():
+    def f(x):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(noted([], "a"))
+            return x * (2 if sys.exc_info()[0] is None else 3)
+
+    compiled, x = cc.compile(f, backend="eager"), torch.ones(2)
+    assert compiled(x).tolist() == [2.0, 2.0]
+    try:
+        raise ValueError
+    except ValueError:
+        assert compiled(x).tolist() == [3.0, 3.0]
+    assert compiled(x).tolist() == [2.0, 2.0]
+
+
+@one_graph()
+def test_range_of_the_profiler(x):
+    with torch.profiler.record_function("part"):
+        return x * 2
+
+
+@torch.profiler.record_function("decorated")
+def in_range(x):
+    return x + 1
+
+
+@one_graph()
+def test_function_with_a_range_of_the_profiler(x):
+    return in_range(x) * 2
+
+
+@same_as_eager(breaks=["print"])
+def test_break_in_a_range_of_the_profiler(x):
+    with torch.profiler.record_function("part", "args") as part:
+        y = x * 2
+        print(end="")
+        return y + (part.name == "part")
+
+
+# ---- checks
+
+
+@one_graph()
+def test_checks_that_hold(x):
+    torch._check(x.dim() >= 0)
+    torch._check(x.numel() > 0, lambda: "empty")
+    torch._check_value(x.shape == x.size(), lambda: f"{x.shape}")
+    torch._check_index(True)
+    return x * 2
+
+
+@same_as_eager(breaks=["exception"])
+def test_check_that_fails(x):
+    y = x + 1
+    try:
+        torch._check_value(x.numel() < 0, lambda: f"has {x.numel()}")
+    except ValueError as error:
+        return y * len(str(error))
+    return y
+
+
+@one_graph()
+def test_names_of_arguments(x):
+    return x * torch.is_floating_point(input=x) + torch.numel(input=x) + torch.is_complex(input=x)
