@@ -8,7 +8,7 @@ import inspect
 import types
 import typing
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
@@ -50,7 +50,8 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
     if issubclass(cls, BaseException):
         return construct_exception(tx, cls, args, kwargs)
     if hasattr(cls, "n_sequence_fields") and len(args) == 1 and not kwargs:  # one of ``torch.return_types``
-        if len(values := tx.list_of(args[0])) == len(field_names(cls)):
+        fields: Any = field_names  # mypy doubts that classes can be hashed
+        if len(values := tx.list_of(args[0])) == len(fields(cls)):
             return TupleValue(values, cls)
     home = module_of(cls)
     is_captured = issubclass(cls, torch.nn.Module) or home.startswith(_CAPTURED_MODULES)
