@@ -116,6 +116,8 @@ def users_line(stack: Sequence[StackLine]) -> StackLine | None:
     return lines[-1] if lines else None
 
 
+RECOMPILE_LIMIT = "Dynamo recompile limit exceeded"
+"""What stock calls the break of a function that it has compiled too often, which then runs as plain Python."""
 BreakReason = Literal[
     "data-dependent branch", "assertion", "distribution check", "tensor value read", "NumPy", "print", "inference mode",
     "backward", "gradient hook", "optimizer", "collective", "distributed tensor", "transform", "packed sequence",

@@ -114,6 +114,7 @@ def test_the_limit_of_compiles_is_shown_at_its_function() -> None:
     limit, again = (next(p for p in problems if p.kind == kind) for kind in ("graph break", "recompile"))
     assert (limit.lineno, limit.grade, again.lineno, again.grade) == (2, "blocking", 3, "blocking")
     assert "The limit of 8 compiles is reached" in again.cause
+    assert limit.advice == "Remove the recompiles of this function: each is a problem that says what changed."
 
 
 def test_an_object_that_is_held_across_a_break_goes_with_the_break() -> None:

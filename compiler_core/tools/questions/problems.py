@@ -10,6 +10,7 @@ from compiler_core.records.artifacts import Failure, ItemId
 from compiler_core.records.capture import (
     NO_CHANGE,
     NO_CHANGE_KNOWN,
+    RECOMPILE_LIMIT,
     BreakReason,
     GraphBreak,
     StackLine,
@@ -61,6 +62,7 @@ _HELD_ACROSS = (
     "Nothing to change here: `{}` is made again in each call and held across the graph break in its line, and goes "
     "with that break."
 )
+_REMOVE_RECOMPILES = "Remove the recompiles of this function: each is a problem that says what changed."
 _REWRITE = "Nothing, unless the line must be fast: then write it in another way."
 _REPORT = "Report it with the record: %%compile --save record.json writes it; --strict raises the error itself."
 
@@ -300,6 +302,8 @@ def _graph_break(
     grade: Grade = "expected" if break_.reason in _ASKED_FOR or break_.reason in NO_CHANGE else "costly"
     library = break_.stack[-1].library if break_.stack else ""
     advice = NO_CHANGE.get(break_.reason, break_.hint)
+    if break_.kind == RECOMPILE_LIMIT:
+        advice = _REMOVE_RECOMPILES
     if library and record.engine == "core" and break_.reason not in _OF_THE_CALL:
         advice = _IN_A_LIBRARY  # a hint would be on the library's own statement
     if grade == "costly" and (why := divided.why_harmless(break_)):

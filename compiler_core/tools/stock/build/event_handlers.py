@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from compiler_core.records import Compile, CudaGraph, Frame, GraphBreak, StackLine, limits
-from compiler_core.records.capture import library_of
+from compiler_core.records.capture import RECOMPILE_LIMIT, library_of
 from compiler_core.records.plain import MAX_SAFE_INT, RecordError, short_repr
 from compiler_core.records.recompiles import named
 from compiler_core.tools.stock.build.bytecode import record_bytecode
@@ -20,7 +20,7 @@ from compiler_core.tools.stock.build.memory_budget import Cost
 from compiler_core.tools.stock.build.partial_record import PartialRecord
 from compiler_core.tools.stock.read import cache_keys
 from compiler_core.tools.stock.read.breaks.messages import ParsedBreak, read_break
-from compiler_core.tools.stock.read.breaks.reasons import LOOP, RECOMPILE_LIMIT, UNSUPPORTED, reason_of
+from compiler_core.tools.stock.read.breaks.reasons import LOOP, UNSUPPORTED, reason_of
 from compiler_core.tools.stock.read.guard_tree import read_guards
 from compiler_core.tools.stock.read.recompile_reasons import read_recompile_reasons
 from compiler_core.tools.stock.read.trace_event import TraceEvent

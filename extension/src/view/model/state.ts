@@ -121,9 +121,13 @@ export class State {
     return null;
   }
 
-  /** The compile shown first: one that could not be compiled, else the one with the largest captured graph. */
+  /**
+   * The compile shown first: one of a function that was compiled too often, or one that could not be compiled, else the
+   * one with the largest captured graph.
+   */
   private firstCompile(): Compile | null {
-    const blocking = this.record.problems.find(({ kind, grade }) => kind === "graph break" && grade === "blocking");
+    const blocks = (wanted: string) => this.record.problems.find((p) => p.kind === wanted && p.grade === "blocking");
+    const blocking = blocks("recompile") ?? blocks("graph break");
     return this.findCompile(blocking?.compiles[0] ?? "") ?? this.largestCompile();
   }
 

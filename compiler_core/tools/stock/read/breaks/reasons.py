@@ -13,7 +13,6 @@ UNSUPPORTED = "Unsupported"
 """Dynamo's exception for what breaks a graph."""
 LOOP = "graph break in loop"
 """What Dynamo calls the break of a loop, after that of a line in it."""
-RECOMPILE_LIMIT = "Dynamo recompile limit exceeded"
 SKIPPED = r"Attempted to (?:call|inline) function marked as skipped.*"
 BUILTIN = "Failed to trace builtin operator"
 
