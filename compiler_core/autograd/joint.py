@@ -19,9 +19,8 @@ from typing import Any, Literal
 import torch
 import torch.fx as fx
 
-from compiler_core.autograd.passes import biases, simplify, slice_writes
-from compiler_core.autograd.passes.channels_last import to_channels_last
-from compiler_core.autograd.passes.device_constants import make_constants_on_gpus
+from compiler_core.autograd.passes import simplify, slice_writes
+from compiler_core.autograd.passes.gpu_rewrites import make_constants_on_gpus, to_channels_last
 from compiler_core.autograd.trace import decompositions, eager_memory, replaced_calls
 from compiler_core.autograd.trace.functionalize import FunctionalRun
 from compiler_core.autograd.trace.outputs import InputMutation, JointRefused, ReturnedValue, TensorLayout, ViewReplay
@@ -307,12 +306,12 @@ def _simplify(gm: fx.GraphModule, run: FunctionalRun, count: int, returned: int,
     run_pass(simplify.eliminate_common_subexpressions, graph, output_nodes(graph)[:returned])
     views = run_pass(eager_memory.copy_shared_gradients, graph, run.memory) if has_backward else ()
     run_pass(simplify.eliminate_dead_code, graph)
-    run_pass(biases.fuse_relu_into_addmm, graph)
-    run_pass(biases.split_addmm_bias, graph)
+    run_pass(simplify.fuse_relu_into_addmm, graph)
+    run_pass(simplify.split_addmm_bias, graph)
     run_pass(simplify.softmax_from_log_softmax, graph)
     run_pass(simplify.rsqrt_in_batch_norms, graph)
     run_pass(to_channels_last, graph)
-    run_pass(biases.split_convolution_bias, graph)
+    run_pass(simplify.split_convolution_bias, graph)
     run_pass(simplify.replace_shape_only_inputs, graph)
     found: tuple[int, ...] = views
     return found

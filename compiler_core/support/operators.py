@@ -101,7 +101,7 @@ class Fact(Flag):
     """A view of the same elements for any layout of its argument in which it is valid."""
     ANY_LAYOUT = auto()
     """The same values for any layout of its arguments, as pointwise operators do (but for
-    `channels_last.is_wrong_in_channels_last`)."""
+    `gpu_rewrites.is_wrong_in_channels_last`)."""
 
 
 OPERATORS: dict[str, Fact] = {

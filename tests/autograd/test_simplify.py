@@ -12,8 +12,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import compiler_core
-from compiler_core.autograd.passes.biases import fuse_relu_into_addmm, split_addmm_bias, split_convolution_bias
-from compiler_core.autograd.passes.simplify import softmax_from_log_softmax
+from compiler_core.autograd.passes.simplify import (
+    fuse_relu_into_addmm,
+    softmax_from_log_softmax,
+    split_addmm_bias,
+    split_convolution_bias,
+)
 from compiler_core.autograd.trace.decompositions import decomposition_table
 from compiler_core.support.operator_facts import is_random
 from tests.cases.captured import put_on_a_gpu

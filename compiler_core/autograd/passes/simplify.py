@@ -1,20 +1,4 @@
-"""Small rewrites of the functional ATen graph:
-
-    copy_graph                       into a new graph: placeholders named and first, only our own metadata
-    inline_constants                 tensors of one element that tracing left as attributes become aten.full
-    give_zeros_memory                zeros without memory, which PyTorch's gradients contain, become aten.zeros
-    keep_errors                      what eager PyTorch would raise an error for is run, even if nothing uses it
-    conjugate_numbers                the conjugate of a number, which is not a tensor in the graph, becomes a tensor
-    drop_aliases                     removes detach and the like, which mean nothing in a functional graph
-    cancel_transposes                the transpose of a transpose is the matrix itself
-    narrow_masks                     random zeros and ones pass through bool, the smallest dtype to save them in
-    softmax_from_log_softmax         exp(log_softmax(x)), which its gradient contains, becomes a quotient
-    replace_shape_only_inputs        an operator that reads only the shape of an argument gets an empty tensor
-    eliminate_common_subexpressions  the same pure operation on the same arguments is computed once
-    eliminate_dead_code              removes what nothing uses
-
-Each rewrite changes the graph that it is given.
-"""
+"""Small rewrites of the functional ATen graph, each of which changes the graph that it is given."""
 
 from __future__ import annotations
 
@@ -26,10 +10,11 @@ import torch
 import torch.fx as fx
 
 from compiler_core.support.fx_graphs import add_origins, ancestors, descendants, graph_module
-from compiler_core.support.fx_symbols import is_symbolic
+from compiler_core.support.fx_symbols import hint, is_symbolic
 from compiler_core.support.interrupts import safe_point
-from compiler_core.support.operator_facts import is_pure, may_raise, must_run, view_base
-from compiler_core.support.operators import Fact, facts
+from compiler_core.support.operator_facts import is_pure, is_view, may_raise, must_run, view_base
+from compiler_core.support.operators import Fact, facts, is_pointwise
+from compiler_core.torch_private import disable_current_modes
 
 aten = torch.ops.aten
 _KEPT_META = ("val", "origin", "rule", "module", "decomposed", "of_gradients")
@@ -65,7 +50,9 @@ def inline_constants(gm: fx.GraphModule) -> None:
         tensor = getattr(gm, node.target)
         if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1 or tensor.device.type != "cpu":
             continue
-        _replace_by_full(node, tensor, _item(tensor))
+        with disable_current_modes():
+            number = tensor.item()
+        _replace_by_full(node, tensor, number)
 
 
 def give_zeros_memory(graph: fx.Graph) -> None:
@@ -81,21 +68,20 @@ def give_zeros_memory(graph: fx.Graph) -> None:
         node.replace_all_uses_with(zeros, delete_user_cb=lambda user: user.op != "output")
 
 
+def _replace_by_call(node: fx.Node, target: Any, args: Any, kwargs: Any = None, name: str | None = None) -> fx.Node:
+    """Puts a call with the same metadata in the place of a node."""
+    with node.graph.inserting_before(node):
+        result = node.graph.create_node("call_function", target, args, kwargs, name)
+    result.meta = dict(node.meta)
+    node.replace_all_uses_with(result)
+    node.graph.erase_node(node)
+    return result
+
+
 def _replace_by_full(node: fx.Node, like: torch.Tensor, number: Any) -> None:
     """Replaces a node by a tensor like `like` that is filled with a number."""
-    with node.graph.inserting_before(node):
-        where: dict[str, Any] = {"dtype": like.dtype, "device": like.device}
-        full = node.graph.call_function(aten.full.default, (list(like.shape), number), where)
-    full.meta = dict(node.meta)
-    node.replace_all_uses_with(full)
-    node.graph.erase_node(node)
-
-
-def _item(tensor: torch.Tensor) -> Any:
-    from compiler_core.torch_private import disable_current_modes
-
-    with disable_current_modes():
-        return tensor.item()
+    where = {"dtype": like.dtype, "device": like.device}
+    _replace_by_call(node, aten.full.default, (list(like.shape), number), where)
 
 
 def keep_errors(graph: fx.Graph) -> None:
@@ -183,11 +169,7 @@ def softmax_from_log_softmax(graph: fx.Graph) -> None:
             continue
         if maximum.args[1:] != total.args[1:]:
             continue
-        with graph.inserting_before(node):
-            quotient = graph.create_node("call_function", aten.div.Tensor, (exponential, total), name="softmax")
-        quotient.meta = dict(node.meta)
-        node.replace_all_uses_with(quotient)
-        graph.erase_node(node)
+        _replace_by_call(node, aten.div.Tensor, (exponential, total), name="softmax")
 
 
 def rsqrt_in_batch_norms(graph: fx.Graph) -> None:
@@ -202,15 +184,11 @@ def rsqrt_in_batch_norms(graph: fx.Graph) -> None:
         root = node.args[0]
         if root.target is not aten.sqrt.default or "batch_norm" not in (node.meta.get("decomposed") or ""):
             continue
-        with graph.inserting_before(node):
-            inverse = graph.create_node("call_function", aten.rsqrt.default, root.args, name="rsqrt")
-        inverse.meta = dict(node.meta)
-        for user in list(node.users):
+        inverse = _replace_by_call(node, aten.rsqrt.default, root.args, name="rsqrt")
+        for user in list(inverse.users):
             if user.target is aten.mul.Tensor and user.args[1] == 1:
                 user.replace_all_uses_with(inverse)
                 graph.erase_node(user)
-        node.replace_all_uses_with(inverse)
-        graph.erase_node(node)
         if not root.users:
             graph.erase_node(root)
 
@@ -278,3 +256,124 @@ def eliminate_dead_code(graph: fx.Graph) -> None:
     for node in reversed(list(graph.nodes)):
         if not node.users and node.op not in ("placeholder", "output") and not must_run(node):
             graph.erase_node(node)
+
+
+_RELU_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+MIN_FUSED_RELU_ELEMENTS = 1 << 18
+"""For float32 products of at least so many elements, a separate pass for the ReLU costs more than a larger choice of
+cuBLAS kernels gains."""
+
+
+# ---- biases and activations around matrix products and convolutions on GPUs ----------------
+
+
+def fuse_relu_into_addmm(graph: fx.Graph) -> None:
+    """On GPUs, computes a ReLU of a matrix product with a bias as an epilogue of the product, without a pass over its
+    result::
+
+        y = aten.addmm(b, x, w);  z = aten.relu(y)      z = aten._addmm_activation(b, x, w)
+
+    cuBLAS gives the same bits for both, also for NaN.  Small float32 results are left to `split_addmm_bias`.
+    """
+    for relu in graph.find_nodes(op="call_function", target=aten.relu.default):
+        product, between = relu.args[0], []
+        while is_view(product) and len(product.users) == 1:
+            between.append(product)
+            product = product.args[0]
+        if product.target is not aten.addmm.default or not _can_fuse_relu(product):
+            continue
+        clipped = _replace_by_call(product, aten._addmm_activation.default, product.args)
+        for node in (clipped, *between):
+            add_origins(node, relu)
+        relu.replace_all_uses_with(relu.args[0])
+        graph.erase_node(relu)
+
+
+def _can_fuse_relu(product: fx.Node) -> bool:
+    value, bias = product.meta["val"], product.args[0]
+    assert isinstance(bias, fx.Node)
+    large = value.dtype is not torch.float32 or hint(value.numel()) >= MIN_FUSED_RELU_ELEMENTS
+    plain = not product.kwargs and len(product.users) == 1 and bias.meta["val"].dim() == 1
+    return bool(value.is_cuda and plain and large and value.dtype in _RELU_DTYPES)
+
+
+def split_addmm_bias(graph: fx.Graph) -> None:
+    """On GPUs, adds the bias of a float32 matrix product separately, if all that read the sum are elementwise::
+
+        y = aten.addmm(b, x, w)      m = aten.mm(x, w);  y = aten.add(m, b)
+
+    The addition fuses into its readers at no cost.  Without a bias cuBLAS can choose among more kernels, such as those
+    that split the inner dimension of the product (split-K), which keep a GPU busy when the result is small.
+    Half-precision products are unchanged, since the product would be rounded before the sum.
+    """
+    for node in graph.find_nodes(op="call_function", target=aten.addmm.default):
+        value = node.meta["val"]
+        if (
+            value.is_cuda
+            and value.dtype is torch.float32
+            and not node.kwargs
+            and all(map(_is_read_elementwise, node.users))
+        ):
+            bias, left, right = node.args
+            with graph.inserting_before(node):
+                product = graph.call_function(aten.mm.default, (left, right))
+            product.meta = dict(node.meta)
+            _replace_by_call(node, aten.add.Tensor, (product, bias))
+
+
+def split_convolution_bias(graph: fx.Graph) -> None:
+    """On GPUs, adds the bias of a convolution separately, if all that read the result are elementwise.
+
+    cuDNN has no bias: PyTorch adds it in a separate kernel, and sums its gradient in another::
+
+        y = convolution(x, w, b, ...)              c = convolution(x, w, None, ...);  y = add(c, view(b, [1, -1, 1, 1]))
+        gx, gw, gb = convolution_backward(g, ...)  gx, gw, _ = convolution_backward(g, ...);  gb = sum(g, [0, 2, 3])
+    """
+    for node in graph.find_nodes(op="call_function", target=aten.convolution.default):
+        value, bias = node.meta["val"], node.args[2]
+        if bias is not None and _adds_bias_after(node) and all(map(_is_read_elementwise, node.users)):
+            with graph.inserting_after(node):
+                shaped = graph.call_function(aten.view.default, (bias, [1, -1] + [1] * (value.dim() - 2)))
+            with graph.inserting_after(shaped):
+                added = graph.call_function(aten.add.Tensor, (node, shaped))
+            shaped.meta, added.meta = dict(bias.meta), dict(node.meta)
+            shaped.meta["val"] = bias.meta["val"].view([1, -1] + [1] * (value.dim() - 2))
+            node.replace_all_uses_with(added, lambda user, added=added: user is not added)
+            node.update_arg(2, None)
+    for node in graph.find_nodes(op="call_function", target=aten.convolution_backward.default):
+        gradient = node.args[0]
+        if node.args[-1][2] and gradient.meta["val"].is_cuda:
+            _split_bias_gradient(graph, node)
+
+
+def _adds_bias_after(node: fx.Node) -> bool:
+    """Returns whether PyTorch adds the bias to the result of the convolution, as it does around cuDNN's kernels.
+
+    PyTorch's own depthwise kernels, for images with channels first, start their sums with the bias: in half precision
+    the result is rounded once, not twice.
+    """
+    value, groups = node.meta["val"], node.args[-1]
+    if not value.is_cuda:
+        return False
+    if value.dtype is torch.float32 or groups == 1:
+        return True
+    return bool(value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last))
+
+
+def _split_bias_gradient(graph: fx.Graph, node: fx.Node) -> None:
+    taken = [user for user in node.users if user.args[1] == 2]
+    gradient: Any = node.args[0]
+    wanted: Any = node.args[-1]
+    node.args = (*node.args[:-1], [*wanted[:2], False])
+    node.meta["val"] = (*node.meta["val"][:2], None)
+    for user in taken:
+        dims = [d for d in range(gradient.meta["val"].dim()) if d != 1]
+        _replace_by_call(user, aten.sum.dim_IntList, (gradient, dims))
+
+
+def _is_read_elementwise(node: fx.Node) -> bool:
+    """Returns whether `node`, directly or through views, is read by loops over its elements."""
+    if is_view(node):
+        return all(map(_is_read_elementwise, node.users))
+    # those that read the shape only: as stochastic depth does to draw its mask
+    return is_pointwise(node.target) or bool(facts(node.target) & (Fact.READS_ELEMENTS | Fact.READS_METADATA))

@@ -166,7 +166,9 @@ class EagerSaves:
         behind = [_saving_nodes(output, saved) for output in outputs]
         shared = tuple(tuple(j for j, other in enumerate(behind) if not other.isdisjoint(nodes)) for nodes in behind)
         tensors = tuple(tuple(t for node in nodes for t in saved[node]) for nodes in behind)
-        return EagerSaves(tensors, shared, tuple(node.name() for node in saved if _checks_values(node, saved[node])))
+        # the gradient raises for a loss that depends on the phase of complex eigenvectors
+        phased = (n for n, found in saved.items() if n.name() in _EIGENVECTORS and any(t.is_complex() for t in found))
+        return EagerSaves(tensors, shared, tuple(node.name() for node in phased))
 
 
 def _saving_nodes(output: torch.Tensor, saved: dict[Any, list[torch.Tensor]]) -> set[Any]:
@@ -188,21 +190,12 @@ def _saving_nodes(output: torch.Tensor, saved: dict[Any, list[torch.Tensor]]) ->
     return {node for node in seen if saved[node] or _saves_unseen(node)}
 
 
-def _checks_values(node: Any, saved: Sequence[torch.Tensor]) -> bool:
-    """Returns whether the gradient raises for a loss that depends on the phase of complex eigenvectors."""
-    return node.name() in _EIGENVECTORS and any(t.is_complex() for t in saved)
-
-
 def _saves_unseen(node: Any) -> bool:
     """Returns whether the node saves something that its attributes do not show."""
     name = node.name()
     is_of_lists = name.startswith(_OF_LISTS) and name not in _OF_LISTS_SAVING_NOTHING
-    return is_of_lists or name.endswith("::CopySlices") or _is_opaque(node)
-
-
-def _is_opaque(node: Any) -> bool:
-    """Returns whether the node is a call of an opaque operator, which keeps an autograd graph."""
-    return getattr(type(node), "_forward_cls", None) is OpaqueFunction
+    is_opaque = getattr(type(node), "_forward_cls", None) is OpaqueFunction  # keeps an autograd graph
+    return is_of_lists or name.endswith("::CopySlices") or is_opaque
 
 
 def _saved_by(node: Any) -> Iterator[torch.Tensor]:

@@ -13,7 +13,7 @@ import torch
 
 import compiler_core
 from compiler_core.api.compile import record_of
-from compiler_core.autograd.passes import channels_last
+from compiler_core.autograd.passes import gpu_rewrites
 from compiler_core.tools import testing
 
 IMAGES = 4
@@ -96,7 +96,7 @@ def _channels_last(value: torch.Tensor) -> torch.Tensor:
 
 def check_channels_last(name: str, device: str) -> dict[str, Any]:
     """`check` with convolutions in channels_last, as for tensor cores, but in float32, where errors are small."""
-    with mock.patch.object(channels_last, "_is_faster_channels_last", return_value=True):
+    with mock.patch.object(gpu_rewrites, "_is_faster_channels_last", return_value=True):
         return check(name, device)
 
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler_core.autograd.passes.channels_last import force_channels_last, to_channels_last
+from compiler_core.autograd.passes.gpu_rewrites import force_channels_last, to_channels_last
 from compiler_core.autograd.trace import decompositions
 from tests.cases.captured import put_on_a_gpu
 

@@ -11,7 +11,7 @@ import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler_core.autograd.passes.device_constants import make_constants_on_gpus
+from compiler_core.autograd.passes.gpu_rewrites import make_constants_on_gpus
 
 aten = torch.ops.aten
 Program = Callable[[torch.Tensor], Any]
