@@ -51,6 +51,15 @@ class Instruction:
         """The source line, or None."""
         return self.positions.lineno if self.positions else None
 
+    @property
+    def can_run_alone(self) -> bool:
+        """Whether generated code can run it outside its frame, given its operands from the stack."""
+        if self.opname == "RERAISE":
+            return self.handler is None
+        if self.target is not None:
+            return self.opname in opset.JUMP_CONDITIONS or self.opname in opset.JUMP_OR_POP_CONDITIONS
+        return self.opname not in opset.NEEDS_FRAME
+
     def __repr__(self) -> str:
         if self.target is not None:
             operand = f" to {self.target.opname}@{self.target.offset}"

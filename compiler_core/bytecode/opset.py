@@ -39,6 +39,20 @@ TERMINATORS = frozenset(
 )
 """Execution never continues after one of these."""
 
+JUMP_CONDITIONS = {
+    f"POP_JUMP{way}_IF_{truth}": truth == "TRUE" for way in ("", "_FORWARD", "_BACKWARD") for truth in ("TRUE", "FALSE")
+}
+"""Of the jumps that pop a condition: its truth if they jump."""
+JUMP_OR_POP_CONDITIONS = {"JUMP_IF_TRUE_OR_POP": True, "JUMP_IF_FALSE_OR_POP": False}
+"""The same of those that pop the condition only if they do not jump."""
+
+NEEDS_FRAME = frozenset({
+    "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "DELETE_FAST", "LOAD_DEREF",
+    "STORE_DEREF", "DELETE_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_CLOSURE", "COPY", "SWAP",
+    "YIELD_VALUE", "GET_AWAITABLE", "RETURN_VALUE", "RETURN_CONST",
+})  # fmt: skip
+"""Instructions on locals, cells and the stack itself, which only code with the whole frame can run."""
+
 _INTERPRETER_ONLY = frozenset({"CACHE", "RESERVED", "INTERPRETER_EXIT", "ENTER_EXECUTOR", "EXIT_INIT_CHECK"}) | {
     name for name in opcode.opmap if name.startswith("INSTRUMENTED_")
 }

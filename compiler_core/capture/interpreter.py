@@ -79,9 +79,14 @@ class StopPoint:
     """
 
     step: int
+    level: int
+    """How many calls deep the frame is, of those that are active."""
     at: int
     """The index of the instruction in its code object."""
     in_loop: bool
+    runs_instruction: bool
+    """Whether generated code runs the instruction and a resume function continues after it; otherwise a resume function
+    continues at the instruction itself."""
 
 
 if torch.distributed.is_available():
@@ -235,8 +240,9 @@ class Interpreter:
         caught = next((e for e in self.handled_exceptions if e.was_raised and e in self.raised_at), None)
         if caught is not None:
             return self.raised_at[caught]
-        in_loop = self.loop is not None
-        return StopPoint(self._loop_entry_step if in_loop else self.step_number, self.pc - 1, in_loop)
+        at, in_loop = self.pc - 1, self.loop is not None
+        step = self._loop_entry_step if in_loop else self.step_number
+        return StopPoint(step, self.depth, at, in_loop, not in_loop and self.instructions[at].can_run_alone)
 
     def mark_generator_made(self) -> None:
         """Notes, here and in the inlining callers, that the current instruction made a generator."""

@@ -40,7 +40,7 @@ from compiler_core.capture import break_kinds
 from compiler_core.capture.attempt import Capture
 from compiler_core.capture.break_kinds import BreakingCode
 from compiler_core.capture.bytecode_emitter import graph_outputs
-from compiler_core.capture.interpreter import Interpreter, StopCapture
+from compiler_core.capture.interpreter import Interpreter, StopCapture, StopPoint
 from compiler_core.capture.source_lines import SourceLines, add_source, format_stack
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.cached_calls import CallLog, known_outcomes
@@ -67,7 +67,7 @@ from compiler_core.pipeline.user_passes import run_passes
 from compiler_core.records import Compile, GraphBreak, StackLine, Stage
 from compiler_core.records.recompiles import has_generated_name, readable
 from compiler_core.resume import break_points, eager_fallback, resume_functions
-from compiler_core.resume.break_points import MAX_DEPTH, BreakPoint, StoppedCapture
+from compiler_core.resume.break_points import MAX_LEVEL
 from compiler_core.resume.eager_fallback import CachedCalls
 from compiler_core.resume.frame_codegen import FrameCode
 from compiler_core.resume.resume_functions import BreakingInstruction, ResumeLayout
@@ -88,11 +88,10 @@ _ANY_CODE = (lambda: None).__code__
 
 @dataclass
 class CaptureBreak:
-    """Why and where a capture ended early: `at` is the index of the frame's instruction."""
+    """Why and where a capture ended early: `stop` is where the frame itself was."""
 
     reason: Unsupported
-    at: int
-    in_loop: bool
+    stop: StopPoint
     stack: list[StackLine]
     code: BreakingCode
 
@@ -116,12 +115,13 @@ class CaptureBreak:
 
 @dataclass
 class CapturedFrame:
-    """The captured part of a frame: all of it or, after a break, the part before `stopped`."""
+    """The captured part of a frame: all of it or, after a break, the part before `stop`."""
 
     capture: Capture
-    tx: Interpreter
+    active: list[Interpreter]
+    """The active frames where it ended, outermost first."""
     break_: CaptureBreak | None = None
-    stopped: StoppedCapture | None = None
+    stop: StopPoint | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -163,7 +163,7 @@ class FrameCompile:
             finally:
                 self._record_line_times()
         capture = captured.capture
-        if captured.is_empty and captured.stopped is not None and not captured.stopped.runs_instruction:
+        if captured.is_empty and captured.stop is not None and not captured.stop.runs_instruction:
             return self._skip_frame(captured)
         if captured.break_ is None and captured.is_empty and not capture.cached_calls.calls:
             self.compile.reason = "no tensor operations: it runs as it is while its guards hold"
@@ -171,13 +171,13 @@ class FrameCompile:
         make_code = partial(
             FrameCode,
             capture,
-            captured.tx,
-            captured.stopped,
+            captured.active,
+            captured.stop,
             self._resume_code,
             self._single_instruction_code,
             self._cached_calls(capture),
         )
-        self._loop_break = captured.break_ if captured.break_ and captured.break_.in_loop else None
+        self._loop_break = captured.break_ if captured.break_ and captured.break_.stop.in_loop else None
         code = make_code()
         outputs = graph_outputs(code.live())
         compiled = None if capture.graph.is_empty else self._compile_graph(capture, outputs)
@@ -202,26 +202,25 @@ class FrameCompile:
         try:
             _interpret(capture, tx)
             capture.graph.current_tx = None  # otherwise the user's objects live until the next garbage collection
-            return CapturedFrame(capture, tx)
+            return CapturedFrame(capture, [tx])
         except Unsupported as error:
             reason = _without_traceback(error)
-        stop_point = tx.stop_point
         stack, code = capture.graph.current_tx.full_stack(), BreakingCode()
         with self._only_recorded("capture", "the code at a graph break"):
             code = breaking_code(capture.graph.current_tx, self.state.frame.kind == "root")
         if reason.kind == "data-dependent branch" and code.statement == "Assert":
             reason = Unsupported("assertion", reason.context)
         reason.context = capture.guards.symbols.with_values(reason.context)  # it may be an exception of the program
-        break_ = CaptureBreak(reason, stop_point.at, stop_point.in_loop, stack, code)
+        break_ = CaptureBreak(reason, tx.stop_point, stack, code)
         break_ = self._break_of_loop(break_)
         self._record_break(break_)
         if self.region.options.fullgraph:
             users = capture.graph.current_tx.user_stack()
             capture.graph.current_tx = None
             raise FullGraphError(break_message(replace(break_, stack=users)), users)
-        splits = break_points.break_points_for(capture.graph.current_tx, reason)
+        stops = break_points.break_points_for(capture.graph.current_tx, reason)
         capture.graph.current_tx = None
-        captured = self._capture_up_to_break(break_, splits)
+        captured = self._capture_up_to_break(break_, stops)
         if captured is None:
             raise reason
         return captured
@@ -234,35 +233,35 @@ class FrameCompile:
         known = self.state.loop_break
         if known is None or break_.reason.kind != "unsupported iteration":
             return break_
-        return replace(known, at=break_.at)
+        return replace(known, stop=replace(known.stop, at=break_.stop.at))
 
-    def _capture_up_to_break(self, break_: CaptureBreak, splits: Sequence[BreakPoint]) -> CapturedFrame | None:
+    def _capture_up_to_break(self, break_: CaptureBreak, stops: Sequence[StopPoint]) -> CapturedFrame | None:
         """Captures again, up to the first break point after which every live value can be reconstructed.
 
         Returns None if there is none.
         """
-        attempts, level = 0, MAX_DEPTH
-        for split in splits:
-            if split.level > level or attempts == MAX_SPLIT_ATTEMPTS:
+        attempts, level = 0, MAX_LEVEL
+        for stop in stops:
+            if stop.level > level or attempts == MAX_SPLIT_ATTEMPTS:
                 continue
             attempts += 1
-            captured = self._capture_before(split, break_)
+            captured = self._capture_before(stop, break_)
             unsupported = self._unsupported_level(captured)
             if unsupported is None:
                 return captured
             level = unsupported
         return None
 
-    def _capture_before(self, split: BreakPoint, break_: CaptureBreak) -> CapturedFrame:
+    def _capture_before(self, stop: StopPoint, break_: CaptureBreak) -> CapturedFrame:
         capture, tx = self._new_attempt()
-        capture.stop_at = split.step
+        capture.stop_at = stop.step
         try:
             _interpret(capture, tx)
         except StopCapture:
             for is_there in self._awaited:
                 capture.guards.add("RETURNS", is_there, False)
-            frames, capture.graph.current_tx = break_points.active_frames(capture.graph.current_tx), None
-            return CapturedFrame(capture, tx, break_, StoppedCapture(frames, split.runs_instruction))
+            active, capture.graph.current_tx = break_points.active_frames(capture.graph.current_tx), None
+            return CapturedFrame(capture, active, break_, stop)
         except Unsupported as error:
             raise CompilerBug(f"capture broke at another instruction the second time: {error}") from error
         raise CompilerBug("capture did not break the second time")
@@ -274,7 +273,7 @@ class FrameCompile:
     def _unsupported_level(self, captured: CapturedFrame) -> int | None:
         """Returns the index of the active frame whose state cannot be reconstructed after the break, or None."""
         capture, no_code = captured.capture, lambda *_: _ANY_CODE
-        code = FrameCode(capture, captured.tx, captured.stopped, no_code, no_code, self._cached_calls(capture))
+        code = FrameCode(capture, captured.active, captured.stop, no_code, no_code, self._cached_calls(capture))
         try:
             code.generate(None, graph_outputs(code.live()))
         except Unsupported:
@@ -386,7 +385,7 @@ class FrameCompile:
     def _skip_frame(self, captured: CapturedFrame) -> Any:
         break_ = captured.break_
         assert break_ is not None
-        where = "inside a loop" if break_.in_loop else "where the frame begins"
+        where = "inside a loop" if break_.stop.in_loop else "where the frame begins"
         reason = f"{break_.reason.kind} {where}: the frame runs as plain Python"
         return self.region.skip_frame(self.state, self.info, self.compile, reason)
 
@@ -410,15 +409,15 @@ class FrameCompile:
 
     def _record_break(self, break_: CaptureBreak) -> None:
         explanation = break_.explanation + break_.about
-        if break_.in_loop:
+        if break_.stop.in_loop:
             explanation += f"  {break_kinds.IN_A_LOOP}"
         key, code = f"b{len(self.compile.breaks)}", break_.code
         recorded = GraphBreak(key, break_.reason.kind, explanation, break_.hint, break_.stack)
         recorded.expression, recorded.statement = code.expression, code.statement
         recorded.needs_graph = code.needs_graph if code.expression else None
-        recorded.reason, recorded.in_loop = break_.reason.kind, break_.in_loop
+        recorded.reason, recorded.in_loop = break_.reason.kind, break_.stop.in_loop
         recorded.is_consequence = break_.reason.kind in _OF_OBJECTS and has_generated_name(break_.reason.context)
-        recorded.instruction = f"{self.compile.id}:bytecode#{break_.at}"
+        recorded.instruction = f"{self.compile.id}:bytecode#{break_.stop.at}"
         self.compile.breaks.append(recorded)
 
     def _record_guards(self, capture: Capture) -> list[GuardSpec]:

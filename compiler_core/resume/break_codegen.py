@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from compiler_core.bytecode import Instruction, live_locals, make
+from compiler_core.bytecode.opset import JUMP_CONDITIONS, JUMP_OR_POP_CONDITIONS
 from compiler_core.capture.bytecode_emitter import EmitFunction, Emitter
 from compiler_core.capture.interpreter import Interpreter
 from compiler_core.capture.values import base
@@ -18,11 +19,8 @@ from compiler_core.capture.values.user.exceptions import OUTER
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import Box
 from compiler_core.resume import resume_functions
-from compiler_core.resume.break_points import StoppedCapture
 from compiler_core.resume.resume_functions import (
     HANDLED,
-    JUMP_CONDITIONS,
-    JUMP_OR_POP_CONDITIONS,
     NULL,
     VALUE,
     BreakingInstruction,
@@ -208,11 +206,9 @@ _RAISING_OPNAMES = frozenset({"RAISE_VARARGS", "RERAISE"})
 MakeInstructionCode = Callable[[Interpreter, BreakingInstruction, Sequence[str]], types.CodeType]
 
 
-def breaking_targets(tx: Interpreter, stopped: StoppedCapture | None) -> list[int]:
+def breaking_targets(tx: Interpreter, innermost: bool, runs_instruction: bool) -> list[int]:
     """Returns the instructions at which an active frame may continue after the break."""
-    assert stopped is not None
-    innermost = tx is stopped.frames[-1]
-    if innermost and not stopped.runs_instruction:
+    if innermost and not runs_instruction:
         return [tx.pc]
     instruction = tx.instructions[tx.pc if innermost else tx.pc - 1]
     found = [tx.index[instruction.handler.target]] if instruction.handler is not None else []

@@ -9,44 +9,14 @@ frame further out.  A loop cannot be split: Python runs a loop with a break insi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from compiler_core.bytecode import Instruction
 from compiler_core.capture.interpreter import Interpreter, StopPoint
 from compiler_core.capture.values.base import ObservedException, Value
 from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.errors import Unsupported
-from compiler_core.resume.resume_functions import JUMP_CONDITIONS, JUMP_OR_POP_CONDITIONS
 
-MAX_DEPTH = 8
-NEEDS_FRAME = frozenset({
-    "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "DELETE_FAST", "LOAD_DEREF",
-    "STORE_DEREF", "DELETE_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_CLOSURE", "COPY", "SWAP",
-    "YIELD_VALUE", "GET_AWAITABLE", "RETURN_VALUE", "RETURN_CONST",
-})  # fmt: skip
-"""Instructions on locals, cells and the stack itself.  They need the whole frame, so the resume function runs them."""
-
-
-@dataclass(frozen=True)
-class BreakPoint:
-    """Stop before step `step` of the frame that is `level` calls deep.
-
-    If `runs_instruction`, generated code runs the instruction there and a resume function continues after it; otherwise
-    a resume function continues at the instruction itself.
-    """
-
-    level: int
-    step: int
-    runs_instruction: bool
-
-
-@dataclass(frozen=True)
-class StoppedCapture:
-    """A capture that has stopped: the active frames, outermost first, and whether generated code runs the next
-    instruction of the innermost one (see `BreakPoint`)."""
-
-    frames: list[Interpreter]
-    runs_instruction: bool
+MAX_LEVEL = 8
+"""Of an active frame that continues in a resume function."""
 
 
 def active_frames(innermost: Interpreter) -> list[Interpreter]:
@@ -57,21 +27,21 @@ def active_frames(innermost: Interpreter) -> list[Interpreter]:
     return found[::-1]
 
 
-def break_points_for(innermost: Interpreter, why: Unsupported) -> list[BreakPoint]:
+def break_points_for(innermost: Interpreter, why: Unsupported) -> list[StopPoint]:
     """Returns where capture may stop after `why` was raised, the best place first."""
-    found: list[BreakPoint] = []
+    found: list[StopPoint] = []
     if innermost.capture.open_generators and _drops_suspended_generator(innermost):
         return []
     frames = active_frames(innermost)
+    if unfinished := [*innermost.capture.open_generators.values(), *innermost.capture.pending_works.values()]:
+        # a real generator or collective continues after the break, so Python must start it
+        return list(_with_earlier(frames[0], min(unfinished, key=lambda stop: stop.step)))
     for level, tx in enumerate(frames):
-        mark = tx.stop_point
-        if unfinished := [*tx.capture.open_generators.values(), *tx.capture.pending_works.values()]:
-            # a real generator or collective continues after the break, so Python must start it
-            mark = min(unfinished, key=lambda m: m.step)
-        elif tx is innermost and isinstance(why, ObservedException) and why.exception in tx.raised_at:
-            mark = tx.raised_at[why.exception]
-        found = [*_break_points_at(level, tx, mark), *found]
-        if mark.at != tx.pc - 1 or mark.in_loop or not _can_have_resume_function(frames, level + 1):
+        stop = tx.stop_point
+        if tx is innermost and isinstance(why, ObservedException) and why.exception in tx.raised_at:
+            stop = tx.raised_at[why.exception]
+        found = [*_with_earlier(tx, stop), *found]
+        if stop.at != tx.pc - 1 or stop.in_loop or not _can_have_resume_function(frames, level + 1):
             break
     return found
 
@@ -97,14 +67,13 @@ def _frame_values(tx: Interpreter) -> list[Value]:
     return [*tx.stack, *tx.locals.values(), *tx.cells.values()]
 
 
-def _break_points_at(level: int, tx: Interpreter, mark: StopPoint) -> Iterator[BreakPoint]:
-    """Yields the break point at `mark` and, if the state there has a value that cannot be reconstructed, the one before
-    the first such value was made."""
-    marks = [mark, *tx.raised_at.values(), *([tx.generator_made_at] if tx.generator_made_at else [])]
-    for each in dict.fromkeys([mark, min(marks, key=lambda m: m.step)]):
-        run = not each.in_loop and can_run_alone(tx.instructions[each.at])
-        if run or level == 0:
-            yield BreakPoint(level, each.step, run)
+def _with_earlier(tx: Interpreter, stop: StopPoint) -> Iterator[StopPoint]:
+    """Yields `stop` and, if the state there has a value that cannot be reconstructed, the stop point before the first
+    such value was made; of both, only where the frame can continue."""
+    stops = [stop, *tx.raised_at.values(), *([tx.generator_made_at] if tx.generator_made_at else [])]
+    for each in dict.fromkeys([stop, min(stops, key=lambda s: s.step)]):
+        if each.runs_instruction or each.level == 0:
+            yield each
 
 
 def _can_have_resume_function(frames: list[Interpreter], level: int) -> bool:
@@ -113,19 +82,9 @@ def _can_have_resume_function(frames: list[Interpreter], level: int) -> bool:
     In a recursion it cannot, since there would be one resume function for each round.  What the top level of a script
     calls is compiled as a separate frame, because users look for it there.
     """
-    if frames[0].code.co_name == "<module>" or level >= len(frames) or level > MAX_DEPTH:
+    if frames[0].code.co_name == "<module>" or level >= len(frames) or level > MAX_LEVEL:
         return False
     if not frames[level].is_resumable or frames[level].returned is not None:
         return False
     functions = {(f.code.co_filename, f.code.co_firstlineno, f.code.co_name) for f in frames[: level + 1]}
     return len(functions) == level + 1
-
-
-def can_run_alone(instruction: Instruction) -> bool:
-    """Returns whether generated code can run the instruction outside its frame, given its operands from the stack."""
-    name = instruction.opname
-    if name == "RERAISE":
-        return instruction.handler is None
-    if instruction.target is not None:
-        return name in JUMP_CONDITIONS or name in JUMP_OR_POP_CONDITIONS
-    return name not in NEEDS_FRAME

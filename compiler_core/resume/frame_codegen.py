@@ -17,7 +17,7 @@ import torch.fx as fx
 from compiler_core.bytecode import assemble, make
 from compiler_core.capture.attempt import Capture, cell_identities
 from compiler_core.capture.bytecode_emitter import GRAPH_RESULT, Emitter
-from compiler_core.capture.interpreter import Interpreter
+from compiler_core.capture.interpreter import Interpreter, StopPoint
 from compiler_core.capture.rules.torch.overrides import enter_mode
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
@@ -31,7 +31,6 @@ from compiler_core.resume.break_codegen import (
     ResumeCalls,
     breaking_targets,
 )
-from compiler_core.resume.break_points import StoppedCapture
 from compiler_core.resume.eager_fallback import CachedCalls, run_frame_eagerly
 
 
@@ -40,8 +39,8 @@ class FrameCode:
 
     Args:
         capture: the graph, the side effects and the changes of global state.
-        tx: the interpreter of the frame.
-        stopped: where capture stopped for a graph break; None if it reached the end of the frame.
+        active: the active frames, outermost first: the frame itself, and the inlined calls in which capture stopped.
+        stop: where capture stopped for a graph break; None if it reached the end of the frame.
         resume_code: makes the code of a resume function.
         instruction_code: makes the code of a function that runs only the instruction that broke the graph.
         cached_calls: the calls of functions with a cache that the frame makes.
@@ -50,20 +49,21 @@ class FrameCode:
     def __init__(
         self,
         capture: Capture,
-        tx: Interpreter,
-        stopped: StoppedCapture | None,
+        active: list[Interpreter],
+        stop: StopPoint | None,
         resume_code: MakeResumeCode,
         instruction_code: MakeInstructionCode,
         cached_calls: CachedCalls,
     ) -> None:
-        self.capture, self.tx, self.stopped = capture, tx, stopped
-        self.code: types.CodeType = tx.code
+        self.capture, self.tx, self.stop = capture, active[0], stop
+        self.code: types.CodeType = self.tx.code
         self.emit = Emitter(capture, self.code)
         self.level = 0
         """The active frame whose values are being rebuilt: the one that is responsible if that fails."""
         self.frames: list[FrameState] = []
-        for frame in stopped.frames if stopped else []:
-            self.frames.append(FrameState(frame, breaking_targets(frame, stopped)))
+        if stop is not None:
+            innermost, runs = active[-1], stop.runs_instruction
+            self.frames = [FrameState(tx, breaking_targets(tx, tx is innermost, runs)) for tx in active]
         self._resume_code, self._instruction_code = resume_code, instruction_code
         self._cached_calls = cached_calls
 
@@ -92,10 +92,10 @@ class FrameCode:
         for mode in self.capture.overrides.modes:
             self.emit.call_object(enter_mode, [mode])
             self.emit.pop()
-        if self.stopped is None:
+        if self.stop is None:
             self._return()
         else:
-            self._break(self.stopped)
+            self._break(self.stop)
         return self._assemble()
 
     def _rerun_if_graph_failed(self) -> None:
@@ -165,7 +165,7 @@ class FrameCode:
             self.emit.value(value)
         self.emit.add(make.return_value())
 
-    def _break(self, stopped: StoppedCapture) -> None:
+    def _break(self, stop: StopPoint) -> None:
         """Rebuilds the values that the active frames need, replays side effects, and continues after the break."""
         for level, frame in enumerate(self.frames):
             self.level = level
@@ -173,7 +173,7 @@ class FrameCode:
                 self.emit.keep_unless_fixed(value)
         self.capture.effects.replay(self.emit)
         calls = ResumeCalls(self.emit, self.frames, self._resume_code)
-        if stopped.runs_instruction:
+        if stop.runs_instruction:
             BreakCode(self.emit, calls, self._instruction_code).run_and_resume()
         else:
             innermost = self.frames[-1]
@@ -194,7 +194,7 @@ class FrameCode:
 
     def _line(self) -> int:
         """Returns the line of the generated code: the line of the break, or the first line of the function."""
-        if self.stopped is None:
+        if self.stop is None:
             return self.code.co_firstlineno
         at = self.tx.pc if len(self.frames) == 1 else self.tx.pc - 1
         return self.tx.instructions[at].lineno or self.code.co_firstlineno

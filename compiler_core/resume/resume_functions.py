@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from dis import Positions
 
 from compiler_core.bytecode import Instruction, assemble, disassemble, make, opset, reachable
+from compiler_core.bytecode.opset import JUMP_CONDITIONS, JUMP_OR_POP_CONDITIONS
 from compiler_core.capture.values.user.functions import RESUMED as RESUMED
 
 PROLOGUE = ("COPY_FREE_VARS", "MAKE_CELL", "RESUME", "RETURN_GENERATOR")
@@ -161,10 +162,6 @@ _POPS_AND_PUSHES = {
     "DICT_UPDATE": (1, 0), "DICT_MERGE": (1, 0), "IMPORT_FROM": (0, 1), "GET_LEN": (0, 1), "MATCH_MAPPING": (0, 1),
     "MATCH_SEQUENCE": (0, 1), "MATCH_KEYS": (0, 1), "CHECK_EXC_MATCH": (1, 1), "WITH_EXCEPT_START": (0, 1),
 }  # fmt: skip
-JUMP_CONDITIONS = {
-    f"POP_JUMP{way}_IF_{truth}": truth == "TRUE" for way in ("", "_FORWARD", "_BACKWARD") for truth in ("TRUE", "FALSE")
-}
-JUMP_OR_POP_CONDITIONS = {"JUMP_IF_TRUE_OR_POP": True, "JUMP_IF_FALSE_OR_POP": False}
 
 
 def breaking_instruction(instruction: Instruction, kw_names: tuple[str, ...]) -> BreakingInstruction:

@@ -705,3 +705,29 @@ def test_traceback_names_the_callee_and_its_line():
         ("program", "the line in the caller"),
         ("inner", "the line in the callee"),
     ]
+
+
+left = []
+
+
+def unfinished(x):
+    try:
+        yield x
+        yield x + 1
+    finally:
+        left.append(x.shape[0])
+
+
+def breaks_with_a_generator_open(x):
+    each = unfinished(x)
+    y = next(each)
+    print("open", y.shape[0])
+    return y * 2
+
+
+@same_as_eager(grad=True)
+def test_the_call_that_began_a_generator_lies_behind_the_end_of_the_callee(x):
+    y = x + 1
+    y = y * 2 + y * 3 + y * 4 + y * 5 + y * 6 + y * 7 + y * 8 + y * 9 + y * 10
+    y = y * 2 + y * 3 + y * 4 + y * 5 + y * 6 + y * 7 + y * 8 + y * 9 + y * 10
+    return breaks_with_a_generator_open(y)
