@@ -6,6 +6,7 @@ import dataclasses
 import shlex
 from typing import Any
 
+import traitlets
 from IPython.core.displayhook import DisplayHook
 from IPython.core.error import UsageError
 from IPython.core.magic import (
@@ -41,6 +42,9 @@ class CutawayMagics(Magics):
     """The magics, one method each."""
 
     shell: Any
+    try_advice = traitlets.Bool(
+        False, help="Try the advice on each problem after every %%compile cell, as --try-advice does for one."
+    ).tag(config=True)
 
     @magic_arguments()
     @options.with_options
@@ -231,7 +235,9 @@ class CutawayMagics(Magics):
     def _read(self, magic: Any, line: str) -> tuple[Request, str]:
         """Returns the checked options of a magic's line, and the expression after them."""
         words, expression = options.split_line(line, magic.parser)
-        return options.request(magic.parser.parse_args(words), self.shell.user_ns), expression
+        given = magic.parser.parse_args(words)
+        given.try_advice |= self.try_advice
+        return options.request(given, self.shell.user_ns), expression
 
     def _read_cell(self, line: str, cell: str) -> tuple[Program, Request, str]:
         """Returns the parsed cell, its options, and the title of its record."""

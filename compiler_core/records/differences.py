@@ -96,7 +96,7 @@ class AdviceTrial:
 
     def __str__(self) -> str:
         if self.outcome == "not tried":
-            return f"Not tried here: {self.why}."
+            return f"Not tried here: {self.why}"
         same = ", same values" if self.outcome == "helps" else ""
         return f"{self.change}: {self.why or self.numbers()}{same}"
 

@@ -185,7 +185,7 @@ def test_a_cell_that_cannot_run_again_says_why(magics: InteractiveShell, tmp_pat
     (problem,) = [each for each in tried(magics, "core", cell) if each.kind == "recompile"]
     assert problem.checked.startswith("Not tried here: the cell changes the file ")
     assert problem.checked.endswith(
-        "Cutaway's tests prove it for such programs. To try it: before each call `t = t.contiguous()`."
+        "; proven for such programs by Cutaway's tests. To try it: before each call `t = t.contiguous()`."
     )
     assert "contiguous" in problem.advice
 
@@ -198,7 +198,7 @@ def test_what_is_over_the_budget_is_not_tried(magics: InteractiveShell) -> None:
     started = time.monotonic()
     Fixes(found._timer, record).run_all(no_progress, seconds=0.2)
     assert time.monotonic() - started < 30
-    assert record.problems[0].checked.startswith("Not tried here: the 0.2 s for trials were used up.")
+    assert record.problems[0].checked.startswith("Not tried here: the 0.2 s for trials were used up; ")
     assert "contiguous" in record.problems[0].advice
 
 
@@ -215,7 +215,21 @@ def test_what_is_stopped_leaves_everything_as_it_was(magics: InteractiveShell) -
     with pytest.raises(KeyboardInterrupt):
         found.try_advice(stop)
     assert magics.user_ns["seen"] == [1]
-    assert (record.problems[0].tried, record.problems[0].checked[:15]) == ([], "Not tried here.")
+    assert (record.problems[0].tried, record.problems[0].checked[:15]) == ([], "Not tried here;")
+
+
+def test_a_setting_tries_it_after_each_cell(magics: InteractiveShell) -> None:
+    with capture_output():
+        magics.run_cell("%config CutawayMagics.try_advice = True")
+    try:
+        _, record = experiments(magics, "core", "for t in (x, x.t()):\n    z = t.sin()")
+        assert record.problems[0].checked == HELPED
+        magics.user_ns["runs"] = 0
+        _, record = experiments(magics, "core", "runs = runs + 1\nz = x.sin()")
+        assert not record.problems  # so it did not run again
+    finally:
+        with capture_output():
+            magics.run_cell("%config CutawayMagics.try_advice = False")
 
 
 def test_the_option_tries_it_right_after_the_cell(magics: InteractiveShell) -> None:

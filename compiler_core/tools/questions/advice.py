@@ -13,8 +13,8 @@ from compiler_core.records.differences import AdviceTrial
 from compiler_core.records.problems import Part
 from compiler_core.records.recompiles import INTERMEDIATE, FailedGuard, Recompile
 
-PROVEN = "Cutaway's tests prove it for such programs."
-FROM_PYTORCH = "It is PyTorch's own hint."
+PROVEN = "proven for such programs by Cutaway's tests"
+FROM_PYTORCH = "PyTorch's own hint"
 NOTHING_HELPS = "Nothing that is known helps here."
 
 
@@ -265,4 +265,5 @@ def checked_text(tried: Iterable[AdviceTrial], proof: str, how: str) -> str:
     if shown := helped or [trial for trial in tried if trial.is_refuted and trial.remedies]:
         return f"Tried {'; '.join(map(str, shown))}."
     reasons = [str(trial) for trial in tried if trial.outcome == "not tried"]
-    return " ".join(filter(None, [reasons[0] if reasons else "Not tried here.", proof, how]))
+    known = "; ".join(filter(None, [reasons[0] if reasons else "Not tried here", proof]))
+    return f"{known}. {how}".rstrip()

@@ -97,6 +97,8 @@ class Fixes:
 
         Nothing is noted if it is interrupted.  What is not tried after `seconds` is noted as that.
         """
+        if not self._found:
+            return
         found: dict[int, list[AdviceTrial]] = {}
         why = ""
         try:
