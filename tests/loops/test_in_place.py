@@ -62,8 +62,20 @@ def twice(cache: torch.Tensor, position: torch.Tensor, row: torch.Tensor) -> Any
     return torch.index_copy(new, 1, position + 1, new[:, :1]), row.sum()
 
 
-@pytest.mark.parametrize("program", [read_and_write, add_row, update_from_itself, twice])
+def return_both(cache: torch.Tensor, position: torch.Tensor, row: torch.Tensor) -> Any:
+    return torch.index_copy(cache, 1, position, row), cache
+
+
+@pytest.mark.parametrize("program", [read_and_write, add_row, update_from_itself, twice, return_both])
 def test_update_that_depends_on_the_input_is_not_in_place(program: Callable[..., Any]) -> None:
+    assert lowered(program).in_place == ()
+
+
+def test_no_in_place_update_of_a_value_that_is_returned_twice() -> None:
+    def program(cache: torch.Tensor, position: torch.Tensor, row: torch.Tensor) -> Any:
+        new = torch.index_copy(cache, 1, position, row)
+        return new, new
+
     assert lowered(program).in_place == ()
 
 

@@ -9,7 +9,7 @@ import pytest
 from compiler_core.loops import ir
 from compiler_core.loops.fuse import rules
 from compiler_core.loops.lower import lower
-from compiler_core.loops.schedule.block_sizes import choose_blocks, program_count, shape_for_triton
+from compiler_core.loops.schedule.block_sizes import choose_blocks, has_strided_rows, program_count, shape_for_triton
 from compiler_core.loops.schedule.size_rules import DEFAULT_RULES, override_rules
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.support.size_expr import hint
@@ -19,6 +19,12 @@ from tests.loops.docstring_examples import graph
 def scheduled(expression: str, **inputs: str) -> list[ir.Loops]:
     program = rules.fuse(lower(graph(expression, "cuda", **inputs), "forward")).program
     return [s for s in split_reductions(split_passes(program)).steps if isinstance(s, ir.Loops)]
+
+
+def reductions(expression: str, **inputs: str) -> list[ir.Loops]:
+    """The loops before they are split."""
+    program = rules.fuse(lower(graph(expression, "cuda", **inputs), "forward")).program
+    return [s for s in program.steps if isinstance(s, ir.Loops)]
 
 
 def loads(loops: ir.Loops) -> list[ir.Load]:
@@ -54,9 +60,32 @@ def test_several_indices_are_split_where_none_alone_has_enough_parts() -> None:
     assert hint(parts.inner_numel) * hint(combined.inner_numel) == 8 * 56 * 56
 
 
-def test_a_part_has_more_than_one_element() -> None:
+def test_masks_of_rows_do_not_decide_whether_rows_are_strided() -> None:
+    (columns,) = reductions(
+        "aten.sum(aten.mul(aten.mul(x, y), z), [0])", x="f32[64, 32]", y="f32[64, 1]", z="f32[64, 1]"
+    )
+    (rows,) = reductions("aten.sum(aten.mul(aten.mul(x, y), z), [1])", x="f32[64, 32]", y="f32[64, 1]", z="f32[64, 1]")
+    assert [has_strided_rows(columns), has_strided_rows(rows)] == [True, False]
+
+
+def test_rows_are_not_strided_if_as_many_loads_go_along_them() -> None:
+    (loops,) = reductions("aten.sum(aten.mul(x, aten.t(y)), [0])", x="f32[64, 32]", y="f32[32, 64]")
+    assert not has_strided_rows(loops)
+
+
+def test_a_part_of_two_sweeps_fits_into_registers() -> None:
+    """The second sweep then reads nothing.  A part of one sweep may be longer."""
+    deviations = "aten.sub(x, aten.mean(x, [1], True))"
+    once, _ = scheduled("aten.sum(x, [1])", x="f32[3, 4194304]")
+    twice, _ = scheduled(f"aten.sum(aten.mul({deviations}, {deviations}), [1])", x="f32[3, 4194304]")
+    assert hint(once.inner_numel) > DEFAULT_RULES.max_kept_elements
+    assert hint(twice.inner_numel) == DEFAULT_RULES.max_kept_elements
+
+
+@pytest.mark.parametrize("columns", [32, 512])
+def test_a_part_has_more_than_one_element(columns: int) -> None:
     with override_rules(replace(DEFAULT_RULES, enough_programs=1 << 30, min_split_elements=1, min_rows_of_part=1)):
-        parts, _ = scheduled("aten.sum(x, [0])", x="f32[64, 512]")
+        parts, _ = scheduled("aten.sum(x, [0])", x=f"f32[64, {columns}]")
     assert hint(parts.inner_numel) > 1
 
 
