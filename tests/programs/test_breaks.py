@@ -204,7 +204,7 @@ def test_second_of_three_handlers(x):
         return "any"
 
 
-@same_as_eager(graphs=3, breaks=["asked for", "skipped function", "print", "skipped function"])
+@same_as_eager(graphs=3, breaks=["asked for", "print"])
 def test_in_handler(x):
     y = x + 1
     try:
@@ -560,7 +560,7 @@ def test_contextmanager_of_a_generator(x):
     return y * z
 
 
-@same_as_eager(graphs=2, breaks=["skipped function", "print", "skipped function"])
+@same_as_eager(graphs=2, breaks=["print"])
 def test_exit_stack(x):
     log = []
     y = x + 1
