@@ -317,7 +317,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
     for place in (places,) if isinstance(places, str) else places:
         try:
-            found = _find(place) if place else None
+            found = find(place) if place else None
         except (AttributeError, ImportError):
             continue
         globals()[name] = found  # the next import finds it without this function
@@ -345,8 +345,12 @@ def definitions(code: str) -> str:
     return "\n".join(f"{name} = {at if isinstance(at, str) else at[0]}" for name, at in places.items())
 
 
-def _find(place: str) -> Any:
-    """Returns what a dotted name stands for, whose modules are imported where an attribute is not there yet."""
+def find(place: str) -> Any:
+    """Returns what a dotted name stands for, whose modules are imported where an attribute is not there yet.
+
+    Raises:
+        AttributeError, ImportError: it stands for nothing.
+    """
     root, *parts = place.split(".")
     found, module = importlib.import_module(root), root
     for part in parts:

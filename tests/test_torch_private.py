@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -63,6 +64,17 @@ def test_the_table_has_what_is_read(modules: dict[str, ast.Module]) -> None:
     of_pytorch = {name for name in used if isinstance(getattr(torch_private, name), ModuleType)}
     read = {name: {each for each in members[name] if not each.startswith("__")} for name in of_pytorch}
     assert {name: " ".join(sorted(each)) for name, each in read.items() if each} == torch_private.MEMBERS
+
+
+def test_the_types_are_those_of_the_table() -> None:
+    """What type checkers import here is what the table finds."""
+    tree = ast.parse(Path(str(torch_private.__file__)).read_text(encoding="utf-8"))
+    blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    typed = {name.asname or name.name: f"{node.module}.{name.name}" for node in imports for name in node.names}
+    assert len(typed) > 40
+    found = {name: torch_private.find(place) for name, place in typed.items()}
+    assert {name for name, value in found.items() if getattr(torch_private, name) is not value} == set()
 
 
 def test_a_missing_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from compiler_core.records import Compile
 from compiler_core.support import torch_state
 from compiler_core.support.eager_warnings import silence_warnings
 from compiler_core.support.fx_graphs import draws_random_numbers, graph_module
-from compiler_core.support.operator_facts import communicates
+from compiler_core.support.node_facts import communicates
 from compiler_core.support.recorded_calls import with_recorded_calls
 from compiler_core.support.tensors import has_own_kernels, storage_id, tensors_in
 from compiler_core.torch_private import (

@@ -28,7 +28,7 @@ from compiler_core.autograd.trace.writes import VisibleWrites, differs_in_short_
 from compiler_core.records import Compile, Expansion
 from compiler_core.support import fx_symbols
 from compiler_core.support.fx_graphs import free_source_with, record_graph, target_name
-from compiler_core.support.operator_facts import view_base
+from compiler_core.support.node_facts import view_base
 from compiler_core.support.transform_levels import levels_left
 from compiler_core.torch_private import (
     FakeTensor,

@@ -39,8 +39,8 @@ from compiler_core.errors import CompilerBug
 from compiler_core.support.fx_graphs import ancestors, descendants, tensor_bytes
 from compiler_core.support.fx_symbols import hint, is_symbolic
 from compiler_core.support.interrupts import immediate_signals, safe_point
+from compiler_core.support.node_facts import has_effects, is_collective, is_pure, is_random, is_view, view_base
 from compiler_core.support.opaque_ops import is_tape, opaque_operator
-from compiler_core.support.operator_facts import has_effects, is_collective, is_pure, is_random, is_view, view_base
 from compiler_core.support.operators import Fact, facts, is_pointwise
 from compiler_core.support.tensors import tensors_in
 

@@ -24,8 +24,8 @@ from compiler_core.support import fx_symbols
 from compiler_core.support.fx_graphs import dependencies, graph_module, record_graph
 from compiler_core.support.fx_symbols import Origin
 from compiler_core.support.interrupts import safe_point
+from compiler_core.support.node_facts import is_view, view_base, view_source
 from compiler_core.support.opaque_ops import is_tape
-from compiler_core.support.operator_facts import is_view, view_base, view_source
 from compiler_core.support.operators import Fact, facts
 
 aten = torch.ops.aten

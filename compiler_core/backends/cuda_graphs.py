@@ -36,8 +36,8 @@ from compiler_core.hook.failures import report_failure
 from compiler_core.loops import ir
 from compiler_core.records import Compile, CudaGraph
 from compiler_core.support.interrupts import raised_by_handler
+from compiler_core.support.node_facts import custom_operator
 from compiler_core.support.opaque_ops import with_tape
-from compiler_core.support.operator_facts import custom_operator
 from compiler_core.support.tensors import is_dense, storage_id
 from compiler_core.torch_private import OpOverload, clear_cublas_workspaces, disable_current_modes
 

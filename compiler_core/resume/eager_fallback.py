@@ -42,7 +42,7 @@ from compiler_core.records.recompiles import recompile
 from compiler_core.support import torch_state
 from compiler_core.support.fx_graphs import draws_random_numbers
 from compiler_core.support.interrupts import raised_by_handler
-from compiler_core.support.operator_facts import group_names
+from compiler_core.support.node_facts import group_names
 from compiler_core.support.recorded_calls import (
     CallRecord,
     begin_record,

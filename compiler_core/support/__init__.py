@@ -1,6 +1,6 @@
 """Helpers that several stages share.
 
-FX graphs (`fx_graphs`, `fx_symbols`, `operators`, `operator_facts`, `opaque_ops`), symbolic sizes (`size_expr`), calls
+FX graphs (`fx_graphs`, `fx_symbols`, `operators`, `node_facts`, `opaque_ops`), symbolic sizes (`size_expr`), calls
 of custom operators (`recorded_calls`), PyTorch's global state (`torch_state`) and levels of `torch.func`
 (`transform_levels`), warnings (`eager_warnings`), signals and forks (`interrupts`, `fork_locks`), and small functions
 on tensors and on texts (`tensors`, `texts`).

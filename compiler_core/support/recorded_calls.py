@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from compiler_core.support.fx_graphs import copy_graph
-from compiler_core.support.operator_facts import FUNCTIONAL, custom_operator
+from compiler_core.support.node_facts import FUNCTIONAL, custom_operator
 from compiler_core.torch_private import TorchDispatchMode, tree_map, tree_map_only
 
 

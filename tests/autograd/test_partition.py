@@ -20,7 +20,7 @@ from compiler_core.autograd.partition import Partitioned, check_partition, parti
 from compiler_core.backends.registry import boxed_function
 from compiler_core.errors import CompilerBug
 from compiler_core.records import Compile, Partition
-from compiler_core.support.operator_facts import is_random, is_view, view_base
+from compiler_core.support.node_facts import is_random, is_view, view_base
 from tests.cases.captured import Captured, capture, compiled
 from tests.cases.training_models import MODELS, leaves
 from tests.sampling import always

@@ -19,7 +19,7 @@ from compiler_core.autograd.passes.simplify import (
     split_convolution_bias,
 )
 from compiler_core.autograd.trace.decompositions import decomposition_table
-from compiler_core.support.operator_facts import is_random
+from compiler_core.support.node_facts import is_random
 from tests.cases.captured import put_on_a_gpu
 
 aten = torch.ops.aten

@@ -29,7 +29,7 @@ from compiler_core.autograd.partition import partition
 from compiler_core.backends.registry import boxed_function
 from compiler_core.records import Compile, Record
 from compiler_core.support.fx_graphs import record_graph
-from compiler_core.support.operator_facts import view_base
+from compiler_core.support.node_facts import view_base
 from tests.cases.training_models import MODELS, leaves
 
 WIDTH, ROUNDS = 128, 200

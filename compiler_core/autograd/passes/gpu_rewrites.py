@@ -10,7 +10,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core.support.fx_symbols import has_symbols
-from compiler_core.support.operator_facts import is_pure, is_view, may_raise
+from compiler_core.support.node_facts import is_pure, is_view, may_raise
 from compiler_core.support.operators import Fact, facts, is_pointwise
 from compiler_core.torch_private import FakeTensor, disable_current_modes
 

@@ -12,7 +12,7 @@ import torch.fx as fx
 from compiler_core.support.fx_graphs import add_origins, ancestors, descendants, graph_module
 from compiler_core.support.fx_symbols import hint, is_symbolic
 from compiler_core.support.interrupts import safe_point
-from compiler_core.support.operator_facts import is_pure, is_view, may_raise, must_run, view_base
+from compiler_core.support.node_facts import is_pure, is_view, may_raise, must_run, view_base
 from compiler_core.support.operators import Fact, facts, is_pointwise
 from compiler_core.torch_private import disable_current_modes
 

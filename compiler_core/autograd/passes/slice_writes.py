@@ -23,7 +23,7 @@ import torch.fx as fx
 
 from compiler_core.autograd.passes.simplify import eliminate_dead_code
 from compiler_core.support.fx_symbols import hint, is_symbolic
-from compiler_core.support.operator_facts import is_view
+from compiler_core.support.node_facts import is_view
 
 aten = torch.ops.aten
 MIN_CHAIN_LENGTH = 9

@@ -15,7 +15,7 @@ from compiler_core.autograd.source.writer import SourceWriter, assignment, numbe
 from compiler_core.autograd.trace.outputs import TensorLayout
 from compiler_core.codegen.wrapper.values import tuple_text
 from compiler_core.support.fx_graphs import dependencies
-from compiler_core.support.operator_facts import view_base
+from compiler_core.support.node_facts import view_base
 from compiler_core.support.size_expr import are_contiguous
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from compiler_core.support.operator_facts import squeeze_reduced_dims
+from compiler_core.support.node_facts import squeeze_reduced_dims
 from compiler_core.support.operators import Fact, like_argument, operators_with
 from compiler_core.torch_private import OpOverload, disable_current_modes, get_decompositions, suggest_memory_format
 

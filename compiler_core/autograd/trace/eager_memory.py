@@ -17,8 +17,8 @@ import torch
 import torch.fx as fx
 
 from compiler_core.support.interrupts import safe_point
+from compiler_core.support.node_facts import is_view, view_base, view_source
 from compiler_core.support.opaque_ops import OpaqueFunction
-from compiler_core.support.operator_facts import is_view, view_base, view_source
 from compiler_core.support.tensors import tensors_in
 from compiler_core.torch_private import OpOverload
 

@@ -38,7 +38,7 @@ from compiler_core.support import opaque_ops, torch_state
 from compiler_core.support.fx_graphs import plain_name
 from compiler_core.support.fx_symbols import as_in_eager
 from compiler_core.support.interrupts import safe_point
-from compiler_core.support.operator_facts import communicates, has_effects
+from compiler_core.support.node_facts import communicates, has_effects
 from compiler_core.support.tensors import gradient_function, is_dense, storage_id, tensors_in
 from compiler_core.support.transform_levels import unwrapped
 from compiler_core.torch_private import (

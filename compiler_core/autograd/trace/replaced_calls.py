@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from compiler_core.autograd.trace.outputs import JointRefused, count_of_writes, unwrap
 from compiler_core.support import opaque_ops
-from compiler_core.support.operator_facts import FUNCTIONAL, custom_operator
+from compiler_core.support.node_facts import FUNCTIONAL, custom_operator
 from compiler_core.support.tensors import tensors_in
 from compiler_core.support.transform_levels import is_wrapped
 from compiler_core.torch_private import (

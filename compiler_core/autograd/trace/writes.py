@@ -15,7 +15,7 @@ import torch.fx as fx
 
 from compiler_core.support.fx_symbols import hint
 from compiler_core.support.interrupts import safe_point
-from compiler_core.support.operator_facts import writes_statistics, written_tensors
+from compiler_core.support.node_facts import writes_statistics, written_tensors
 from compiler_core.support.operators import Fact, facts
 from compiler_core.support.tensors import storage_id, tensors_in
 from compiler_core.torch_private import FunctionalTensor, FunctionalTensorMode

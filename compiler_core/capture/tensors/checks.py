@@ -18,7 +18,7 @@ import torch
 from compiler_core.errors import Unsupported
 from compiler_core.support.eager_warnings import silence_warnings, warn_always
 from compiler_core.support.fx_symbols import hint
-from compiler_core.support.operator_facts import custom_operator
+from compiler_core.support.node_facts import custom_operator
 from compiler_core.support.operators import Fact, facts, is_pointwise
 from compiler_core.support.tensors import is_dense, storage_id, tensors_in
 from compiler_core.torch_private import (

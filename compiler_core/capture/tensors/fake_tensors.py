@@ -16,7 +16,7 @@ from compiler_core.capture.tensors.checks import runs_eagerly
 from compiler_core.capture.tensors.element_order import is_ambiguous, operands_of, result_strides, strides_like
 from compiler_core.errors import Unsupported
 from compiler_core.support.eager_warnings import WarningCollector, silence_warnings
-from compiler_core.support.operator_facts import squeeze_reduced_dims, written_tensors
+from compiler_core.support.node_facts import squeeze_reduced_dims, written_tensors
 from compiler_core.support.operators import Fact, facts, is_pointwise, like_argument
 from compiler_core.support.torch_state import set_device_guard
 from compiler_core.torch_private import (

@@ -34,7 +34,7 @@ from compiler_core.support import opaque_ops
 from compiler_core.support.fx_graphs import graph_tensors, target_name
 from compiler_core.support.fx_symbols import SizeConverter, SymbolDefinition, hint, is_symbolic
 from compiler_core.support.interrupts import safe_point
-from compiler_core.support.operator_facts import (
+from compiler_core.support.node_facts import (
     communicates,
     has_effects,
     is_collective,

@@ -14,8 +14,8 @@ import torch.fx as fx
 
 from compiler_core.autograd.mincut import Cut, JointValues, bytes_of, estimated_ns, minimum_cut, tensor_of
 from compiler_core.records import BudgetPoint, ItemId, Partition, ValueDecision
+from compiler_core.support.node_facts import is_random, is_view, view_base
 from compiler_core.support.opaque_ops import is_tape
-from compiler_core.support.operator_facts import is_random, is_view, view_base
 
 
 def explain_partition(

@@ -132,7 +132,7 @@ def _events(code: types.CodeType, namespace: dict[str, Any], entry: Any) -> Iter
 
 def _compiled_graphs(compiled: Any) -> list[Any]:
     """Returns Inductor's graphs among the objects that a compiled graph refers to, or else its FX graphs."""
-    inductor_graph = torch_internals.lookup("torch._inductor.output_code", "CompiledFxGraph") or ()
+    inductor_graph = torch_internals.lookup("torch._inductor.output_code.CompiledFxGraph") or ()
     graph_types = (inductor_graph, torch.fx.GraphModule)
     found: list[Any] = []
     seen, work = {id(compiled)}, [compiled]

@@ -30,7 +30,7 @@ from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import make_box, weak_cache
 from compiler_core.support import transform_levels as levels
-from compiler_core.support.operator_facts import GROUPS, group_names
+from compiler_core.support.node_facts import GROUPS, group_names
 from compiler_core.support.tensors import storage_id
 from compiler_core.support.torch_state import grad_mode_change
 

@@ -34,7 +34,7 @@ from compiler_core.capture.values.distributed import GroupValue, WorkValue, grou
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import ComputedSource
-from compiler_core.support.operator_facts import is_collective
+from compiler_core.support.node_facts import is_collective
 from compiler_core.support.tensors import storage_id, tensors_in
 from compiler_core.torch_private import DispatchKey, torch_utils
 from compiler_core.torch_private import functional_collectives as functional

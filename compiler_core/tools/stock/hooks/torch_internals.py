@@ -13,18 +13,16 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from compiler_core import torch_private
 from compiler_core.guards.tree import EntryGuards
 
 
-def lookup(module: str, *names: str) -> Any:
-    """Imports `module` and returns its attribute ``name.name``; None where either is missing."""
+def lookup(name: str) -> Any:
+    """Returns what a dotted name of PyTorch's stands for; None where the installed version lacks it."""
     try:
-        found: Any = importlib.import_module(module)
-    except ImportError:
+        return torch_private.find(name)
+    except (AttributeError, ImportError):
         return None
-    for name in names:
-        found = getattr(found, name, None)
-    return found
 
 
 KERNEL_MODULES = ("torch._inductor.debug", "torch._inductor.codegen.cpp", "torch._inductor.codegen.triton")
@@ -39,7 +37,7 @@ def kernel_provenance_function(module: str) -> tuple[Any, str]:
 
 def fusion_refusal_class() -> Any:
     """Returns the class whose instances are called with the reason why two loops were not fused."""
-    return lookup("torch._inductor.scheduler", "WhyNoFuse")
+    return lookup("torch._inductor.scheduler.WhyNoFuse")
 
 
 def autotune_cache() -> tuple[Any, Any]:
@@ -54,24 +52,24 @@ def autotune_cache() -> tuple[Any, Any]:
 
 def cudagraphs_log() -> logging.Logger | None:
     """Returns the logger that states why CUDA graphs are not used."""
-    found: logging.Logger | None = lookup("torch._inductor.cudagraph_utils", "cudagraphs_log")
+    found: logging.Logger | None = lookup("torch._inductor.cudagraph_utils.cudagraphs_log")
     return found
 
 
 def compiled_graph_class() -> Any:
     """Returns the class of Inductor's compiled graphs, whose `post_compile` decides on CUDA graphs."""
-    found = lookup("torch._inductor.output_code", "CompiledFxGraph")
+    found = lookup("torch._inductor.output_code.CompiledFxGraph")
     return found if hasattr(found, "post_compile") else None
 
 
 def cuda_graphs_wanted() -> bool:
     """Whether the mode or the options of the running compile ask for CUDA graphs."""
-    return bool(getattr(lookup("torch._inductor.config", "triton"), "cudagraphs", False))
+    return bool(getattr(lookup("torch._inductor.config.triton"), "cudagraphs", False))
 
 
 def output_graph() -> Any:
     """Returns the class whose `call_user_compiler` calls the backend, its `compiler_fn`."""
-    found = lookup("torch._dynamo.output_graph", "OutputGraph")
+    found = lookup("torch._dynamo.output_graph.OutputGraph")
     return found if hasattr(found, "call_user_compiler") else None
 
 
@@ -82,24 +80,24 @@ def inner_function(function: Any) -> Any:
 
 def registered_backends() -> set[str]:
     """Returns the names of PyTorch's backends, and of those of installed packages."""
-    names = lookup("torch._dynamo.backends.registry", "list_backends")
+    names = lookup("torch._dynamo.backends.registry.list_backends")
     return set(names(None)) if names else set()
 
 
 def pass_observer() -> Any:
     """Returns the context manager class around each pass over a graph."""
-    return lookup("torch.fx.passes.graph_transform_observer", "GraphTransformObserver")
+    return lookup("torch.fx.passes.graph_transform_observer.GraphTransformObserver")
 
 
 def bytecode_hook_registration() -> Callable[[Any], Any] | None:
     """Returns the function that registers a hook which gets each frame's bytecode before and after Dynamo."""
-    found: Callable[[Any], Any] | None = lookup("torch._dynamo.convert_frame", "register_bytecode_hook")
+    found: Callable[[Any], Any] | None = lookup("torch._dynamo.convert_frame.register_bytecode_hook")
     return found
 
 
 def trace_function() -> Any:
     """Returns the function that logs an event; it calls the function that makes the event's text."""
-    return lookup("torch._logging._internal", "trace_structured")
+    return lookup("torch._logging._internal.trace_structured")
 
 
 def loggers() -> tuple[list[str], list[str]]:
@@ -109,7 +107,7 @@ def loggers() -> tuple[list[str], list[str]]:
     """
     for module in ("torch._dynamo.convert_frame", "torch._inductor.compile_fx", "torch._inductor.scheduler"):
         lookup(module)
-    registry = lookup("torch._logging._internal", "log_registry")
+    registry = lookup("torch._logging._internal.log_registry")
     if registry is None:
         return [], []
     return sorted(registry.get_log_qnames()), sorted(registry.get_artifact_log_qnames())
@@ -117,7 +115,7 @@ def loggers() -> tuple[list[str], list[str]]:
 
 def guard_tree() -> Any:
     """Returns the class of a compile's guards, whose `str` is the guard tree."""
-    return lookup("torch._dynamo.guards", "GuardManagerWrapper")
+    return lookup("torch._dynamo.guards.GuardManagerWrapper")
 
 
 def guards_module() -> Any:
@@ -129,13 +127,13 @@ def guards_module() -> Any:
 
 def interned_strings() -> dict[int, str]:
     """Returns the file names that stacks in structured events refer to, by number."""
-    table = lookup("torch._logging.structured", "INTERN_TABLE") or {}
+    table = lookup("torch._logging.structured.INTERN_TABLE") or {}
     return {number: text for text, number in table.items()}
 
 
 def running_compile() -> tuple[int | None, int | None, int | None]:
     """Returns frame id, frame compile id and compiled autograd id of the compile that runs in this thread."""
-    context = lookup("torch._guards", "CompileContext")
+    context = lookup("torch._guards.CompileContext")
     found = context.current_compile_id() if context is not None else None
     ids = ("frame_id", "frame_compile_id", "compiled_autograd_id")
     frame, number, autograd = (getattr(found, name, None) for name in ids)
@@ -144,31 +142,31 @@ def running_compile() -> tuple[int | None, int | None, int | None]:
 
 def skip_module(module: str) -> None:
     """Makes Dynamo skip the code of this module from now on."""
-    add = lookup("torch._dynamo.trace_rules", "add")
+    add = lookup("torch._dynamo.trace_rules.add")
     if add is not None:
         add(module)
 
 
 def cache_entries(code: Any) -> list[Any]:
     """Returns stock's cache entries for a code object, without those that were freed with a guarded object."""
-    listed = lookup("torch._C._dynamo.eval_frame", "_debug_get_cache_entry_list")
+    listed = lookup("torch._C._dynamo.eval_frame._debug_get_cache_entry_list")
     entries = listed(code) if listed is not None else []
     return [e for e in entries if e.code is not None and not isinstance(e.guard_manager, EntryGuards)]
 
 
 def interpreter() -> Any:
     """Returns the class of Dynamo's symbolic interpreter, whose `step` runs one instruction."""
-    return lookup("torch._dynamo.symbolic_convert", "InstructionTranslatorBase")
+    return lookup("torch._dynamo.symbolic_convert.InstructionTranslatorBase")
 
 
 def guards_set() -> Any:
     """Returns the class of the set that guards are added to."""
-    return lookup("torch._guards", "GuardsSet")
+    return lookup("torch._guards.GuardsSet")
 
 
 def frame_callback() -> Any:
     """Returns the class of the object that is called for each frame that Dynamo may compile."""
-    return lookup("torch._dynamo.convert_frame", "CatchErrorsWrapper")
+    return lookup("torch._dynamo.convert_frame.CatchErrorsWrapper")
 
 
 def is_called_by_compiled_function(caller: types.FrameType | None) -> bool:
@@ -209,30 +207,30 @@ def reason_of_skip(result: Any, code: types.CodeType) -> str:
 
 def inlining_interpreter() -> Any:
     """Returns the class whose `check_inlineable` decides whether a function is inlined."""
-    found = lookup("torch._dynamo.symbolic_convert", "InliningInstructionTranslator")
+    found = lookup("torch._dynamo.symbolic_convert.InliningInstructionTranslator")
     return found if hasattr(found, "check_inlineable") else None
 
 
 def skip_rule(code: types.CodeType) -> str:
     """Returns the rule by which Dynamo skips frames of this code; an empty string if none does."""
-    check = lookup("torch._dynamo.trace_rules", "check_verbose")
+    check = lookup("torch._dynamo.trace_rules.check_verbose")
     found = check(code) if check is not None else None
     return str(found.reason) if found is not None and found.skipped else ""
 
 
 def was_asked_about(code: types.CodeType) -> bool:
     """Whether Dynamo ever was to decide on frames of this code."""
-    codes = lookup("torch._dynamo.convert_frame", "input_codes")
+    codes = lookup("torch._dynamo.convert_frame.input_codes")
     return codes is not None and code in codes
 
 
 def was_compiled_to(code: types.CodeType) -> bool:
     """Whether Dynamo made this code."""
-    codes = lookup("torch._dynamo.convert_frame", "output_codes")
+    codes = lookup("torch._dynamo.convert_frame.output_codes")
     return codes is not None and code in codes
 
 
 def output_code_folder() -> str:
     """Returns the folder of the files that Inductor generates."""
-    folder = lookup("torch._inductor.runtime.cache_dir_utils", "cache_dir")
+    folder = lookup("torch._inductor.runtime.cache_dir_utils.cache_dir")
     return str(folder()) if folder is not None else "<unknown>"

@@ -38,7 +38,7 @@ def write_trace(path: str | Path) -> Callable[[], None]:
 
     The file is made when something is compiled.  Does nothing if this version of PyTorch has no such trace.
     """
-    formatter = lookup("torch._logging._internal", "TorchLogsFormatter")
+    formatter = lookup("torch._logging._internal.TorchLogsFormatter")
     if formatter is None:
         return lambda: None
     logger, handler = logging.getLogger(_TRACE_LOGGER), _TraceHandler(Path(path))
@@ -55,7 +55,7 @@ def write_trace(path: str | Path) -> Callable[[], None]:
 
 def _write_known_strings() -> None:
     """Writes the file names that earlier entries introduced; entries refer to them by number."""
-    table = lookup("torch._logging.structured", "INTERN_TABLE")
-    trace = lookup("torch._logging._internal", "trace_structured")
+    table = lookup("torch._logging.structured.INTERN_TABLE")
+    trace = lookup("torch._logging._internal.trace_structured")
     for text, number in dict(table or {}).items():
         trace("str", lambda text=text, number=number: (text, number), suppress_context=True)
