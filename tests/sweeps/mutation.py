@@ -13,17 +13,23 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import functools
+import gc
+import importlib
 import importlib.machinery
 import json
 import os
+import pkgutil
 import random
-import re
-import subprocess
+import resource
+import select
+import signal
 import sys
 import tempfile
 import time
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,10 +49,12 @@ STAGES: dict[str, tuple[list[str], list[str]]] = {
     "records": (["records"], ["records"]),
 }
 """The folders of each stage in `compiler_core`, less those of other stages inside, and in `tests`."""
-LIMIT_S = 150
-MOST_TESTS = 15
-MUTATION, REACH, REACHED = "CUTAWAY_MUTATION", "CUTAWAY_REACH", "CUTAWAY_REACHED"
-"""Variables of the environment: the change to make; or the functions to note, and the file to note them in."""
+LIMIT_S = 120
+WALL_FACTOR = 20
+MOST_PROGRAMS, MOST_TESTS = 25, 15
+"""How many of those that call a changed function run, of all evenly."""
+MUTATION, REACHED = "CUTAWAY_MUTATION", "CUTAWAY_REACHED"
+"""Variables of the environment: the change to make, and the file in which called functions are noted."""
 _OTHER: dict[type[ast.AST], type[ast.AST]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -142,45 +150,54 @@ def drawn(stage: str, count: int, seed: int) -> list[Mutation]:
     return described
 
 
-# ---- inside of the processes that run tests ------------------------------------------------
+# ---- changed code --------------------------------------------------------------------------
+# Each change is tried in a fork of this process, which has imported the compiler but run nothing: all functions of the
+# file get the code of the changed one.  Processes that a test starts import the file with the change.
+
+
+def edited(path: str, numbers: Sequence[int], lines: Sequence[int] = ()) -> types.CodeType:
+    """Returns the code of a file with changes, or in which the functions at these lines note that they are called."""
+    tree = ast.parse(Path(path).read_text())
+    nodes = list(ast.walk(tree))
+    for number in numbers:
+        change(nodes[number])
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef) and node.lineno in lines:
+            text = f"__import__('tests.sweeps.mutation', fromlist=['x']).note({node.lineno}, __file__)"
+            (noting,) = ast.parse(text).body
+            for each in ast.walk(noting):
+                ast.copy_location(each, node.body[0])
+            node.body.insert(0 if ast.get_docstring(node) is None else 1, noting)
+    return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
+
+
+def replace_code(path: str, code: types.CodeType) -> None:
+    """Gives the functions of an imported file their code in `code`."""
+    known: dict[tuple[int, str], types.CodeType] = {}
+    work = [code]
+    while work:
+        inner = [each for each in work.pop().co_consts if isinstance(each, types.CodeType)]
+        known |= {(each.co_firstlineno, each.co_name): each for each in inner}
+        work += inner
+    for each in gc.get_objects():
+        if type(each) is types.FunctionType and each.__code__.co_filename == path:
+            new = known.get((each.__code__.co_firstlineno, each.__code__.co_name))
+            if new is not None and new.co_freevars == each.__code__.co_freevars:
+                each.__code__ = new
 
 
 def install() -> None:
-    """Has this process import the compiler with the change, or with the notes, that the environment asks for."""
-    wanted: dict[str, list[int]] = {}
-    for key in (os.environ.get(MUTATION) or os.environ.get(REACH) or "").split():
-        file, _, number = key.rpartition(":")
-        wanted.setdefault(str(ROOT / file), []).append(int(number))
-    edit = _changed if os.environ.get(MUTATION) else _noting
+    """Has a process that a test starts import the compiler with the change that the environment names."""
+    file, _, number = os.environ[MUTATION].rpartition(":")
     loader: Any = importlib.machinery.SourceFileLoader
     original = loader.get_code
 
     def get_code(self: importlib.machinery.SourceFileLoader, name: str) -> types.CodeType | None:
-        if self.path not in wanted:
-            return original(self, name)  # type: ignore[no-any-return]
-        tree = ast.parse(Path(self.path).read_text())
-        edit(tree, wanted[self.path])
-        return compile(ast.fix_missing_locations(tree), self.path, "exec", dont_inherit=True)
+        if self.path == str(ROOT / file):
+            return edited(self.path, [int(number)])
+        return original(self, name)  # type: ignore[no-any-return]
 
     loader.get_code = get_code
-
-
-def _changed(tree: ast.Module, numbers: Sequence[int]) -> None:
-    for number in numbers:
-        change(list(ast.walk(tree))[number])
-
-
-def _noting(tree: ast.Module, lines: Sequence[int]) -> None:
-    """Has the functions at these lines note that they are called."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.lineno in lines:
-            note = f"__import__('tests.sweeps.mutation', fromlist=['x']).note({node.lineno}, __file__)"
-            at = 1 if ast.get_docstring(node) is not None else 0
-            body = [ast.copy_location(each, node.body[0]) for each in ast.parse(note).body]
-            for each in body:
-                for inner in ast.walk(each):
-                    ast.copy_location(inner, node.body[0])
-            node.body[at:at] = body
 
 
 _NOTED: set[tuple[str, int, str]] = set()
@@ -195,44 +212,147 @@ def note(line: int, file: str) -> None:
             out.write(json.dumps([f"{Path(file).relative_to(ROOT).as_posix()}:{line}", test]) + "\n")
 
 
+def in_fork(action: Callable[[], str], limit_s: int) -> str:
+    """Returns what `action` returns in a fork of this process; "does not end" after so many seconds of the processor,
+    since the machine may be busy."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        end = 1
+        try:
+            resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
+            silent = os.open(os.devnull, os.O_RDWR)
+            for stream in range(3):
+                os.dup2(silent, stream)
+            os.write(writing, action().encode())
+            end = 0
+        except BaseException as error:
+            os.write(writing, type(error).__name__.encode())
+        finally:
+            os._exit(end)
+    os.close(writing)
+    text, until = b"", time.monotonic() + WALL_FACTOR * limit_s
+    while time.monotonic() < until:
+        if select.select([reading], [], [], 1)[0]:
+            if not (part := os.read(reading, 1 << 16)):
+                break
+            text += part
+    else:
+        os.kill(child, signal.SIGKILL)
+    os.close(reading)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        of_limit = os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)
+        return "does not end" if of_limit else signal.Signals(os.WTERMSIG(status)).name
+    return text.decode()
+
+
+def warm_up() -> None:
+    """Imports what the tests need, and all of the compiler, so that forks need not."""
+    os.environ |= {"OMP_WAIT_POLICY": "PASSIVE", "TORCHINDUCTOR_VEC_ISA_OK": "1"}
+    import compiler_core
+    import tests.golden.test_golden  # noqa: F401
+
+    for module in pkgutil.walk_packages(compiler_core.__path__, "compiler_core."):
+        if ".tools" not in module.name and not module.name.endswith("__main__"):
+            with contextlib.suppress(ImportError):  # of what is not installed here
+                importlib.import_module(module.name)
+
+
 # ---- the tests -----------------------------------------------------------------------------
 
 
-def run_tests(tests: Sequence[str], limit_s: float, **variables: str) -> list[str]:
-    """Runs tests, and returns those that fail; "does not end" after the limit."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "sitecustomize.py").write_text("from tests.sweeps.mutation import install\ninstall()\n")
-        environment = os.environ | variables | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
-        # pytest's own loader, which rewrites assertions, would leave the changes out
-        options = ["-q", "-p", "no:cacheprovider", "--assert=plain", "--tb=no", "-rfE"]
-        command = [sys.executable, "-m", "pytest", *options, *tests]
+def run_book(mutation: Mutation | None, names: Sequence[str], lines: dict[str, list[int]]) -> str:
+    """Runs programs of the golden book.  Returns the first whose texts differ; without a change, the functions among
+    `lines` that each program calls."""
+    from tests.golden.book import compiled, programs, sections
+    from tests.golden.test_golden import compared
+
+    called: dict[str, list[str]] = {}
+    keys = {(str(ROOT / file), line) for file, found in lines.items() for line in found}
+    for file in (file for file in programs() if not names or file.stem in names):
+        seen: set[tuple[str, int]] = set()
+
+        def noting(frame: types.FrameType, event: str, _: object, seen: set[tuple[str, int]] = seen) -> None:
+            if event == "call":
+                seen.add((frame.f_code.co_filename, frame.f_code.co_firstlineno))
+
+        book = sections(file.read_text())
+        sys.setprofile(noting if mutation is None else None)
         try:
-            done = subprocess.run(
-                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit_s, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return ["does not end"]
-    found = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    ended = [] if done.returncode in (0, 5) else [f"exit status {done.returncode}"]
-    return [re.sub(r"^(FAILED|ERROR) ", "", line).partition(" - ")[0] for line in found] or ended
+            found = compiled(book["title"], book["program"])
+        finally:
+            sys.setprofile(None)
+        if mutation is not None and compared(book) != compared(found):
+            return f"tests/golden/{file.stem}"
+        for path, line in seen & keys:
+            called.setdefault(f"{Path(path).relative_to(ROOT).as_posix()}:{line}", []).append(file.stem)
+    return "" if mutation else json.dumps(called)
 
 
-def reached(chosen: Sequence[Mutation], stages: Sequence[str], limit_s: float) -> dict[str, list[str]]:
-    """Returns the tests that call the function of each change, by file and line, the book's first; without those that
-    fail unchanged."""
+def run_tests(tests: Sequence[str], *options: str) -> str:
+    """Runs tests, and returns those that fail, one a line."""
+    import pytest
+
+    class Failures:
+        found: list[str] = []  # noqa: RUF012
+
+        def pytest_runtest_logreport(self, report: Any) -> None:
+            if report.failed:
+                self.found.append(report.nodeid)
+
+        pytest_collectreport = pytest_runtest_logreport
+
+    # pytest's own loader, which rewrites assertions, would leave changes out
+    chosen = ["-q", "-p", "no:cacheprovider", "--assert=plain", "--tb=no", *options, *tests]
+    code = pytest.main(chosen, plugins=[Failures()])
+    return "\n".join(Failures.found) or ("" if code in (0, 5) else f"exit status {int(code)}")
+
+
+def some(names: Sequence[str], most: int) -> Sequence[str]:
+    return names[:: -(-len(names) // most)]
+
+
+def noticed_by(mutation: Mutation, programs: Sequence[str], tests: Sequence[str]) -> str:
+    """Returns what notices a change, or an empty text."""
+    path = str(ROOT / mutation.file)
+
+    def tried(run: Callable[[], str]) -> Callable[[], str]:
+        def action() -> str:
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder, "sitecustomize.py").write_text("from tests.sweeps.mutation import install\ninstall()\n")
+                os.environ |= {MUTATION: mutation.key, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+                replace_code(path, edited(path, [mutation.number]))
+                return run()
+
+        return action
+
+    found = in_fork(tried(lambda: run_book(mutation, some(programs, MOST_PROGRAMS), {})), LIMIT_S) if programs else ""
+    if not found and tests:
+        found = in_fork(tried(lambda: run_tests(some(tests, MOST_TESTS), "-x")), LIMIT_S)
+    return found.partition("\n")[0]
+
+
+def reached(chosen: Sequence[Mutation], stages: Sequence[str], limit_s: int) -> dict[str, list[str]]:
+    """Returns the tests of the stages that call the function of each change, by file and line, without those that fail
+    unchanged."""
     folders = dict.fromkeys(f"tests/{folder}" for stage in stages for folder in STAGES[stage][1])
-    smoke = (ROOT / "tests/smoke.txt").read_text().split()
+    lines = functions_of(chosen)
     found: dict[str, list[str]] = {}
     failing: set[str] = set()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "reached")
         out.touch()
-        reach = " ".join(dict.fromkeys(f"{each.file}:{each.function}" for each in chosen))
-        for tests in (["tests/golden"], smoke, *([each] for each in folders)):
-            started = time.monotonic()
-            failed = run_tests(tests, limit_s, **{REACH: reach, REACHED: str(out)})
-            failing.update(failed)
-            print(f"{tests[0]}: {time.monotonic() - started:.0f} s {' '.join(failed)}", flush=True)
+
+        def action(tests: Sequence[str]) -> str:
+            os.environ[REACHED] = str(out)
+            for file, own in lines.items():
+                replace_code(str(ROOT / file), edited(str(ROOT / file), [], own))
+            return run_tests(tests)
+
+        for tests in ((ROOT / "tests/smoke.txt").read_text().split()[1:], *([each] for each in folders)):
+            failed = in_fork(functools.partial(action, tests), limit_s)
+            failing.update(failed.split())
+            print(f"{tests[0]}: {failed}", flush=True)
         for line in out.read_text().splitlines():
             key, test = json.loads(line)
             if test not in found.setdefault(key, []) and test not in failing:
@@ -240,11 +360,12 @@ def reached(chosen: Sequence[Mutation], stages: Sequence[str], limit_s: float) -
     return found
 
 
-def noticed_by(mutation: Mutation, tests: Sequence[str]) -> str:
-    """Returns the test that notices a change, or an empty text."""
-    if not tests:
-        return ""
-    return next(iter(run_tests(["-x", *tests[:MOST_TESTS]], LIMIT_S, **{MUTATION: mutation.key})), "")
+def functions_of(chosen: Sequence[Mutation]) -> dict[str, list[int]]:
+    """Returns the lines of the functions around changes, by file."""
+    lines: dict[str, list[int]] = {}
+    for each in chosen:
+        lines.setdefault(each.file, []).append(each.function)
+    return lines
 
 
 # ---- the page ------------------------------------------------------------------------------
@@ -280,17 +401,22 @@ def main(arguments: Sequence[str]) -> int:
     options.add_argument("--stage", nargs="+", default=list(STAGES), choices=STAGES)
     options.add_argument("--count", type=int, default=10, help="changes of each stage")
     options.add_argument("--seed", type=int, default=5)
-    options.add_argument("--minutes", type=float, default=60)
+    options.add_argument("--minutes", type=float, default=120)
+    options.add_argument("--book", action="store_true", help="the golden book alone, in a minute or two")
     given = options.parse_args(arguments)
     end = time.monotonic() + given.minutes * 60
     by_stage = {stage: drawn(stage, given.count, given.seed) for stage in given.stage}
-    tests = reached([each for found in by_stage.values() for each in found], given.stage, 900)
+    chosen = [each for found in by_stage.values() for each in found]
+    warm_up()
+    in_book: dict[str, list[str]] = json.loads(in_fork(lambda: run_book(None, [], functions_of(chosen)), 1200))
+    tests = {} if given.book else reached(chosen, given.stage, 1200)
     rows: list[tuple[str, Mutation, str]] = []
     for turn in range(given.count):  # a stage after the other, so that a run that is cut short has some of each
         for stage, found in by_stage.items():
             if turn < len(found) and time.monotonic() < end:
                 each = found[turn]
-                by = noticed_by(each, tests.get(f"{each.file}:{each.function}", []))
+                key = f"{each.file}:{each.function}"
+                by = noticed_by(each, in_book.get(key, []), tests.get(key, []))
                 rows.append((stage, each, by))
                 print(f"{stage}: {each.file}:{each.line}: {each.what}: {by or 'NOT NOTICED'}", flush=True)
                 order = sorted(rows, key=lambda row: given.stage.index(row[0]))
