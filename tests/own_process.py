@@ -85,7 +85,7 @@ class _Process:
         self._folder = tempfile.TemporaryDirectory()
         folder = Path(self._folder.name)
         base = config._tmp_path_factory.mktemp(MARK)  # type: ignore[attr-defined]
-        # the warm process has imported the compiler, which is a plugin, too
+        # the warm process has imported a library that is a plugin, too
         options = ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
         options += ["-m", "", "-p", "no:cacheprovider", f"--basetemp={base}", "--color=no"]
         if limit := getattr(config, "_env_timeout", None):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Literal
 
@@ -64,20 +65,30 @@ def test_the_plugin_imports_no_torch() -> None:
     assert run.stdout == "[]\n"
 
 
+def test_pytest_rewrites_no_assertions_of_ours() -> None:
+    """It would in all modules of a distribution that has an entry point of this group."""
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert "torch_dynamo_backends" in groups
+    assert "pytest11" not in groups
+
+
 @pytest.mark.sweep
 def test_the_fixture_imports_torch_when_it_is_used(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["compiler_core.tools.assertions.pytest_plugin"]\n')
     (tmp_path / "test_it.py").write_text(
         "import sys\n\n"
         "def test_before():\n"
-        "    assert not [name for name in sys.modules if name.startswith(('torch', 'numpy'))]\n\n"
+        "    assert not [name for name in sys.modules if name.startswith(('torch', 'numpy'))]\n"
+        "    ours = [name for name in sys.modules if name.startswith('compiler_core')]\n"
+        "    rewritten = [name for name in ours if hasattr(sys.modules[name].__loader__, 'mark_rewrite')]\n"
+        "    assert rewritten == ['compiler_core.tools.assertions.pytest_plugin']\n\n"
         "def test_model(assert_compiles):\n"
         "    import torch\n"
         "    assert_compiles(lambda x: x.sin(), torch.ones(3))\n"
         "    assert_compiles(lambda x: x.sin(), torch.ones(3), graphs=2)\n"
     )
     env = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    plugin = ["-p", "compiler_core.tools.assertions.pytest_plugin", "-p", "no:cacheprovider"]
-    command = [sys.executable, "-m", "pytest", "-q", *plugin, "test_it.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
     run = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert "1 failed, 1 passed" in run.stdout, run.stdout
     assert "AssertionError: <lambda>: 1 graph, expected 2" in run.stdout

@@ -1,4 +1,8 @@
-"""The fixture ``assert_compiles`` of pytest.  Importing this imports no PyTorch; using the fixture does."""
+"""The fixture ``assert_compiles`` of pytest.  Importing this imports no PyTorch; using the fixture does.
+
+A project names this module in ``pytest_plugins``.  It has no entry point, with which pytest would find it by itself:
+pytest rewrites the assertions of every module of a distribution that has one, and keeps a second file of its bytecode.
+"""
 
 from __future__ import annotations
 
