@@ -37,7 +37,7 @@ from torch.utils.flop_counter import flop_registry
 from compiler_core.autograd.joint import JointGraph, output_nodes
 from compiler_core.errors import CompilerBug
 from compiler_core.support.fx_graphs import ancestors, descendants, tensor_bytes
-from compiler_core.support.fx_symbols import hint, is_symbolic
+from compiler_core.support.fx_symbols import has_symbols, hint, is_symbolic
 from compiler_core.support.interrupts import immediate_signals, safe_point
 from compiler_core.support.node_facts import has_effects, is_collective, is_pure, is_random, is_view, view_base
 from compiler_core.support.opaque_ops import is_tape, opaque_operator
@@ -293,16 +293,24 @@ def _node_operations(node: fx.Node) -> int:
 def count_operations(target: Any, args: Any, kwargs: Any, value: Any) -> int | None:
     """Returns the multiplications and additions of an operator; None if PyTorch does not count them.
 
-    PyTorch's formulas assert what they were written for, and raise for some calls that its kernels take.
+    PyTorch's formulas assert what they were written for, and raise for some calls that its kernels take.  They compare
+    sizes, too, which would make the compile depend on the answers: they get the numbers that symbolic sizes stand for.
     """
     packet = getattr(target, "overloadpacket", None)
     count = flop_registry.get(_COUNTED_AS.get(packet, packet))
     if count is None:
         return None
     try:
-        return int(hint(count(*_with_all_heads(packet, args), **kwargs, out_val=value)))
+        args, kwargs, value = fx.node.map_aggregate((args, kwargs, value), _without_symbols)
+        return int(count(*_with_all_heads(packet, args), **kwargs, out_val=value))
     except Exception:
         return None
+
+
+def _without_symbols(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and has_symbols(value):
+        return torch.empty(tuple(map(hint, value.shape)), dtype=value.dtype, device="meta")
+    return hint(value)
 
 
 def _with_all_heads(packet: Any, args: Any) -> Any:
@@ -318,6 +326,5 @@ def _with_all_heads(packet: Any, args: Any) -> Any:
     changed = list(args)
     for at in (query + 1, query + 2):
         batch, _, *inner = changed[at].shape
-        sizes = map(hint, (batch, changed[query].shape[1], *inner))
-        changed[at] = torch.empty(tuple(sizes), device="meta")
+        changed[at] = torch.empty((batch, changed[query].shape[1], *inner), device="meta")
     return changed
