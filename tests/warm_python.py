@@ -190,6 +190,8 @@ def become(request: dict[str, Any]) -> None:
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
     tempfile.tempdir = None
+    if torch.__version__ >= "2.15":
+        atexit.register(gc.unfreeze)  # Triton 3.9 prints its objects that are left at the end, which frozen ones are
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
     if filters := os.environ.get("PYTHONWARNINGS"):
         warnings.simplefilter(filters)  # type: ignore[arg-type]

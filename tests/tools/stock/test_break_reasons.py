@@ -25,6 +25,8 @@ ELSEWHERE: dict[BreakReason, BreakReason] = {
     "generator": "exception",
 }
 """Where stock stops for another reason than our engine, in the programs of docs/graph_breaks.md."""
+if torch.__version__ >= "2.15":
+    ELSEWHERE["requires_grad"] = "backward"  # it captures `requires_grad_()`, but not the `grad` behind it
 ROOT = Path(__file__).parents[3]
 
 
