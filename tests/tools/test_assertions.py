@@ -15,6 +15,7 @@ import torch
 from compiler_core import assert_compiles
 
 ROOT = Path(__file__).parents[2]
+PLUGIN = "compiler_core.tools.assertions.pytest_plugin"
 ENGINES: list[Literal["torch", "core"]] = ["torch", "core"]
 
 
@@ -59,7 +60,7 @@ def test_a_failure_names_breaks_and_recompiles(
 
 
 def test_the_plugin_imports_no_torch() -> None:
-    text = "import sys, compiler_core.tools.assertions.pytest_plugin; print([n for n in sys.modules if 'torch' in n])"
+    text = f"import sys, {PLUGIN}; print([n for n in sys.modules if 'torch' in n])"
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     run = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, check=True)
     assert run.stdout == "[]\n"
@@ -74,14 +75,14 @@ def test_pytest_rewrites_no_assertions_of_ours() -> None:
 
 @pytest.mark.sweep
 def test_the_fixture_imports_torch_when_it_is_used(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["compiler_core.tools.assertions.pytest_plugin"]\n')
+    (tmp_path / "conftest.py").write_text(f"pytest_plugins = [{PLUGIN!r}]\n")
     (tmp_path / "test_it.py").write_text(
         "import sys\n\n"
         "def test_before():\n"
         "    assert not [name for name in sys.modules if name.startswith(('torch', 'numpy'))]\n"
         "    ours = [name for name in sys.modules if name.startswith('compiler_core')]\n"
         "    rewritten = [name for name in ours if hasattr(sys.modules[name].__loader__, 'mark_rewrite')]\n"
-        "    assert rewritten == ['compiler_core.tools.assertions.pytest_plugin']\n\n"
+        f"    assert rewritten == [{PLUGIN!r}]\n\n"
         "def test_model(assert_compiles):\n"
         "    import torch\n"
         "    assert_compiles(lambda x: x.sin(), torch.ones(3))\n"
