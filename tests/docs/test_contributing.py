@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 import sys
 
@@ -29,3 +30,20 @@ def test_the_architecture_is_that_of_the_code() -> None:
     assert architecture.PAGE.read_text() == architecture.page().rstrip("\n") + "\n", (
         "run `python -m tests.docs.architecture`"
     )
+
+
+def test_what_is_added_has_no_other_places() -> None:
+    """The recipes name all files of the stages that name their examples."""
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("## Adding to the compiler")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| .*\(`(\w+)`\) \| (.*) \|$", text, re.MULTILINE)
+    assert len(rows) == 3
+    core = ROOT / "compiler_core"
+    stages = [file for file in core.rglob("*.py") if core / "tools" not in file.parents]
+    for name, where in rows:
+        listed = set(re.findall(r"`(compiler_core/\S+\.py)`", where))
+        # the stages after capture use Python's builtins, but know nothing of those in programs
+        part = core / "capture" if hasattr(builtins, name) else core
+        is_named = re.compile(rf"\b{name}\b")
+        seen = [file for file in stages if part in file.parents]
+        found = {str(file.relative_to(ROOT)) for file in seen if is_named.search(file.read_text(encoding="utf-8"))}
+        assert found == listed, name

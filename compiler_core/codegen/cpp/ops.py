@@ -19,10 +19,7 @@ OWN_FUNCTIONS = ("exp", "erf")
 
 The C library's exponential has larger errors than eager mode's and handles infinities element by element; its error
 function is slow."""
-MATH = {
-    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc"),
-    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "pow", "atan2"),
-}
+MATH = {*ir.FLOAT_FUNCTIONS, "pow", "atan2"}
 """Functions of the C library."""
 ARITHMETIC = {
     "add": "+",

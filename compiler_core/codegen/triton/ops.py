@@ -108,21 +108,16 @@ def _uniform(place, seed, offset, threads, vector):
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>"}
 _COMPARISON = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _INFIX = _ARITHMETIC | _COMPARISON
-_IN_LIBDEVICE = (
-    *("expm1", "log10", "log1p", "erfc", "tan", "asin", "acos", "atan", "trunc"),
-    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-    "exp",  # tl.exp multiplies by a rounded log2(e): for large numbers several of the last bits are wrong
-)
+# not exp: tl.exp multiplies by a rounded log2(e), and for large numbers several of the last bits are wrong
+_IN_TRITON = ("exp2", "log", "log2", "sin", "cos", "erf", "floor", "ceil", "abs", "rsqrt", "sqrt")
+_IN_LIBDEVICE = (*(op for op in ir.FLOAT_FUNCTIONS if op not in _IN_TRITON), "trunc")
 _PROMOTING = frozenset({*_INFIX, "where"})
 """Operations in which a Python number gets the type of the other argument."""
 
 # In the texts of operations, {t} is the first argument's type, and {bits} an integer type as wide as that.
 TEXTS = {
     **{op: f"{{0}} {sign} {{1}}" for op, sign in _INFIX.items()},
-    **{
-        op: f"tl.{op}({{0}})"
-        for op in ("exp2", "log", "log2", "sin", "cos", "erf", "floor", "ceil", "abs", "rsqrt", "sqrt")
-    },
+    **{op: f"tl.{op}({{0}})" for op in _IN_TRITON},
     **{op: f"libdevice.{op}({{0}})" for op in _IN_LIBDEVICE},
     **{op: f"libdevice.{op}({{0}}, {{1}})" for op in ("pow", "atan2", "fmod")},
     "round": "libdevice.rint({0})",

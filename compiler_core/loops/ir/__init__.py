@@ -103,6 +103,7 @@ from compiler_core.loops.ir.program import (
 )
 from compiler_core.loops.ir.statements import (
     COMPARISONS,
+    FLOAT_FUNCTIONS,
     OPS,
     REDUCTIONS,
     SCANS,
@@ -129,9 +130,9 @@ from compiler_core.loops.ir.statements import (
 )
 
 __all__ = [
-    "COMPARISONS", "LANGUAGES", "OPS", "REDUCTIONS", "SCANS", "SHORT", "Address", "Argument", "Buffer", "Call",
-    "Compute", "Index", "Language", "Languages", "Literal", "Load", "Loops", "Op", "ParseContext", "Position",
-    "Program", "Range", "Reduce", "Result", "Scalar", "Scan", "Statement", "Step", "Store", "Sweep", "TensorView",
-    "ValueStatement", "addresses", "check", "check_devices", "dependencies", "draw_bernoulli",
+    "COMPARISONS", "FLOAT_FUNCTIONS", "LANGUAGES", "OPS", "REDUCTIONS", "SCANS", "SHORT", "Address", "Argument",
+    "Buffer", "Call", "Compute", "Index", "Language", "Languages", "Literal", "Load", "Loops", "Op", "ParseContext",
+    "Position", "Program", "Range", "Reduce", "Result", "Scalar", "Scan", "Statement", "Step", "Store", "Sweep",
+    "TensorView", "ValueStatement", "addresses", "check", "check_devices", "dependencies", "draw_bernoulli",
     "eliminate_dead_code", "map_addresses", "parse", "sweeps", "symbols_of", "with_origins",
 ]  # fmt: skip

@@ -27,6 +27,13 @@ class Op(NamedTuple):
     cost: int = 1
 
 
+FLOAT_FUNCTIONS = (
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc"),
+    *("sin", "cos", "tan", "asin", "acos", "atan"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+)
+"""Functions of one float.  ATen, the C library and CUDA's libdevice have each by this name, so lowering and
+the printers take them from here."""
 OPS: dict[str, Op] = {
     # the result has the type of the arguments; integer overflow wraps around
     **{name: Op(2) for name in ("add", "sub", "mul")},
@@ -44,14 +51,7 @@ OPS: dict[str, Op] = {
     "round": Op(1),  # half to even
     "sqrt": Op(1, 4),
     "rsqrt": Op(1, 5),
-    **{
-        name: Op(1, 10)
-        for name in (
-            *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc"),
-            *("sin", "cos", "tan", "asin", "acos", "atan"),
-            *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-        )
-    },
+    **{name: Op(1, 10) for name in FLOAT_FUNCTIONS},
     # bitwise on integers, logical on bool
     **{name: Op(2) for name in ("and", "or", "xor")},
     "not": Op(1),

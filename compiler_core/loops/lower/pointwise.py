@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from compiler_core.loops import ir
 from compiler_core.loops.lower.body import (
     COMPUTE_TYPE,
     Body,
@@ -118,13 +119,9 @@ def _promotion_operand(arg: Any) -> Any:
 def _register_by_name() -> None:
     """Registers the operators that are a single operation of the loop IR."""
     unary = {n: n for n in ("neg", "sign", "floor", "ceil", "trunc", "round")} | {"sgn": "sign"}
-    floats = (
-        *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "sqrt", "rsqrt"),
-        *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-    )
     for name, op in unary.items():
         pointwise(getattr(aten, name).default)(functools.partial(_unary, op=op))
-    for name in floats:
+    for name in (*ir.FLOAT_FUNCTIONS, "sqrt", "rsqrt"):
         pointwise(getattr(aten, name).default, promotion=Promotion.INT_TO_FLOAT)(functools.partial(_unary, op=name))
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
         op = getattr(aten, name)
