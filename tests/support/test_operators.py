@@ -60,6 +60,26 @@ def test_reductions_have_the_tag() -> None:
     assert untagged <= {torch.ops.prims.sum.default}
 
 
+FILLED = ("empty", "full", "ones", "zeros")
+STRIDED = {"{}": ("empty_permuted", "empty_strided"), "new_{}": ("new_empty_strided",)}
+
+
+def factories(pattern: str) -> list[Any]:
+    """Returns the functional overloads of the operators that make tensors in one of three ways, but for those of named
+    dimensions."""
+    names = [*map(pattern.format, FILLED), *STRIDED.get(pattern, ())]
+    found = (overload for name in names for overload in overloads_of(name))
+    return [op for op in found if not op._schema.is_mutable and op._overloadname != "names"]
+
+
+@pytest.mark.parametrize("pattern", ["{}", "{}_like", "new_{}"])
+def test_operators_that_fill_a_new_tensor_have_the_same_costs(pattern: str) -> None:
+    made = {op: facts(op) & (Fact.CHEAP | Fact.READS_METADATA) for op in factories(pattern)}
+    expected = Fact.CHEAP if pattern == "{}" else Fact.CHEAP | Fact.READS_METADATA
+    assert len(made) >= len(FILLED)
+    assert {op for op, known in made.items() if known != expected} == set()
+
+
 def test_arbitrary_shapes_have_the_tag() -> None:
     assert all(torch.Tag.dynamic_output_shape in op.tags for op in operators_with(Fact.ARBITRARY_SHAPE))
 

@@ -35,7 +35,6 @@ _VALUE = re.compile(r"(.+) (?:==|is) (-?[\d.]+(?:e[+-]?\d+)?|'.*'|True|False|Non
 _LOCAL = re.compile(r"\bL\['(\w+)'\]")
 _LENGTH = re.compile(r"len\((.+)\) == (\d+)$")
 _TYPE = re.compile(r"_*check_type_id\((.+), (\d+)\), type=(.+)$")
-_ID = re.compile(r"_*check_obj_id\((.+), (\d+)\)")
 _STATE = re.compile(r"_*check_global_state\(\) against (\{.*\})$")
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt
