@@ -19,6 +19,7 @@ from compiler_core.api.recording import new_record, open_record
 from compiler_core.codegen.source import check_target
 from compiler_core.config import Options
 from compiler_core.errors import UsageError
+from compiler_core.hook.failures import only_recorded
 from compiler_core.hook.skip_rules import is_library_file
 from compiler_core.pipeline.graph import compile_graph
 from compiler_core.records import Compile, Record
@@ -48,7 +49,8 @@ def record_foreign_graph(gm: fx.GraphModule, record: Record) -> Compile:
         item = lines.item(locations[node][0], int(locations[node][1])) if node in locations else None
         node.meta |= {"origin": (item,) if item else (), "rule": "capture"}
     lines.flush()
-    record_graph(compile_, "captured", "captured", gm)
+    with only_recorded(compile_, "capture", "the captured graph"):
+        record_graph(compile_, "captured", "captured", gm)
     compile_.outcome = "compiled"
     return compile_
 

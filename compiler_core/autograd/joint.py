@@ -25,6 +25,7 @@ from compiler_core.autograd.trace import decompositions, eager_memory, replaced_
 from compiler_core.autograd.trace.functionalize import FunctionalRun
 from compiler_core.autograd.trace.outputs import InputMutation, JointRefused, ReturnedValue, TensorLayout, ViewReplay
 from compiler_core.autograd.trace.writes import VisibleWrites, differs_in_short_strides
+from compiler_core.hook.failures import only_recorded
 from compiler_core.records import Compile, Expansion
 from compiler_core.support import fx_symbols
 from compiler_core.support.fx_graphs import free_source_with, record_graph, target_name
@@ -140,12 +141,14 @@ def trace_joint(
     with compile_.step("joint"):
         with compile_.step("joint", "trace"):
             run, traced = _trace(gm, example_inputs)
-        run.provenance.line_clock.add_to(compile_.line_times, "joint")
+        with only_recorded(compile_, "joint", "the times of lines"):
+            run.provenance.line_clock.add_to(compile_.line_times, "joint")
         with compile_.step("joint", "simplify"):
             joint = _assemble(run, traced, example_inputs, compile_, change)
         name: Literal["joint", "forward"] = "joint" if joint.has_backward else "forward"
-        record_graph(compile_, name, name, joint.gm)
-        compile_.expansions = _expansions(gm.graph, joint.gm.graph)
+        with only_recorded(compile_, "joint", "the joint graph"):
+            record_graph(compile_, name, name, joint.gm)
+            compile_.expansions = _expansions(gm.graph, joint.gm.graph)
     return joint
 
 

@@ -21,7 +21,7 @@ from compiler_core.hook.failures import only_recorded
 from compiler_core.instruments import tool
 from compiler_core.records import Compile
 from compiler_core.support import fx_symbols
-from compiler_core.support.fx_graphs import dependencies, graph_module, record_graph
+from compiler_core.support.fx_graphs import dependencies, graph_module, items_of, record_graph
 from compiler_core.support.fx_symbols import Origin
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.node_facts import is_view, view_base, view_source
@@ -92,10 +92,10 @@ def partition(
             joint, forward, backward, saved, tapes, _version_checked(joint, cut), numbers, given, cut.bytes
         )
         check_partition(parts)
-        record_graph(compile_, "forward", "forward", forward)
-        record_graph(compile_, "backward", "backward", backward)
-        if explain_partition := tool("explain_partition"):
-            with only_recorded(compile_, "partition", "what is saved and why", strict):
+        with only_recorded(compile_, "partition", "the graphs, or what is saved and why", strict):
+            record_graph(compile_, "forward", "forward", forward)
+            record_graph(compile_, "backward", "backward", backward)
+            if explain_partition := tool("explain_partition"):
                 compile_.partition = explain_partition(values, cut, forward.graph, backward.graph, memory_curve)
     return parts
 
@@ -163,7 +163,7 @@ def _backward(joint: JointGraph, values: JointValues, cut: Cut, numbers: Mapping
     readers = {n: fx_symbols.origin_read_by(n) for n in values.nodes} if numbers else {}
     for name, origin in numbers.items():
         result = graph.placeholder(name)
-        result.meta = {"val": origin.value, "origin": (origin.placeholder.meta["item"],), "rule": "partition"}
+        result.meta = {"val": origin.value, "origin": items_of(origin.placeholder), "rule": "partition"}
         copied |= {n: result for n, read in readers.items() if read == origin}
     for node in joint.gm.graph.find_nodes(op="placeholder"):
         if node.name in joint.tangents:
@@ -207,7 +207,7 @@ def _copy(graph: fx.Graph, node: fx.Node, copied: Mapping[fx.Node, fx.Node]) -> 
 
 def _meta(node: fx.Node) -> dict[str, Any]:
     kept = {k: node.meta[k] for k in ("val", "module", "role", "new_value_of", "runs_to_raise") if k in node.meta}
-    return kept | {"origin": (node.meta["item"],), "rule": "partition"}
+    return kept | {"origin": items_of(node), "rule": "partition"}
 
 
 def _module(joint: JointGraph, graph: fx.Graph) -> fx.GraphModule:

@@ -22,6 +22,7 @@ from compiler_core.codegen.wrapper.executable import NAMES
 from compiler_core.codegen.wrapper.writer import Wrapper
 from compiler_core.config import CodeEdit
 from compiler_core.errors import CompilerBug, UsageError
+from compiler_core.hook.failures import only_recorded
 from compiler_core.loops import ir
 from compiler_core.records import Compile
 from compiler_core.support.fx_graphs import node_signature, record_graph
@@ -163,9 +164,10 @@ def differs(after: fx.GraphModule, before: fx.GraphModule) -> bool:
 
 def record_change(compile_: Compile, before: fx.GraphModule, after: fx.GraphModule, name: str) -> None:
     """Records `after` as an artifact called `name`, with links to the nodes of `before`."""
-    _link(after.graph, before.graph, name)
-    record_graph(compile_, "passes", name, after)
     compile_.changes.append(name)
+    with only_recorded(compile_, "backend", f"the graph after {name}"):
+        _link(after.graph, before.graph, name)
+        record_graph(compile_, "passes", name, after)
 
 
 def new_nodes(after: fx.Graph, before: fx.Graph) -> list[fx.Node]:

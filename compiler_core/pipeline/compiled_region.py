@@ -23,7 +23,7 @@ from compiler_core.errors import CompileWarning, StrictError, Unsupported, Usage
 from compiler_core.guards import GuardTree, all_hold, failures
 from compiler_core.guards.sources import Scope
 from compiler_core.hook import frame_hook
-from compiler_core.hook.failures import report_failure
+from compiler_core.hook.failures import only_recorded, report_failure
 from compiler_core.hook.frame_hook import FrameInfo
 from compiler_core.hook.skip_rules import (
     frame_reason,
@@ -192,7 +192,8 @@ class Region:
             state.frame.skipped = f"more than {MAX_RESUMES} graph breaks in a row: the rest runs as plain Python"
             return self._run_code_plain(state)
         compile_ = state.record.compile(state.frame)
-        compile_.cause = _recompile_cause(state.entries, scope)
+        with only_recorded(compile_, "guards", "why the frame is compiled again", self.options.strict):
+            compile_.cause = _recompile_cause(state.entries, scope)
         is_library = library_of(info.code.co_filename) != ""
         frame = innermost_frame(lambda code: library_of(code.co_filename) != "") if is_library else None
         code = frame.f_code if frame is not None else None
@@ -201,12 +202,13 @@ class Region:
         try:
             return FrameCompile(self, state, info, scope, compile_).run()
         finally:
-            if compile_.steps and (link_guards := instruments.tool("link_guards")):
-                link_guards(compile_)
-            caller = compile_.caller
-            if code and caller and (compile_.cause or compile_.breaks or compile_.failures):
-                add_source(state.record, code)  # problems are shown there
-                caller.line = state.record.line(caller.filename, caller.lineno)
+            with only_recorded(compile_, "guards", "some links to lines", self.options.strict):
+                if compile_.steps and (link_guards := instruments.tool("link_guards")):
+                    link_guards(compile_)
+                caller = compile_.caller
+                if code and caller and (compile_.cause or compile_.breaks or compile_.failures):
+                    add_source(state.record, code)  # problems are shown there
+                    caller.line = state.record.line(caller.filename, caller.lineno)
 
     def _outcome_of_error(self, state: CodeState, info: FrameInfo, compile_: Compile, error: BaseException) -> Any:
         """Records that a compile ended with `error`, and returns the decision that the frame runs as plain Python.

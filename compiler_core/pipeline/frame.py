@@ -100,7 +100,7 @@ class CaptureBreak:
         """What the break is about in parentheses: in the compiler's words, or the user's if these name no value."""
         about = readable(self.reason.context)
         if not about or has_generated_name(self.reason.context):
-            is_users = self.code.expression and not self.stack[0].library
+            is_users = self.code.expression and self.stack and not self.stack[0].library
             about = f"`{self.code.expression}`" if is_users else ""
         return f" ({about})" if about else ""
 
@@ -205,8 +205,9 @@ class FrameCompile:
             return CapturedFrame(capture, [tx])
         except Unsupported as error:
             reason = _without_traceback(error)
-        stack, code = capture.graph.current_tx.full_stack(), BreakingCode()
+        stack, code = list[StackLine](), BreakingCode()
         with self._only_recorded("capture", "the code at a graph break"):
+            stack = capture.graph.current_tx.full_stack()
             code = breaking_code(capture.graph.current_tx, self.state.frame.kind == "root")
         if reason.kind == "data-dependent branch" and code.statement == "Assert":
             reason = Unsupported("assertion", reason.context)
@@ -267,8 +268,9 @@ class FrameCompile:
         raise CompilerBug("capture did not break the second time")
 
     def _record_line_times(self) -> None:
-        for capture in self._attempts:
-            capture.guards.line_clock.add_to(self.compile.line_times, "capture")
+        with self._only_recorded("capture", "the times of lines"):
+            for capture in self._attempts:
+                capture.guards.line_clock.add_to(self.compile.line_times, "capture")
 
     def _unsupported_level(self, captured: CapturedFrame) -> int | None:
         """Returns the index of the active frame whose state cannot be reconstructed after the break, or None."""
@@ -305,7 +307,8 @@ class FrameCompile:
             for node in graph_outputs(values):
                 node.meta.setdefault("place", place)
         graph = capture.graph.finish(outputs)
-        record_graph(self.compile, "captured", "captured", graph)
+        with self._only_recorded("capture", "the captured graph"):
+            record_graph(self.compile, "captured", "captured", graph)
         inputs, options = capture.graph.example_inputs(), self.region.options
         with _preserved_state(), EnableTorchFunction():  # FX traces patterns of passes by it
             graph = run_passes(graph, "captured", self.compile, options)
@@ -328,7 +331,9 @@ class FrameCompile:
                 }
         else:
             frame = known.frame.id
-        self._callee_names = callee_names(tx, layout, self.region.states[CodeKey(code)].stack_names)
+        self._callee_names = {}
+        with self._only_recorded("bytecode", "the expressions of a caller's values"):
+            self._callee_names = callee_names(tx, layout, self.region.states[CodeKey(code)].stack_names)
         if frame not in self.compile.breaks[-1].resumes:
             self.compile.breaks[-1].resumes.append(frame)
         return code
@@ -408,30 +413,33 @@ class FrameCompile:
             self.compile.link(artifact.item(str(i)), [line] if line else [], "compiled by Python")
 
     def _record_break(self, break_: CaptureBreak) -> None:
-        explanation = break_.explanation + break_.about
-        if break_.stop.in_loop:
-            explanation += f"  {break_kinds.IN_A_LOOP}"
         key, code = f"b{len(self.compile.breaks)}", break_.code
-        recorded = GraphBreak(key, break_.reason.kind, explanation, break_.hint, break_.stack)
+        recorded = GraphBreak(key, break_.reason.kind, "", "", break_.stack)
         recorded.expression, recorded.statement = code.expression, code.statement
         recorded.needs_graph = code.needs_graph if code.expression else None
         recorded.reason, recorded.in_loop = break_.reason.kind, break_.stop.in_loop
-        recorded.is_consequence = break_.reason.kind in _OF_OBJECTS and has_generated_name(break_.reason.context)
         recorded.instruction = f"{self.compile.id}:bytecode#{break_.stop.at}"
         self.compile.breaks.append(recorded)
+        with self._only_recorded("capture", "the explanation of a graph break"):
+            recorded.is_consequence = break_.reason.kind in _OF_OBJECTS and has_generated_name(break_.reason.context)
+            recorded.hint = break_.hint
+            recorded.explanation = break_.explanation + break_.about
+            if break_.stop.in_loop:
+                recorded.explanation += f"  {break_kinds.IN_A_LOOP}"
 
     def _record_guards(self, capture: Capture) -> list[GuardSpec]:
         with self.compile.step("guards"):
-            self.compile.symbols = capture.guards.symbols.records()
             guards = capture.all_guards()
             kept = apply_guard_filter(guards, self.region.options.guard_filter)
-            text, spans, self.compile.guards = guards_text(guards, kept, self.compile.symbols)
-            artifact = self.compile.artifact("guards", "guards", "python", text, spans)
-            for guard in self.compile.guards:
-                self.compile.link(artifact.item(guard.key), [guard.line] if guard.line else [], "guard")
-            for symbol in self.compile.symbols:
-                lines = [line for line in (symbol.line, symbol.condition_line) if line]
-                self.compile.link(artifact.item(symbol.key), lines, "symbol")
+            with self._only_recorded("guards", "the guards"):
+                self.compile.symbols = capture.guards.symbols.records()
+                text, spans, self.compile.guards = guards_text(guards, kept, self.compile.symbols)
+                artifact = self.compile.artifact("guards", "guards", "python", text, spans)
+                for guard in self.compile.guards:
+                    self.compile.link(artifact.item(guard.key), [guard.line] if guard.line else [], "guard")
+                for symbol in self.compile.symbols:
+                    lines = [line for line in (symbol.line, symbol.condition_line) if line]
+                    self.compile.link(artifact.item(symbol.key), lines, "symbol")
         return list(itertools.compress(guards, kept))
 
     def _record_generated(self, code: types.CodeType) -> None:

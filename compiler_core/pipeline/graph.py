@@ -235,10 +235,12 @@ def print_kernels(
     rules = UserRules(which, compile_, options)
     with compile_.step("lower", which) as event:
         program = rules.lower(gm, languages)
-        event.detail = step_counts(program)
+        with only_recorded(compile_, "lower", "the number of loops", options.strict):
+            event.detail = step_counts(program)
     with compile_.step("fuse", which) as event:
         fused = rules.fuse(functools.partial(fuse_loops, program, compile_=compile_))
-        event.detail = step_counts(fused.program)
+        with only_recorded(compile_, "fuse", "the number of loops", options.strict):
+            event.detail = step_counts(fused.program)
     with compile_.step("codegen", which):
         program = with_edited_loops(schedule_loops(fused.program), options.edits)
         block_sizes = tune(program, which, compile_) if options.tune else triton.NO_TUNED_BLOCKS

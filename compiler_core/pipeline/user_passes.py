@@ -35,7 +35,7 @@ import torch.fx as fx
 from compiler_core.backends.user_changes import differs, new_nodes, record_change
 from compiler_core.config import GraphPass, Options, PassPoint
 from compiler_core.errors import GraphPassError, GraphPassWarning, UsageError
-from compiler_core.hook.failures import report_failure
+from compiler_core.hook.failures import only_recorded, report_failure
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.rewriter import Decision, FusionRequests, FusionResult, node_names
 from compiler_core.loops.lower import NotLowered, lower
@@ -65,7 +65,8 @@ def run_passes(gm: fx.GraphModule, at: PassPoint, compile_: Compile, options: Op
         if changed is gm:
             continue
         if not is_recorded:
-            record_graph(compile_, "passes", f"before.{each.name}", gm)
+            with only_recorded(compile_, _STAGES[at], f"the graph before {each.name}", options.strict):
+                record_graph(compile_, "passes", f"before.{each.name}", gm)
             is_recorded = True
         record_change(compile_, gm, changed, f"pass.{each.name}")
         gm = changed

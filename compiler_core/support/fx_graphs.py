@@ -100,6 +100,11 @@ def record_graph(compile_: Compile, pane: Pane, name: str, gm: fx.GraphModule) -
     return artifact
 
 
+def items_of(node: fx.Node) -> tuple[str, ...]:
+    """Returns the node's own item id, if `record_graph` has recorded it."""
+    return (node.meta["item"],) if "item" in node.meta else ()
+
+
 def graph_text(graph: fx.Graph, name: str) -> tuple[str, list[Span]]:
     """Returns the graph as a Python function with one line per node, and the span of each node's line.
 
