@@ -21,6 +21,7 @@ from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, i
 from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber, from_number
+from compiler_core.capture.values.classes import lookup_in_mro
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, is_subclass_of_program
 from compiler_core.errors import Unsupported
@@ -81,6 +82,9 @@ class GraphBuilder:
 
     def fake(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         """Returns a fake tensor for the outside tensor at `source`, with symbolic sizes where the policy says so."""
+        own = next((name for name in _ASKED_FOR_LAYOUT if _has_own(real, name)), None)
+        if own is not None:
+            raise Unsupported("unsupported attribute", f"{type(real).__name__}.{own}, which the program defines")
         try:
             with outside_levels():
                 fake = make_fake(self.mode, real, self._symbolic_context(real, source))
@@ -346,6 +350,8 @@ class GraphBuilder:
         if isinstance(result, (tuple, list)):
             values = [self._item_result(v, node, i) for i, v in enumerate(result)]
             return ListValue(values) if isinstance(result, list) else TupleValue(values, type(result))
+        if isinstance(result, str):
+            raise Unsupported("unsupported operation", f"{node.target} makes text, which may show the fake tensor")
         if is_atom(result) or isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             self.fx_graph.erase_node(node)
             return from_number(result)
@@ -412,6 +418,15 @@ def _fake_execution(fn: Any, args: Any, kwargs: Any, mode: FakeMode, symbols: Sy
             return fake_implementation(fn)(*args, **kwargs)
 
     return run
+
+
+_ASKED_FOR_LAYOUT = ("dim", "size", "storage_offset", "stride")
+"""The methods by which PyTorch asks a tensor what a fake one like it has to be."""
+
+
+def _has_own(real: torch.Tensor, name: str) -> bool:
+    """Whether the class of a tensor, or the tensor itself, has another attribute of this name than tensors have."""
+    return name in getattr(real, "__dict__", {}) or lookup_in_mro(type(real), name) is not getattr(torch.Tensor, name)
 
 
 _OFFSETS = {"as_strided": 3, "as_strided_copy": 3, "as_strided_scatter": 4}

@@ -24,7 +24,7 @@ from compiler_core.guards.sources import Box, Scope
 from compiler_core.records.recompiles import Mismatch, keys_mismatch, layout_differences
 from compiler_core.support.interrupts import guard_function
 from compiler_core.support.texts import safe_repr
-from compiler_core.torch_private import dispatch_keys
+from compiler_core.torch_private import DisableTorchFunction, dispatch_keys
 
 if TYPE_CHECKING:
     from compiler_core.guards.tree import GuardTree
@@ -238,6 +238,14 @@ def _result_difference(obj: Any, value: Any) -> Found:
     return None if returned == value else _as_text(returned)
 
 
+def _offset_difference(obj: Any, value: int) -> Found:
+    if not isinstance(obj, torch.Tensor):
+        return safe_repr(obj)
+    with DisableTorchFunction():
+        offset = torch.Tensor.storage_offset(obj)  # and not a method of the class's own, or an attribute of the tensor
+    return None if offset == value else str(offset)
+
+
 def _as_text(found: Any) -> str:
     return found if isinstance(found, str) else safe_repr(found)
 
@@ -322,6 +330,12 @@ KINDS |= {
         lambda source, value: f"{source}() == {safe_repr(value)}",
         _result_difference,
         aspect="result",
+    ),
+    # a tensor that begins at this element of its memory
+    "STORAGE_OFFSET": GuardKind(
+        lambda source, value: f"{source}.storage_offset() == {value}",
+        _offset_difference,
+        aspect="storage offset",
     ),
     # a tensor with the same `TensorFacts`; kept of the tensor and its fake tensor
     "TENSOR_MATCH": GuardKind(

@@ -18,8 +18,9 @@ _ROOT = re.compile(r"\b[LG]\[(['\"])(\w+)\1\]")
 _MAX_LISTED = 4
 
 GuardAspect = Literal[
-    "class", "dtype", "device", "requires_grad", "rank", "size", "stride", "dispatch keys", "value", "length", "key",
-    "keys", "items", "order", "identity", "aliasing", "attribute", "relation", "setting", "function", "result", "other",
+    "class", "dtype", "device", "requires_grad", "rank", "size", "stride", "storage offset", "dispatch keys", "value",
+    "length", "key", "keys", "items", "order", "identity", "aliasing", "attribute", "relation", "setting", "function",
+    "result", "other",
 ]  # fmt: skip
 """What of an object a guard compares."""
 

@@ -15,7 +15,6 @@ import torch
 
 import compiler_core
 from compiler_core.api.compile import record_of
-from compiler_core.autograd import partition_report
 from compiler_core.backends import kernel_recorder
 from compiler_core.bytecode import bytecode_text
 from compiler_core.capture import source_lines
@@ -28,6 +27,7 @@ from compiler_core.records import recompiles, timings
 from compiler_core.support import fx_graphs
 from compiler_core.tools import guard_times
 from compiler_core.tools.decompile import decompile
+from compiler_core.tools.inspection import partition_report
 from tests.sampling import sample
 
 MODULES = (partition_report, kernel_recorder, breaking_code, guard_times)
@@ -124,7 +124,7 @@ def called():
 def test_the_programs_call_what_only_records():
     names = {f.__qualname__ for f in called()}
     assert {f.__qualname__ for f in FUNCTIONS} <= names
-    assert {"callee_names", "recompile", "PartitionReport.partition", "KernelRecorder.record_kernels"} <= names
+    assert {"callee_names", "recompile", "_PartitionReport.partition", "KernelRecorder.record_kernels"} <= names
 
 
 @pytest.mark.filterwarnings("ignore::compiler_core.CompileWarning")

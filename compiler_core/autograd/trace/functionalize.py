@@ -35,7 +35,7 @@ from compiler_core.autograd.trace.writes import is_data_read
 from compiler_core.errors import set_error_location
 from compiler_core.records import ItemId, LineClock
 from compiler_core.support import opaque_ops, torch_state
-from compiler_core.support.fx_graphs import plain_name
+from compiler_core.support.fx_graphs import items_of, plain_name
 from compiler_core.support.fx_symbols import as_in_eager
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.node_facts import communicates, has_effects
@@ -322,7 +322,7 @@ class Provenance:
     def attribute_inputs(self, captured: Sequence[fx.Node]) -> None:
         """Attributes the graph's placeholders so far to those of the captured graph, in order."""
         for node, source in zip(self._graph.find_nodes(op="placeholder"), captured, strict=True):
-            node.meta |= {"origin": _item_of(source), "rule": "primal"}
+            node.meta |= {"origin": items_of(source), "rule": "primal"}
 
     def attribute_to(self, source: fx.Node | None, rule: str = "") -> None:
         """Attributes nodes from now on to `source`; those since the last call belong to the source given there."""
@@ -330,7 +330,7 @@ class Provenance:
         node = self._last._next
         while node is not self._graph._root:
             if self._source is not None:
-                node.meta["origin"] = _item_of(self._source)
+                node.meta["origin"] = items_of(self._source)
                 node.meta["decomposed"] = _decomposed_operator(node)
                 node.meta["rule"] = self._rule or _forward_rule(node)
                 node.meta["module"] = self._source.meta.get("module")
@@ -357,10 +357,6 @@ class Provenance:
 
     def _prehook(self, owner: fx.Node, rule: str) -> Callable[[Any], None]:
         return lambda grads: self.attribute_to(owner, rule)
-
-
-def _item_of(node: fx.Node) -> tuple[str, ...]:
-    return (node.meta["item"],) if "item" in node.meta else ()
 
 
 def _line_of(node: fx.Node) -> ItemId | None:

@@ -14,7 +14,14 @@ from compiler_core.capture.opcodes.table import opcode
 from compiler_core.capture.opcodes.variables import BEFORE_3_13, LOAD_CONST
 from compiler_core.capture.rules.calls import call_static
 from compiler_core.capture.rules.torch.overrides import DeviceValue
-from compiler_core.capture.values.base import NULL, UNBOUND, ObservedException, Value, observed_exception
+from compiler_core.capture.values.base import (
+    NULL,
+    UNBOUND,
+    ObservedException,
+    Value,
+    observed_exception,
+    type_errors_left_to_python,
+)
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue, dict_items
 from compiler_core.capture.values.builtin.sequences import TupleValue
@@ -229,8 +236,9 @@ def _zero_argument_super(tx: Interpreter) -> Value:
 
 @opcode()
 def CALL_FUNCTION_EX(tx: Interpreter, instruction: Instruction) -> None:
-    kwargs = dict_items(tx, tx.pop()) if (instruction.arg or 0) & 1 else {}
-    args = tx.list_of(tx.pop())
+    with type_errors_left_to_python("what follows * or ** in a call"):
+        kwargs = dict_items(tx, tx.pop()) if (instruction.arg or 0) & 1 else {}
+        args = tx.list_of(tx.pop())
     if BEFORE_3_13:
         function = tx.pop()
         tx.pop()

@@ -11,7 +11,12 @@ from compiler_core.bytecode import Instruction
 from compiler_core.capture.opcodes.table import opcode
 from compiler_core.capture.rules.calls import call_static
 from compiler_core.capture.rules.table import HANDLERS
-from compiler_core.capture.values.base import ObservedException, Value, observed_exception
+from compiler_core.capture.values.base import (
+    ObservedException,
+    Value,
+    observed_exception,
+    type_errors_left_to_python,
+)
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.containers import ContainerValue
 from compiler_core.capture.values.builtin.mappings import DictValue, dict_items
@@ -229,7 +234,8 @@ def LIST_APPEND(tx: Interpreter, instruction: Instruction) -> None:
 
 @opcode()
 def LIST_EXTEND(tx: Interpreter, instruction: Instruction) -> None:
-    added = tx.list_of(tx.pop())
+    with type_errors_left_to_python("what follows * is not iterable"):
+        added = tx.list_of(tx.pop())
     _target_container(tx, instruction).unpack(tx).extend(added)
 
 
@@ -253,22 +259,30 @@ def MAP_ADD(tx: Interpreter, instruction: Instruction) -> None:
 
 @opcode()
 def DICT_UPDATE(tx: Interpreter, instruction: Instruction) -> None:
-    added = dict_items(tx, tx.pop())
+    with type_errors_left_to_python("what follows ** is not a mapping"):
+        added = dict_items(tx, tx.pop())
     cast(DictValue, _target_container(tx, instruction)).mapping(tx).update(added)
 
 
 @opcode()
 def DICT_MERGE(tx: Interpreter, instruction: Instruction) -> None:
-    added = dict_items(tx, tx.pop())
+    with type_errors_left_to_python("what follows ** is not a mapping"):
+        added = dict_items(tx, tx.pop())
     target = cast(DictValue, _target_container(tx, instruction)).mapping(tx)
     if target.keys() & added.keys():
         raise Unsupported("exception", "multiple values for a keyword argument")
     target.update(added)
 
 
+def _unpacked(tx: Interpreter) -> list[Value]:
+    """Pops what a statement unpacks, and returns its items."""
+    with type_errors_left_to_python("what is unpacked is not iterable"):
+        return tx.list_of(tx.pop())
+
+
 @opcode()
 def UNPACK_SEQUENCE(tx: Interpreter, instruction: Instruction) -> None:
-    values = tx.list_of(tx.pop())
+    values = _unpacked(tx)
     if len(values) != instruction.arg:
         raise _wrong_count(len(values), instruction.arg or 0)
     tx.stack.extend(reversed(values))
@@ -277,7 +291,7 @@ def UNPACK_SEQUENCE(tx: Interpreter, instruction: Instruction) -> None:
 @opcode()
 def UNPACK_EX(tx: Interpreter, instruction: Instruction) -> None:
     before, after = (instruction.arg or 0) & 0xFF, (instruction.arg or 0) >> 8
-    values = tx.list_of(tx.pop())
+    values = _unpacked(tx)
     if len(values) < before + after:
         raise observed_exception(
             ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(values)})"

@@ -27,7 +27,7 @@ from compiler_core.capture.rules.table import HANDLERS, Handler, has_tensor, nam
 from compiler_core.capture.rules.torch import numpy as arrays
 from compiler_core.capture.rules.torch.functions import is_c_function_of_torch, is_tensor_function
 from compiler_core.capture.rules.torch.overrides import is_overridden, override
-from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.base import Value, check_keywords
 from compiler_core.capture.values.builtin.constant import CONSTRUCTORS, ConstantValue, is_atom
 from compiler_core.capture.values.builtin.conversion import fold
 from compiler_core.capture.values.builtin.static import StaticValue, c_class_method
@@ -72,6 +72,8 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
     if handler is not None:
         if "input" in kwargs and not args and is_c_function_of_torch(obj):  # PyTorch's name of the first argument
             args, kwargs = [kwargs["input"]], {name: value for name, value in kwargs.items() if name != "input"}
+        if not isinstance(obj, types.FunctionType) and not is_c_function_of_torch(obj):
+            check_keywords(obj, kwargs)
         try:
             _signature(handler).bind(tx, *args, **kwargs)
         except TypeError:

@@ -9,8 +9,11 @@ A value with a `source` is an object from outside the frame.  Before capture dep
 
 from __future__ import annotations
 
+import functools
+import inspect
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
@@ -44,6 +47,38 @@ class ObservedException(Unsupported):
 def observed_exception(cls: type[BaseException], *args: Any) -> ObservedException:
     """Returns what to raise where Python raises ``cls(*args)``.  The arguments are values or Python constants."""
     return ObservedException(NewException(cls, args))
+
+
+@contextmanager
+def type_errors_left_to_python(what: str) -> Iterator[None]:
+    """Context manager for an operation that says in its own words that it cannot take a value: the graph breaks where
+    the program raises a TypeError, and Python raises it."""
+    try:
+        yield
+    except ObservedException as error:
+        if not error.matches(TypeError):
+            raise
+        raise Unsupported("exception", what) from None
+
+
+def check_keywords(function: Any, names: Collection[str]) -> None:
+    """Raises Unsupported if a function of C does not take arguments by these names, as its signature says."""
+    taken = _keywords_of(function) if names else None
+    if taken is not None and not taken.issuperset(names):
+        raise Unsupported("exception", f"{function.__qualname__}() with an unexpected keyword argument")
+
+
+@functools.cache
+def _keywords_of(function: Any) -> frozenset[str] | None:
+    """Returns the names of the arguments that a function takes by name; None if that is not known, or it takes any."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        is_method = isinstance(function, types.MethodDescriptorType) and function.__name__ != "update"
+        return frozenset() if is_method else None
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return frozenset(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
 
 
 class Value:

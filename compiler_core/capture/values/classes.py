@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compiler_core.capture.values.base import ObservedException, observed_exception
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import WeakBox, is_library, is_python_class, module_of, weak_cache
 from compiler_core.guards.sources import AttrSource, class_entry
@@ -25,6 +26,14 @@ ABSENT: Any = object()
 def lookup_in_mro(cls: type, name: str) -> Any:
     """Returns the entry `name` of `cls` or of the first of its bases that has it, or ABSENT, not of a metaclass."""
     return class_entry(cls, name, ABSENT)
+
+
+def missing_attribute(cls: type, name: str) -> ObservedException:
+    """Returns what to raise where an instance of `cls` has no attribute of this name; classes of C are named with their
+    module."""
+    is_of_module = not is_python_class(cls) and cls.__module__ != "builtins"
+    shown = f"{cls.__module__}.{cls.__name__}" if is_of_module else cls.__name__
+    return observed_exception(AttributeError, f"{shown!r} object has no attribute {name!r}")
 
 
 def is_data_descriptor(obj: Any) -> bool:

@@ -236,6 +236,8 @@ class TensorValue(Value):
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         if name == "requires_grad":
+            if value.python_type() is not bool or not self.fake(tx).is_leaf:  # unlike requires_grad_(), it raises
+                raise Unsupported("requires_grad")
             self._require_grad(tx, value)
             return
         if name == "grad":
@@ -371,7 +373,11 @@ class TensorValue(Value):
         raw_kwargs = {k: v.constant(tx) for k, v in kwargs.items()}
         if name == "storage_offset":
             self.guard_offset(tx)
-        return from_python(getattr(self.layout(tx), name)(*raw, **raw_kwargs))
+        try:
+            found = getattr(self.layout(tx), name)(*raw, **raw_kwargs)
+        except (IndexError, TypeError) as error:  # wrong arguments; after the break Python raises it
+            raise Unsupported("exception", str(error)) from None
+        return from_python(found)
 
     def guard_offset(self, tx: Interpreter) -> None:
         """Guards the storage offset of this tensor or of the outside tensors it is a view of: TENSOR_MATCH does not."""
@@ -380,7 +386,7 @@ class TensorValue(Value):
         for tensor in outside:
             assert tensor.source is not None
             offset = tensor.fake(tx).storage_offset()
-            tx.capture.guards.add("RETURNS", AttrSource(tensor.source, "storage_offset"), offset)
+            tx.capture.guards.add("STORAGE_OFFSET", tensor.source, offset)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         self.check_methods(tx, "__getitem__")

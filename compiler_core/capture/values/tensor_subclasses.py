@@ -81,9 +81,6 @@ class SubclassTensorValue(TensorValue):
             raise Unsupported("unsupported attribute", f"{self.cls.__name__}.{name}")
         return super()._autograd_attribute(tx, name)
 
-    def _guard_offset(self, tx: Interpreter) -> None:
-        raise Unsupported("unsupported call", f"{self.cls.__name__}.storage_offset()")
-
     def find_attr(self, tx: Interpreter, name: str) -> Value | None:
         if name in ("__dict__", "__getattribute__") or lookup_in_mro(self.cls, "__getattr__") is not ABSENT:
             raise Unsupported("unsupported attribute", f"{self.cls.__name__}.{name}")

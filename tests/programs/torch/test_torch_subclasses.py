@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from compiler_core.tools.testing import Expected, check, same_as_eager
+from compiler_core.tools.testing import Expected, break_kinds, check, same_as_eager
 
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 
@@ -238,3 +238,44 @@ def test_sizes_of_subclasses_change():
 def test_masked_reductions(x, mask):
     functions = torch.masked
     return functions.sum(x, 1, mask=mask) * functions.mean(x, 1, mask=mask) + functions.logsumexp(x, 1, mask=mask)
+
+
+class OwnOffset(torch.Tensor):
+    """Counts the calls of its method, and answers as it likes."""
+
+    CALLS = []
+
+    def storage_offset(self):
+        self.CALLS.append("storage_offset")
+        return 7
+
+
+def last_of(size, cls=torch.Tensor):
+    return lambda: [torch.randn(6)[-size:].as_subclass(cls)]
+
+
+def with_own_offset():
+    x = torch.randn(6)[2:]
+    x.storage_offset = lambda: 7
+    return [x]
+
+
+@pytest.mark.parametrize("make", [last_of(4, OwnOffset), with_own_offset], ids=["class", "tensor"])
+def test_own_storage_offset_is_not_the_compilers_to_call(make):
+    def program(x):
+        return torch.as_strided(x, (2,), (1,), 1) * 2, x.storage_offset()
+
+    record = check(program, [make, make], changes=["OwnOffset"])
+    assert set(break_kinds(record)) == {"unsupported attribute"}
+
+
+@pytest.mark.parametrize("cls", [torch.Tensor, Labelled], ids=["plain", "class"])
+def test_guard_on_storage_offset(cls):
+    def program(x):
+        return torch.as_strided(x, (2,), (1,), 1) * 2, x.storage_offset()
+
+    inputs = [last_of(4, cls), last_of(4, cls), last_of(3, cls)]
+    record = check(program, inputs, Expected(breaks=[], compiles=2))
+    cause = record.compiles[1].cause
+    offsets = [each for each in (cause, *cause.besides) if each.aspect == "storage offset"]
+    assert [(each.subject, each.expected, each.got) for each in offsets] == [("the storage offset of x", "2", "3")]

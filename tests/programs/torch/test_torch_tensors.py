@@ -733,3 +733,18 @@ def test_subclasses_with_the_operations_of_plain_tensors_in_kernels():
 def test_subclass_that_overrides_an_operation():
     for backend in ("eager", "aot_eager"):
         check(lambda w: w.sin() * 2, lambda: (Other(torch.ones(3)),), backend=backend)
+
+
+@pytest.mark.parametrize("value", [True, 1, "a"])
+def test_requires_grad_is_set_as_an_attribute(value):
+    """Unlike ``requires_grad_()``, it takes no tensor that another was computed from, and bools only."""
+
+    def program(x):
+        v = x.t()
+        try:
+            v.requires_grad = value
+        except RuntimeError as error:
+            return v, str(error)
+        return v
+
+    check(program, lambda: [torch.randn(2, 2, requires_grad=True)])

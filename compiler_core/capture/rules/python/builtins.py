@@ -16,8 +16,14 @@ import torch
 from compiler_core.capture.rules.construct import instantiate
 from compiler_core.capture.rules.python.operators import binary, unary
 from compiler_core.capture.rules.table import handles, handles_each
-from compiler_core.capture.values.base import ObservedException, Value, observed_exception, to_index
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.base import (
+    ObservedException,
+    Value,
+    observed_exception,
+    to_index,
+    type_errors_left_to_python,
+)
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, errors_of_program
 from compiler_core.capture.values.builtin.containers import ObjectKey, has_fixed_order
 from compiler_core.capture.values.builtin.context_vars import NewWeakRefValue
 from compiler_core.capture.values.builtin.conversion import fold
@@ -27,7 +33,7 @@ from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue
 from compiler_core.capture.values.builtin.sets import SetValue, set_operand
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
-from compiler_core.capture.values.classes import lookup_in_mro
+from compiler_core.capture.values.classes import ABSENT, lookup_in_mro
 from compiler_core.capture.values.tensor import TensorValue, is_in_distribution, tensor_type_name
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue, PartialValue
@@ -58,7 +64,7 @@ def _len(tx: Interpreter, obj: Value) -> Value:
 
 
 @handles(type)
-def _type(tx: Interpreter, obj: Value) -> Value:
+def _type(tx: Interpreter, obj: Value, /) -> Value:
     obj.install_guards(tx)
     return tx.capture.outside.wrap(obj.python_type())
 
@@ -68,6 +74,8 @@ def _isinstance(tx: Interpreter, obj: Value, classes: Value) -> Value:
     if isinstance(classes, TupleValue):
         return ConstantValue(any(_isinstance(tx, obj, c).truth(tx) for c in classes.unpack(tx)))
     wanted = _classes(tx, classes)
+    if not isinstance(wanted, (type, types.UnionType)):
+        _check_classes(isinstance, None, wanted)
     if isinstance(wanted, types.UnionType):
         return ConstantValue(any(_isinstance(tx, obj, StaticValue(c)).truth(tx) for c in wanted.__args__))
     obj.install_guards(tx)
@@ -100,7 +108,15 @@ def _is_tensor_of(tx: Interpreter, tensor: TensorValue, wanted: Any) -> bool:
 
 @handles(issubclass)
 def _issubclass(tx: Interpreter, cls: Value, classes: Value) -> Value:
-    return ConstantValue(issubclass(cls.constant(tx), _classes(tx, classes)))
+    given, wanted = cls.constant(tx), _classes(tx, classes)
+    _check_classes(issubclass, given, wanted)
+    return ConstantValue(issubclass(given, wanted))
+
+
+def _check_classes(function: Any, given: Any, classes: Any) -> None:
+    """Raises what the program gets if it asks `isinstance` or `issubclass` about what is no class."""
+    with errors_of_program(TypeError):
+        function(given, classes)
 
 
 def _classes(tx: Interpreter, classes: Value) -> Any:
@@ -158,8 +174,8 @@ def _no_exception() -> bool:
 
 
 @handles(getattr)
-def _getattr(tx: Interpreter, obj: Value, name: Value, default: Value | None = None) -> Value:
-    wanted = name.constant(tx)
+def _getattr(tx: Interpreter, obj: Value, name: Value, default: Value | None = None, /) -> Value:
+    wanted = _attribute_name(tx, name)
     if default is None:
         return obj.get_attr(tx, wanted)
     found = _find_attr(tx, obj, wanted)
@@ -168,7 +184,14 @@ def _getattr(tx: Interpreter, obj: Value, name: Value, default: Value | None = N
 
 @handles(hasattr)
 def _hasattr(tx: Interpreter, obj: Value, name: Value) -> Value:
-    return ConstantValue(_find_attr(tx, obj, name.constant(tx)) is not None)
+    return ConstantValue(_find_attr(tx, obj, _attribute_name(tx, name)) is not None)
+
+
+def _attribute_name(tx: Interpreter, name: Value) -> str:
+    wanted = name.constant(tx)
+    if not isinstance(wanted, str):
+        raise Unsupported("exception", f"an attribute name that is a {type(wanted).__name__}")
+    return wanted
 
 
 def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
@@ -189,13 +212,13 @@ def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
 
 @handles(setattr)
 def _setattr(tx: Interpreter, obj: Value, name: Value, value: Value) -> Value:
-    obj.set_attr(tx, name.constant(tx), value)
+    obj.set_attr(tx, _attribute_name(tx, name), value)
     return NONE
 
 
 @handles(delattr)
 def _delattr(tx: Interpreter, obj: Value, name: Value) -> Value:
-    obj.del_attr(tx, name.constant(tx))
+    obj.del_attr(tx, _attribute_name(tx, name))
     return NONE
 
 
@@ -205,7 +228,7 @@ def _abs(tx: Interpreter, obj: Value) -> Value:
 
 
 @handles(bool)
-def _bool(tx: Interpreter, obj: Value | None = None) -> Value:
+def _bool(tx: Interpreter, obj: Value | None = None, /) -> Value:
     if isinstance(obj, TensorValue):
         raise Unsupported("distribution check" if is_in_distribution(tx) else "tensor value read", "bool(tensor)")
     return ConstantValue(obj is not None and obj.truth(tx))
@@ -273,11 +296,16 @@ def _tuple(tx: Interpreter, obj: Value | None = None) -> Value:
 
 @handles(torch.Size)
 def _size(tx: Interpreter, obj: Value | None = None) -> Value:
-    return TupleValue([] if obj is None else list(tx.list_of(obj)), torch.Size)
+    values = [] if obj is None else list(tx.list_of(obj))
+    if not all(issubclass(value.python_type(), int) or isinstance(value, SymbolicNumber) for value in values):
+        raise Unsupported("exception", "torch.Size() of what are no integers")
+    return TupleValue(values, torch.Size)
 
 
 @handles(dict)
 def _dict(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    if len(args) > 1:
+        raise observed_exception(TypeError, f"dict expected at most 1 argument, got {len(args)}")
     container = DictValue({})
     container.method_update(tx, *args, **kwargs)
     return container
@@ -294,12 +322,15 @@ def _dict_from_keys(tx: Interpreter, cls: Value, keys: Value, value: Value = NON
 @handles(collections.OrderedDict)
 def _ordered_dict(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     container = OrderedDictValue({}, collections.OrderedDict)
-    container.method_update(tx, *args, **kwargs)
+    with type_errors_left_to_python("the argument of OrderedDict"):
+        container.method_update(tx, *args, **kwargs)
     return container
 
 
 @handles(collections.defaultdict)
 def _default_dict(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    if args and not tx.is_none(args[0]) and lookup_in_mro(args[0].python_type(), "__call__") is ABSENT:
+        raise observed_exception(TypeError, "first argument must be callable or None")
     container = DefaultDictValue({}, collections.defaultdict)
     container.method___init__(tx, *args, **kwargs)
     return container
@@ -320,7 +351,7 @@ def _mapping_proxy(tx: Interpreter, obj: Value) -> Value:
 
 
 @handles_each(set, frozenset)
-def _set(cls: type, tx: Interpreter, obj: Value | None = None) -> Value:
+def _set(cls: type, tx: Interpreter, obj: Value | None = None, /) -> Value:
     if cls is frozenset and isinstance(obj, SetValue) and obj.cls is frozenset:
         obj.install_guards(tx)
         return obj
@@ -415,7 +446,7 @@ def _init(tx: Interpreter, owner: Value, /, *args: Value, **kwargs: Value) -> Va
 
 
 @handles(object.__init_subclass__)
-def _init_subclass(tx: Interpreter, owner: Value) -> Value:
+def _init_subclass(tx: Interpreter, owner: Value, /) -> Value:
     return NONE
 
 

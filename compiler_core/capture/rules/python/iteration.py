@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.capture.rules.python.itertools import GeneratorIteratorValue
 from compiler_core.capture.rules.python.operators import binary
 from compiler_core.capture.rules.table import handles, handles_each
-from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.base import Value, observed_exception, type_errors_left_to_python
 from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error
 from compiler_core.capture.values.builtin.containers import (
     IteratorValue,
@@ -24,6 +24,8 @@ from compiler_core.capture.values.builtin.conversion import fold, from_python
 from compiler_core.capture.values.builtin.mappings import DictValue, DictViewValue
 from compiler_core.capture.values.builtin.sequences import ListValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber, is_symbolic, symbolic_extreme
+from compiler_core.capture.values.classes import ABSENT, lookup_in_mro
+from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.functions import MethodValue
 from compiler_core.capture.values.user.objects import ObjectValue, SubclassValue
 from compiler_core.errors import Unsupported
@@ -33,9 +35,11 @@ if TYPE_CHECKING:
 
 
 @handles(iter)
-def _iter(tx: Interpreter, obj: Value, sentinel: Value | None = None) -> Value:
+def _iter(tx: Interpreter, obj: Value, sentinel: Value | None = None, /) -> Value:
     if sentinel is None:
         return obj.iterate(tx)
+    if lookup_in_mro(obj.python_type(), "__call__") is ABSENT:
+        raise observed_exception(TypeError, "iter(v, w): v must be callable")
 
     def step(tx: Interpreter) -> Value | None:
         value = obj.call(tx, [], {})
@@ -45,7 +49,7 @@ def _iter(tx: Interpreter, obj: Value, sentinel: Value | None = None) -> Value:
 
 
 @handles(next)
-def _next(tx: Interpreter, iterator: Value, default: Value | None = None) -> Value:
+def _next(tx: Interpreter, iterator: Value, default: Value | None = None, /) -> Value:
     if default is None:
         return iterator.next_or_stop(tx)
     return iterator.next_value(tx) or default
@@ -55,6 +59,8 @@ def _next(tx: Interpreter, iterator: Value, default: Value | None = None) -> Val
 def _reversed(tx: Interpreter, obj: Value) -> Value:
     if isinstance(obj, (DictValue, DictViewValue)):
         return obj.method___reversed__(tx)
+    if isinstance(obj, TensorValue):
+        return obj.get_attr(tx, "__reversed__").call(tx, [], {})
     if isinstance(obj, ObjectValue):
         method = obj.special_method(tx, "__reversed__")
         if isinstance(method, MethodValue):
@@ -62,7 +68,11 @@ def _reversed(tx: Interpreter, obj: Value) -> Value:
     if isinstance(obj, ObjectValue) and not isinstance(obj, SubclassValue):
         size = obj.length(tx)
         return GeneratorIteratorValue(obj.get_item(tx, ConstantValue(i)) for i in range(size - 1, -1, -1))
-    return IteratorValue(list(reversed(obj.unpack(tx))))
+    with type_errors_left_to_python("the argument of reversed"):
+        values = obj.unpack(tx)
+    if not hasattr(obj.python_type(), "__reversed__") and not hasattr(obj.python_type(), "__getitem__"):
+        raise Unsupported("exception", f"reversed() of a {obj.python_type().__name__}")
+    return IteratorValue(list(reversed(values)))
 
 
 @handles(sorted)
@@ -173,6 +183,8 @@ def _is_number(value: Value) -> bool:
 
 @handles_each(min, max)
 def _extreme(fn: Any, tx: Interpreter, *args: Value, key: Value | None = None, default: Value | None = None) -> Value:
+    if not args:
+        raise Unsupported("exception", f"{fn.__name__}() without arguments")
     values = list(args) if len(args) > 1 else tx.list_of(args[0])
     if not values and default is not None:
         return default
@@ -198,8 +210,9 @@ def _error_of(fn: Any) -> Exception:
 
 
 @handles(functools.reduce)
-def _reduce(tx: Interpreter, function: Value, iterable: Value, initial: Value | None = None) -> Value:
-    iterator = iterable.iterate(tx)
+def _reduce(tx: Interpreter, function: Value, iterable: Value, initial: Value | None = None, /) -> Value:
+    with type_errors_left_to_python("the second argument of functools.reduce"):
+        iterator = iterable.iterate(tx)
     total = iterator.next_value(tx) if initial is None else initial
     if total is None:
         raise observed_exception(TypeError, "reduce() of empty iterable with no initial value")

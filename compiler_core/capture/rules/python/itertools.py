@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.python.operators import binary, equal
 from compiler_core.capture.rules.table import HANDLERS, handles, handles_each
-from compiler_core.capture.values.base import ObservedException, Value, observed_exception
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.base import ObservedException, Value, observed_exception, to_index
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, errors_of_program
 from compiler_core.capture.values.builtin.containers import (
     IteratorValue,
     MappedIteratorValue,
@@ -98,7 +98,7 @@ def _check_lengths(tx: Interpreter, iterators: list[Value], ended: int) -> None:
 
 @handles(enumerate)
 def _enumerate(tx: Interpreter, iterable: Value, start: Value | None = None) -> Value:
-    iterator, count = iterable.iterate(tx), 0 if start is None else operator.index(start.constant(tx))
+    iterator, count = iterable.iterate(tx), 0 if start is None else _index(tx, start)
 
     def steps() -> ValueIterator:
         nonlocal count
@@ -110,7 +110,9 @@ def _enumerate(tx: Interpreter, iterable: Value, start: Value | None = None) -> 
 
 
 @handles(map)
-def _map(tx: Interpreter, function: Value, *args: Value) -> Value:
+def _map(tx: Interpreter, function: Value, /, *args: Value) -> Value:
+    if not args:
+        raise observed_exception(TypeError, "map() must have at least two arguments.")
     rows = [a.iterate(tx) for a in args]
 
     def step(tx: Interpreter) -> Value | None:
@@ -126,7 +128,7 @@ def _map(tx: Interpreter, function: Value, *args: Value) -> Value:
 
 
 @handles(filter)
-def _filter(tx: Interpreter, function: Value, iterable: Value) -> Value:
+def _filter(tx: Interpreter, function: Value, iterable: Value, /) -> Value:
     return _filtered(tx, filter, function, iterable, True)
 
 
@@ -163,9 +165,10 @@ def _from_iterable(tx: Interpreter, iterables: Value) -> Value:
 
 
 @handles(itertools.islice)
-def _islice(tx: Interpreter, iterable: Value, *bounds: Value) -> Value:
+def _islice(tx: Interpreter, iterable: Value, /, *bounds: Value) -> Value:
     whole = slice(*(b.constant(tx) for b in bounds))
-    if any(b is not None and (not isinstance(b, int) or b < 0) for b in (whole.start, whole.stop, whole.step)):
+    given = (whole.start, whole.stop, whole.step)
+    if whole.step == 0 or any(b is not None and (not isinstance(b, int) or b < 0) for b in given):
         raise Unsupported("exception", "bounds of itertools.islice")
     return GeneratorIteratorValue(_sliced(tx, iterable.iterate(tx), whole.start or 0, whole.stop, whole.step or 1))
 
@@ -193,10 +196,10 @@ def _sliced(tx: Interpreter, iterator: Value, at: int, stop: int | None, step: i
 def _combinatorial(function: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     """Rule for the functions that read all their arguments before the first result."""
     named = {k: v.constant(tx) for k, v in kwargs.items()}
-    if function is itertools.product:
-        found = function(*map(tx.list_of, args), **named)
-    else:
-        found = function(tx.list_of(args[0]), *(a.constant(tx) for a in args[1:]), **named)
+    is_product = function is itertools.product
+    given = [tx.list_of(a) if is_product or i == 0 else a.constant(tx) for i, a in enumerate(args)]
+    with errors_of_program(TypeError, ValueError):
+        found = function(*given, **named)
     rows = []
     for row in found:
         tx.capture.count_iteration()
@@ -240,19 +243,36 @@ def _accumulated(tx: Interpreter, iterator: Value, func: Value | None, initial: 
 
 
 @handles(itertools.repeat)
-def _repeat(tx: Interpreter, obj: Value, times: Value | None = None) -> Value:
+def _repeat(tx: Interpreter, object: Value, times: Value | None = None) -> Value:
     if times is None:
-        return GeneratorIteratorValue(itertools.repeat(obj))
-    return GeneratorIteratorValue(itertools.repeat(obj, times.constant(tx)))
+        return GeneratorIteratorValue(itertools.repeat(object))
+    return GeneratorIteratorValue(itertools.repeat(object, _index(tx, times)))
 
 
-@generator_rule(itertools.count)
-def _count(tx: Interpreter, start: Value = ConstantValue(0), step: Value = ConstantValue(1)) -> ValueIterator:  # noqa: B008
+def _index(tx: Interpreter, number: Value) -> int:
+    """``operator.index(number)``"""
+    found: int = tx.fold(operator.index, [to_index(tx, number)], {}).constant(tx)
+    return found
+
+
+@handles(itertools.count)
+def _count(tx: Interpreter, start: Value = ConstantValue(0), step: Value = ConstantValue(1)) -> Value:  # noqa: B008
     start.install_guards(tx)
+    _check_numbers(start, step)
     at = _as_int(tx, start) if step.python_type() in (int, bool) and step.constant(tx) == 1 else start
+    return GeneratorIteratorValue(_counted(tx, at, step))
+
+
+def _counted(tx: Interpreter, at: Value, step: Value) -> ValueIterator:
     while True:
         yield at
         at = binary(operator.add, tx, at, step)
+
+
+def _check_numbers(*given: Value) -> None:
+    for each in given:
+        if not hasattr(each.python_type(), "__add__") or issubclass(each.python_type(), (str, bytes, list, tuple)):
+            raise Unsupported("exception", "itertools.count of what is no number")
 
 
 def _as_int(tx: Interpreter, number: Value) -> Value:
@@ -306,7 +326,10 @@ def _pairwise(tx: Interpreter, iterable: Value) -> Value:
 
 @handles(itertools.tee)
 def _tee(tx: Interpreter, iterable: Value, n: Value | None = None) -> Value:
-    copies = itertools.tee(remaining_values(tx, iterable.iterate(tx)), 2 if n is None else n.constant(tx))
+    count = 2 if n is None else n.constant(tx)
+    with errors_of_program(TypeError, ValueError):
+        itertools.tee((), count)
+    copies = itertools.tee(remaining_values(tx, iterable.iterate(tx)), count)
     return TupleValue([GeneratorIteratorValue(copy) for copy in copies])
 
 

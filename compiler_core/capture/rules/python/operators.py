@@ -65,12 +65,12 @@ _SIGNS = {operator.neg: "unary -", operator.pos: "unary +", operator.invert: "un
 @handles_each(*BINARY)
 def binary(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     """``left op right``"""
+    if op is operator.mod and isinstance(left, ConstantValue) and type(left.value) is str:
+        return percent_format(tx, left.constant(tx), right)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         return _with_tensor(op, tx, left, right)
     if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
         return fold(tx, op, [left, right], {})
-    if op is operator.mod and left.python_type() is str and isinstance(left, ConstantValue):
-        return percent_format(tx, left.constant(tx), right)
     if op is operator.or_ and _is_union(left, right):
         return StaticValue(left.constant(tx) | right.constant(tx))
     name, reflected = BINARY[op]

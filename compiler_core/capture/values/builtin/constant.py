@@ -14,12 +14,21 @@ import operator
 import pathlib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.capture.values.base import NamedMethodValue, ObservedException, Value, observed_exception, to_index
+from compiler_core.capture.values.base import (
+    NamedMethodValue,
+    ObservedException,
+    Value,
+    observed_exception,
+    to_index,
+    type_errors_left_to_python,
+)
+from compiler_core.capture.values.classes import missing_attribute
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import Box
 from compiler_core.guards.value_guards import LIBRARY_CONSTANTS, NUMPY_NUMBERS
@@ -133,9 +142,7 @@ class ConstantValue(Value):
         try:
             found = getattr(obj, name)
         except AttributeError:
-            raise observed_exception(
-                AttributeError, f"{type(obj).__name__!r} object has no attribute {name!r}"
-            ) from None
+            raise missing_attribute(type(obj), name) from None
         if is_atom(found):
             return ConstantValue(found)
         if callable(found):
@@ -155,7 +162,8 @@ class ConstantValue(Value):
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         obj = self.constant(tx)
         if isinstance(obj, str) and name == "join" and len(args) == 1:
-            args = [tx.new_list(tx.list_of(args[0]))]
+            with type_errors_left_to_python("the argument of str.join"):
+                args = [tx.new_list(tx.list_of(args[0]))]
         if isinstance(obj, str) and name == "format":
             return tx.format_text(obj, args, kwargs)
         if type(obj) is re.Pattern:
@@ -207,6 +215,15 @@ def check_plain(function: Any, args: Sequence[Value], kwargs: dict[str, Value]) 
     """Raises Unsupported if an argument is not a constant but, for instance, a function that would be called."""
     if not all(isinstance(each, ConstantValue) for each in (*args, *kwargs.values())):
         raise Unsupported("skipped function", f"{function.__name__}() with these arguments")
+
+
+@contextmanager
+def errors_of_program(*kinds: type[Exception]) -> Iterator[None]:
+    """Context manager for a computation with constants: what it raises of these kinds, the program raises there."""
+    try:
+        yield
+    except kinds as error:
+        raise exception_from_error(error) from None
 
 
 def exception_from_error(error: Exception) -> ObservedException | Unsupported:

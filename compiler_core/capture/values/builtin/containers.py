@@ -17,8 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.capture.values.base import NamedMethodValue, ObservedException, Value, observed_exception
+from compiler_core.capture.values.base import (
+    NamedMethodValue,
+    ObservedException,
+    Value,
+    check_keywords,
+    observed_exception,
+)
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, is_atom
+from compiler_core.capture.values.classes import missing_attribute
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import BuiltinItemSource, GetItemSource, Source
 
@@ -272,7 +279,7 @@ class ContainerValue(Value):
         if callable(getattr(self.cls, name, None)):
             return NamedMethodValue(self, name)
         if not hasattr(self.cls, name):
-            raise observed_exception(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+            raise missing_attribute(self.cls, name)
         raise Unsupported("unsupported attribute", f"{self.cls.__name__}.{name}")
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -281,6 +288,7 @@ class ContainerValue(Value):
             return self._operate(tx, name, args[0])
         if method is None:
             raise Unsupported("unsupported call", f"{self.cls.__name__}.{name}()")
+        check_keywords(getattr(self.cls, name), kwargs)
         try:
             return method(tx, *args, **kwargs)
         except TypeError as error:  # wrong arguments; after the break Python raises it

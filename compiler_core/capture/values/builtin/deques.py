@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import Value, observed_exception
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.base import Value, observed_exception, to_index
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, errors_of_program
 from compiler_core.capture.values.builtin.containers import IteratorValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue
 from compiler_core.errors import Unsupported
@@ -75,8 +75,11 @@ class DequeValue(ListValue):
     def _check(self, tx: Interpreter, key: Value) -> None:
         if isinstance(key, SliceValue):
             raise observed_exception(TypeError, "sequence index must be integer, not 'slice'")
-        size, index = self.length(tx), key.constant(tx)
-        if isinstance(index, int) and not -size <= index < size:
+        size, index = self.length(tx), to_index(tx, key).constant(tx)
+        if not isinstance(index, int):
+            kind = type(index).__name__
+            raise observed_exception(TypeError, f"sequence index must be integer, not {kind!r}")
+        if not -size <= index < size:
             raise observed_exception(IndexError, "deque index out of range")
 
     def iterate(self, tx: Interpreter) -> Value:
@@ -153,11 +156,13 @@ class DequeValue(ListValue):
     def method_sort(self, tx: Interpreter, *, key: Value | None = None, reverse: Value | None = None) -> Value:
         raise Unsupported("exception", "a deque has no sort()")
 
-    def method___init__(self, tx: Interpreter, other: Value | None = None, maxlen: Value | None = None) -> Value:
-        self.maxlen = None if maxlen is None else maxlen.constant(tx)
+    def method___init__(self, tx: Interpreter, iterable: Value | None = None, maxlen: Value | None = None) -> Value:
+        size = None if maxlen is None else maxlen.constant(tx)
+        with errors_of_program(TypeError, ValueError):
+            self.maxlen = collections.deque(maxlen=size).maxlen
         self.prepare_mutation(tx)
         self.unpack(tx).clear()
-        return NONE if other is None else self.method_extend(tx, other)
+        return NONE if iterable is None else self.method_extend(tx, iterable)
 
     def reconstruct(self, emit: Emitter) -> None:
         emit.call_object(self.cls, [ListValue(self._values), ConstantValue(self.maxlen)])

@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from compiler_core.capture.values.base import NamedMethodValue, Value, observed_exception, to_index
+from compiler_core.capture.values.base import (
+    NamedMethodValue,
+    Value,
+    observed_exception,
+    to_index,
+    type_errors_left_to_python,
+)
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.containers import ContainerValue, IteratorValue, iterate_over
+from compiler_core.capture.values.classes import missing_attribute
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, Source
 
@@ -68,7 +75,10 @@ class SequenceValue(ContainerValue):
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         if isinstance(key, SliceValue):
-            return self.new_like(self.unpack(tx)[key.as_slice(tx)])
+            whole = key.as_slice(tx)
+            if whole.step == 0:
+                raise observed_exception(ValueError, "slice step cannot be zero")
+            return self.new_like(self.unpack(tx)[whole])
         index = to_index(tx, key).constant(tx)
         try:
             found: Value = self.unpack(tx)[index]
@@ -176,7 +186,9 @@ class ListValue(SequenceValue):
         self.prepare_mutation(tx)
         try:
             if isinstance(key, SliceValue):
-                self.unpack(tx)[key.as_slice(tx)] = list(value.unpack(tx))
+                with type_errors_left_to_python("what is assigned to a slice is not iterable"):
+                    values = list(value.unpack(tx))
+                self.unpack(tx)[key.as_slice(tx)] = values
             else:
                 self.unpack(tx)[to_index(tx, key).constant(tx)] = value
         except (IndexError, ValueError, TypeError) as error:
@@ -187,7 +199,7 @@ class ListValue(SequenceValue):
         try:
             index = key.as_slice(tx) if isinstance(key, SliceValue) else to_index(tx, key).constant(tx)
             del self.unpack(tx)[index]
-        except (IndexError, TypeError) as error:
+        except (IndexError, ValueError, TypeError) as error:
             raise observed_exception(type(error), str(error)) from None
 
     def method_append(self, tx: Interpreter, item: Value) -> Value:
@@ -351,7 +363,7 @@ class SliceValue(Value):
 
 def _method_of(value: Value, cls: type, name: str) -> Value:
     if not hasattr(cls, name):
-        raise observed_exception(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+        raise missing_attribute(cls, name)
     return NamedMethodValue(value, name)
 
 

@@ -294,7 +294,7 @@ export interface FailedGuard {
   guard: string;
   source: string;
   name: string;
-  aspect: "class" | "dtype" | "device" | "requires_grad" | "rank" | "size" | "stride" | "dispatch keys" | "value" | "length" | "key" | "keys" | "items" | "order" | "identity" | "aliasing" | "attribute" | "relation" | "setting" | "function" | "result" | "other";
+  aspect: "class" | "dtype" | "device" | "requires_grad" | "rank" | "size" | "stride" | "storage offset" | "dispatch keys" | "value" | "length" | "key" | "keys" | "items" | "order" | "identity" | "aliasing" | "attribute" | "relation" | "setting" | "function" | "result" | "other";
   expected: string;
   got: string;
   line: string | null;
@@ -320,7 +320,7 @@ export interface Recompile {
   guard: string;
   source: string;
   name: string;
-  aspect: "class" | "dtype" | "device" | "requires_grad" | "rank" | "size" | "stride" | "dispatch keys" | "value" | "length" | "key" | "keys" | "items" | "order" | "identity" | "aliasing" | "attribute" | "relation" | "setting" | "function" | "result" | "other";
+  aspect: "class" | "dtype" | "device" | "requires_grad" | "rank" | "size" | "stride" | "storage offset" | "dispatch keys" | "value" | "length" | "key" | "keys" | "items" | "order" | "identity" | "aliasing" | "attribute" | "relation" | "setting" | "function" | "result" | "other";
   expected: string;
   got: string;
   line: string | null;
@@ -916,7 +916,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     guard: "string",
     source: "string",
     name: "string",
-    aspect: { one: ["class", "dtype", "device", "requires_grad", "rank", "size", "stride", "dispatch keys", "value", "length", "key", "keys", "items", "order", "identity", "aliasing", "attribute", "relation", "setting", "function", "result", "other"] },
+    aspect: { one: ["class", "dtype", "device", "requires_grad", "rank", "size", "stride", "storage offset", "dispatch keys", "value", "length", "key", "keys", "items", "order", "identity", "aliasing", "attribute", "relation", "setting", "function", "result", "other"] },
     expected: "string",
     got: "string",
     line: { maybe: "string" },
@@ -938,7 +938,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     guard: "string",
     source: "string",
     name: "string",
-    aspect: { one: ["class", "dtype", "device", "requires_grad", "rank", "size", "stride", "dispatch keys", "value", "length", "key", "keys", "items", "order", "identity", "aliasing", "attribute", "relation", "setting", "function", "result", "other"] },
+    aspect: { one: ["class", "dtype", "device", "requires_grad", "rank", "size", "stride", "storage offset", "dispatch keys", "value", "length", "key", "keys", "items", "order", "identity", "aliasing", "attribute", "relation", "setting", "function", "result", "other"] },
     expected: "string",
     got: "string",
     line: { maybe: "string" },
