@@ -166,8 +166,9 @@ KINDS: dict[BreakReason, BreakKind] = {
         "Nothing to change if that is intended; otherwise pass the function without torch.compile.",
     ),
     "asked for": BreakKind(
-        "The program called compiler_core.graph_break() or a function marked with compiler_core.disable.",
-        "Remove the call to capture across this line.",
+        "The program called compiler_core.graph_break(), or a function that compiler_core.disable or "
+        "torch.compiler.disable keeps from being compiled.",
+        "Remove the call, or the mark of the function, to capture across this line.",
     ),
     "exception": BreakKind(
         "The program raises here, or PyTorch cannot run the operation on fake tensors; Python runs it.",

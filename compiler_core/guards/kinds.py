@@ -161,7 +161,7 @@ def failures(guards: Sequence[GuardSpec], scope: Scope) -> list[FailedGuard]:
     """Returns each fact for which a guard does not hold.
 
     What differs as a consequence is left out: what is read from an object that is another one, or of another class,
-    and the list of keys of a dict that has another key.
+    items of a list that is shorter, and the list of keys of a dict that has another key.
     """
     found: list[FailedGuard] = []
     replaced: set[Source] = set()
@@ -172,6 +172,8 @@ def failures(guards: Sequence[GuardSpec], scope: Scope) -> list[FailedGuard]:
         found += failed
         if any(each.aspect in ("class", "identity") or each.got == NOTHING for each in failed):
             replaced.add(guard.source)
+    other_length = {each.source for each in found if each.aspect == "length"}
+    found = [each for each in found if each.got != NOTHING or each.source.rpartition("[")[0] not in other_length]
     with_keys = {each.source for each in found if each.aspect == "key"}
     return [each for each in found if each.aspect not in ("keys", "length") or each.source not in with_keys]
 

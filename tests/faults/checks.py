@@ -21,6 +21,10 @@ def errors(fault: Fault, engine: str, compiles: list[Compile], problems: list[Pr
 
 def _of_recompile(fault: Recompiled, engine: str, compiles: list[Compile], problems: list[Problem]) -> Iterator[str]:
     truth = fault.of(engine)
+    broken = [problem for problem in problems if problem.kind == "graph break"]
+    if len(broken) != fault.breaks:
+        yield f"graph breaks: {[p.title for p in broken]}"
+    problems = [problem for problem in problems if problem not in broken]
     if [p.kind for p in problems] != ["recompile"] * fault.problems:
         yield f"problems: {[p.title for p in problems]}"
     if len(compiles) != truth["compiles"]:

@@ -79,6 +79,8 @@ class Recompiled(OfEngines):
     compiles: int = 2
     problems: int = 1
     """How many problems it has: recompiles of one cause count as one."""
+    breaks: int = 0
+    """How many graph breaks it has besides."""
     options: dict[str, Any] = field(default_factory=dict)
     is_confirmed: bool = True
 

@@ -216,6 +216,157 @@ def run(call):
         "tuple",
         (Change("one type", {"(2, 3)": "[2, 3]"}),),
     ),
+    Recompiled(
+        "a learning rate in a dict of floats that a scheduler changes",
+        """
+groups = [{"lr": 0.1}]
+
+def program(x):
+    return x - groups[0]["lr"] * x.cos()  # the fault
+
+def run(call):
+    for _ in range(3):
+        call(torch.ones(3))
+        groups[0]["lr"] *= 0.5
+""",
+        "groups[0]['lr']",
+        "value",
+        "0.1",
+        "0.05",
+        (Change("symbolic number", {"0.1}": "torch.tensor(0.1)}"}),),
+    ),
+    Recompiled(
+        "a partial of another function",
+        """
+import functools
+
+def program(x, act):
+    return act(x) + 1  # the fault
+
+def run(call):
+    call(torch.ones(3), functools.partial(torch.clamp, min=0.0))
+    call(torch.ones(3), functools.partial(torch.clamp, min=0.5))
+""",
+        "act.keywords['min']",
+        "value",
+        "0.0",
+        "0.5",
+        (Change("symbolic number", {"min=0.5": "min=0.0"}),),
+    ),
+    Recompiled(
+        "a key/value cache that grows by cat",
+        """
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.keys = torch.zeros(2, 4)
+
+    def forward(self, x):
+        scores = self.keys @ x  # the fault
+        return scores.softmax(0)
+
+program = Attention()
+
+def run(call):
+    for _ in range(3):
+        call(torch.ones(4))
+        program.keys = torch.cat([program.keys, torch.ones(1, 4)])
+""",
+        "self.keys",
+        "size",
+        "2",
+        "3",
+        (Change("dynamic sizes", options={"dynamic": True}),),
+    ),
+    Recompiled(
+        "a string built from the epoch",
+        """
+def program(x, tag):
+    return x * 2 if tag.startswith("train") else x * 3  # the fault
+
+def run(call):
+    for epoch in range(2):
+        call(torch.ones(3), f"train/{epoch}")
+""",
+        "tag",
+        "value",
+        "'train/0'",
+        "'train/1'",
+        (Change("few values", {'f"train/{epoch}"': '"train"'}),),
+    ),
+    Recompiled(
+        "an image size as a tuple",
+        """
+def program(x, size):
+    return torch.nn.functional.interpolate(x, size=size)  # the fault
+
+def run(call):
+    call(torch.ones(1, 1, 4, 4), (8, 8))
+    call(torch.ones(1, 1, 4, 4), (6, 8))
+""",
+        "size[0]",
+        "value",
+        "8",
+        "6",
+        (Change("dynamic numbers", options={"dynamic": True}),),
+    ),
+    Recompiled(
+        "one more layer by a depth argument",
+        """
+layers = [torch.full((3, 3), 0.1) for _ in range(4)]
+
+def program(x, depth):
+    for weight in layers[:depth]:  # the fault
+        x = (x @ weight).relu()
+    return x
+
+def run(call):
+    for depth in [2, 3]:
+        call(torch.ones(2, 3), depth)
+""",
+        "depth",
+        "value",
+        "2",
+        "3",
+        (Change("few values", {"[2, 3]": "[2, 2]"}),),
+    ),
+    Recompiled(
+        "a batch of another length in one list",
+        """
+def program(xs):
+    return sum(x.sum() for x in xs)  # the fault
+
+def run(call):
+    call([torch.ones(3), torch.ones(4)])
+    call([torch.ones(3), torch.ones(5)])
+""",
+        "xs[1]",
+        "size",
+        "4",
+        "5",
+        (Change("dynamic sizes", options={"dynamic": True}),),
+    ),
+    Recompiled(
+        "a global list of hooks",
+        """
+HOOKS = []
+
+def program(x):
+    for hook in HOOKS:  # the fault
+        x = hook(x)
+    return x * 2
+
+def run(call):
+    call(torch.ones(3))
+    HOOKS.append(torch.sin)
+    call(torch.ones(3))
+""",
+        "HOOKS",
+        "length",
+        "0",
+        "1",
+        (Change("one length", {"HOOKS = []": "HOOKS = [torch.sin]", "    HOOKS.append(torch.sin)\n": ""}),),
+    ),
 ]
 
 BREAKS = [
@@ -455,6 +606,114 @@ def program(x):
         "Move the body of the loop into a function",
         {"while y.abs().max() > 0.3:": "for _ in range(1):"},
         is_in_loop=True,
+    ),
+    Broken(
+        "an environment variable that is set",
+        """
+import os
+
+def program(x):
+    y = x.sin()
+    os.environ["STEP"] = "1"  # the fault
+    return y.cos()
+""",
+        "skipped function",
+        'os.environ["STEP"]',
+        "",
+        {'    os.environ["STEP"] = "1"  # the fault\n': ""},
+    ),
+    Broken(
+        "a loss that is compared with the best so far",
+        """
+best = [float("inf")]
+
+def program(x):
+    loss = x.square().mean()
+    if loss < best[0]:  # the fault
+        best[0] = 1.0
+    return loss * 2
+""",
+        "data-dependent branch",
+        "loss < best[0]",
+        "",
+        {"    if loss < best[0]:  # the fault\n        best[0] = 1.0\n": ""},
+    ),
+    Broken(
+        "subprocess in the forward",
+        """
+import subprocess
+
+def program(x):
+    y = x.sin()
+    subprocess.run(["true"])  # the fault
+    return y.cos()
+""",
+        "skipped function",
+        'subprocess.run(["true"])',
+        "do it before the compiled function",
+        {
+            'def program(x):\n    y = x.sin()\n    subprocess.run(["true"])  # the fault\n': 'subprocess.run(["true"])\n\ndef program(x):\n    y = x.sin()\n'
+        },
+    ),
+    Broken(
+        "torch.equal as a condition",
+        """
+def program(x):
+    y = x.sin()
+    if torch.equal(x, y):  # the fault
+        y = y * 2
+    return y.cos()
+""",
+        "tensor value read",
+        "torch.equal(x, y)",
+        "Compute with the tensor itself",
+        {"    if torch.equal(x, y):  # the fault\n        y = y * 2\n": ""},
+    ),
+    Broken(
+        "the number of each label",
+        """
+def program(x):
+    labels = x.long().flatten()
+    counts = torch.bincount(labels)  # the fault
+    return counts.float().mean()
+""",
+        "tensor value read",
+        "torch.bincount(labels)",
+        "Compute with the tensor itself",
+        {"torch.bincount(labels)": "torch.zeros(8).scatter_add(0, labels, torch.ones(6))"},
+    ),
+    Broken(
+        "the date",
+        """
+import datetime
+
+def program(x):
+    y = x.sin()
+    stamp = datetime.datetime.now()  # the fault
+    return y * min(stamp.year, 2)
+""",
+        "clock",
+        "datetime.datetime.now()",
+        "Read the clock before and after",
+        {"    stamp = datetime.datetime.now()  # the fault\n    return y * min(stamp.year, 2)": "    return y * 2"},
+    ),
+    Broken(
+        "a metric that is not compiled",
+        """
+@torch.compiler.disable
+def metric(y):
+    return y.sum()
+
+def program(x):
+    y = x.sin()
+    m = metric(y)  # the fault
+    return y.cos() + m
+""",
+        "asked for",
+        "metric(y)",
+        "mark of the function",
+        {"@torch.compiler.disable\n": ""},
+        grade="expected",
     ),
 ]
 

@@ -1429,6 +1429,72 @@ def run(program):
         stock={"name": "args[0]"},
     ),
     Recompiled(
+        "a value that a graph break leaves",
+        """
+def program(x):
+    y = x * 2
+    if int(y.sum().item()) > 0:  # the fault
+        y = y + 1
+    return y * 2
+
+def run(call):
+    for n in (1.0, -1.0):
+        call(torch.full((3,), n))
+""",
+        "int(y.sum().item()) > 0",
+        "relation",
+        "int(y.sum().item()) > 0",
+        "int(y.sum().item()) is -6",
+        (
+            Change(
+                "value of a break",
+                {
+                    "    if int(y.sum().item()) > 0:  # the fault\n        y = y + 1\n": "    y = torch.where(y.sum() > 0, y + 1, y)\n"
+                },
+            ),
+        ),
+        compiles=3,
+        breaks=1,
+        options={"dynamic": True},
+        stock={"got": ""},
+    ),
+    Recompiled(
+        "a shorter list",
+        """
+def program(x, extras):
+    for extra in extras:  # the fault
+        x = x + extra
+    return x * 2
+
+def run(call):
+    call(torch.ones(3), [torch.ones(3), torch.ones(3)])
+    call(torch.ones(3), [torch.ones(3)])
+""",
+        "extras",
+        "length",
+        "2",
+        "1",
+        (Change("one length", {"[torch.ones(3)]": "[torch.ones(3), torch.ones(3)]"}),),
+    ),
+    Recompiled(
+        "an array of NumPy of another dtype",
+        """
+import numpy
+
+def program(array):
+    return torch.from_numpy(array).double() * 2  # the fault
+
+def run(call):
+    call(numpy.ones(3, numpy.float32))
+    call(numpy.ones(3, numpy.float64))
+""",
+        "array",
+        "dtype",
+        "torch.float32",
+        "torch.float64",
+        (Change("one dtype", {"numpy.float64": "numpy.float32"}),),
+    ),
+    Recompiled(
         "a module that is added",
         """
 heads = torch.nn.ModuleDict({"mask": torch.nn.Linear(3, 3)})

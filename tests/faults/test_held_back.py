@@ -26,7 +26,7 @@ def test_recompiles(fault: Recompiled, engine: Engine) -> None:
     assert errors(fault, engine, ran.compiles, ran.problems) == []
     (change,) = fault.changes
     script = changed(fault.script, change.replace)
-    after = run(script, fault.title, engine)
+    after = run(script, fault.title, engine, change.options)
     torch.testing.assert_close(after.results, run(script, fault.title, None).results)
     assert (len(after.compiles), after.problems) == (1, [])
 

@@ -84,7 +84,8 @@ def test_a_script_without_its_fault_has_no_problem(engine: Engine) -> None:
     for fault in filter(lambda each: each.happens_on(engine), RECOMPILES):
         first_call_only = fault.script + ONLY_FIRST
         ran = run(first_call_only, fault.title, engine, fault.options)
-        assert ran.problems == [], fault.title
+        kinds = [problem.kind for problem in ran.problems]
+        assert kinds == ["graph break"] * fault.breaks, fault.title
 
 
 LIMIT = """
@@ -143,6 +144,25 @@ def run(call):
     for n in range(2, 4):
         call(torch.ones(n))
 """
+
+
+COUNTED = """
+def program(x, step):
+    return x * 2 if step % 10 == 0 else x + 1
+
+def run(call):
+    for step in range(3):
+        call(torch.ones(3), step)
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_symbol_covers_no_more_than_its_conditions(engine: Engine) -> None:
+    (again,) = run(COUNTED, "counted", engine).problems
+    assert "covers later calls in which `(step % 10) != 0` holds." in again.advice
+    more = run(COUNTED.replace("range(3)", "(0, 1, 2, 20, 21)"), "counted more", engine)
+    assert "covers later calls in which" in " ".join(problem.advice for problem in more.problems)
+    assert "covers all later calls" not in " ".join(problem.advice for problem in more.problems)
 
 
 def test_a_value_is_named_that_a_called_function_left_at_its_break() -> None:

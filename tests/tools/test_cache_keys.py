@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
+import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
 
 import compiler_core
@@ -152,8 +153,10 @@ def test_the_field_of_stocks_key_that_differs_is_named(tmp_path: Path, capsys: p
         assert "aten.mul.Tensor" in old
         assert "2.0" in old
         assert "3.0" in new
-        assert [each.text.strip() for each in key_changes(records["before"], records["constant"])] == ["y = x * SCALE"]
-        (option,) = key_changes(records["before"], records["option"])
+        at = {each.text.strip() for each in key_changes(records["before"], records["constant"])}
+        assert at == {"y = x * SCALE"}
+        option, *of_aot = key_changes(records["before"], records["option"])
+        assert [each.before[0].partition(" =")[0] for each in of_aot] == ["inductor_config[max_fusion_size]"]
         assert option.before == ["inductor_config[max_fusion_size] = 64 (FX graph cache, forward)"]
         assert option.after == ["inductor_config[max_fusion_size] = 3 (FX graph cache, forward)"]
         old, new = texts(key_changes(records["before"], records["shape"]))
@@ -164,6 +167,26 @@ def test_the_field_of_stocks_key_that_differs_is_named(tmp_path: Path, capsys: p
     assert main(["diff", paths["before"], paths["option"]]) == 1
     assert "inductor_config[max_fusion_size] = 3" in capsys.readouterr().out
     assert main(["diff", paths["before"], str(tmp_path / "before")]) == 0
+
+
+def test_the_field_of_the_aotautograd_key_that_differs_is_named(tmp_path: Path) -> None:
+    """Its options one by one; PyTorch reports these fields only while its logger is at DEBUG."""
+    contexts: dict[str, tuple[contextlib.AbstractContextManager[Any], str, str]] = {
+        "grad_enabled": (torch.no_grad(), "True", "False"),
+        "autograd_config[activation_memory_budget]": (
+            functorch_config.patch(activation_memory_budget=0.5), "1.0", "0.5",
+        ),
+        "autocast_state[cpu]": (torch.autocast("cpu"), "nothing", "torch.bfloat16"),
+    }  # fmt: skip
+    before = recorded("torch", X, "before")
+    for name, (context, was, now) in contexts.items():
+        with context:
+            after = recorded("torch", X, "after")
+        saved = [Record.load(each.save(tmp_path / f"{each.title}.json")) for each in (before, after)]
+        for pair in ((before, after), tuple(saved)):
+            (change,) = key_changes(*pair)
+            assert change.before == [f"{name} = {was} (AOTAutograd cache)"]
+            assert change.after == [f"{name} = {now} (AOTAutograd cache)"]
 
 
 def test_fields_are_compared_by_what_the_key_holds() -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from compiler_core.records.differences import AdviceTrial
 from compiler_core.records.problems import Part
-from compiler_core.records.recompiles import INTERMEDIATE, FailedGuard, Recompile
+from compiler_core.records.recompiles import INTERMEDIATE, FailedGuard, Recompile, has_generated_name
 
 PROVEN = "proven for such programs by Cutaway's tests"
 FROM_PYTORCH = "PyTorch's own hint"
@@ -42,6 +42,8 @@ class Situation(NamedTuple):
     """How many compiles of the frame have this difference."""
     is_last: bool = True
     """Whether no later compile of the frame has it."""
+    conditions: tuple[str, ...] = ()
+    """On the numbers that differ: what the new compile needs of them, besides that sizes are at least 2."""
 
     @property
     def is_settled(self) -> bool:
@@ -72,7 +74,7 @@ DYNAMIC = frozenset({"dynamic sizes", "dynamic numbers"})
 NOTHING_TO_CHANGE = UNCHANGED | DYNAMIC
 """The remedies of differences that need no further compile."""
 
-_SYMBOL = "Nothing to change: compile {compile} has a symbol for it, and covers all later calls."
+_SYMBOL = "Nothing to change: compile {compile} has a symbol for it, and covers {covered}."
 _SETTLED = f"{_SYMBOL}  To avoid this one, too: "
 
 
@@ -85,6 +87,9 @@ REMEDIES: dict[str, str] = {
     "one case": "Calls in which `{item}` holds and those in which it does not are compiled apart, because of a "
     "comparison in the program or in an operation, or of the range of a mark.  Pass only one of the cases{padding} or "
     "remove what limits it.",
+    "value of a break": "It is what the graph break before it leaves, so what is passed to the function does not "
+    "choose it.  If it is read from a tensor, compute with the tensor in its place (torch.where for a branch): the "
+    "graph break goes, and this compile with it.",
     "dynamic numbers": _SETTLED + "dynamic=True (%%compile --dynamic) before the first call, or a tensor in place of "
     "the number.",
     "symbolic number": _SYMBOL,
@@ -129,8 +134,9 @@ REMEDIES: dict[str, str] = {
     "call before": "Call {names} before the compiled function, and pass the result.",
 }
 """What to do, by kind.  ``{names}``: the objects that differ; ``{name}``: the first of them; ``{item}``: the key,
-setting, condition or other object; ``{compile}``: the new compile; ``{marks}``: `_MARKS`, if the tensors are there
-before the call; ``{padding}``: that way out, if the condition is on a size."""
+setting, condition or other object; ``{compile}``: the new compile; ``{covered}``: the calls that it serves;
+``{marks}``: `_MARKS`, if the tensors are there before the call; ``{padding}``: that way out, if the condition is on a
+size."""
 
 _MARKS = ", or torch._dynamo.mark_dynamic on the sizes of {names} that change,"
 
@@ -157,28 +163,54 @@ def remedies(
     rest of a function after a graph break, whose locals are not there before the call.
     """
     found: dict[str, list[FailedGuard]] = {}
+    conditions: dict[str, dict[str, None]] = {}
     for failed in [cause, *cause.besides]:
-        found.setdefault(_remedy_key(failed, situation(failed)), []).append(failed)
-    all_found = [_remedy(key, group, compile_id, is_inside) for key, group in found.items() if key]
+        here = situation(failed)
+        key = _remedy_key(failed, here)
+        found.setdefault(key, []).append(failed)
+        conditions.setdefault(key, {}).update(dict.fromkeys(here.conditions))
+    all_found = [
+        _remedy(key, group, compile_id, _covered(list(conditions[key])), is_inside)
+        for key, group in found.items()
+        if key
+    ]
     return [each for each in all_found if not each.is_nothing] or all_found
 
 
-def _remedy(key: str, group: list[FailedGuard], compile_id: str, is_inside: bool) -> Remedy:
+def _covered(conditions: list[str]) -> str:
+    """Returns which calls a compile serves whose numbers must meet these conditions."""
+    if not conditions:
+        return "all later calls"
+    listed = " and ".join(f"`{each}`" for each in conditions[:_MAX_CONDITIONS])
+    left = len(conditions) - _MAX_CONDITIONS
+    more = f" and {left} more {'condition' if left == 1 else 'conditions'}" if left > 0 else ""
+    return f"later calls in which {listed}{more} {'holds' if len(conditions) == 1 else 'hold'}"
+
+
+def _remedy(key: str, group: list[FailedGuard], compile_id: str, covered: str, is_inside: bool) -> Remedy:
     found = list(dict.fromkeys(each.name for each in group))
     names = " and ".join(name if name == INTERMEDIATE else f"`{name}`" for name in found)
     lines = [_line(key, each) for each in group if _has_line(key, each, is_inside)]
     marks = _MARKS.format(names=names) if lines else ""
     padding = ", such as by padding," if ".size(" in group[0].item else ""
     text = REMEDIES[key].format(
-        names=names, name=found[0], item=group[0].item, compile=compile_id, marks=marks, padding=padding
+        names=names,
+        name=found[0],
+        item=group[0].item,
+        compile=compile_id,
+        marks=marks,
+        padding=padding,
+        covered=covered,
     )
-    without = _SYMBOL.format(compile=compile_id) if key in DYNAMIC else ""
+    without = _SYMBOL.format(compile=compile_id, covered=covered) if key in DYNAMIC else ""
     return Remedy(key, text[:1].upper() + text[1:], list(dict.fromkeys(lines)), without)
 
 
 def _has_line(key: str, failed: FailedGuard, is_inside: bool) -> bool:
     if key not in LINES or INTERMEDIATE in failed.name or (is_inside and failed.place == "argument"):
         return False
+    if failed.type == "ndarray" or "from_numpy(" in failed.source:
+        return False  # an array of NumPy has no methods of tensors
     # an attribute may be a parameter, which takes no other tensor, and what has a position may be in a tuple
     is_parameter = failed.place == "attribute" and key != "a tensor"
     is_in_tuple = failed.name.endswith("]") and failed.name[-2] not in "'\""
@@ -198,11 +230,16 @@ _BY_ASPECT = {
     "relation": "one case", "setting": "one setting", "function": "replace before", "result": "call before",
 }  # fmt: skip
 _NUMBERS = ("int", "float")
+_MAX_CONDITIONS = 2
+"""How many conditions of a compile an advice lists."""
 
 
 def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     """Returns the key in `REMEDIES`; an empty string if nothing is known to help."""
     aspect = failed.aspect
+    is_of_value = aspect == "value" and failed.type != "bool" and not situation.is_settled
+    if (aspect == "relation" or is_of_value) and has_generated_name(failed.guard):
+        return "value of a break"
     if failed.source.endswith(("['_modules']", "._modules")):
         return "modules before"
     if aspect == "size":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -47,6 +48,9 @@ _IN_A_LIBRARY = "Call it outside of the compiled function, or call something els
 _TRAINING = frozenset[BreakReason]({"backward", "optimizer"})
 """Reasons of the breaks of a step of training."""
 _Key = tuple[str, str, int]
+_RESUME = "resume"
+"""In the names of resume functions, ours and stock's."""
+_SIZE = re.compile(r"\.(size|stride)\(\)\[(\d+)\]")
 MIN_REPEATS = 8
 """The fewest equal blocks that are worth compiling once."""
 _DISTANCES = 8
@@ -367,7 +371,21 @@ def _situation(frame: Frame, compile_: Compile, failed: FailedGuard) -> Situatio
     of_it = [symbol for symbol in compile_.symbols if symbol.source in _sources(failed)]
     is_needed = any(symbol.became is not None for symbol in of_it)
     is_symbolic = {symbol.source for symbol in of_it} == set(_sources(failed)) and not is_needed
-    return Situation(is_symbolic, is_needed, len(having), is_last)
+    return Situation(is_symbolic, is_needed, len(having), is_last, tuple(_conditions(compile_, _sources(failed))))
+
+
+def _conditions(compile_: Compile, sources: Sequence[str]) -> Iterator[str]:
+    """Yields the conditions of a compile on sizes or numbers, as a user would write them.
+
+    That sizes are at least 2, and numbers not huge, is so for all compiles.
+    """
+    for guard in compile_.guards:
+        code = guard.code
+        if guard.kind not in ("CONDITION", "LAMBDA_GUARD") or not any(source in code for source in sources):
+            continue
+        if any(code in (f"{each} >= 2", f"2 <= {each}") or code.startswith(f"abs({each}) <= ") for each in sources):
+            continue
+        yield _SIZE.sub(r".\1(\2)", readable(code))
 
 
 def _sources(failed: FailedGuard) -> list[str]:
@@ -472,7 +490,8 @@ class _DividedGraphs:
                 if compile_.outcome != "compiled" or self._computes_before(compile_):
                     self._before.add(_key(break_))
                 is_library = library_of(self._frames[compile_.frame].filename)  # what its caller computes is not known
-                if compile_.outcome != "compiled" or is_library or self._computes_after(break_):
+                is_rest_unknown = compile_.outcome != "compiled" or is_library or _goes_on_in_python(compile_)
+                if is_rest_unknown or self._computes_after(break_):
                     self._after.add(_key(break_))
 
     def why_harmless(self, break_: GraphBreak) -> str:
@@ -525,6 +544,13 @@ def _key(break_: GraphBreak) -> _Key:
     """Returns what a break has in common in all compiles that have it."""
     at = break_.stack[-1] if break_.stack else None
     return (break_.kind, at.filename, at.lineno) if at else (break_.kind, "", 0)
+
+
+def _goes_on_in_python(compile_: Compile) -> bool:
+    """Whether stock's new code for a compile that breaks calls no resume function: after a statement that it cannot
+    split, it has the rest of the function as it was, which Python runs.  Logs do not have that code."""
+    generated = next((each.text for each in compile_.artifacts if each.pane == "generated"), "")
+    return generated != "" and _RESUME not in generated
 
 
 def _has_operations(compile_: Compile) -> bool:

@@ -53,6 +53,7 @@ def observing(record: Record, steps: bool = False, logs: bool = False) -> Iterat
                 _after("torch._inductor.scheduler", _observe_refusals),
                 _after("torch._inductor.select_algorithm", _observe_autotuning),
                 _after("torch._inductor.output_code", _observe_cudagraphs),
+                _after("torch._functorch._aot_autograd.autograd_cache", _observe_aot_keys),
             ]  # fmt: skip
             if steps:
                 starts.append(_observe_steps)
@@ -269,6 +270,22 @@ def _observe_cudagraphs(observer: _Observer, stack: ExitStack) -> None:
     stack.callback(setattr, logger, "propagate", logger.propagate)
     logger.addHandler(handler)
     logger.propagate = False  # a handler of the program's, such as pytest's, would show entries as empty messages
+
+
+def _observe_aot_keys(observer: _Observer, stack: ExitStack) -> None:
+    """Has the AOTAutograd cache report the fields of its keys, which it does only when its logger is at DEBUG."""
+    owner, name = torch_internals.aot_key_fields()
+    if not name:
+        return  # before PyTorch 2.13 it always reports them
+    original = getattr(owner, name)
+    described = observer.guard(torch_internals.described_aot_key)
+
+    @functools.wraps(original)
+    def fields(pickler: Any, details: Any, key: str) -> Any:
+        return original(pickler, details, key) or described(pickler, details) or []
+
+    stack.callback(setattr, owner, name, original)
+    setattr(owner, name, fields)
 
 
 def _observe_backend(observer: _Observer, stack: ExitStack) -> None:

@@ -198,6 +198,8 @@ def _complete(entry: MissedEntry, index: GuardIndex, known: _Known, is_compared:
             continue  # one check, listed for each tensor
         if first.aspect in ("keys", "items") and _is_of(guard, first):
             continue  # the list of keys differs, and with it its items
+        if first.aspect == "length" and first.got.isdecimal() and _is_beyond(guard, first):
+            continue  # an item that a shorter list does not have
         differences = _differences(guard, known)
         if differences is None:
             is_checked = is_checked and guard is reported
@@ -217,6 +219,12 @@ def _is_of(guard: Guard, failed: FailedGuard) -> bool:
     """Whether a guard is on the object itself of a difference, or on its list of keys."""
     source, owner = _without_root(guard.source), _without_root(failed.source)
     return source == owner or source.startswith(f"list(dict.keys({owner}))")
+
+
+def _is_beyond(guard: Guard, failed: FailedGuard) -> bool:
+    """Whether a guard is on an item of a list, or in one, that is not there, since the list is too short."""
+    found = re.match(r"\[(\d+)\]", guard.source.removeprefix(failed.source))
+    return guard.source.startswith(failed.source) and found is not None and int(found[1]) >= int(failed.got)
 
 
 def _without_consequences(first: FailedGuard, found: list[FailedGuard]) -> Iterator[FailedGuard]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
+import pickle
 import types
 from collections.abc import Callable
 from typing import Any
@@ -65,6 +66,22 @@ def compiled_graph_class() -> Any:
 def cuda_graphs_wanted() -> bool:
     """Whether the mode or the options of the running compile ask for CUDA graphs."""
     return bool(getattr(lookup("torch._inductor.config.triton"), "cudagraphs", False))
+
+
+def aot_key_fields() -> tuple[Any, str]:
+    """Returns the module with the function that describes the fields of a key of the AOTAutograd cache, and its name;
+    an empty name without one."""
+    name, found = "_get_debug_lines_for_cache_key", lookup("torch._functorch._aot_autograd.autograd_cache")
+    return found, name if hasattr(found, name) else ""
+
+
+def described_aot_key(pickler: Any, details: Any) -> list[str]:
+    """Returns a line for each field of a key of the AOTAutograd cache, as PyTorch logs them, and one for each of its
+    options, which the key has as one pickle."""
+    options: dict[str, Any] = pickle.loads(details.autograd_config)
+    lines = [line for line in pickler.debug_lines(details) if "] autograd_config: " not in line]
+    lines += [f"[{pickler.get_hash(value)}] autograd_config[{name}]: {value}" for name, value in options.items()]
+    return lines
 
 
 def output_graph() -> Any:

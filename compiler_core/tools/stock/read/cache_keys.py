@@ -36,10 +36,13 @@ def _field(text: Any) -> KeyField | None:
     if parts is None:
         return None
     digest, name, value = (limits.truncate(part.strip("\n"), limits.TEXT) for part in parts.groups())
+    if "\ufffd" in value:  # a pickle, which PyTorch logs as text
+        value = f"bytes with the digest {digest[:_DIGEST]}"
     # most fields are the same in all keys of a record
     return KeyField(sys.intern(_NAMES.get(name, name)), sys.intern(value), sys.intern(digest))
 
 
+_DIGEST = 12
 _NAMES = {"gm": "graph"}
 """Names of fields that mean nothing to a reader."""
 

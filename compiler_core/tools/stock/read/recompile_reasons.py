@@ -50,7 +50,8 @@ def _read_reason(line: str) -> MissedEntry:
         if found := pattern.match(why):
             kind, source, difference = facts(found)
             return MissedEntry(of, [failed_guard(kind, why, source, difference)])
-    return MissedEntry(of, [failed_guard("", why, "", Mismatch("relation", why, "", item=why))])
+    shown = as_user_wrote(why, ())
+    return MissedEntry(of, [failed_guard("", why, "", Mismatch("relation", shown, "", item=shown))])
 
 
 def failed_guard(kind: str, code: str, source: str, found: Mismatch, type_: str = "") -> FailedGuard:
@@ -152,7 +153,7 @@ def as_user_wrote(condition: str, sizes: Iterable[str]) -> str:
     """Returns a condition with ``x.size(0)`` for each ``L['x'].size()[0]`` in it."""
     for size in dict.fromkeys(sizes):
         condition = condition.replace(size, size_as_call(size))
-    condition = _SOURCE.sub(lambda found: shown_source(found[0]), condition)
+    condition = _SOURCE.sub(lambda found: shown_source(found[0]), condition).replace("math.trunc(", "int(")
     swapped = re.match(r"(-?\d+) <= ([^ ]+)$", condition)
     return f"{swapped[2]} >= {swapped[1]}" if swapped else condition
 

@@ -19,6 +19,8 @@ _BUILTINS = re.compile(r"(?:G\[')?__builtins_dict__\w*(?:'\])?\['(\w+)'\]")
 EXTENT = re.compile(r"(.+)\.(size|stride)\(\)\[(\d+)\]$")
 """A size or stride: the tensor, which of both, and the dimension."""
 _OFFSET = re.compile(r"(.+)\.storage_offset\(\)$")
+_FROM_NUMPY = re.compile(r"_+from_numpy\(([^()]+)\)")
+"""Dynamo guards an array as the tensor of its memory."""
 _ROOT = re.compile(r"([LG])\['\w+'\]")
 _LOCAL_OR_GLOBAL = re.compile(r"\b[LG]\['(\w+)'\]")
 
@@ -31,7 +33,7 @@ def shown_source(source: str) -> str:
         return f"the storage offset of {shown_source(offset[1])}"
     if keys := _FIRST_KEYS.match(source):
         return f"key number {int(keys[2])} of {shown_source(keys[1])}"
-    source = _OPTIMIZER.sub("the optimizer", source)
+    source = _FROM_NUMPY.sub(r"\1", _OPTIMIZER.sub("the optimizer", source))
     text = _LOCAL_OR_GLOBAL.sub(r"\1", _BUILTINS.sub(r"\1", source))
     text = _OF_CLASS.sub(r"\1.\2", text)
     text = text.removesuffix(".__code__").removesuffix("._modules")  # which function it is; which modules it has

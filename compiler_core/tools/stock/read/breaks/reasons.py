@@ -71,6 +71,7 @@ _BY_EXPLANATION: tuple[tuple[str, str, BreakReason], ...] = (
     (SKIPPED, r"the function `(?:Optimizer|GradScaler)\.\w+` should not be traced", "optimizer"),
     (SKIPPED, r"builtin `(?:time|datetime)\.", "clock"),
     (SKIPPED, r"`_?(?:pack|pad)_(?:padded|packed)?_?sequence`", "packed sequence"),
+    (r"Unsupported method call", r"method `(?:now|utcnow|today)` of class `type`", "clock"),
     (BUILTIN, r"builtin operator `print`", "print"),
     (SKIPPED, r"`_warnings\.warn`", "print"),
 )

@@ -16,7 +16,7 @@ MAX_LENGTH = 80
 _NAMED = re.compile(r"Tensor\.(\w+)\(\)|(?:builtin(?: operator)?|function) `(?:[^`.]*\.)*(\w+)\.?`")
 _READS = frozenset({".item", ".tolist", "float", "int", "bool"})
 """Calls that read the value of a tensor, which Dynamo calls ``item``."""
-_HEADER = re.compile(r"(?:if|while|for|with|elif|else|try)\b.*:$")
+_HEADER = re.compile(r"(?:if|while|for|with|elif|else|try)\b.*:\s*(?:#.*)?$")
 
 
 def stack_names(break_: GraphBreak, at: StackLine) -> dict[str, str]:
@@ -37,8 +37,8 @@ def stack_names(break_: GraphBreak, at: StackLine) -> dict[str, str]:
 
 def _statement(text: str) -> ast.stmt | None:
     """Parses a line that is a whole statement, or the head of one."""
-    if _HEADER.fullmatch(text):
-        text = f"{text.removeprefix('el')} pass"
+    if _HEADER.match(text):
+        text = f"{text.removeprefix('el')}\n    pass"  # a comment may follow the colon
     try:
         return ast.parse(text).body[0]
     except (SyntaxError, ValueError, IndexError):
@@ -65,6 +65,8 @@ def _call(statement: ast.stmt, break_: GraphBreak, inside: StackLine | None) -> 
         names = {name, f".{name}"}
     calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
     calls = [each for each in calls if _name(each) in names] or calls
+    if break_.reason == "tensor value read":  # ``int(x.item())`` reads at ``item``
+        calls = [each for each in calls if not any(other in ast.walk(each) for other in calls if other is not each)]
     return calls[0] if len(calls) == 1 else None
 
 
