@@ -2,7 +2,7 @@
 """What only records, explains or estimates may fail: the compile is the same, and its record says what it lacks.
 
 Each function of the modules below that a compile calls raises once, in its turn: a function that is added there is
-tested without a row of its own.
+tested without a row.
 """
 
 import functools

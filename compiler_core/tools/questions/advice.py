@@ -103,7 +103,6 @@ REMEDIES: dict[str, str] = {
     "one requires_grad": "A gradient of {names} is required in some calls only, and both cases are compiled once.  Set "
     "requires_grad the same way, or pass `{name}.detach()` where no gradient is needed.",
     "one layout": "Each memory layout of {names} is compiled once.  Pass `{name}.contiguous()`.",
-    "one offset": "Each offset of {names} in its memory is compiled once.  Pass `{name}.clone()`, whose offset is 0.",
     "one rank": "Each number of dimensions of {names} is compiled once.  Pass one number of them, such as by unsqueeze "
     "or reshape before the call.",
     "one type": "Each type of {names} is compiled once.  Convert it to one type before the call.",
@@ -146,7 +145,6 @@ LINES: dict[str, str] = {
     "one dtype": "{name} = {name}.to({expected})",
     "one requires_grad": "{name} = {name}.detach()",
     "one layout": "{name} = {name}.contiguous()",
-    "one offset": "{name} = {name}.clone()",
     "sorted": "{name} = sorted({name})",
     "clone": "{name} = {name}.clone()",
     "copy": "{name} = __import__('copy').copy({name})",
@@ -224,7 +222,7 @@ def _line(key: str, failed: FailedGuard) -> str:
 
 _BY_ASPECT = {
     "class": "one type", "dtype": "one dtype", "device": "one device", "requires_grad": "one requires_grad",
-    "rank": "one rank", "storage offset": "one offset", "dispatch keys": "one type",
+    "rank": "one rank", "dispatch keys": "one type",
     "length": "one length", "keys": "all keys",
     "items": "same items", "order": "sorted", "identity": "same object", "attribute": "set before",
     "relation": "one case", "setting": "one setting", "function": "replace before", "result": "call before",

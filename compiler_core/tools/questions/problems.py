@@ -48,8 +48,6 @@ _IN_A_LIBRARY = "Call it outside of the compiled function, or call something els
 _TRAINING = frozenset[BreakReason]({"backward", "optimizer"})
 """Reasons of the breaks of a step of training."""
 _Key = tuple[str, str, int]
-_RESUME = "resume"
-"""In the names of resume functions, ours and stock's."""
 _SIZE = re.compile(r"\.(size|stride)\(\)\[(\d+)\]")
 MIN_REPEATS = 8
 """The fewest equal blocks that are worth compiling once."""
@@ -490,8 +488,7 @@ class _DividedGraphs:
                 if compile_.outcome != "compiled" or self._computes_before(compile_):
                     self._before.add(_key(break_))
                 is_library = library_of(self._frames[compile_.frame].filename)  # what its caller computes is not known
-                is_rest_unknown = compile_.outcome != "compiled" or is_library or _goes_on_in_python(compile_)
-                if is_rest_unknown or self._computes_after(break_):
+                if compile_.outcome != "compiled" or is_library or self._computes_after(break_):
                     self._after.add(_key(break_))
 
     def why_harmless(self, break_: GraphBreak) -> str:
@@ -544,13 +541,6 @@ def _key(break_: GraphBreak) -> _Key:
     """Returns what a break has in common in all compiles that have it."""
     at = break_.stack[-1] if break_.stack else None
     return (break_.kind, at.filename, at.lineno) if at else (break_.kind, "", 0)
-
-
-def _goes_on_in_python(compile_: Compile) -> bool:
-    """Whether stock's new code for a compile that breaks calls no resume function: after a statement that it cannot
-    split, it has the rest of the function as it was, which Python runs.  Logs do not have that code."""
-    generated = next((each.text for each in compile_.artifacts if each.pane == "generated"), "")
-    return generated != "" and _RESUME not in generated
 
 
 def _has_operations(compile_: Compile) -> bool:

@@ -65,7 +65,7 @@ _SIGNS = {operator.neg: "unary -", operator.pos: "unary +", operator.invert: "un
 @handles_each(*BINARY)
 def binary(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     """``left op right``"""
-    if op is operator.mod and isinstance(left, ConstantValue) and type(left.value) is str:
+    if op is operator.mod and isinstance(left, ConstantValue) and left.python_type() is str:
         return percent_format(tx, left.constant(tx), right)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         return _with_tensor(op, tx, left, right)
