@@ -58,6 +58,9 @@ EXPERIMENTS = {
 }
 
 
+_OWN = "the cell uses torch.compile itself: change its arguments there"
+
+
 class CellExperiments:
     """The experiments with a cell whose run has `record`."""
 
@@ -99,7 +102,7 @@ class CellExperiments:
         if name in ("steps", "frames", "memory-curve", "dynamic", "machine") and getattr(self._request, option):
             return "the cell already ran like this"
         if name == "dynamic" and self._request.as_written:
-            return "the cell calls torch.compile itself: write dynamic=True there"
+            return _OWN
         if name == "size" and not self._rows():
             return "no tensor that the cell reads has rows"
         return ""
@@ -170,6 +173,8 @@ class CellExperiments:
         """
         if self._timer.program.is_async:
             raise UsageError("the cell awaits")
+        if self._request.as_written and changes and "engine" not in changes:
+            raise UsageError(_OWN)
         request = dataclasses.replace(self._request, save=None, time=None)
         if "engine" in changes:
             request = request_for(request, changes.pop("engine"))

@@ -171,3 +171,14 @@ def test_advice_on_it_is_tried(magics: InteractiveShell) -> None:
     assert is_as_written(record)
     advised = [trial for problem in record.problems for trial in problem.tried]
     assert any(trial.outcome == "helps" and "torch.where" in trial.change for trial in advised)
+
+
+@pytest.mark.parametrize("change", ["--dynamic", "--backend eager", "--mode default"])
+def test_what_its_own_arguments_say_is_not_changed_from_outside(magics: InteractiveShell, change: str) -> None:
+    ran(magics, "%%compile\nvalue = compiled(x, 2)")
+    with capture_output() as output:
+        result = magics.run_cell(f"%what_if {change}")
+    assert not result.success
+    assert "the cell uses torch.compile itself: change its arguments there" in str(result.error_in_exec) + output.stderr
+    with capture_output():
+        assert magics.run_cell("%what_if --mark-dynamic x:0").success
