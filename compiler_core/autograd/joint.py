@@ -70,7 +70,7 @@ class JointGraph:
     """The primals whose gradient is a tangent of which another gradient is a view.  Eager PyTorch copies them."""
     unsaved_by_eager: frozenset[str]
     """The primals, the values whose memory outputs use, and `as_strided` views of both, that eager PyTorch does not
-    save.  Writing to them before the backward does not change its gradients."""
+    keep.  Writing to them before the backward does not change its gradients."""
     saved_by_eager: Mapping[str, tuple[int, ...]]
     """The primals and outputs that eager PyTorch saves, each with the tangents behind whose outputs it saves them."""
     returns: tuple[ReturnedValue, ...]
@@ -337,7 +337,14 @@ def _externally_writable(
             exposed.add(base.name)
     windows = graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default)
     exposed.update(n.name for n in windows if view_base(n).name in exposed)
-    return frozenset(exposed), guarded
+    return frozenset(exposed - _kept_by_checkpoints(graph)), guarded
+
+
+def _kept_by_checkpoints(graph: fx.Graph) -> set[str]:
+    """Returns the values that checkpoints read: eager PyTorch keeps them for the second run, though not as saved
+    tensors."""
+    inside = {node: number for node in graph.nodes if (number := node.meta.get("checkpoint")) is not None}
+    return {n.name for node, number in inside.items() for n in node.all_input_nodes if inside.get(n) != number}
 
 
 def _check_writes(graph: fx.Graph) -> None:

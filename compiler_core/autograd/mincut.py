@@ -13,6 +13,7 @@ method.)
                          that a copy of its base lacks, so a copy of the view is saved
     recomputed           pointwise operators, views and other cheap ones that fuse into their readers
     never recomputed     random operators; also, an input that the graph overwrites cannot be saved
+    in a checkpoint      (`torch.utils.checkpoint`) nothing is saved but random numbers; its results are not recomputed
     recomputed only if   matrix products and the like; reductions to less than a quarter; values that would be written
     the budget asks      to memory anyway, since an operator of the backward that does not fuse reads them
 
@@ -49,6 +50,8 @@ _READS_NOTHING = Fact.READS_METADATA | Fact.CHEAP
 not fused."""
 WRITE_COST = 1 / 128
 """The cost of writing a value, as a share of its bytes: small, but more than a mean's share of its input."""
+CHECKPOINT_COST = 1_000_000
+"""The cost of a byte inside a checkpoint: it is saved only where nothing else is possible."""
 
 
 class JointValues:
@@ -91,6 +94,20 @@ class JointValues:
             dependencies[node] = needed, needed_unfused
             written.update(s for s in node.all_input_nodes if needed_unfused & bits[s])
         return written | set(map(view_base, written))
+
+    @functools.cached_property
+    def results_of_checkpoints(self) -> set[fx.Node]:
+        """The values of checkpoints that the forward uses outside of them, and the memory of those that are views."""
+        found: set[fx.Node] = set()
+        for node in reversed(self.nodes):
+            number = node.meta.get("checkpoint")
+            users = (u for u in node.users if u in self.forward)
+            if number is not None and (
+                node in self.outputs
+                or any(u.meta.get("checkpoint") != number or (is_view(u) and u in found) for u in users)
+            ):
+                found.add(node)
+        return found
 
     def is_needed(self, node: fx.Node) -> bool:
         """Returns whether the backward needs `node` as a gradient, or for a value that depends on a tangent."""
@@ -168,6 +185,8 @@ def _capacity(node: fx.Node, values: JointValues, scale: int) -> float:
         return math.inf
     if is_view(node) and node.name not in values.unsaved_by_eager:
         return math.inf
+    if node.meta.get("checkpoint") is not None and node not in values.results_of_checkpoints:
+        return bytes_of(node) * scale * CHECKPOINT_COST
     if node.name in values.unsaved_by_eager:
         return bytes_of(node) * scale * (1 + WRITE_COST) + 3  # a copy, since the program may write to it
     if node.op == "placeholder" or node in values.written_to_memory:
@@ -192,6 +211,10 @@ def _reason_not_to_recompute(node: fx.Node, values: JointValues) -> str | None:
         return "a collective, which the other ranks do not repeat"
     if not is_pure(node):
         return "an operator with side effects, or a custom one, which may have some"
+    if node in values.results_of_checkpoints:
+        return "a result of a checkpoint, which what follows it uses"
+    if node.meta.get("checkpoint") is not None:
+        return None
     if Fact.EXPENSIVE in facts(node.target):
         return "a matrix product, convolution or attention, expensive to compute again"
     if not is_cheap(node):

@@ -235,8 +235,9 @@ def _node_text(node: fx.Node) -> str:
     if node.op in ("get_attr", "call_module"):
         raise NotCacheable("the graph has tensors or modules as attributes")
     target = _function_name(node.target) if callable(node.target) else _method_name(node)
-    module = node.meta.get("module")
-    return f"{node.name} = {node.op} {target} {_exact_text(node.args)} {_exact_text(node.kwargs)} {module!r}"
+    module, checkpoint = node.meta.get("module"), node.meta.get("checkpoint")
+    arguments = f"{_exact_text(node.args)} {_exact_text(node.kwargs)}"
+    return f"{node.name} = {node.op} {target} {arguments} {module!r} {checkpoint!r}"
 
 
 def _method_name(node: fx.Node) -> str:

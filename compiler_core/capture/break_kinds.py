@@ -127,8 +127,8 @@ KINDS: dict[BreakReason, BreakKind] = {
         "padded batch and mask what follows the end of each sequence.",
     ),
     "checkpoint": BreakKind(
-        "Gradient checkpointing runs this function a second time in the backward, so PyTorch runs it as a whole: "
-        "nothing in it is compiled.",
+        "Gradient checkpointing runs this function a second time in the backward. A graph holds that only where the "
+        "second run changes no object or tensor from outside, so PyTorch runs this one, and nothing in it is compiled.",
         "Remove the checkpoint, and let the compiler decide what the backward computes again: memory_budget=0.5 "
         "(--memory-budget 0.5) keeps half of the saved bytes. Or compile the function that is checkpointed.",
     ),

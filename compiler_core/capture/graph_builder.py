@@ -6,6 +6,7 @@ import keyword
 import operator
 import types
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -51,6 +52,16 @@ if TYPE_CHECKING:
     from compiler_core.tools.step_recorder import StepRecorder
 
 
+@dataclass(frozen=True)
+class CheckpointRegion:
+    """The nodes of the function of a ``torch.utils.checkpoint``, and of the checkpoints in it."""
+
+    number: int
+    """From 1; the nodes have it as ``meta["checkpoint"]``."""
+    versions: dict[int, int]
+    """The ``_version`` of each tensor from outside the region, by the id of its fake tensor."""
+
+
 class GraphBuilder:
     """The graph of one attempt: its inputs, in the order in which operations first need them, and its operations."""
 
@@ -77,6 +88,9 @@ class GraphBuilder:
         """Whether the program has turned gradients on in inference mode; they are off while the frame is captured."""
         self.state_changes: list[StateChange] = []
         """Changes of PyTorch's global state (such as the grad mode) that the frame has made and not undone."""
+        self.region: CheckpointRegion | None = None
+        """The checkpoint whose function is running, the outermost if there are several."""
+        self._regions = 0
 
     # ------------------------------------------------------------ inputs
 
@@ -108,6 +122,8 @@ class GraphBuilder:
         """Makes an outside tensor an input of the graph."""
         assert tensor.source is not None
         self._values_by_fake[id(fake)] = tensor
+        if self.region is not None:
+            self.region.versions[id(fake)] = fake._version
         is_view = tensor.real is not None and (tensor.real._is_view() or isinstance(tensor, SubclassTensorValue))
         if is_view and not fake.requires_grad:
             self._views_without_history.add(storage_id(fake))
@@ -191,6 +207,8 @@ class GraphBuilder:
         value = self._without_levels(value)
         node.meta.update(val=value, origin=location.items, rule="capture", stack_trace=location.stack_trace)
         node.meta["module"] = None if self.current_tx is None else self.current_tx.module_path
+        if self.region is not None:
+            node.meta["checkpoint"] = self.region.number
         if self._recorder is not None:
             self._recorder.note_node(node)
 
@@ -264,6 +282,17 @@ class GraphBuilder:
             fake = torch.ops.aten.alias.default(origin.fake(tx))
         found = self._values_by_fake[id(fake)] = SubclassTensorValue(cls, origin, fake)
         return found
+
+    def new_region(self) -> CheckpointRegion:
+        """Returns the region of a checkpoint that begins here."""
+        self._regions += 1
+        versions = {key: value._fake._version for key, value in self._values_by_fake.items() if value._fake is not None}
+        return CheckpointRegion(self._regions, versions)
+
+    def writes_outside(self, region: CheckpointRegion) -> bool:
+        """Whether a tensor from outside a region has been written to since the region began."""
+        values = ((key, self._values_by_fake[key]._fake) for key in region.versions)
+        return any(fake is not None and fake._version != region.versions[key] for key, fake in values)
 
     def change_state(self, change: StateChange) -> None:
         """Changes PyTorch's global state, now for the following operations, and in the graph."""

@@ -36,6 +36,7 @@ from compiler_core.capture.rules.python.operators import builtin_operation, equa
 from compiler_core.capture.rules.table import HANDLERS
 from compiler_core.capture.rules.torch import (  # noqa: F401  (they register their rules)
     autograd_functions,
+    checkpoints,
     overrides,
     queries,
     transforms,

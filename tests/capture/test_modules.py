@@ -279,7 +279,7 @@ class Checkpointed(nn.Module):
         return torch.utils.checkpoint.checkpoint(self.fc, x, use_reentrant=False)
 
 
-@same_as_eager(inputs=lambda: (Checkpointed(), torch.randn(2, 4)), grad=True)
+@same_as_eager(graphs=1, inputs=lambda: (Checkpointed(), torch.randn(2, 4)), grad=True)
 def test_activation_checkpointing(net, x):
     return net(x) * 2
 

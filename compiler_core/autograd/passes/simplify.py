@@ -17,7 +17,7 @@ from compiler_core.support.operators import Fact, facts, is_pointwise
 from compiler_core.torch_private import disable_current_modes
 
 aten = torch.ops.aten
-_KEPT_META = ("val", "origin", "rule", "module", "decomposed", "of_gradients")
+_KEPT_META = ("val", "origin", "rule", "module", "decomposed", "of_gradients", "checkpoint")
 
 
 def copy_graph(gm: fx.GraphModule, names: Sequence[str]) -> fx.GraphModule:

@@ -334,6 +334,7 @@ class Provenance:
                 node.meta["decomposed"] = _decomposed_operator(node)
                 node.meta["rule"] = self._rule or _forward_rule(node)
                 node.meta["module"] = self._source.meta.get("module")
+                node.meta["checkpoint"] = self._source.meta.get("checkpoint")
             node = node._next
         self._last, self._source, self._rule = self._newest(self._graph), source, rule
 

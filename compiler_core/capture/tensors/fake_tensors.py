@@ -72,6 +72,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """Records the operators whose kernels warn."""
     _in_operator = False
     """Whether an operator is running: the operators that its fake implementation calls are not called by its kernel."""
+    has_drawn = False
+    """Whether an operator has drawn random numbers."""
 
     def forget_real_tensors(self) -> None:
         """Forgets which real tensors have fake ones.
@@ -85,6 +87,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         known = facts(func)
+        self.has_drawn |= torch.Tag.nondeterministic_seeded in func.tags
         if _makes_quantised(func, (*args, *(kwargs or {}).values())):
             raise Unsupported("unsupported operation", f"{func} makes a quantised tensor")
         if Fact.ARBITRARY_SHAPE in known:

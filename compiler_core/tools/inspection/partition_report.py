@@ -138,6 +138,8 @@ class _PartitionReport:
         origin = f"from {_join_names(sources)}, which {'is' if len(sources) == 1 else 'are'} saved" if sources else ""
         if not sources:
             return "made of constants alone"
+        if node.meta.get("checkpoint") is not None and node in self.values.forward:
+            return f"in a checkpoint: computed again {origin}"
         if is_view(node):
             return f"a view, made again {origin}; its base is saved instead of the view"
         if node in self.values.forward and bytes_of(node):

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa
-"""Programs over autograd: leaves made in the frame, backward and grad inside, autograd.Function, checkpoints.
+"""Programs over autograd: leaves made in the frame, backward and grad inside, autograd.Function.
 
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
@@ -11,7 +11,6 @@ import functools
 import torch
 import torch.nn as nn
 from torch.autograd import Function
-from torch.utils.checkpoint import checkpoint
 
 from compiler_core.tools.testing import same_as_eager
 
@@ -660,27 +659,7 @@ def test_function_differentiated_twice(x):
     return torch.autograd.grad(g.sum(), x)[0]
 
 
-# ---------------------------------------------------------------- checkpoints and other higher order
-
-
-@same_as_eager(
-    graphs=2,
-    breaks=["checkpoint"],
-    grad=True,
-    inputs=lambda: (nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.randn(2, 4)),
-)
-def test_checkpoint(net, x):
-    return checkpoint(net, x * 2, use_reentrant=False) + 1
-
-
-@same_as_eager(
-    graphs=1,
-    breaks=["checkpoint"],
-    grad=True,
-    inputs=lambda: (nn.Sequential(nn.Linear(4, 4), nn.Dropout()), torch.randn(2, 4)),
-)
-def test_checkpoint_keeps_the_random_stream(net, x):
-    return checkpoint(net, x * 2, use_reentrant=False)
+# ---------------------------------------------------------------- other higher order
 
 
 def normalised():

@@ -127,11 +127,11 @@ class _TrialRun:
         last = next(iter(reversed(graph.nodes)))
         pending = len(capture.pending_works)
         before, grad_enabled = self._outside_state(), capture.graph.grad_enabled
-        capture.effects.frozen = f"a change made by {self.cls.__name__}"
+        frozen, capture.effects.frozen = capture.effects.frozen, f"a change made by {self.cls.__name__}"
         capture.graph.change_state(grad_mode_change(False))
         yield
         capture.graph.change_state(grad_mode_change(grad_enabled))
-        capture.effects.frozen = ""
+        capture.effects.frozen = frozen
         if self._outside_state() != before:
             raise Unsupported("unsupported call", f"{self.cls.__name__} reads or changes tensors that it is not given")
         if len(capture.pending_works) != pending:

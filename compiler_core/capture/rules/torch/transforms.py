@@ -163,7 +163,7 @@ def _forbid_hooks(tx: Interpreter, message: Value | None = None, fail_if_non_emp
     tx.capture.guards.add(
         "RETURNS", tx.capture.guards.held(levels.has_saved_tensor_hooks, "has_saved_tensor_hooks"), False
     )
-    if levels.has_saved_tensor_hooks():
+    if levels.has_saved_tensor_hooks() or tx.capture.graph.region is not None:
         raise Unsupported("transform", "with hooks on saved tensors")
     return NONE
 

@@ -1,0 +1,267 @@
+# mypy: ignore-errors
+# (the programs stand for users' code, which has no annotations)
+"""``torch.utils.checkpoint`` in the graph: what the backward computes again, and which checkpoints break the graph."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+import compiler_core as cc
+from compiler_core.api.compile import record_of
+from compiler_core.tools.testing import same_as_eager
+
+one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
+
+
+def leaf():
+    return (torch.randn(4, 6, requires_grad=True),)
+
+
+class Block(nn.Module):
+    def __init__(self, width=6, dropout=0.0):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 12), nn.Linear(12, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        return x + self.dropout(self.down(F.gelu(self.up(self.norm(x)))))
+
+
+class Stack(nn.Module):
+    def __init__(self, use=True, dropout=0.0):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(dropout=dropout) for _ in range(3))
+        self.use = use
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.use else block(x)
+        return x
+
+
+def stack():
+    return Stack(dropout=0.5), torch.randn(4, 6)
+
+
+# ---------------------------------------------------------------- one graph
+
+
+@one_graph(grad=True, inputs=stack)
+def test_blocks_with_dropout(net, x):
+    return net(x).sum() + torch.rand(()) * 0
+
+
+@one_graph(grad=True, inputs=stack)
+def test_a_checkpoint_of_checkpoints(net, x):
+    return checkpoint(net, x, use_reentrant=False, preserve_rng_state=True)
+
+
+@one_graph(grad=True, inputs=lambda: (Stack(use=False), torch.randn(4, 6, requires_grad=True)))
+def test_reentrant(net, x):
+    for block in net.blocks:
+        x = checkpoint(block, x, use_reentrant=True)
+    return x
+
+
+@one_graph(grad=True, inputs=lambda: (Stack(use=False).blocks, torch.randn(4, 6)))
+def test_sequential(blocks, x):
+    return checkpoint_sequential(nn.Sequential(*[blocks[0], blocks[1], blocks[2]]), 2, x, use_reentrant=False)
+
+
+@one_graph(grad=True, inputs=leaf)
+def test_a_partial_and_keywords(x):
+    run = functools.partial(checkpoint, use_reentrant=False, early_stop=False, determinism_check="none")
+    return run(lambda a, *, scale: (a * scale).tanh(), x, scale=2.0)
+
+
+@one_graph(grad=True, inputs=leaf)
+def test_several_results_and_a_closure(x):
+    w = x.sum(0)
+
+    def body(a, more):
+        first = (a * w).exp()
+        return first, {"again": [first.sin(), more["b"] + 1]}
+
+    one, two = checkpoint(body, x * 2, {"b": x.cos()}, use_reentrant=False)
+    return one.sum() + two["again"][0].mean() + two["again"][1].sum()
+
+
+@one_graph(grad=True, inputs=leaf)
+def test_a_view_as_result(x):
+    y = checkpoint(lambda a: (a.sin() * 2).view(2, 2, 6).transpose(0, 1), x, use_reentrant=False)
+    return (y.exp() * x.sum()).sum(), y
+
+
+@one_graph(grad=True, inputs=leaf)
+def test_writes_to_its_own_tensors(x):
+    def body(a):
+        kept = torch.zeros_like(a)
+        kept[1:] = a[1:].exp()
+        kept.mul_(2)
+        return [kept, kept + 1][1].relu_()
+
+    return checkpoint(body, x, use_reentrant=False)
+
+
+@one_graph(grad=True, inputs=leaf)
+def test_its_input_is_used_again(x):
+    y = x * 2
+    z = checkpoint(lambda a: a.sin().cos(), y, use_reentrant=False)
+    return checkpoint(lambda a, b: a * b, z, y, use_reentrant=False) + y.exp()
+
+
+@one_graph(grad=True, inputs=leaf)
+def test_its_input_is_returned(x):
+    y = x * 2
+    return y, checkpoint(lambda a: (a + 1).sin(), y, use_reentrant=False)
+
+
+@one_graph(grad=True, inputs=leaf)
+def test_no_gradients_inside(x):
+    def body(a):
+        with torch.no_grad():
+            scale = a.abs().max()
+        return a / scale
+
+    return checkpoint(body, x, use_reentrant=False)
+
+
+@one_graph(inputs=leaf)
+def test_without_gradients(x):
+    with torch.no_grad():
+        return checkpoint(lambda a: a.sin() + torch.rand(6), x, use_reentrant=False)
+
+
+@one_graph(grad=True, inputs=leaf)
+def test_under_autocast(x):
+    with torch.autocast("cpu", torch.bfloat16):
+        return checkpoint(lambda a: (a @ a.T).relu(), x, use_reentrant=False)
+
+
+@one_graph(grad=True, inputs=leaf)
+def test_an_exception_inside(x):
+    def body(a):
+        if a.shape[0] == 4:
+            raise ValueError("too many rows")
+        return a.sin()
+
+    try:
+        y = checkpoint(body, x, use_reentrant=False)
+    except ValueError as error:
+        y = x * len(str(error))
+    return y.exp()
+
+
+def test_a_size_that_changes():
+    net = Stack()
+    compiled = cc.compile(net, strict=True, dynamic=True)
+    for rows in (3, 5, 7):
+        xs = [torch.arange(rows * 6.0).reshape(rows, 6).requires_grad_() for _ in range(2)]
+        for run, x in zip((net, compiled), xs, strict=True):
+            run(x).sin().sum().backward()
+        torch.testing.assert_close(xs[1].grad, xs[0].grad)
+    assert len(record_of(compiled).compiles) == 1
+
+
+# ---------------------------------------------------------------- what is saved
+
+
+def saved(function, *args):
+    """Returns the names and bytes of what the forward of the only compile saves."""
+    compiled = cc.compile(function, strict=True)
+    compiled(*args)
+    (compile_,) = record_of(compiled).compiles
+    values = [value for value in compile_.partition.values if value.decision == "saved"]
+    return {value.node.partition("#")[2]: value for value in values}
+
+
+def test_only_what_enters_a_checkpoint_is_saved():
+    x = torch.randn(8, 6)
+    plain, checked = (saved(Stack(use), x) for use in (False, True))
+    made = [value for name, value in checked.items() if not name.startswith("primals")]
+    assert [value.bytes for value in made] == [x.nbytes] * 2  # what the first and the second block return
+    assert all("a result of a checkpoint" in value.reason for value in made)
+    assert sum(v.bytes for v in plain.values()) > 2 * sum(v.bytes for v in checked.values())
+
+
+def test_an_input_of_a_checkpoint_is_not_copied():
+    x = torch.randn(100, requires_grad=True)
+    values = saved(lambda a: checkpoint(lambda b: (b + 1).sin(), a, use_reentrant=False), x)
+    assert list(values) == ["primals_1"]
+    assert "copy" not in values["primals_1"].reason
+
+
+def test_random_numbers_are_saved():
+    x = torch.randn(100, requires_grad=True)
+    values = saved(lambda a: checkpoint(lambda b: F.dropout(b.sin()).cos(), a, use_reentrant=False), x)
+    assert sum(v.bytes for v in values.values()) == x.nbytes + x.numel()  # with a byte for what is dropped
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "cpp"])
+def test_the_random_stream_goes_on_as_in_eager(backend):
+    net, x = Stack(dropout=0.5), torch.randn(4, 6)
+    found = []
+    for run in (net, cc.compile(net, backend=backend, strict=True)):
+        torch.manual_seed(3)
+        net.zero_grad()
+        run(x).sum().backward()
+        found.append((torch.get_rng_state(), [p.grad.clone() for p in net.parameters()], torch.rand(2)))
+    torch.testing.assert_close(found[1], found[0])
+
+
+# ---------------------------------------------------------------- what breaks the graph
+
+
+@same_as_eager(breaks=["checkpoint"], grad=True, inputs=lambda: (nn.BatchNorm1d(6), torch.randn(4, 6)))
+def test_running_statistics(norm, x):
+    return checkpoint(norm, x * 2, use_reentrant=False), norm.running_mean, norm.num_batches_tracked
+
+
+@same_as_eager(breaks=["checkpoint"], grad=True, inputs=leaf)
+def test_a_write_to_a_tensor_from_outside(x):
+    count = torch.zeros(())
+
+    def body(a):
+        count.add_(1)
+        return a.sin()
+
+    return checkpoint(body, x, use_reentrant=False).sum() + count
+
+
+@same_as_eager(breaks=["unsupported mutation"], grad=True, inputs=lambda: (*leaf(), []))
+def test_a_change_of_a_list_from_outside(x, calls):
+    def body(a):
+        calls.append(1)
+        return a.sin()
+
+    return checkpoint(body, x, use_reentrant=False)
+
+
+@same_as_eager(breaks=["checkpoint"], grad=True, inputs=leaf)
+def test_other_random_numbers_the_second_time(x):
+    return checkpoint(lambda a: F.dropout(a.sin()).sum() * 0 + 1, x, use_reentrant=False, preserve_rng_state=False)
+
+
+@one_graph(grad=True, inputs=leaf)
+def test_no_random_numbers_to_preserve(x):
+    return checkpoint(lambda a: a.sin().exp(), x, use_reentrant=False, preserve_rng_state=False)
+
+
+@same_as_eager(breaks=["checkpoint"], grad=True, inputs=lambda: (torch.ones(3), nn.Linear(3, 3)))
+def test_reentrant_without_an_input_that_requires_a_gradient(x, net):
+    return checkpoint(net, x.detach(), use_reentrant=True)
+
+
+@same_as_eager(breaks=["print"], grad=True, inputs=leaf)
+def test_a_print_inside(x):
+    def body(a):
+        print("rows", a.shape[0])
+        return a.sin()
+
+    return checkpoint(body, x, use_reentrant=False)
