@@ -25,7 +25,8 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import distributed
@@ -348,13 +349,22 @@ def _exceptions_like(error: Exception) -> Iterator[list[type]]:
 
 # ---------------------------------------------------------------- calls of functions with a cache
 #
-# Generated code begins with them (`capture/values/cached_calls.py`).  If a result is not the one that capture saw, the
-# compile is dropped, and the frame runs again from its start: through the hook, which finds another compile or makes
-# one, with the outcomes of the calls that were made.  A function that the cache had no result for may have changed what
-# guards look at, so then the frame also runs again.  Generated code does this:
+# Generated code begins with a look for their results, and makes them when the graph has run
+# (`capture/values/cached_calls.py`).  If a result is not the one that capture saw, the compile is dropped, and the
+# frame runs again from its start: through the hook, which finds another compile or makes one, with the outcomes of the
+# calls that were made.  A function that the cache had no result for may have changed what guards look at, so then the
+# frame also runs again.  Generated code does this:
 #
-#     if not calls.repeat((table, (4,), {}), ...):
+#     waiting = calls.look((table, (4,), {}), ...)
+#     if waiting is None:
 #         return calls.run_again(code, globals, closure, args, kwargs)
+#     out = graph(x, y)
+#     ...
+#     calls.make(waiting)
+
+
+Call = Callable[[], Outcome]
+"""Makes a call, of which the result was found in the cache."""
 
 
 class CachedCalls:
@@ -382,31 +392,47 @@ class CachedCalls:
         self._changes, self._drop = changes, drop
         self._hook = weakref.ref(hook)  # which holds the code that holds this
 
-    def repeat(self, *loaded: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> bool:
-        """Makes the calls, with the function and the arguments of each; returns whether the compile may run."""
+    def look(self, *loaded: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> list[Call] | None:
+        """Looks for the results, with the function and the arguments of each call.
+
+        Returns the calls that are still to be made, or None if the compile may not run.
+        """
         known, _ = known_outcomes.take(self._code)
         ran = False
         made: list[Outcome] = []
+        waiting: list[Call] = []
         for i, (expected, (fn, args, kwargs)) in enumerate(zip(self._expected, loaded, strict=True)):
             if i < len(known):
-                outcome = known[i]
+                made.append(outcome := known[i])
             elif self._changes.are_frequent(fn):
-                return self._give_up(made)  # a compile that breaks the graph there makes this call
+                self._give_up(made)  # a compile that breaks the graph there makes this call
+                return None
             else:
-                outcome = expected.repeat(fn, args, kwargs)
+                waiting.append(partial(expected.repeat, fn, args, kwargs))
+                outcome = Outcome.found(fn, args, kwargs) or self._make_now(made, waiting)
                 ran = ran or outcome.missed
-            made.append(outcome)
             if not expected.agrees(outcome):
                 self._changes.count(fn)
-                return self._give_up([*made, *known[i + 1 :]], self._cause(expected, outcome))
+                self._give_up([*made, *known[i + 1 :]], self._cause(expected, outcome))
+                return None
         if ran:
             known_outcomes.put(self._code, made)
-        return not ran
+        return None if ran else waiting
 
-    def _give_up(self, made: list[Outcome], cause: Recompile | None = None) -> Literal[False]:
+    def _make_now(self, made: list[Outcome], waiting: list[Call]) -> Outcome:
+        """Makes calls of which the last one can be known only so; returns its outcome."""
+        made += [call() for call in waiting]
+        waiting.clear()
+        return made[-1]
+
+    def make(self, waiting: list[Call]) -> None:
+        """Makes the calls, of which the results are known."""
+        for call in waiting:
+            call()
+
+    def _give_up(self, made: list[Outcome], cause: Recompile | None = None) -> None:
         known_outcomes.put(self._code, made, cause)
         self._drop(None)
-        return False
 
     def run_again(
         self, code: types.CodeType, f_globals: Any, closure: tuple[types.CellType, ...], args: Any, kwargs: Any
@@ -425,5 +451,6 @@ class CachedCalls:
         return recompile([MissedEntry(self._compile_id, [failed])], is_confirmed=True)
 
 
-never_compile(CachedCalls.repeat.__code__)
+never_compile(CachedCalls.look.__code__)
+never_compile(CachedCalls.make.__code__)
 never_compile(CachedCalls.run_again.__code__)

@@ -82,10 +82,13 @@ class FrameCode:
         """
         self.emit.outputs = outputs
         self._rerun_if_cells_differ()
-        self._repeat_cached_calls()
+        waiting = self._look_for_cached_results()
         if compiled is not None:
             self.emit.call_graph(compiled)
             self._rerun_if_graph_failed()
+        if waiting is not None:
+            self.emit.call_loaded(self._cached_calls.make, [partial(self.emit.load_temp, waiting)])
+            self.emit.pop()
         for change in self.capture.graph.state_changes:
             self.emit.call_object(change.do, [ConstantValue(a) for a in change.args])
             self.emit.pop()
@@ -119,14 +122,21 @@ class FrameCode:
             self._run_frame(run_frame_eagerly)
             self.emit.add(same_cells)
 
-    def _repeat_cached_calls(self) -> None:
-        """``if not calls.repeat(...): return calls.run_again(...)``, see `CachedCalls`."""
+    def _look_for_cached_results(self) -> str | None:
+        """``waiting = calls.look(...)``, ``if waiting is None: return calls.run_again(...)``, see `CachedCalls`.
+
+        Returns the name of ``waiting``, or None if there are no such calls.
+        """
         calls, same = self.capture.cached_calls.calls, make.nop()
-        if calls:
-            self.emit.call_loaded(self._cached_calls.repeat, [partial(call.load, self.emit) for call in calls])
-            self.emit.add(*make.pop_jump_if(True, same))
-            self._run_frame(self._cached_calls.run_again)
-            self.emit.add(same)
+        if not calls:
+            return None
+        self.emit.call_loaded(self._cached_calls.look, [partial(call.load, self.emit) for call in calls])
+        waiting = self.emit.store_temp()
+        self.emit.load_temp(waiting)
+        self.emit.add(*make.pop_jump_if_none(False, same))
+        self._run_frame(self._cached_calls.run_again)
+        self.emit.add(same)
+        return waiting
 
     def _run_frame(self, run: Callable[..., Any]) -> None:
         """``return run(...)`` with the frame's code, globals, closure and arguments."""

@@ -1,16 +1,18 @@
 """Calls of functions with a cache (``functools.lru_cache``) that a captured frame makes.
 
-The cache is state of the program: only a real call shows whether it has the result, and each call counts as a hit or a
-miss and changes the order of eviction.  So capture really calls the function, and the generated code begins with the
-same calls in the same order.  As long as their results are those that capture saw, the graph after them is right;
-`resume/eager_fallback.py` has what happens otherwise.
+The cache is state of the program: it shows whether it has the result, each call counts as a hit or a miss, and a call
+changes the order of eviction.  So the generated code begins with a look for the result of each call, which is not
+counted (`cached_results.py`).  As long as the results are those that capture saw, the graph after them is right, and
+when it has run, the calls are made, in the same order.  `resume/eager_fallback.py` has what happens otherwise.
 
-A call that was really made is not made again for the same run of the frame: further attempts to capture the frame, and
-the first run of the code that was generated for it, take its outcome from here.
+A function whose cache does not have the result runs where it is looked for, after the calls before it were made.  So
+does one whose cache cannot be looked at.  A call that was really made is not made again for the same run of the frame:
+further attempts to capture the frame, and the first run of the code that was generated for it, take its outcome from
+here.
 
-A function that runs, since the cache has no result, may change what the frame reads.  It would do so before the frame
-reads anything, where eagerly it does so at the call.  So one that may change what the frame has read before the call is
-called only if the cache has the result (`rules/python/cached.py`).
+Such a function may change what the frame reads.  It would do so before the frame reads anything, where eagerly it does
+so at the call.  So one that may change what the frame has read before the call is called only if the cache has the
+result (`rules/python/cached.py`).
 """
 
 from __future__ import annotations
@@ -18,13 +20,15 @@ from __future__ import annotations
 import threading
 import types
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode import make
 from compiler_core.capture.values.builtin.constant import is_atom
+from compiler_core.capture.values.cached_results import find_result
 from compiler_core.guards.sources import Box
 from compiler_core.guards.value_guards import same_constant
 from compiler_core.records import Recompile
@@ -38,13 +42,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a real call of a function with a cache did."""
+    """What a call of a function with a cache does."""
 
     function: Any
     result: Any
     error: Exception | None
     missed: bool
     """Whether the cache did not have the result, so that the function ran."""
+    is_made: bool = True
+    """Whether the call was really made; otherwise the result was found in the cache."""
 
     def __str__(self) -> str:
         return safe_repr(self.result) if self.error is None else type(self.error).__qualname__
@@ -60,6 +66,12 @@ class Outcome:
                 raise
             raised = error.with_traceback(None)
         return cls(fn, result, raised, fn.cache_info().misses != misses)
+
+    @classmethod
+    def found(cls, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Outcome | None:
+        """Returns what ``fn(*args, **kwargs)`` would do, which is not called, if its cache has the result."""
+        found = find_result(fn, args, kwargs)
+        return None if found is None else cls(fn, found[0], None, missed=False, is_made=False)
 
 
 @dataclass(frozen=True)
@@ -94,7 +106,7 @@ class ExpectedOutcome:
 
 @dataclass(frozen=True)
 class CachedCall:
-    """A call that generated code makes before everything else.
+    """A call that a compiled frame makes.
 
     Its arguments are values that have a source, tuples of arguments, and objects that are the same in each run.
     """
@@ -194,6 +206,8 @@ class CallLog:
     def __init__(self, outcomes: list[Outcome], changes: CacheChanges) -> None:
         self.calls: list[CachedCall] = []
         self.outcomes, self.changes = outcomes, changes
+        self._waiting: list[Callable[[], Outcome]] = []
+        """Makes the calls that were not made, which are the last ones."""
 
     def next_outcome(self, fn: Any) -> Outcome | None:
         """Returns what the next call, of `fn`, did if it was made already."""
@@ -202,13 +216,24 @@ class CallLog:
             del self.outcomes[made:]
         return self.outcomes[made] if made < len(self.outcomes) else None
 
+    def outcome(self, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Outcome:
+        """Returns what the next call does; it is made if the cache does not have the result."""
+        call = partial(Outcome.of_call, fn, args, kwargs)
+        if found := Outcome.found(fn, args, kwargs):
+            self._waiting.append(call)
+            return found
+        self._waiting.append(call)
+        self.outcomes += [make_call() for make_call in self._waiting]
+        self._waiting.clear()
+        return self.outcomes[-1]
+
     def made(self) -> list[Outcome]:
-        """Returns the outcomes of the calls of this attempt."""
+        """Returns the outcomes of the calls of this attempt that were made."""
         return self.outcomes[: len(self.calls)]
 
 
 class KnownOutcomes(threading.local):
-    """The outcomes of the calls that a frame has made, for the next run of it, which begins at once."""
+    """The outcomes of the calls that a frame has made so far, for the next run of it, which begins at once."""
 
     code: types.CodeType | None = None
     outcomes: tuple[Outcome, ...] = ()

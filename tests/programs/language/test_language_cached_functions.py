@@ -9,6 +9,7 @@ import contextvars
 import functools
 import logging
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -510,3 +511,40 @@ def test_one_graph_of_an_unchanged_cache():
     compiled = compiler_core.compile(lists, fullgraph=True)
     for _ in range(3):
         assert compiled(ONE, 2)[1:] == (True, every(2))
+
+
+def fails_in_its_graph(x, n):
+    scale = many(n) * two(n)[0]
+    try:
+        return x[torch.full((1,), 5 * (n - 1))] * scale
+    except IndexError:
+        return x + two(2)[0]
+
+
+def breaks_in_a_loop(x, n):
+    for i in range(3):
+        x = x + many(i) * two(n)[0]
+        if x.sum() > 1000:
+            break
+    return x
+
+
+def fails_to_be_captured(x, n):
+    scale = many(n) + two(n)[0]
+    return x * scale, sum(map(type(x).sum, [x, two(2)[0] + x])), sys._getframe().f_code.co_name
+
+
+@pytest.mark.parametrize("program", [fails_in_its_graph, breaks_in_a_loop, fails_to_be_captured])
+def test_a_result_in_a_cache_is_counted_once_if_the_frame_runs_again(program):
+    """Capture, guards and a graph that fails only look for it."""
+
+    def calls(called):
+        WORLD.__init__()
+        for fn in CACHED:
+            fn.cache_clear()
+        for n in (0, 1, 2):
+            many(n), two(n)
+        return [(seen(called(ONE, n)), many.cache_info(), two.cache_info()) for n in (1, 2, 1, 2, 2, 1)]
+
+    expected = calls(program)
+    assert calls(compiler_core.compile(program, backend="eager", dynamic=False)) == expected

@@ -1,8 +1,8 @@
-"""Calls of functions wrapped by ``functools.lru_cache``, which capture makes; `values/cached_calls.py` says why.
+"""Calls of functions wrapped by ``functools.lru_cache``; `values/cached_calls.py` says where they are made.
 
-The function does not see changes that the captured frame has made so far, and generated code calls it before the frame
-makes them.  So after a change it is called only if it certainly does not read any, or if it does not run, because its
-cache has the result; and so is one that may change what the frame has read before.
+A function that runs does not see changes that the captured frame has made so far: it runs at capture, and generated
+code calls it before the frame makes them.  So after a change it is called only if it certainly does not read any, or if
+its cache has the result; and so is one that may change what the frame has read before.
 
 What a function can reach are the names in its code and what objects refer to.  Functions and classes of libraries read
 their arguments and the state of libraries, so what these refer to elsewhere is not followed; nor are the interpreter's
@@ -20,7 +20,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +33,10 @@ from compiler_core.capture.values.builtin.sequences import TupleValue
 from compiler_core.capture.values.cached_calls import (
     CachedCall,
     ExpectedOutcome,
-    Outcome,
     OutsideState,
     SourcedArgument,
 )
+from compiler_core.capture.values.cached_results import finder
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
@@ -60,7 +60,7 @@ def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
     if not why and may_change(capture.reads(), obj.__wrapped__, values):
         why = "which may change what was read before"
     if why:
-        has_result = _finder(obj, tuple(raw), raw_named, calls_before=sum(c.function is obj for c in log.calls))
+        has_result = finder(obj, tuple(raw), raw_named, calls_before=sum(c.function is obj for c in log.calls))
         source = capture.guards.held(has_result, f"{name_of(obj)}.cache_has_result")
         if not has_result():
             if not any(map(_is_of_caller, [*given, *named.values()])):
@@ -73,8 +73,7 @@ def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
     if outcome is None:
         if log.changes.are_frequent(obj):
             raise Unsupported("unsupported call", f"{name_of(obj)}, whose cache has had other results in later calls")
-        outcome = Outcome.of_call(obj, raw, raw_named)
-        log.outcomes.append(outcome)
+        outcome = log.outcome(obj, raw, raw_named)
         if outcome.missed and not capture.guards_hold():
             raise Unsupported("unsupported call", f"{name_of(obj)}, which changed what the frame has read")
     held = partial(capture.guards.held, name=name_of(obj))
@@ -115,53 +114,6 @@ def _real(arg: Any) -> Any:
     if isinstance(arg, SourcedArgument):
         return arg.value.real
     return tuple(map(_real, arg)) if type(arg) is tuple else arg
-
-
-def _finder(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], calls_before: int) -> Callable[[], bool]:
-    """Returns a function that looks whether the cache of `fn` has the result of a call, and so many calls before it
-    cannot evict it.  To look is not counted as a call.
-
-    The cache is a dict that only the garbage collector shows.  Its keys are those of ``functools._make_key`` but for
-    the class of tuples.
-    """
-    referents: list[Any] = [r for r in gc.get_referents(fn) if r is not vars(fn)]
-    caches: list[Any] = [r for r in referents if type(r) is dict]
-    marks = [r for r in referents if type(r) is object]
-    if len(caches) != 1 or len(marks) != 1:
-        return lambda: False
-    parts: list[Any] = [*args]
-    if kwargs:
-        parts += (*marks, *(part for item in kwargs.items() for part in item))
-    if fn.cache_parameters()["typed"]:
-        parts += map(type, [*args, *kwargs.values()])
-    is_single = len(parts) == 1 and type(parts[0]) in (str, int)
-    references = [_reference(part) for part in parts]
-    (results,) = caches
-    size = fn.cache_parameters()["maxsize"]
-
-    def has_result() -> bool:
-        key: Any = tuple(refer() for refer in references if refer is not None)
-        if len(key) < len(references):
-            return False
-        is_there = (key[0] if is_single else key) in results
-        return is_there and (size is None or len(results) + calls_before <= size)
-
-    return has_result
-
-
-def _reference(part: Any) -> Callable[[], Any] | None:
-    """Returns a function that returns a part of a key, which it does not keep alive if the program may drop it.
-
-    Returns None for a part whose comparison might run code of the program."""
-    if _is_constant(part) or type(part) is object:
-        return lambda: part
-    cls = type(part)
-    is_compared_by_identity = [cls.__hash__, cls.__eq__] == [object.__hash__, object.__eq__]
-    return weakref.ref(part) if is_compared_by_identity and cls.__weakrefoffset__ else None
-
-
-def _is_constant(part: Any) -> bool:
-    return all(map(_is_constant, part)) if type(part) is tuple else is_atom(part)
 
 
 _INTROSPECTION_NAMES = frozenset({"__import__", "eval", "exec", "gc", "globals", "importlib", "sys"})
