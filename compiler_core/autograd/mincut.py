@@ -97,15 +97,12 @@ class JointValues:
 
     @functools.cached_property
     def results_of_checkpoints(self) -> set[fx.Node]:
-        """The values of checkpoints that the forward uses outside of them, and the memory of those that are views."""
+        """The values of checkpoints that the backward uses outside of them, and the memory of those that are views."""
         found: set[fx.Node] = set()
         for node in reversed(self.nodes):
             number = node.meta.get("checkpoint")
-            users = (u for u in node.users if u in self.forward)
-            if number is not None and (
-                node in self.outputs
-                or any(u.meta.get("checkpoint") != number or (is_view(u) and u in found) for u in users)
-            ):
+            users = (u for u in node.users if u in self.backward) if number is not None else ()
+            if any(u.meta.get("checkpoint") != number or (is_view(u) and u in found) for u in users):
                 found.add(node)
         return found
 
@@ -212,7 +209,7 @@ def _reason_not_to_recompute(node: fx.Node, values: JointValues) -> str | None:
     if not is_pure(node):
         return "an operator with side effects, or a custom one, which may have some"
     if node in values.results_of_checkpoints:
-        return "a result of a checkpoint, which what follows it uses"
+        return "a result of a checkpoint, which the backward uses outside of it"
     if node.meta.get("checkpoint") is not None:
         return None
     if Fact.EXPENSIVE in facts(node.target):
