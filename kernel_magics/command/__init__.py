@@ -2,6 +2,7 @@
 
 main            the subcommands and their options
 run_script      ``cutaway run``: runs a script as Python does, and records what is compiled in it
+script_trials   ``--try-advice``: runs the script again with what is advised
 sweep_command   ``cutaway sweep``: compiles many models
 lessons         ``cutaway lessons``: copies the notebooks
 read            reads records and logs by path, for the other subcommands

@@ -121,6 +121,7 @@ def _add_run(commands: Any) -> None:
         "  cutaway run train.py --epochs 1\n"
         "  cutaway run --save report.html train.py\n"
         "  cutaway run --engine core --save ours.json train.py\n"
+        "  cutaway run --try-advice train.py\n"
         "  torchrun --nproc-per-node 8 --no-python cutaway run --ranks ranks/ train.py\n"
         "  cutaway run --json --fail-on breaks,recompiles -m package.train > result.json\n",
         "\n\nThe script runs as under `python script.py`.  Options of cutaway come before its name.  A summary is\n"
@@ -143,6 +144,18 @@ def _add_run(commands: Any) -> None:
         "--ranks",
         metavar="FOLDER",
         help="write a file for this rank of a job, which can be opened if the rank dies; no summary, no --save",
+    )
+    command.add_argument(
+        "--try-advice",
+        action="store_true",
+        help="when the script has ended, try the advice on its problems: it runs again with each change",
+    )
+    command.add_argument(
+        "--trial-seconds",
+        metavar="S",
+        type=float,
+        default=60.0,
+        help="for how long advice is tried (60); Ctrl-C ends the trials only",
     )
     _add_checks(command)
     command.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
@@ -172,7 +185,8 @@ def _run(options: argparse.Namespace) -> int:
             codes.append(_trouble("cutaway run", error))
 
     options.script_runs = True
-    run(script, ScriptRecording(options.script, options.engine, on_finish, options.ranks))
+    recording = ScriptRecording(options.script, options.engine, on_finish, options.ranks)
+    run(script, recording, options.trial_seconds if options.try_advice else None)
     return max(codes)
 
 

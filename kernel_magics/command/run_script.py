@@ -14,10 +14,12 @@ import os
 import runpy
 import sys
 import threading
+import traceback
 import types
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,9 +59,13 @@ class ScriptRecording:
         self._stack = ExitStack()
         self._process = os.getpid()
         self._finished = False
+        self._start: Start | None = None
 
-    def start(self) -> None:
-        """Records from the moment on at which the script imports the compiler."""
+    def start(self, start: Start | None = None) -> None:
+        """Records from the moment on at which the script imports the compiler; from `start` it will run again."""
+        self._start = start
+        if start is not None:
+            call_after_import("torch", start.keep_process_state)
         call_after_import(_STARTS["torch" if self._ranks else self._engine], self._open)
         atexit.register(self.finish)
 
@@ -70,6 +76,18 @@ class ScriptRecording:
         self._finished = True
         self._stack.close()
         self._on_finish(self.record)
+
+    def try_advice(self, seconds: float, namespace: dict[str, Any]) -> None:
+        """Tries the advice on the problems of the script, which has ended; the names of its `__main__` are given.
+
+        What came of it is in the record, also why nothing was tried.
+        """
+        if self.record is None or self._start is None:
+            return
+        from kernel_magics.command.script_trials import try_advice
+
+        self._stack.close()
+        try_advice(self.record, self._engine, self._start, namespace, seconds)
 
     def note_exception(self, error: BaseException) -> None:
         """Notes in the record, if there is one, with which exception the script ends."""
@@ -84,38 +102,74 @@ class ScriptRecording:
             return
         self.record = self._stack.enter_context(record(self._title, engine=self._engine))
         if self._engine == "core":
-            self._stack.enter_context(_torch_compile_by_core(self.record))
+            self._stack.enter_context(torch_compile_by_core(self.record))
 
 
-def run(script: Script, recording: ScriptRecording) -> None:
-    """Runs the script to its end; its exceptions, `SystemExit` too, are raised, and print as under Python."""
+class Start:
+    """What a script finds that starts now."""
+
+    def __init__(self) -> None:
+        self.folder = os.getcwd()
+        self.arguments, self.path = tuple(sys.argv), tuple(sys.path)
+        self.modules = frozenset(sys.modules)
+        """The names of the modules that are imported."""
+        self.restore_process_state: Callable[[], None] = lambda: None
+        """Restores random numbers and so on as they were when PyTorch had been imported."""
+
+    def keep_process_state(self) -> None:
+        """Keeps the state of the process, once PyTorch is imported, for `restore_process_state`."""
+        from compiler_core.tools.timing.process_state import save_process_state
+
+        self.restore_process_state = save_process_state()
+
+
+def run(script: Script, recording: ScriptRecording, advice_seconds: float | None = None) -> None:
+    """Runs the script to its end; its exceptions, `SystemExit` too, are raised, and print as under Python.
+
+    `advice_seconds`: for how long the advice on its problems is tried when it has ended without one.
+    """
     sys.argv = [script.path, *script.arguments]
-    recording.start()
+    run_main = _prepared(script)
+    recording.start(Start() if advice_seconds is not None else None)
     try:
-        if script.is_module:
-            _set_first_path(os.getcwd())
-            sys.argv[0] = "-m"
-            runpy.run_module(script.path, run_name="__main__", alter_sys=True)
-        elif Path(script.path).is_file() and not _is_archive(script.path):
-            _set_first_path(str(Path(script.path).resolve().parent))
-            _run_file(script.path)
-        else:
-            _set_first_path(script.path)
-            runpy.run_path(script.path, run_name="__main__")
+        namespace = run_main()
     except SystemExit as end:
         if end.code:
             recording.note_exception(end)
             raise
+        namespace = _globals_of_main(end)
     except BaseException as error:
         recording.note_exception(error)
         _print_without_our_frames(error)
         raise
+    if advice_seconds is not None:
+        recording.try_advice(advice_seconds, namespace)
     _join_threads()
     recording.finish()
 
 
-def _run_file(path: str) -> None:
-    """Runs a file as ``__main__``, which stays in `sys.modules` until the process ends, as under Python."""
+def _prepared(script: Script) -> Callable[[], dict[str, Any]]:
+    """Sets `sys.path` and `sys.argv` for a script; returns a function that runs it and returns its names."""
+    if script.is_module:
+        _set_first_path(os.getcwd())
+        sys.argv[0] = "-m"
+        return partial(runpy.run_module, script.path, run_name="__main__", alter_sys=True)
+    if Path(script.path).is_file() and not _is_archive(script.path):
+        _set_first_path(str(Path(script.path).resolve().parent))
+        return partial(_run_file, script.path)
+    _set_first_path(script.path)
+    return partial(runpy.run_path, script.path, run_name="__main__")
+
+
+def _globals_of_main(error: BaseException) -> dict[str, Any]:
+    """Returns the names of the ``__main__`` that an exception has passed through."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next(each.f_globals for each in frames if each.f_globals.get("__name__") == "__main__")
+
+
+def _run_file(path: str) -> dict[str, Any]:
+    """Runs a file as ``__main__``, which stays in `sys.modules` until the process ends, as under Python; returns its
+    names."""
     main = types.ModuleType("__main__")
     absolute = os.path.abspath(path)
     main.__dict__.update(
@@ -125,6 +179,7 @@ def _run_file(path: str) -> None:
     sys.modules["__main__"] = main
     code = compile(Path(path).read_bytes(), absolute, "exec", dont_inherit=True)
     exec(code, main.__dict__)
+    return main.__dict__
 
 
 def _is_archive(path: str) -> bool:
@@ -183,7 +238,7 @@ def _after_our_frames(traceback: types.TracebackType | None) -> types.TracebackT
     return rest
 
 
-def _torch_compile_by_core(record: Record) -> ExitStack:
+def torch_compile_by_core(record: Record) -> ExitStack:
     """Makes `torch.compile` compile by this repository's compiler until the result is closed."""
     import torch
 

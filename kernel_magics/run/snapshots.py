@@ -208,7 +208,7 @@ def names_read(code: types.CodeType) -> set[str]:
 def plain_values(namespace: Mapping[str, Any], codes: Sequence[types.CodeType], value: object) -> dict[str, object]:
     """Returns copies of the values of a cell (`values_by_name`) that are tensors, numbers, texts, or contain any."""
     found = values_by_name(namespace, codes, value)
-    return {name: _plain_copy(each) for name, each in found.items() if _is_plain(each)}
+    return {name: plain_copy(each) for name, each in found.items() if _is_plain(each)}
 
 
 def values_by_name(namespace: Mapping[str, Any], codes: Sequence[types.CodeType], value: object) -> dict[str, object]:
@@ -236,7 +236,8 @@ def _is_plain(value: object) -> bool:
     return any(isinstance(leaf, _plain_types()) for leaf in tree_leaves(value))
 
 
-def _plain_copy(value: object) -> object:
+def plain_copy(value: object) -> object:
+    """Returns a copy of what a value has of tensors, numbers and texts; in place of other objects, their class."""
     import torch
 
     from compiler_core.torch_private import tree_map

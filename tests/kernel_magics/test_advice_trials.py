@@ -235,3 +235,10 @@ def test_a_setting_tries_it_after_each_cell(magics: InteractiveShell) -> None:
 def test_the_option_tries_it_right_after_the_cell(magics: InteractiveShell) -> None:
     _, record = experiments(magics, "core", "for t in (x, x.t()):\n    z = t.sin()", "--try-advice")
     assert record.problems[0].checked == HELPED
+
+
+def test_what_differs_in_runs_of_plain_pytorch_refutes_nothing(magics: InteractiveShell) -> None:
+    cell = "start = time.time()\nfor t in (x, x.t()):\n    z = t.sin()\nprint(took := time.time() - start)"
+    layout = next(each for each in tried(magics, "core", cell) if "the stride of t" in each.title)
+    assert layout.checked.startswith("Tried `t = t.contiguous()` before each call: ")
+    assert layout.checked.endswith(", same values.")

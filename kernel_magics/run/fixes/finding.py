@@ -77,7 +77,7 @@ class FixFinder:
         yield from self._blocks([n for n, problem in numbered if problem.kind == "slow compile"])
         yield from self._dynamic([n for n, problem in numbered if DYNAMIC.intersection(problem.remedies)])
         for number, problem in numbered:
-            if problem.lines and self._is_of_globals(problem):
+            if problem.lines and self._lines_reach(problem):
                 at = problem.lineno if problem.filename == self._program.filename else 1
                 edit = SourceEdit("before each call", self._program.filename, at, [], problem.lines)
                 remedies = [key for key in problem.remedies if key in LINES]
@@ -118,27 +118,27 @@ class FixFinder:
     def _dynamic(self, numbers: list[int]) -> Iterator[Fix]:
         """Yields the change to dynamic sizes, for all problems that it is advised for."""
         magic = self._program.source.partition("\n")[0].removeprefix("# ")
-        if numbers and not (self._request.dynamic or self._request.as_written):
+        if numbers and self._can_compile_otherwise and not self._request.dynamic:
             is_magic = magic.startswith("%%compile")
             edit = SourceEdit(_DYNAMIC_SIZES, self._program.filename, 1, [magic] if is_magic else [],
                               [f"{magic} --dynamic" if is_magic else "dynamic=True"])  # fmt: skip
             yield Fix(numbers, "`dynamic=True`", edit, sorted(DYNAMIC), is_dynamic=True)
 
-    def _is_of_globals(self, problem: Problem) -> bool:
+    @property
+    def _can_compile_otherwise(self) -> bool:
+        """Whether a trial decides what is compiled, and how."""
+        return not self._request.as_written
+
+    def _lines_reach(self, problem: Problem) -> bool:
         """Whether the objects that differ are globals, so that lines before a unit of the cell can change them."""
         causes = [c.cause for c in self._record.compiles if c.id in problem.compiles and c.cause is not None]
         return all(each.source.startswith("G[") for cause in causes for each in [cause, *cause.besides])
 
     def _blocks(self, numbers: list[int]) -> Iterator[Fix]:
         """Yields the change that compiles a class of modules, of which there are many, in place of the whole."""
-        if not numbers or self._request.as_written:
+        if not numbers or not self._can_compile_otherwise:
             return
-        import torch
-
-        names, _ = reachable(self._shell.user_ns, [self._program.skeleton, *self._program.units])
-        read = {name: self._shell.user_ns.get(name) for name in sorted(names)}
-        roots = {name: value for name, value in read.items() if isinstance(value, torch.nn.Module)}
-        block = repeated_class({id(each): each for root in roots.values() for each in root.modules()}.values())
+        block = repeated_class({id(each): each for root in self._models() for each in root.modules()}.values())
         if block is None:
             return
         name = block.__name__
@@ -146,6 +146,15 @@ class FixFinder:
         line = f"{name}.forward = {api}.compile({name}.forward)"
         edit = SourceEdit("in place of compiling the cell", self._program.filename, 1, [], [line])
         yield Fix(numbers, f"compile each {name}", edit, [BLOCKS], block=block)
+
+    def _models(self) -> Iterator[torch.nn.Module]:
+        """Yields the modules that the cell uses."""
+        import torch
+
+        names, _ = reachable(self._shell.user_ns, [self._program.skeleton, *self._program.units])
+        for name in sorted(names):
+            if isinstance(value := self._shell.user_ns.get(name), torch.nn.Module):
+                yield value
 
     # ---- the code
 

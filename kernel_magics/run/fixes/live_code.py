@@ -87,14 +87,14 @@ def fresh_code(record: Record) -> Iterator[None]:
                 by_code.setdefault(code, []).append(each)
     with ExitStack() as stack:
         for code, functions in by_code.items():
-            stack.enter_context(replaced_code(functions, _copied(code)))
+            stack.enter_context(replaced_code(functions, copied(code)))
         stack.enter_context(without_known_sizes())
         yield
 
 
-def _copied(code: types.CodeType) -> types.CodeType:
+def copied(code: types.CodeType) -> types.CodeType:
     """Returns a copy of a code object, with copies of those of the functions inside it."""
-    constants = tuple(_copied(each) if isinstance(each, types.CodeType) else each for each in code.co_consts)
+    constants = tuple(copied(each) if isinstance(each, types.CodeType) else each for each in code.co_consts)
     return code.replace(co_consts=constants)
 
 
@@ -123,6 +123,32 @@ def with_lines(
         return run_after_lines
 
     return compiled
+
+
+@contextmanager
+def assigned_lines(lines: list[str], arguments: dict[str, Any], namespace: dict[str, Any]) -> Iterator[bool]:
+    """Context manager in which lines have run, of arguments of a call or else of globals; yields whether any has.
+
+    The effect on an object is undone at the end.
+    """
+    has_run = False
+    with ExitStack() as undo:
+        for line in lines:
+            statement = ast.parse(line).body[0]
+            root = next(each.id for each in ast.walk(_object_of(statement)) if isinstance(each, ast.Name))
+            names = arguments if root in arguments else namespace
+            if root in names:
+                undo.enter_context(_line(statement, compile(line, "<line>", "exec"), names))
+                has_run = True
+        yield has_run
+
+
+def _object_of(statement: ast.stmt) -> ast.expr:
+    """Returns what a line assigns to or marks."""
+    match statement:
+        case ast.Assign([target]) | ast.Expr(ast.Call(_, [target, *_])):
+            return target
+    raise ValueError(ast.unparse(statement))
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+import re
 import threading
 import time
 import types
@@ -36,13 +38,14 @@ from kernel_magics.run.fixes.live_code import (
     replaced_code,
     with_lines,
 )
-from kernel_magics.run.request import fresh, open_record, unit_compiler
+from kernel_magics.run.request import Request, fresh, open_record, unit_compiler
 from kernel_magics.run.silenced_output import silenced_output
-from kernel_magics.run.snapshots import plain_values, value_difference
+from kernel_magics.run.snapshots import TOLERANCE, plain_values, value_difference
 
 Progress = Callable[[str, float], None]
 BUDGET_S = 60.0
 """For how many seconds all advice on a cell is tried."""
+_DECIMAL = re.compile(r"(-?\d+\.\d*(?:[eE][-+]?\d+)?)")
 FASTER = 2
 """By what factor a change must reduce the time of compiling, which is measured once."""
 
@@ -53,8 +56,11 @@ class Fixes:
     def __init__(self, timer: CellTimer, record: Record) -> None:
         self._timer, self._record, self._request = timer, record, timer.request
         self._shell, self._program = timer.shell, timer.program
-        self._finder = FixFinder(timer.shell, timer.program, timer.request, record)
+        self._finder = self._made_finder()
         self._found = list(self._finder.find())
+
+    def _made_finder(self) -> FixFinder:
+        return FixFinder(self._shell, self._program, self._request, self._record)
 
     @property
     def offers(self) -> list[tuple[int, Fix]]:
@@ -123,9 +129,16 @@ class Fixes:
 
     def _expected(self, state: Any, printed: Any) -> _Ran:
         """Runs the cell as plain PyTorch; returns what it left behind."""
-        expected = _Ran(self._shell, self._program, printed)
+        expected = self._ran(self._program, printed)
         self._timer.rehearse(state, expected.keep)
         return expected
+
+    def _ran(self, program: Program, printed: Any) -> _Ran:
+        return _Ran(functools.partial(self._values, program), printed)
+
+    def _values(self, program: Program, value: object) -> dict[str, object]:
+        """Returns copies of what a run of a program, which has just ended with `value`, left behind."""
+        return plain_values(self._shell.user_ns, [program.skeleton, *program.units], value)
 
     def _add(self, number: int, trials: list[AdviceTrial]) -> None:
         """Notes trials in a problem, in place of earlier ones of the same changes."""
@@ -142,10 +155,10 @@ class Fixes:
                 progress("comparing the other branch", 0.0)
                 self._compare_flipped(fix.flipped, state, printed)
             progress("compiling the changed cell" if fix.is_of_code else f"trying {fix.change}", 0.0)
-            made = _Ran(self._shell, self._program, printed)
+            made = self._ran(self._program, printed)
             with state.preserved():
                 record = self._compiled(fix, made)
-            made.check_same(expected, is_laid_out=not fix.lines)
+            self._check_same(made, expected, state, printed, is_laid_out=not fix.lines)
         except (_Differs, UsageError) as error:
             outcome: TrialOutcome = "wrong" if isinstance(error, _Differs) else "not tried"
             return None, dict.fromkeys(fix.problems, AdviceTrial(fix.change, outcome, str(error), fix.remedies))
@@ -153,17 +166,26 @@ class Fixes:
         record.comparison.values, record.comparison.edit = {}, fix.edit if fix.is_of_code or fix.is_dynamic else None
         return record, {each: self._concluded(fix, self._record.problems[each], record) for each in fix.problems}
 
+    def _check_same(self, made: _Ran, expected: _Ran, state: Any, printed: Any, is_laid_out: bool) -> None:
+        """Raises `_Differs` unless a run is like the expected one, besides what no two runs of plain PyTorch agree in,
+        such as the time; UsageError if they do not agree in tensors."""
+        if expected.varies is None and made.differs_from(expected, is_laid_out):
+            expected.find_what_varies(self._expected(state, printed))
+        if how := made.differs_from(expected, is_laid_out):
+            raise _Differs(how)
+
     def _compare_flipped(self, edits: tuple[SourceEdit, SourceEdit], state: Any, printed: Any) -> None:
         """Raises `_Differs` unless the cell does the same with both edits, which have a condition negated."""
         ran = []
         for edit in edits:
             with self._edited(edit) as program:
-                ran.append(_Ran(self._shell, program, printed))
+                ran.append(self._ran(program, printed))
                 try:
-                    CellTimer(self._shell, program, self._request).rehearse(state, ran[-1].keep)
+                    self._timer.of(program).rehearse(state, ran[-1].keep)
                 except UsageError as error:
                     raise _Differs(f"with the condition negated, {error}".rstrip(".:")) from None
-        ran[1].check_same(ran[0], "with the condition negated, ")
+        if how := ran[1].differs_from(ran[0]):
+            raise _Differs(f"with the condition negated, {how}")
 
     def _compiled(self, fix: Fix, ran: _Ran) -> Record:
         """Runs the cell with a change; returns the record.  Raises `_Differs` if the cell raises."""
@@ -171,26 +193,36 @@ class Fixes:
         request = dataclasses.replace(self._request, **options)
         with ExitStack() as changed:
             if request.engine == "torch":
+                from compiler_core.torch_private import inductor_config
+
                 changed.enter_context(fresh_code(self._record))
+                changed.enter_context(inductor_config.patch(fallback_random=True))  # the numbers that PyTorch draws
             program = changed.enter_context(self._changed(fix))
             record = changed.enter_context(open_record(request, f"{self._record.title}, changed"))
             record.source(program.filename, 1, program.source.splitlines())
             record.notes += program.notes
-            compile_unit = fresh(unit_compiler(request, record))
-            if fix.block is not None:
-                changed.enter_context(compiled_class(fix.block, self._function_compiler(compile_unit)))
-                compile_unit = _uncompiled
-            if fix.lines:
-                compile_unit = with_lines(fix.lines, self._shell.user_ns, compile_unit)
-            run = program.bind(self._shell.user_ns, compile_unit)
+            run = self._bound(fix, program, request, record, changed)
             try:
-                ran.keep(run())
+                value = run()
             except Exception as error:
                 text = str(error).strip().partition("\n")[0].rstrip(".:")
                 raise _Differs(f"it raises {type(error).__name__}: {text}") from None
+            ran.keep(value)
         record.labels |= cell_labels(record) | {program.filename: self._record.label(self._program.filename)}
         record.find_problems()
         return record
+
+    def _bound(
+        self, fix: Fix, program: Program, request: Request, record: Record, changed: ExitStack
+    ) -> Callable[[], object]:
+        """Returns a function that runs a program, compiled with a change; `changed` undoes what is entered into it."""
+        compile_unit = fresh(unit_compiler(request, record))
+        if fix.block is not None:
+            changed.enter_context(compiled_class(fix.block, self._function_compiler(compile_unit)))
+            compile_unit = _uncompiled
+        if fix.lines:
+            compile_unit = with_lines(fix.lines, self._shell.user_ns, compile_unit)
+        return program.bind(self._shell.user_ns, compile_unit)
 
     # ---- what is changed
 
@@ -224,7 +256,7 @@ class Fixes:
         at = edit.first - 1
         source = "\n".join([*lines[:at], *edit.added, *lines[at + len(edit.removed) :]])
         if edit.file == self._program.filename:
-            yield parse(self._shell, source)
+            yield self._parsed(source)
             return
         functions = self._finder.functions(edit)
         number = self._finder.cell_number(edit.file) or 0
@@ -233,6 +265,10 @@ class Fixes:
             raise UsageError("the changed function has other variables of the functions around it")
         with replaced_code(functions, code):
             yield self._program
+
+    def _parsed(self, source: str) -> Program:
+        """Returns the program that another text of the cell is."""
+        return parse(self._shell, source)
 
     def _function_compiler(self, compile_unit: Callable[[types.FunctionType], Any]) -> Callable[[Any], Any]:
         """Returns a function that compiles any function as the cell is compiled."""
@@ -333,29 +369,64 @@ class _Budget:
 
 
 class _Ran:
-    """The values and the output of one run of the cell."""
+    """The values and the output of one run of the cell; `values_of` returns the values of a run that has ended."""
 
-    def __init__(self, shell: Any, program: Program, printed: Any) -> None:
-        self._shell, self._program, self._printed = shell, program, printed
+    def __init__(self, values_of: Callable[[object], dict[str, object]], printed: Any) -> None:
+        self._values_of, self._printed = values_of, printed
         self._start = len(printed.stdout), len(printed.stderr)
         self.values: dict[str, object] = {}
         self.output = ""
+        self.varies: set[str] | None = None
+        """What is another value in each run of plain PyTorch; None: not known."""
 
     def keep(self, value: object) -> None:
         """Notes what the run that has just ended left behind, and its value."""
-        self.values = plain_values(self._shell.user_ns, [self._program.skeleton, *self._program.units], value)
+        self.values = self._values_of(value)
         out, errors = self._start
         self.output = self._printed.stdout[out:] + self._printed.stderr[errors:]
 
-    def check_same(self, expected: _Ran, when: str = "", is_laid_out: bool = True) -> None:
-        """Raises `_Differs` if this run differs from the one that it must be like.
+    def find_what_varies(self, again: _Ran) -> None:
+        """Notes what differs in another run of plain PyTorch; UsageError if tensors do."""
+        for name, how in self._differences(again):
+            if any(map(_has_tensors, (self.values.get(name), again.values.get(name)))):
+                raise UsageError(f"two runs of it as plain PyTorch do not agree: {name} differs: {how}")
+        # a time differs by little in two runs of plain PyTorch, and by much if code is compiled in one of them
+        self.varies = {name for name, value in self.values.items() if repr(value) != repr(again.values.get(name))}
+        self.varies |= {""} if self.output != again.output else set()
+        self.varies -= {name for name in self.values if _has_tensors(self.values[name])}
+
+    def differs_from(self, expected: _Ran, is_laid_out: bool = True) -> str:
+        """Returns how this run differs from the one that it must be like; empty if it does not.
 
         `is_laid_out`: also in the strides of tensors, which follow from those of inputs.
         """
+        for name, how in self._differences(expected, is_laid_out):
+            if name not in (expected.varies or ()):
+                return f"{name} differs: {how}" if name else how
+        return ""
+
+    def _differences(self, expected: _Ran, is_laid_out: bool = True) -> Iterator[tuple[str, str]]:
+        """Yields the names whose values differ, and how; an empty name for what is printed."""
         for name in dict.fromkeys([*expected.values, *self.values]):
             values = expected.values.get(name), self.values.get(name)
-            how = value_difference(*(values if is_laid_out else map(_contiguous, values)))
-            if how:
-                raise _Differs(f"{when}{name} differs: {how}")
-        if self.output != expected.output:
-            raise _Differs(f"{when}it prints something else")
+            if how := value_difference(*(values if is_laid_out else map(_contiguous, values))):
+                yield name, how
+        if not _same_text(self.output, expected.output):
+            yield "", "it prints something else"
+
+
+def _same_text(one: str, other: str) -> bool:
+    """Returns whether texts are the same, besides numbers with a decimal point that are nearly equal."""
+    parts, others = _DECIMAL.split(one), _DECIMAL.split(other)  # texts and numbers in turn
+    if len(parts) != len(others) or parts[::2] != others[::2]:
+        return False
+    pairs = zip(parts[1::2], others[1::2], strict=True)
+    return all(a == b or math.isclose(float(a), float(b), rel_tol=TOLERANCE, abs_tol=TOLERANCE) for a, b in pairs)
+
+
+def _has_tensors(value: object) -> bool:
+    import torch
+
+    from compiler_core.torch_private import tree_leaves
+
+    return any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(value))

@@ -1,0 +1,154 @@
+"""`cutaway run --try-advice`: a script that has ended runs again with what is advised, and nothing of that is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compiler_core.records import Record
+from compiler_core.tools.questions.advice import NOTHING_HELPS
+
+ROOT = Path(__file__).parents[2]
+CUTAWAY = [sys.executable, "-m", "kernel_magics.command", "run", "--try-advice"]
+ENGINES = ("core", "torch")
+HELPED = "Tried `t = t.contiguous()` before each call: 2 compiles became 1, same values."
+LAYOUTS = """
+import atexit, os, sys, time, torch, helper
+{at_start}
+@torch.compile(backend="eager")
+def program(t):
+    return t.sin()
+def main():
+    start = time.time()
+    x = torch.rand(9).view(3, 3)
+    helper.RUNS.append(os.getpid())
+    for t in (x, x.t()):
+        print("sum", program(t).sum().item(), helper.RUNS)
+    {at_end}
+    print("took", time.time() - start)
+atexit.register(lambda: print("bye", sys.modules["__main__"].__dict__ is globals(), len(helper.RUNS)))
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+SLEEPS = "sys.runs = getattr(sys, 'runs', 0) + 1"
+SLEEPS_END = "time.sleep(60 * (sys.runs > 1))"
+
+
+def written(tmp_path: Path, at_start: str = "", at_end: str = "pass", script: str = LAYOUTS) -> Path:
+    """Writes a script and a module beside it; returns the path of the script."""
+    (tmp_path / "helper.py").write_text("RUNS = []\n")
+    path = tmp_path / "script.py"
+    path.write_text(script.replace("{at_start}", at_start).replace("{at_end}", at_end))
+    return path
+
+
+def started(tmp_path: Path, *options: str) -> subprocess.Popen[str]:
+    command = [*CUTAWAY, *options, "--save", "record.json", "script.py"]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=tmp_path, env=env, stdout=pipe, stderr=pipe, text=True)
+
+
+def ran(tmp_path: Path, *options: str) -> tuple[int, str, str, Record]:
+    """Runs the script; returns the exit code, what it printed, and its record."""
+    process = started(tmp_path, *options)
+    out, errors = process.communicate(timeout=200)
+    return process.returncode, out, errors, Record.load(tmp_path / "record.json")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_helps_is_in_the_text_and_in_the_record(engine: str, tmp_path: Path) -> None:
+    written(tmp_path)
+    code, out, errors, record = ran(tmp_path, "--engine", engine, "--fail-on", "recompiles")
+    assert code == 3
+    assert [line.split()[0] for line in out.splitlines()] == ["sum", "sum", "took", "bye"]
+    assert out.splitlines()[-1] == "bye True 1"  # and the modules are those of the script
+    assert HELPED in errors
+    assert [problem.checked for problem in record.problems] == [HELPED]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_a_call_returns_is_compared(engine: str, tmp_path: Path) -> None:
+    script = LAYOUTS.replace("(x, x.t())", "(x, x.double())").replace(".sum().item()", ".shape")
+    written(tmp_path, script=script)
+    *_, record = ran(tmp_path, "--engine", engine)
+    (problem,) = record.problems
+    assert problem.advice == NOTHING_HELPS
+    assert "before each call: the result of call 2 differs" in problem.checked
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_model_trains_again_with_each_change(engine: str, tmp_path: Path) -> None:
+    """Random numbers are those of the run, so that the same is compiled."""
+    script = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.drop = torch.nn.Linear(3, 3), torch.nn.Dropout(0.5)
+    def forward(self, x):
+        y = self.drop(self.linear(x))
+        if y.sum() > 0:
+            z = y * 2
+        else:
+            z = y - 1
+        return z.sin()
+def main():
+    net = Net()
+    model = torch.compile(net, backend="eager")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(12):
+        loss = model(torch.randn(4, 3)).square().mean()
+        loss.backward()
+        optimizer.step()
+main()
+"""
+    written(tmp_path, script=script)
+    _, _, errors, record = ran(tmp_path, "--engine", engine)
+    (branch,) = [each for each in record.problems if each.kind == "graph break"]
+    assert branch.checked.endswith("compiles became 1, 1 graph break became 0, same values.")
+    assert branch.checked in errors
+
+
+def test_a_script_that_cannot_run_again_says_why(tmp_path: Path) -> None:
+    written(tmp_path, at_end="open('out', 'a').write('.')")
+    code, _, errors, record = ran(tmp_path)
+    assert (code, (tmp_path / "out").read_text()) == (0, ".")
+    assert "Not tried here: the cell changes the file out, which cannot be undone; " in errors
+    assert "contiguous" in record.problems[0].advice
+
+
+def test_an_exception_ends_it_as_ever(tmp_path: Path) -> None:
+    written(tmp_path, at_end="1 / 0")
+    code, _, errors, record = ran(tmp_path)
+    assert code == 1
+    assert "ZeroDivisionError" in errors
+    assert record.problems[0].tried == []
+
+
+def test_what_is_over_the_budget_is_not_tried(tmp_path: Path) -> None:
+    written(tmp_path, SLEEPS, SLEEPS_END)
+    code, out, errors, _ = ran(tmp_path, "--trial-seconds", "0.5")
+    assert (code, out.splitlines()[-1]) == (0, "bye True 1")
+    assert "Not tried here: the 0.5 s for trials were used up; " in errors
+
+
+@pytest.mark.parametrize("own", ["", "import signal; signal.signal(signal.SIGINT, lambda *_: os._exit(9))"])
+def test_ctrl_c_ends_only_the_trials(own: str, tmp_path: Path) -> None:
+    written(tmp_path, f"{SLEEPS}; {own}", SLEEPS_END)
+    process = started(tmp_path)
+    assert process.stderr is not None
+    seen = ""
+    while "trying the advice" not in seen:
+        seen = process.stderr.readline()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(3)
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=60)
+    assert (process.returncode, out.splitlines()[-1]) == (0, "bye True 1")
+    assert "note: --try-advice: stopped; no advice was tried." in errors
