@@ -61,11 +61,13 @@ KINDS: dict[BreakReason, BreakKind] = {
         "in place of any(values).",
     ),
     "assertion": BreakKind(
-        "The assertion depends on the value of a tensor, which is known only when the program runs.",
+        "The assertion depends on the value of a tensor. A graph takes for granted that it holds, but not on a GPU, "
+        "inside a try, or beside other ranks.",
         "Use torch._assert_async(condition, message), which stays in the graph and raises a RuntimeError.",
     ),
     "distribution check": BreakKind(
-        "A distribution checks the values of its arguments here, which are known only when the program runs.",
+        "A distribution checks the values of its arguments here. A graph takes for granted that they are right, but "
+        "not on a GPU, inside a try, or beside other ranks.",
         "Pass validate_args=False to the distribution, or call "
         "torch.distributions.Distribution.set_default_validate_args(False), once the program works.",
     ),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.fx as fx
+from torch import distributed
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
 from compiler_core.capture.guard_collector import GuardCollector
@@ -37,7 +38,7 @@ from compiler_core.support.eager_warnings import (
     silence_warnings,
     warn_always,
 )
-from compiler_core.support.fx_graphs import graph_module
+from compiler_core.support.fx_graphs import ASSUMPTION_FAILED, graph_module
 from compiler_core.support.opaque_ops import fake_implementation
 from compiler_core.support.tensors import storage_id
 from compiler_core.support.torch_state import (
@@ -91,6 +92,8 @@ class GraphBuilder:
         self.region: CheckpointRegion | None = None
         """The checkpoint whose function is running, the outermost if there are several."""
         self._regions = 0
+        self.is_trial = False
+        """Whether the nodes that are added now will be removed again."""
 
     # ------------------------------------------------------------ inputs
 
@@ -273,6 +276,30 @@ class GraphBuilder:
             inside = self.call_method(tx, "all", [self.call_method(tx, "logical_and", [above, below], {})], {})
             message = ConstantValue("quantile() q values must be in the range [0, 1]")
             self.call_function(tx, torch._assert_async, [inside, message], {})
+
+    def assume(self, tx: Interpreter, condition: TensorValue, truth: bool) -> bool:
+        """Adds a check that a tensor has this truth, without which the frame runs as plain Python.
+
+        Returns False, and adds nothing, where the graph cannot have the check: on a GPU it would wait for the result,
+        and a frame that has communicated with other ranks cannot run again.
+        """
+        fake = condition.fake(tx)
+        in_trial, has_ranks = (
+            self.is_trial or levels.depth(),
+            distributed.is_available() and distributed.is_initialized(),
+        )
+        if (
+            type(condition) is not TensorValue
+            or fake.device.type != "cpu"
+            or fake.numel() != 1
+            or in_trial
+            or has_ranks
+        ):
+            return False
+        condition.check_methods(tx, "__bool__")
+        holds = condition if truth else self.call_function(tx, torch.logical_not, [condition], {})
+        self.call_function(tx, torch._assert_async, [holds, ConstantValue(ASSUMPTION_FAILED)], {})
+        return True
 
     def subclass_tensor(self, tx: Interpreter, origin: TensorValue, cls: type) -> SubclassTensorValue:
         """``origin.as_subclass(cls)``, which is another tensor object over the same memory."""

@@ -41,7 +41,7 @@ from compiler_core.hook.frame_hook import FrameHook, hook_off, never_compile
 from compiler_core.records import Compile, FailedGuard, MissedEntry, Recompile
 from compiler_core.records.recompiles import recompile
 from compiler_core.support import torch_state
-from compiler_core.support.fx_graphs import draws_random_numbers
+from compiler_core.support.fx_graphs import ASSUMPTION_FAILED, draws_random_numbers
 from compiler_core.support.interrupts import raised_by_handler
 from compiler_core.support.node_facts import group_names
 from compiler_core.support.recorded_calls import (
@@ -87,6 +87,8 @@ class _FailedRun:
     is_from_program: bool
     """Whether a function of the program raised the error, or passed it on."""
     calls: CallRecord | None
+    is_of_assumption: bool
+    """Whether a condition that the graph takes for granted did not hold (`GraphBuilder.assume`)."""
 
 
 def none_on_failure(
@@ -119,16 +121,17 @@ def none_on_failure(
 
     def can_run_again(error: BaseException, undo: Undo | None) -> bool:
         calls = open_record() if records_calls else None
-        again = _may_come_from_operation(error)
-        if again and is_of_user and not _is_already_reported(compile_):
+        is_of_assumption = isinstance(error, RuntimeError) and str(error) == ASSUMPTION_FAILED
+        again = is_of_assumption or _may_come_from_operation(error)
+        if again and is_of_user and not is_of_assumption and not _is_already_reported(compile_):
             report_failure(compile_, "run", BackendError.of(compile_.backend, cast(Exception, error)), meaning=RAISED)
-        again = again and not is_of_user
+        again = again and (is_of_assumption or not is_of_user)
         if undo:
             again = undo(again)
         if again:
-            _failed.last = _FailedRun(
-                compile_, cast(Exception, error), options.strict, _passed_code_of_program(error), calls
-            )
+            is_from_program = not is_of_assumption and _passed_code_of_program(error)
+            failed = cast(Exception, error)
+            _failed.last = _FailedRun(compile_, failed, options.strict, is_from_program, calls, is_of_assumption)
         return again
 
     check_anomaly = "if is_anomaly_enabled(): return None" if _records_autograd(graph.graph) else ""
@@ -291,7 +294,7 @@ def run_frame_eagerly(
             return function(*args, **kwargs)
         if failed.calls:
             stack.enter_context(failed.calls.replayed())
-        if _is_already_reported(failed.compile) and not failed.is_from_program:
+        if failed.is_of_assumption or (_is_already_reported(failed.compile) and not failed.is_from_program):
             return function(*args, **kwargs)
         found = stack.enter_context(_exceptions_like(failed.error))
         result = function(*args, **kwargs)

@@ -55,7 +55,10 @@ def test_inference_mode(x):
 @breaking("assertion", graphs=2, compiles=2, inputs=lambda: (torch.ones(3),))
 def test_assertion_on_a_tensor(x):
     y = x.sin()
-    assert (y < 2).all(), "too large"
+    try:
+        assert (y < 2).all(), "too large"
+    except AssertionError:
+        return y
     return y.cos()
 
 
@@ -119,7 +122,10 @@ def test_branch_on_a_tensor(x):
 
 @breaking("distribution check", inputs=lambda: (torch.ones(3),))
 def test_checked_distribution(x):
-    return torch.distributions.Normal(x, x.exp(), validate_args=True).log_prob(x)
+    try:
+        return torch.distributions.Normal(x, x.exp(), validate_args=True).log_prob(x)
+    except ValueError:
+        return x
 
 
 @breaking("linear algebra check", graphs=2, compiles=2, inputs=lambda: (torch.randn(3, 3),))

@@ -167,7 +167,10 @@ def attention(q, k):
     return weights @ k
 
 def program(x):
-    return attention(x, x * 2)
+    try:
+        return attention(x, x * 2)
+    except AssertionError:
+        return x
 """,
         "assertion",
         'assert torch.isfinite(weights).all(), "not finite"',
@@ -648,7 +651,7 @@ def program(x):
         stock={"reason": "unsupported call"},
     ),
     Broken(
-        "a shape check by a helper in a dataclass",
+        "a repair of values by a helper in a dataclass",
         """
 from dataclasses import dataclass
 
@@ -658,7 +661,7 @@ class Boxes:
 
     def __post_init__(self):
         if (self.corners < 0).any():  # the fault
-            raise ValueError("negative corner")
+            self.corners = self.corners.abs()
 
 def program(x):
     boxes = Boxes(x.abs())
@@ -667,9 +670,7 @@ def program(x):
         "data-dependent branch",
         "if (self.corners < 0).any():",
         "choose with torch.where",
-        {
-            '        if (self.corners < 0).any():  # the fault\n            raise ValueError("negative corner")': '        torch._assert_async((self.corners >= 0).all(), "negative corner")'
-        },
+        {"        if (self.corners < 0).any():  # the fault\n            self.corners = ": "        self.corners = "},
     ),
     Broken(
         "autocast around a value",

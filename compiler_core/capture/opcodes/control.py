@@ -27,6 +27,7 @@ from compiler_core.capture.values.builtin.mappings import DictValue, dict_items
 from compiler_core.capture.values.builtin.sequences import TupleValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.contexts import ContextManagerValue, ExitValue
+from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.exceptions import OUTER, ExceptionValue, TracebackValue, as_exception
 from compiler_core.capture.values.user.functions import CellValue, FunctionValue
 from compiler_core.capture.values.user.generators import GeneratorValue, runtime_error_from_stop
@@ -53,8 +54,56 @@ def JUMP_FORWARD(tx: Interpreter, instruction: Instruction) -> None:
     "POP_JUMP_BACKWARD_IF_FALSE",
 )
 def POP_JUMP_IF_TRUE(tx: Interpreter, instruction: Instruction) -> None:
-    if tx.pop().truth(tx) == instruction.opname.endswith("IF_TRUE"):
+    condition, jumps_if = tx.pop(), instruction.opname.endswith("IF_TRUE")
+    truth = _assumed_truth(tx, condition, instruction, jumps_if)
+    if (condition.truth(tx) if truth is None else truth) == jumps_if:
         tx.jump(instruction.target)
+
+
+def _assumed_truth(tx: Interpreter, condition: Value, jump: Instruction, jumps_if: bool) -> bool | None:
+    """Returns the truth of a tensor with which a program does not raise an exception, if the other one always raises::
+
+        assert x.sum() > 0, "empty"        if x.isnan().any(): raise ValueError("not a number")
+
+    The graph takes it for granted: if it does not hold in a call, the graph fails, and the frame runs as plain Python
+    (`resume/eager_fallback.py`).  None where both ways go on, or where the frame might catch the exception, since such
+    calls could be frequent.
+    """
+    if not isinstance(condition, TensorValue) or jump.target is None:
+        return None
+    raises = [_always_raises(tx, at) for at in (tx.index[jump.target], tx.pc)]
+    if raises[0] == raises[1] or _may_be_caught(tx):
+        return None
+    truth = jumps_if != raises[0]
+    return truth if tx.capture.graph.assume(tx, condition, truth) else None
+
+
+def _always_raises(tx: Interpreter, at: int) -> bool:
+    """Returns whether the code from an instruction on raises an exception without a branch before it."""
+    while at < len(tx.instructions) and tx.instructions[at].target is None:
+        opname = tx.instructions[at].opname
+        if opname == "RAISE_VARARGS":
+            return True
+        if opname in _LEAVES:
+            return False
+        at += 1
+    return False
+
+
+_LEAVES = ("RETURN_VALUE", "RETURN_CONST", "RERAISE", "YIELD_VALUE")
+
+
+def _may_be_caught(tx: Interpreter | None) -> bool:
+    """Returns whether the frame, or a call that is inlined in it, is inside a ``try``."""
+    while tx is not None:
+        handler = tx.instructions[tx.pc - 1].handler
+        while handler is not None:
+            after = tx.index[handler.target] + 1
+            if handler.target.opname == "PUSH_EXC_INFO" and tx.instructions[after].opname != "WITH_EXCEPT_START":
+                return True
+            handler = handler.target.handler
+        tx = tx.parent
+    return False
 
 
 @opcode(

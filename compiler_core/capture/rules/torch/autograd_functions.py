@@ -129,7 +129,9 @@ class _TrialRun:
         before, grad_enabled = self._outside_state(), capture.graph.grad_enabled
         frozen, capture.effects.frozen = capture.effects.frozen, f"a change made by {self.cls.__name__}"
         capture.graph.change_state(grad_mode_change(False))
+        capture.graph.is_trial, was_trial = True, capture.graph.is_trial
         yield
+        capture.graph.is_trial = was_trial
         capture.graph.change_state(grad_mode_change(grad_enabled))
         capture.effects.frozen = frozen
         if self._outside_state() != before:

@@ -174,6 +174,8 @@ def _tensor_query(fn: Any, tx: Interpreter, tensor: Value) -> Value:
 
 @handles(torch._assert)
 def _assert(tx: Interpreter, condition: Value, message: Value) -> Value:
+    if isinstance(condition, TensorValue) and tx.capture.graph.assume(tx, condition, True):
+        return NONE
     if not condition.truth(tx):
         raise observed_exception(AssertionError, message)
     return NONE
