@@ -19,6 +19,7 @@ from compiler_core.capture.values.base import (
 )
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.containers import ContainerValue
+from compiler_core.capture.values.builtin.conversion import evaluate
 from compiler_core.capture.values.builtin.mappings import DictValue, dict_items
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue
@@ -359,13 +360,20 @@ def MATCH_CLASS(tx: Interpreter, instruction: Instruction) -> None:
     subject, wanted, names = tx.pop_many(3)
     cls = wanted.constant(tx)
     if not isinstance(cls, type):
-        raise observed_exception(TypeError, "called match pattern must be a class")
+        evaluate(lambda: _match_by(cls))  # raises
     is_instance = HANDLERS[isinstance](tx, subject, wanted)
     if not is_instance.truth(tx):
         tx.push(NONE)
         return
     found = _captured_values(tx, subject, wanted, cls, instruction.arg or 0, names.constant(tx))
     tx.push(NONE if found is None else TupleValue(found))
+
+
+def _match_by(cls: Any) -> None:
+    """Matches as the program does: the words of an error differ between versions of Python."""
+    match None:
+        case cls():
+            pass
 
 
 def _captured_values(

@@ -131,6 +131,17 @@ def test_attribute_that_is_not_there(x):
 
 
 @same_as_eager(graphs=1, breaks=[])
+def test_a_pattern_of_no_class(x):
+    circle = "Circle"
+    try:
+        match x:
+            case circle():
+                return x
+    except TypeError as e:
+        return x + 1, str(e)
+
+
+@same_as_eager(graphs=1, breaks=[])
 def test_too_many_patterns(x):
     try:
         match Point(1, 2):

@@ -20,7 +20,7 @@ from compiler_core.capture.values.builtin.containers import (
     iterate_over,
     remaining_values,
 )
-from compiler_core.capture.values.builtin.conversion import fold, from_python
+from compiler_core.capture.values.builtin.conversion import evaluate, fold, from_python
 from compiler_core.capture.values.builtin.mappings import DictValue, DictViewValue
 from compiler_core.capture.values.builtin.sequences import ListValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber, is_symbolic, symbolic_extreme
@@ -39,7 +39,7 @@ def _iter(tx: Interpreter, obj: Value, sentinel: Value | None = None, /) -> Valu
     if sentinel is None:
         return obj.iterate(tx)
     if lookup_in_mro(obj.python_type(), "__call__") is ABSENT:
-        raise observed_exception(TypeError, "iter(v, w): v must be callable")
+        return evaluate(functools.partial(iter, None, None))  # raises; the words differ between versions of Python
 
     def step(tx: Interpreter) -> Value | None:
         value = obj.call(tx, [], {})
