@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -380,17 +381,14 @@ def _open(options: argparse.Namespace) -> int:
     from kernel_magics.command.read import read_records
 
     records = read_records(options.path)
-    with PageServer(records, options.port) as server:
+    with PageServer(records, options.port) as server, suppress(KeyboardInterrupt):
         if options.json:
             print_json({"url": server.url, "records": [record.title for record in records]})
         else:
             print_text(f"{server.url}\nPress Ctrl-C to stop.")
         if not options.no_browser:
             webbrowser.open(server.url)
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            return 0
+        server.serve_forever()
     return 0
 
 
