@@ -138,7 +138,7 @@ soak: $(STAMPS)/test ## Print the memory of a long session: compiles with resets
 versions: $(STAMPS)/test ## Run the front half's tests on each CPython of this machine, 3.11 to 3.13
 	$(PY) tests/sweeps/versions.py $(ARGS)
 
-compat: $(STAMPS)/test ## Run the suite's core on this PyTorch and on others (TORCH='2.14.1 2.15.0': gigabytes each)
+compat: $(STAMPS)/test ## Run the suite's core on this PyTorch and on others (TORCH='2.14.1 2.15.0-3.12': gigabytes each)
 	$(PY) -m tests.sweeps.compat $(TORCH) $(if $(ARGS),-- $(ARGS))
 
 clean: ## Remove the virtual environment and all that was built

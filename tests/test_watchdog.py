@@ -76,7 +76,6 @@ def run(folder: Path, text: str, *options: str) -> tuple[int, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=200,
         check=False,
     )
     return done.returncode, done.stdout

@@ -27,6 +27,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.limits import HANG_S
+
 ROOT = Path(__file__).parents[1]
 IMPORTED = (
     *("torch", "torch._dynamo", "torch._functorch.aot_autograd", "torch._inductor.decomposition"),
@@ -38,7 +40,7 @@ FIXED_AT_IMPORT = ("TRITON_INTERPRET",)
 
 
 def run(
-    arguments: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | str = ROOT, timeout: float = 280
+    arguments: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | str = ROOT, timeout: float = HANG_S
 ) -> subprocess.CompletedProcess[str]:
     """Runs ``python ARGUMENTS``, where they are ``-c TEXT``, ``-m MODULE …`` or ``FILE …``.
 

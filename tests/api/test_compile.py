@@ -31,9 +31,9 @@ from compiler_core.tools.testing import check, graph_count
 from tests import warm_python
 
 
-def run(text, *, timeout=120):
+def run(text):
     """Runs a program in a separate Python process, so that a crash fails the test only."""
-    done = warm_python.run(["-c", textwrap.dedent(text)], timeout=timeout)
+    done = warm_python.run(["-c", textwrap.dedent(text)])
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

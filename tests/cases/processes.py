@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 def is_alive(pid: int) -> bool:
-    """Returns whether the process still exists after a few seconds."""
-    for _ in range(100):
+    """Returns whether the process still exists after a minute."""
+    for _ in range(1200):
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
                 return False

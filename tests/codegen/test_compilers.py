@@ -21,6 +21,7 @@ from compiler_core.codegen.build import compilers as build
 from compiler_core.codegen.build import disk_cache as cache_files
 from compiler_core.errors import BuildError
 from tests.cases.kernel_programs import compiled
+from tests.limits import HANG_S
 
 ANSWER = 'extern "C" int answer() { return 42; }\n'
 
@@ -115,7 +116,7 @@ def test_many_processes_build_at_once(cache: Path) -> None:
     workers = [context.Process(target=_load_and_report, args=(n, queue, ANSWER)) for n in range(6)]
     for worker in workers:
         worker.start()
-    answers = [queue.get(timeout=60) for _ in workers]
+    answers = [queue.get(timeout=HANG_S) for _ in workers]
     for worker in workers:
         worker.join()
         assert worker.exitcode == 0
@@ -139,7 +140,7 @@ def test_a_fork_while_another_thread_builds(cache: Path, monkeypatch: pytest.Mon
         time.sleep(0.01)
     pid = os.fork()
     if not pid:
-        signal.alarm(60)
+        signal.alarm(HANG_S)
         os._exit(_answer(build.load("// in the child\n" + ANSWER)))
     building.join()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 42

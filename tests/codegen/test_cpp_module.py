@@ -10,6 +10,7 @@ import torch
 from compiler_core.codegen.cpp import launch as cpp_module
 from compiler_core.codegen.source import Launcher
 from compiler_core.errors import BuildError
+from tests.limits import HANG_S
 
 SCALE = """using i64 = __INT64_TYPE__; using f32 = float; using f64 = double;
 
@@ -52,7 +53,7 @@ def test_a_kernel_lets_other_threads_run(kernels: dict[str, Launcher]) -> None:
     waiting = threading.Thread(target=kernels["await"], args=(flag,), daemon=True)
     waiting.start()
     flag.fill_(1)
-    waiting.join(60)
+    waiting.join(HANG_S)
     assert not waiting.is_alive()
 
 

@@ -206,7 +206,7 @@ def test_what_is_no_file_is_not_opened(base: Path, what: str) -> None:
     answer(FOREIGN)
     IN_THE_WAY[what](library())
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = warm_python.run(["-c", LOADS.format(source=ANSWER)], env=environment, timeout=100)
+    done = warm_python.run(["-c", LOADS.format(source=ANSWER)], env=environment)
     assert done.returncode == 0, done.stderr
 
 

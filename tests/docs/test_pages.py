@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ import compiler_core
 import kernel_magics
 from compiler_core.tools.stock.hooks.trace_file import write_trace
 from kernel_magics.command.main import parser
+from tests.limits import HANG_S
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -177,8 +177,10 @@ def test_the_commands_of_the_manual_run(reader: InteractiveShell, tmp_path: Path
         command = [sys.executable, "-m", "kernel_magics.command", name, *rest]
         with subprocess.Popen(command, env=environment, text=True, stdout=-1, stderr=-1) as process:
             if name == "open":
-                time.sleep(8)
+                assert process.stdout is not None
+                while "Ctrl-C" not in process.stdout.readline():
+                    assert process.poll() is None
                 process.send_signal(signal.SIGINT)
-            printed = process.communicate(timeout=300)
+            printed = process.communicate(timeout=HANG_S)
         assert process.returncode == 0 or name in ("diff", "doctor"), (line, printed)
     assert all((tmp_path / made).exists() for made in ("report.html", "out/index.html", "cutaway-lessons/workshop"))

@@ -23,6 +23,7 @@ from kernel_magics.display.page_requests import PageRequests
 from kernel_magics.run import cell_timer
 from kernel_magics.run.cell_timer import CellTimer
 from kernel_magics.run.request import Request
+from tests.limits import HANG_S
 
 
 @pytest.fixture(autouse=True)
@@ -228,7 +229,7 @@ def test_stop_interrupts_the_main_thread() -> None:
     requests = PageRequests(measure, shown.show, shown.finish)
 
     def press() -> None:
-        started.wait(30)
+        started.wait(HANG_S)
         requests.stop()
 
     thread = threading.Thread(target=press)

@@ -25,6 +25,7 @@ from compiler_core.errors import FullGraphError, ToolWarning
 from compiler_core.records import Record
 from kernel_magics.display.packing import unpack
 from kernel_magics.run import graph_passes
+from tests.limits import HANG_S
 
 
 def run(shell: InteractiveShell, text: str) -> tuple[Any, str, str]:
@@ -285,7 +286,7 @@ def test_interrupt_while_it_compiles(magics: InteractiveShell) -> None:
         return gm.forward
 
     def press() -> None:
-        reached.wait(30)
+        reached.wait(HANG_S)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     magics.user_ns["slow"] = slow

@@ -17,6 +17,7 @@ from kernel_magics.display.explorer import MIME
 from kernel_magics.display.packing import unpack
 from kernel_magics.display.record_view import RecordView
 from kernel_magics.run.ranks import run_on_ranks
+from tests.limits import HANG_S
 
 CELL = "x = torch.ones(8 + rank)\nprint('on', rank)\ny = x * 2\n"
 
@@ -80,7 +81,7 @@ def test_a_cell_on_two_engines(
     ipyparallel = pytest.importorskip("ipyparallel")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     with ipyparallel.Cluster(n=2, ipython_dir=str(tmp_path), log_level=40) as client:
-        client.wait_for_engines(2, timeout=120)
+        client.wait_for_engines(2, timeout=HANG_S)
         client[:].execute("import torch", block=True)
         client[:].scatter("rank", [0, 1], flatten=True, block=True)
         magics.user_ns["client"] = client

@@ -20,6 +20,7 @@ from compiler_core.records import Record, Timing, Timings
 from kernel_magics.display.explorer import MIME
 from kernel_magics.display.record_view import RecordView
 from kernel_magics.display.static_html import html
+from tests.limits import HANG_S
 
 CELL = "%%compile\ny = torch.ones(3).sin()\nprint(end='')\ny + 1"
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -76,7 +77,7 @@ def test_a_program_that_runs_the_notebook_gets_no_widget(
 def test_nbconvert_shows_the_compiled_cell() -> None:
     load = nbformat.v4.new_code_cell("import torch\n%load_ext kernel_magics")
     notebook = nbformat.v4.new_notebook(cells=[load, nbformat.v4.new_code_cell(CELL)])
-    NotebookClient(notebook, kernel_name="python3", extra_arguments=["--log-level=ERROR"], timeout=300).execute()
+    NotebookClient(notebook, kernel_name="python3", extra_arguments=["--log-level=ERROR"], timeout=HANG_S).execute()
     assert "widgets" not in notebook.metadata
     page, _ = HTMLExporter().from_notebook_node(notebook)
     assert re.search(r"costly graph break: print (In\[2\] )?line 3 ", text_of(page))

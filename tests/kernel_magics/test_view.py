@@ -18,9 +18,9 @@ from jupyter_client.manager import KernelManager
 
 from kernel_magics.display.interrupt import Interrupt
 from kernel_magics.display.packing import pack, unpack
+from tests.limits import HANG_S
 
 MIME = "application/vnd.cutaway.record+json"
-TIMEOUT_S = 60
 
 
 @dataclass
@@ -54,7 +54,7 @@ class CellMessages:
 
 def run(client: BlockingKernelClient, code: str) -> CellMessages:
     output = CellMessages()
-    reply = client.execute_interactive(code, timeout=TIMEOUT_S, output_hook=output.hear)
+    reply = client.execute_interactive(code, timeout=HANG_S, output_hook=output.hear)
     output.status = reply["content"]["status"]
     return output
 
@@ -68,7 +68,7 @@ def kernel(warm_kernels: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
     client = manager.blocking_client()
     client.start_channels()
     try:
-        client.wait_for_ready(timeout=TIMEOUT_S)
+        client.wait_for_ready(timeout=HANG_S)
         run(client, "%load_ext kernel_magics\nimport torch, kernel_magics")
         yield client
     finally:
@@ -124,7 +124,7 @@ def test_cancel_button_interrupts_the_cell(kernel: BlockingKernelClient) -> None
         "def slow(gm, inputs):\n    reached.set()\n    for _ in range(9000): time.sleep(0.01)\n    return gm.forward",
     )
     press = (
-        "def press():\n    reached.wait(60)\n"
+        f"def press():\n    reached.wait({HANG_S})\n"
         "    kernel_magics.last()._handle_custom_msg({'type': 'cancel'}, [])\n"
         "threading.Thread(target=press).start()"
     )

@@ -14,7 +14,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager, start_new_kernel
 
-WAIT_S = 120
+from tests.limits import HANG_S
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Kernel:
             if interrupt_after and interrupt_after in reply.stdout and stop.ident is None:
                 stop.start()
 
-        reply_message = self.client.execute_interactive(code, timeout=WAIT_S, output_hook=on_message)
+        reply_message = self.client.execute_interactive(code, timeout=HANG_S, output_hook=on_message)
         reply.status = reply_message["content"]["status"]
         return reply
 
@@ -69,7 +69,7 @@ def note(reply: Reply, kind: str, content: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def kernel(warm_kernels: None) -> Iterator[Kernel]:
-    manager, client = start_new_kernel(kernel_name="python3", startup_timeout=WAIT_S)
+    manager, client = start_new_kernel(kernel_name="python3", startup_timeout=HANG_S)
     kernel = Kernel(manager, client)
     loaded = kernel.run("%load_ext kernel_magics\nimport torch, asyncio, kernel_magics\nx = torch.ones(3)")
     assert loaded.status == "ok", loaded.traceback
@@ -88,7 +88,7 @@ z = y * 2
 tasks = [asyncio.ensure_future(later(z * i)) for i in range(2)]
 for task in tasks:
     z = z + await task
-async with asyncio.timeout(5):
+async with asyncio.timeout(500):
     w = await later(z)
 w.tolist()"""
 

@@ -14,13 +14,13 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import start_new_kernel
 
+from tests.limits import HANG_S
 from tests.notebooks import minutes
 from tests.notebooks.minutes import LESSONS
 from tests.sampling import sample
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 120
 ANY = ["depends on the machine"]
 
 # What each question of a lesson has as its right answers, in order.
@@ -59,7 +59,7 @@ workshop.asked.clear()
 @pytest.fixture(scope="module")
 def kernel(warm_kernels: None) -> Iterator[BlockingKernelClient]:
     manager, client = start_new_kernel(
-        kernel_name="python3", startup_timeout=WAIT_S, extra_arguments=["--log-level=ERROR"]
+        kernel_name="python3", startup_timeout=HANG_S, extra_arguments=["--log-level=ERROR"]
     )
     yield client
     client.stop_channels()
@@ -74,7 +74,7 @@ def run(kernel: BlockingKernelClient, code: str) -> str:
         if message["msg_type"] == "stream":
             printed.append(message["content"]["text"])
 
-    reply = kernel.execute_interactive(code, timeout=WAIT_S, output_hook=note)["content"]
+    reply = kernel.execute_interactive(code, timeout=HANG_S, output_hook=note)["content"]
     assert reply["status"] == "ok", code + "\n" + "\n".join(reply["traceback"])
     return "".join(printed)
 

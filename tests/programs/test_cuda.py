@@ -291,7 +291,7 @@ print(torch.cuda.max_memory_reserved())
 def test_replays_reserve_as_much_memory_as_launches() -> None:
     def reserved(mode: str) -> int:
         command = [sys.executable, "-c", MEMORY.replace("MODE", mode)]
-        return int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=200).stdout)
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     assert reserved("reduce-overhead") < 1.05 * reserved("default")
 
@@ -474,7 +474,7 @@ print(fast(x, torch.tensor([0, 4], device="cuda")).shape)
 fast(x, torch.tensor([0, 5], device="cuda"))
 torch.cuda.synchronize()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "torch.Size([2, 600])" in done.stdout
     assert "device-side assert" in done.stderr
     assert done.returncode != 0
@@ -495,7 +495,7 @@ for a, b in zip(compiler_core.compile(f, strict=True)(x), f(x)):
         "CUTAWAY_CACHE_DIR": f"{tmp_path}",
         "TRITON_CACHE_DIR": f"{tmp_path}",
     }
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
 
 def test_a_graph_that_fails_leaves_the_random_numbers_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -713,7 +713,7 @@ def test_times_and_scripts_of_both_kinds_of_kernels(tmp_path: Path) -> None:
     assert {("cpp", "cpu", True, True), ("triton", "cuda:0", False, True), ("extern", "cuda:0", False, True)} <= timed
     file = tmp_path / "run_forward.py"
     file.write_text(standalone_script(compile_, "forward"))
-    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "[300, 500] torch.float32" in done.stdout
 

@@ -15,6 +15,7 @@ PROGRAM = """
 import faulthandler, importlib.abc, os, sys, threading, time
 import torch
 import compiler_core
+from tests.limits import HANG_S
 
 # An operator's first call holds a lock of C++, which stays locked in a child that is forked then, in eager, too.
 torch.ones(3) * 2
@@ -43,9 +44,9 @@ else:
 sys.meta_path.insert(0, Slow())
 thread = threading.Thread(target=target)
 thread.start()
-assert there.wait(100)
+there.wait()
 if not (child := os.fork()):
-    faulthandler.dump_traceback_later(40, exit=True)
+    faulthandler.dump_traceback_later(HANG_S, exit=True)
     x = torch.ones(3, requires_grad=True)
     compiler_core.compile(lambda x: (x * 3).sum(), backend="aot_eager", strict=True)(x).backward()
     os._exit(7 if x.grad.tolist() == [3.0] * 3 else 8)
@@ -70,21 +71,30 @@ def test_a_child_forked_while_another_thread_works_compiles(where: str) -> None:
         done = warm_python.run(["-c", PROGRAM, where])
     else:
         command = [sys.executable, "-c", PROGRAM, where]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
 
 
 def test_a_thread_that_starts_to_check_guards_while_the_fork_waits_is_noticed() -> None:
     """The C++ lock of its guards would stay locked in the child, which drops what was compiled instead."""
     program = """
-import os, sys, threading, time
+import os, threading
 import torch
 from torch._dynamo import convert_frame
 import compiler_core
 from compiler_core.api.compiled import region_of
 
+gate = threading.Lock()
+held, forks, is_there = threading.Event(), threading.Event(), threading.Event()
+
+@torch.compiler.disable
+def stop():
+    is_there.set()
+    with gate:
+        pass
+
 def program(x):
-    time.sleep(1)  # code under the hook, which may be about to check guards
+    stop()  # code under the hook, which may be about to check guards
     return x + 1
 
 compiled = compiler_core.compile(program, backend="eager")
@@ -94,16 +104,15 @@ assert list(region_of(compiled).installed())
 def compiles():
     with convert_frame.compile_lock:
         held.set()
-        time.sleep(0.6)
+        forks.wait()
+        is_there.clear()
+        threading.Thread(target=compiled, args=(torch.ones(3),), daemon=True).start()
+        is_there.wait()
 
-def runs():
-    time.sleep(0.3)
-    compiled(torch.ones(3))
-
-held = threading.Event()
+gate.acquire()
 threading.Thread(target=compiles, daemon=True).start()
 held.wait()
-threading.Thread(target=runs, daemon=True).start()
+os.register_at_fork(before=forks.set)  # called before ours, which waits for the thread that compiles
 if not (child := os.fork()):
     os._exit(8 if list(region_of(compiled).installed()) else 7)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

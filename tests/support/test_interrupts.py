@@ -33,6 +33,7 @@ from compiler_core.guards.value_guards import same_constant
 from compiler_core.hook import frame_hook
 from compiler_core.support import interrupts
 from tests import warm_python
+from tests.limits import HANG_S
 from tests.sampling import sample
 
 pytestmark = [pytest.mark.own_process, pytest.mark.usefixtures("_interruptible")]
@@ -357,7 +358,7 @@ def test_what_a_handler_raises_while_compiled_code_runs_is_raised_once(
 def test_interrupts_at_random_moments(engine: str, count: str) -> None:
     """Runs in a separate process; the whole test is ``make interrupts``."""
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = ["-m", "tests.sweeps.interrupts", "--engine", engine, "--count", count, "--limit", "5"]
+    command = ["-m", "tests.sweeps.interrupts", "--engine", engine, "--count", count, "--limit", str(HANG_S)]
     done = warm_python.run(command, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -368,6 +369,7 @@ def test_forks_and_spawns_while_other_threads_compile() -> None:
 import faulthandler, multiprocessing, os, threading, time
 import torch
 import compiler_core
+from tests.limits import HANG_S
 
 torch.set_num_threads(1)
 function = compiler_core.compile(lambda x, n: (x * n).sin() + n, recompile_limit=10**6)
@@ -387,7 +389,7 @@ for number in range(3):
     time.sleep(0.11)
     child = os.fork()
     if not child:
-        faulthandler.dump_traceback_later(60, exit=True)
+        faulthandler.dump_traceback_later(HANG_S, exit=True)
         function(torch.ones(3), -5)
         compiler_core.compile(lambda x: (x - 7 - number).exp())(torch.ones(3))
         os._exit(0)
@@ -398,8 +400,8 @@ compiles = "import torch, compiler_core; compiler_core.compile(lambda x: (x - 99
 child = multiprocessing.get_context("spawn").Process(target=exec, args=(compiles,))
 child.start()
 ended.set()  # what they do is no matter any more: a spawned process takes over no locks
-child.join(100)
-os._exit(child.exitcode is None or child.exitcode)
+child.join()
+os._exit(child.exitcode)
 """
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = warm_python.run(["-c", program], env=env)
@@ -412,7 +414,7 @@ class Finalized:
 
 def interrupt_in_a_finalizer() -> None:
     weakref.finalize(Finalized(), os.kill, os.getpid(), signal.SIGINT)
-    time.sleep(5)
+    time.sleep(HANG_S)
 
 
 @pytest.mark.parametrize("engine", ["core", "torch"])
@@ -473,7 +475,7 @@ def interrupted_in(function: Any) -> Iterator[None]:
             sys.setprofile(profile)
             yield
             sys.setprofile(None)
-            time.sleep(5)
+            time.sleep(HANG_S)
     except KeyboardInterrupt as error:
         raised = error
     finally:

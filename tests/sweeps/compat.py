@@ -2,9 +2,9 @@
 
     python -m tests.sweeps.compat [VERSION ...] [-- pytest arguments]
 
-The installed PyTorch is always tested.  Each version named ("2.14.1", "2.15.0": gigabytes each) gets a virtual
-environment such as .venv-torch-2.14.1 with all that the suite needs, so that ``-- tests`` runs the whole suite there;
-versions that have one already are tested as well.  A version that cannot be installed is reported and skipped.
+The installed PyTorch is always tested.  Each version named ("2.14.1", or "2.14.1-3.13" on CPython 3.13: gigabytes each)
+gets a virtual environment such as .venv-torch-2.14.1 with all that the suite needs, so that ``-- tests`` runs the whole
+suite there; versions that have one already are tested as well.  One that cannot be installed is reported and skipped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.sweeps.versions import ROOT, TESTS, run_tests
+from tests.sweeps.versions import ROOT, TESTS, interpreter, run_tests
 
 INSTALLED = version("torch")
 STOCK = [
@@ -28,13 +28,18 @@ OF_PYTORCH = ("torch", "triton", "setuptools")
 """The packages whose versions a PyTorch decides."""
 
 
-def python(torch: str) -> str | None:
-    """Returns a Python with this PyTorch; prints the reason and returns None if it cannot be installed."""
-    folder = ROOT / f".venv-torch-{torch}"
+def python(pair: str) -> str | None:
+    """Returns the Python of a virtual environment; prints the reason and returns None if it cannot be made."""
+    folder = ROOT / f".venv-torch-{pair}"
     own = folder / "bin" / "python"
+    torch, _, cpython = pair.partition("-")
     if not folder.exists():
+        base = interpreter(int(cpython.removeprefix("3."))) if cpython else sys.executable
+        if base is None:
+            print(f"torch {pair}: CPython {cpython} is not on this machine", flush=True)
+            return None
         print(f"Making {folder.name} ...", flush=True)
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([base, "-m", "venv", folder], check=True)
     pinned = (ROOT / "constraints.txt").read_text().splitlines(keepends=True)
     constraints = folder / "constraints.txt"
     constraints.write_text("".join(line for line in pinned if line.partition("==")[0] not in OF_PYTORCH))
@@ -48,7 +53,7 @@ def python(torch: str) -> str | None:
         done = subprocess.run([*install, *wanted], check=False, capture_output=True, text=True, env=environment)
         if done.returncode:
             shutil.rmtree(folder)
-            print(f"torch {torch}: cannot be installed: {(done.stderr.strip().splitlines() or ['?'])[-1]}", flush=True)
+            print(f"torch {pair}: cannot be installed: {(done.stderr.strip().splitlines() or ['?'])[-1]}", flush=True)
             return None
     return str(own)
 

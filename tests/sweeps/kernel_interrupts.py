@@ -28,15 +28,13 @@ from typing import Any, Literal
 
 from jupyter_client.manager import KernelManager
 
+from tests.limits import HANG_S
+
 ROOT = Path(__file__).parents[2]
-START_S = 120
-"""Seconds that a kernel may take to start."""
-WAIT_S = 60
-"""Seconds that a cell may run after its interrupt before the kernel counts as hanging."""
-REPLY_S = 5
+REPLY_S = 60
 """Seconds that a cell's reply may take once the kernel is idle."""
-LOST_S = 5
-"""Seconds after which an interrupt of a cell that has no end counts as lost."""
+LOST_S = 60.0
+"""Seconds after which an interrupt of a cell that has no end counts as lost, and another is sent."""
 CELLS = 25
 """Interrupts of one kernel, after which a new one is started."""
 READY = "print('ready', flush=True)"
@@ -158,7 +156,8 @@ class Reply:
     prompt_at: float = 0.0
     """When the message arrived that the kernel is idle."""
     sent_at: float = 0.0
-    """When the last interrupt was sent."""
+    """When the first interrupt was sent."""
+    interrupts: int = 0
 
 
 class Kernel:
@@ -173,14 +172,14 @@ class Kernel:
             self._manager.start_kernel(env=os.environ | env, cwd=folder, stderr=stderr)
         self._client = self._manager.blocking_client()
         self._client.start_channels()
-        self._client.wait_for_ready(timeout=START_S)
+        self._client.wait_for_ready(timeout=HANG_S)
         for cell in set_up:
             self.run(cell)
 
     def run(self, code: str, interrupt_after: float | None = None, lost_after: float | None = None) -> Reply:
         """Runs a cell and sends it SIGINT `interrupt_after` seconds after it began (or after its line `READY`), and
         again if it is still running `lost_after` seconds later."""
-        reply, deadline = Reply(), time.time() + START_S
+        reply, deadline = Reply(), time.time() + HANG_S
         request = self._client.execute(code)
         interrupt_at = None
         while not reply.prompt_at:
@@ -188,9 +187,10 @@ class Kernel:
             if reply.ready_at and interrupt_after is not None:
                 interrupt_at, interrupt_after = reply.ready_at + interrupt_after, None
             if interrupt_at is not None and now >= interrupt_at:
-                reply.sent_at = time.time()
+                reply.sent_at = reply.sent_at or time.time()
+                reply.interrupts += 1
                 self._send()
-                deadline = now + WAIT_S
+                deadline = now + HANG_S
                 interrupt_at = None if lost_after is None else now + lost_after
             if now > deadline:
                 raise KernelHangs(f"{code}\n{self._stacks()}")
@@ -286,9 +286,9 @@ class Findings:
         return self.sent == self.count("raised") and not self.details and max(self.seconds, default=0) <= limit
 
 
-def outcome_of(reply: Reply, is_endless: bool) -> tuple[Outcome, str]:
+def outcome_of(reply: Reply) -> tuple[Outcome, str]:
     """Returns what became of an interrupt, and what to report of it."""
-    if is_endless and reply.error == "KeyboardInterrupt" and reply.prompt_at - reply.sent_at > LOST_S:
+    if reply.interrupts > 1:
         return "lost", ""
     if reply.error == "KeyboardInterrupt":
         return "raised", ""
@@ -343,10 +343,9 @@ class Sweep:
 
     def interrupt(self, kernel: Kernel) -> None:
         """Runs a cell, interrupts it, and checks that the next one runs."""
-        is_endless = self._kind.is_endless
         after = self._random.random() * self.found.cell_s
-        reply = kernel.run(self._cell(), after, LOST_S if is_endless else None)
-        outcome, detail = outcome_of(reply, is_endless)
+        reply = kernel.run(self._cell(), after, LOST_S if self._kind.is_endless else None)
+        outcome, detail = outcome_of(reply)
         self.found.note(outcome, detail)
         if outcome == "raised":
             self.found.seconds.append(reply.prompt_at - reply.sent_at)

@@ -18,6 +18,7 @@ from compiler_core.tools.sweep import sweeping
 from compiler_core.tools.sweep.executors import RayExecutor
 from compiler_core.tools.sweep.store import Store
 from tests.api.light_cases import MEASURE, case
+from tests.limits import HANG_S
 
 pytestmark = [pytest.mark.sweep, pytest.mark.filterwarnings("ignore")]
 ROOT = Path(__file__).parents[2]
@@ -49,7 +50,7 @@ def ray_workers(folder: Path) -> Iterator[Any]:
 def ipyparallel_workers(folder: Path) -> Iterator[Any]:
     ipyparallel = pytest.importorskip("ipyparallel")
     with ipyparallel.Cluster(n=3, ipython_dir=str(folder / "ipython"), log_level=40) as client:
-        client.wait_for_engines(3, timeout=120)
+        client.wait_for_engines(3, timeout=HANG_S)
         yield client.executor()
 
 

@@ -22,12 +22,12 @@ import nbformat
 from playwright.sync_api import Browser, Locator, Page, Position, expect
 
 from tests import warm_python
+from tests.limits import HANG_S
 
 KERNEL = "warm"
 """The kernel of notebooks that are made for tests (`warm_python.kernel_spec`); that of the tour starts as any other."""
-START_S = 60
-RUN_MS = 90_000
-WAIT_MS = 30_000
+RUN_MS = 1000 * HANG_S
+WAIT_MS = 120_000
 """How long a test waits for what it expects of the page: only a test that fails takes as long."""
 POLL_S = 0.05
 
@@ -90,7 +90,7 @@ class Server:
     def get(self, path: str, method: str = "GET") -> Any:
         request = urllib.request.Request(f"{self.url}/{path}", method=method)
         request.add_header("Authorization", f"token {self.token}")
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=HANG_S) as reply:
             text = reply.read()
         return json.loads(text) if text else None
 
@@ -166,7 +166,7 @@ def _free_port() -> int:
 
 
 def _await_start(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + START_S
+    until = time.monotonic() + HANG_S
     while True:
         try:
             server.get("api/status")
@@ -334,6 +334,7 @@ def open_report(browser: Browser, report: Path, **options: Any) -> Iterator[Page
     """Opens a report in a new browser context, with empty storage; an error on the page fails the test."""
     context = browser.new_context(viewport={"width": 1600, "height": 900}, **options)
     page = context.new_page()
+    page.set_default_timeout(WAIT_MS)
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(report.as_uri())

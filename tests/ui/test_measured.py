@@ -51,7 +51,6 @@ def opened_report(browser: Browser, record: Record, folder: Path, appearance: tu
     """Opens the report of `record` with a colour scheme and a width."""
     scheme, width = appearance
     with open_report(browser, write_report(record, folder / "report.html"), color_scheme=scheme) as page:
-        page.set_default_timeout(8000)
         page.set_viewport_size({"width": width, "height": 900})
         yield page
 

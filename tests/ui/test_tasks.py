@@ -337,7 +337,7 @@ def test_22_what_does_the_assembly_look_like(task: Begin) -> None:
     t = task("replay", run=False)
     t.click(t.step("Machine"))
     t.click(t.pane("Machine code").get_by_role("button", name="Record it"))
-    expect(t.pane("Machine code").locator(".cm-line").nth(5)).to_be_visible(timeout=30_000)
+    expect(t.pane("Machine code").locator(".cm-line").nth(5)).to_be_visible()
     expect(t.explorer.root.get_by_label("Runs of the cell").get_by_role("button", pressed=True)).to_have_text(
         "Machine code"
     )

@@ -17,6 +17,7 @@ from torch import Tensor
 import compiler_core
 from compiler_core.api.compile import record_of
 from compiler_core.tools.testing import Expected, break_kinds, check
+from tests.limits import HANG_S
 
 dist: Any = pytest.importorskip("torch.distributed")
 if not dist.is_available():
@@ -31,7 +32,7 @@ ONE_GRAPH = Expected(graphs=1, breaks=[], compiles=1)
 
 @pytest.fixture(scope="module", autouse=True)
 def group() -> Iterator[None]:
-    timeout = datetime.timedelta(seconds=60)
+    timeout = datetime.timedelta(seconds=HANG_S)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
     yield
     dist.destroy_process_group()

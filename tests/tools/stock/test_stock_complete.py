@@ -22,7 +22,7 @@ from compiler_core.tools.stock.hooks.torch_logs import SKIPPED_ARTIFACTS
 from tests.cases.architectures import HAS_TORCHVISION
 from tests.tools.stock.stock_programs import PROGRAMS
 
-pytestmark = [pytest.mark.sweep, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.sweep
 
 LOGS = ["all", *sorted(set(log_registry.artifact_names) - {*SKIPPED_ARTIFACTS, "custom_format_test_artifact"})]
 MESSAGE = re.compile(r"[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ (\S+):\d+\] ?(?P<id>\[[-!\d/_]+\] )?(?:\[__\w+\])?(.*)")
