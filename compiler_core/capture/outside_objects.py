@@ -284,6 +284,7 @@ _STATIC_TYPES = (
     OpOverloadPacket,
     types.CodeType,
     functools._lru_cache_wrapper,
+    torch.jit.ScriptFunction,
     SDPBackend,  # an enum of C++
     *arrays.FUNCTION_TYPES,
 )

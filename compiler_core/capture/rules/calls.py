@@ -37,6 +37,7 @@ from compiler_core.capture.values.tensor_subclasses import (
     SubclassTensorValue,
 )
 from compiler_core.capture.values.user.exceptions import ExceptionValue, init_exception
+from compiler_core.capture.values.user.functions import bind_arguments
 from compiler_core.capture.values.user.objects import ObjectValue, SubclassValue
 from compiler_core.errors import Unsupported
 from compiler_core.hook.skip_rules import disable_capture
@@ -89,6 +90,8 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
         return fold(tx, obj, args, kwargs)
     if isinstance(obj, functools._lru_cache_wrapper):
         return call_cached(tx, obj, args, kwargs)
+    if isinstance(obj, torch.jit.ScriptFunction):
+        return _call_scripted(tx, obj, args, kwargs)
     if isinstance(obj, (types.GenericAlias, typing._GenericAlias)):  # type: ignore[attr-defined]
         return _construct_generic(tx, obj, args, kwargs)
     if isinstance(obj, type):
@@ -102,6 +105,19 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
     if any(isinstance(value, SparseTensorValue) for value in [*args, *kwargs.values()]):
         raise Unsupported("sparse tensor", name_of(obj))
     raise Unsupported(kind_of_skipped(name_of(obj)) if callable(obj) else "exception", name_of(obj))
+
+
+def _call_scripted(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """Inlines the Python function that ``torch.jit.script`` was given, if the arguments have the types it expects."""
+    original = getattr(obj, "_torchdynamo_inline", None)
+    if not isinstance(original, types.FunctionType):
+        raise Unsupported("unsupported call", f"{name_of(obj)} of TorchScript")
+    function = tx.capture.outside.wrap(original)
+    types_expected = typing.get_type_hints(original)
+    for name, value in bind_arguments(function, list(args), kwargs).items():
+        if not issubclass(value.python_type(), types_expected.get(name, torch.Tensor)):
+            raise Unsupported("unsupported call", f"{original.__qualname__} of TorchScript with {value}")
+    return function.call(tx, args, kwargs)
 
 
 def _construct_generic(tx: Interpreter, alias: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:

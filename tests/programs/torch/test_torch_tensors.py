@@ -748,3 +748,30 @@ def test_requires_grad_is_set_as_an_attribute(value):
         return v
 
     check(program, lambda: [torch.randn(2, 2, requires_grad=True)])
+
+
+# ---------------------------------------------------------------- tensors of tensors
+
+of_tensors = functools.partial(same_as_eager, graphs=1, breaks=[], inputs=lambda: (torch.randn(4), torch.arange(3)))
+
+
+@of_tensors()
+def test_a_tensor_of_numbers_and_tensors(x, n):
+    return torch.tensor([1.0, x.sum(), 2]), torch.tensor([x[0], x[1]]), torch.tensor([[n[0], 1], [n[1], n[2]]])
+
+
+@of_tensors()
+def test_the_type_of_a_tensor_of_tensors(x, n):
+    mixed = torch.tensor([n[0], 2.5]), torch.tensor([n[0], True]), torch.tensor((x[0].double(), 1.0))
+    small = torch.tensor([x[0].bfloat16(), x[1].half()]), torch.tensor([(x > 0).all(), False])
+    return mixed, small, torch.tensor([x[0], 1], dtype=torch.float64), torch.tensor([n[0]], dtype=torch.float32)
+
+
+@same_as_eager(breaks=["tensor value read"], inputs=lambda: (torch.randn(4),))
+def test_a_tensor_of_tensors_that_loses_fractions(x):
+    return torch.tensor([x[0], 1.5], dtype=torch.int64)
+
+
+@same_as_eager(breaks=["tensor value read"], inputs=lambda: (torch.randn(4, requires_grad=True),))
+def test_a_tensor_of_tensors_that_require_gradients(x):
+    return torch.tensor([x[0], 1.5])

@@ -112,14 +112,37 @@ def _read_values(fn: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Val
 
 @handles_each(torch.tensor)
 def _from_numbers(fn: Any, tx: Interpreter, data: Value, **kwargs: Value) -> Value:
-    """Makes a tensor of a number, or of nested lists of numbers."""
+    """Makes a tensor of a number, or of nested lists of numbers, some of which may be tensors without dimensions."""
     if has_tensor(data):
-        raise Unsupported("tensor value read", f"{fn.__name__} of tensors")
+        return _of_tensors(fn, tx, data, kwargs)
     if not kwargs.keys() - {"dtype", "device"} and (numbers := list(_numbers(tx, data))) and is_symbolic(numbers):
         dtype = _dtype_of(numbers, kwargs["dtype"].constant(tx) if "dtype" in kwargs else None)
         if dtype is not None:
             return _stacked(tx, data, kwargs | {"dtype": ConstantValue(dtype)})
     return tx.capture.graph.call_function(tx, fn, [data], kwargs)
+
+
+def _of_tensors(fn: Any, tx: Interpreter, data: Value, kwargs: dict[str, Value]) -> Value:
+    """``torch.tensor([1.0, x.sum()])``, whose result has the type that its elements have together."""
+    numbers = list(_numbers(tx, data))
+    tensors = [each.fake(tx) for each in numbers if isinstance(each, TensorValue)]
+    plain = {each.python_type() for each in numbers if not isinstance(each, TensorValue)}
+    one_device = {t.device for t in tensors} <= {torch.get_default_device()} and "device" not in kwargs
+    if isinstance(data, TensorValue) or fn is not torch.tensor or not one_device or not plain <= _TYPES.keys():
+        raise Unsupported("tensor value read", f"{fn.__name__} of tensors")
+    if any(t.dim() or t.requires_grad for t in tensors) or kwargs.keys() - {"dtype"}:  # the latter warn
+        raise Unsupported("tensor value read", f"{fn.__name__} of tensors")
+    default = torch.get_default_dtype()
+    found = [*(t.dtype for t in tensors), *(_TYPES[each] or default for each in plain)]
+    wanted = kwargs["dtype"].constant(tx) if "dtype" in kwargs else None
+    dtype = wanted or functools.reduce(torch.promote_types, found)
+    if any(not torch.can_cast(each, dtype) for each in found):  # a number may be too large, or a fraction
+        raise Unsupported("tensor value read", f"{fn.__name__} of tensors, as {dtype}")
+    return _stacked(tx, data, {"dtype": ConstantValue(dtype)})
+
+
+_TYPES: dict[type, torch.dtype | None] = {bool: torch.bool, int: torch.int64, float: None}
+"""The dtypes of numbers; None is the default one."""
 
 
 def _numbers(tx: Interpreter, data: Value) -> Iterator[Value]:
@@ -140,7 +163,9 @@ def _dtype_of(numbers: Sequence[Value], wanted: torch.dtype | None) -> torch.dty
 
 
 def _stacked(tx: Interpreter, data: Value, kwargs: dict[str, Value]) -> Value:
-    """Returns the tensor of nested lists of numbers, of which some are symbolic: an operator takes a single number."""
+    """Returns the tensor of nested lists of numbers, of which some are symbolic or tensors: an operator takes one."""
+    if isinstance(data, TensorValue):
+        return tx.capture.graph.call_method(tx, "to", [data, kwargs["dtype"]], {})
     if not isinstance(data, (ListValue, TupleValue)):
         dtype = kwargs["dtype"]
         if dtype.constant(tx) is torch.int64:
