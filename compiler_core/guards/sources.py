@@ -637,16 +637,19 @@ class ComputedSource(Source):
     name: str
     function: Any
     args: tuple[Any, ...]
+    operation: str = ""
+    """How it is written, if not as a call: an expression with ``{0}`` and so on for its arguments."""
 
     @property
     def text(self) -> str:
-        shown_args = [arg.text if isinstance(arg, Source) else safe_repr(arg) for arg in self.args]
-        return f"{self.name}({', '.join(shown_args)})"
+        return self._written([arg.text if isinstance(arg, Source) else safe_repr(arg) for arg in self.args])
 
     @property
     def shown(self) -> str:
-        shown_args = [arg.shown if isinstance(arg, Source) else safe_repr(arg) for arg in self.args]
-        return f"{self.name}({', '.join(shown_args)})"
+        return self._written([arg.shown if isinstance(arg, Source) else safe_repr(arg) for arg in self.args])
+
+    def _written(self, args: Sequence[str]) -> str:
+        return self.operation.format(*args) if self.operation else f"{self.name}({', '.join(args)})"
 
     def fetch(self, scope: Scope) -> Any:
         return self.function(*(arg.fetch(scope) if isinstance(arg, Source) else arg for arg in self.args))

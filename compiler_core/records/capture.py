@@ -37,6 +37,15 @@ def library_of(filename: str) -> str:
     return OWN if filename.startswith((*_FOLDERS, "<cutaway ")) else ""
 
 
+AROUND_CALL = "torch/_dynamo/external_utils.py"
+"""The end of the path of the file that has the function which Dynamo compiles around the call of a module."""
+
+
+def is_around_call(filename: str) -> bool:
+    """Returns whether a compiled function of this file is the one around the call of a module of PyTorch's own."""
+    return filename.replace("\\", "/").endswith(AROUND_CALL)
+
+
 @dataclass(slots=True)
 class Guard:
     """A condition under which a compile may be reused."""
@@ -171,6 +180,9 @@ class GraphBreak:
     reason: BreakReason = "other"
     in_loop: bool = False
     """Whether it is in a loop, which cannot be split: its frame runs as plain Python."""
+    is_last: bool | None = None
+    """Of stock: whether the code after it only reads, formats and keeps values, as far as its text says; None if it is
+    not known."""
     is_consequence: bool = False
     """Whether it is about a value that an earlier break of the same code left, such as the object whose method it
     calls, or what a ``with`` block has entered: there is no such value without that break."""

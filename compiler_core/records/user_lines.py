@@ -163,6 +163,10 @@ class SourceFiles:
         filename = self._file_with_suffix(suffix)
         return None if filename is None else self.item(filename, lineno, self._logged_text(text))
 
+    def lines_of_file(self, filename: str) -> list[str]:
+        """Returns the lines of a file, each with its end; none if it may not be read, or cannot be."""
+        return linecache.getlines(filename) if self._read_files else []
+
     def file_of(self, item: ItemId | None) -> str:
         """Returns the name of the file of a line's item; empty without one."""
         id_ = (item or "").partition("#")[0]

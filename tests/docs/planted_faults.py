@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.docs.imports import ROOT
+from tests.faults import real_scripts
 from tests.faults.breaks import BREAKS
 from tests.faults.costs import INEXACT, MISSED, REPEATED, SAVED
 from tests.faults.divergences import DIVERGENCES
@@ -13,8 +14,8 @@ from tests.faults.recompiles import RECOMPILES
 
 PAGE = ROOT / "docs" / "planted_faults.md"
 FAULTS: dict[str, Sequence[Fault]] = {
-    "recompile": RECOMPILES,
-    "graph break": BREAKS,
+    "recompile": [*RECOMPILES, *real_scripts.RECOMPILES],
+    "graph break": [*BREAKS, *real_scripts.BREAKS],
     "difference of ranks": DIVERGENCES,
     "slow compile": REPEATED,
     "memory": SAVED,

@@ -74,7 +74,7 @@ def _of_break(fault: Broken, engine: str, compiles: list[Compile], problems: lis
     if [p.grade for p in problems][:1] != [truth["grade"]]:
         yield f"grades: {[p.grade for p in problems]}"
     advice = [p.advice for p in problems]
-    names = [*fault.config] if engine == "torch" else [fault.advice]
+    names = [*fault.config] if engine != "core" else [fault.advice]
     if not all(any(name in text for text in advice) for name in names):
         yield f"advice: {advice}"
     if engine == "core" and fault.expression not in {break_.expression for break_ in breaks}:

@@ -52,11 +52,15 @@ class OfEngines(Fault):
     """The fields that an engine should name."""
     stock: dict[str, Any] | None = field(default_factory=dict, kw_only=True)
     """Those that differ for stock; None: stock has no such fault."""
+    logs: dict[str, Any] = field(default_factory=dict, kw_only=True)
+    """Those that also differ in stock's logs, which have no sources of libraries."""
 
     def of(self, engine: str) -> dict[str, Any]:
-        """Returns the facts that an engine should name."""
+        """Returns the facts that an engine should name; ``logs``: stock, from its logs."""
         facts = {name: getattr(self, name) for name in self.facts}
-        return facts | (self.stock or {}) if engine == "torch" else facts
+        if engine == "core":
+            return facts
+        return facts | (self.stock or {}) | (self.logs if engine == "logs" else {})
 
     def happens_on(self, engine: str) -> bool:
         """Returns whether an engine has the fault."""

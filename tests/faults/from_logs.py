@@ -9,11 +9,12 @@ import sys
 import warnings
 from pathlib import Path
 
+from tests.faults import real_scripts
 from tests.faults.breaks import BREAKS
 from tests.faults.fault import Broken, Recompiled
 from tests.faults.recompiles import RECOMPILES
 
-OF_ALL: list[Recompiled | Broken] = [*RECOMPILES, *BREAKS]
+OF_ALL: list[Recompiled | Broken] = [*RECOMPILES, *BREAKS, *real_scripts.RECOMPILES, *real_scripts.BREAKS]
 FAULTS = [each for each in OF_ALL if each.happens_on("torch")]
 
 

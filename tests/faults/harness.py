@@ -87,8 +87,8 @@ def run(
 def call_run(run: Any, program: Any, results: list[Any]) -> None:
     """Makes the calls of a script; what they return is added to `results`."""
 
-    def call(*args: Any) -> None:
-        results.append(program(*args))
+    def call(*args: Any, **kwargs: Any) -> None:
+        results.append(program(*args, **kwargs))
 
     if run.__code__.co_varnames[0] == "program":
         results += run(program)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.faults.breaks import SHAPES
 from tests.faults.costs import WEIGHTS
 from tests.faults.fault import Broken, Change, Diverged, Inexact, Missed, Recompiled, Repeated, Saved
 
@@ -367,6 +368,151 @@ def run(call):
         "1",
         (Change("one length", {"HOOKS = []": "HOOKS = [torch.sin]", "    HOOKS.append(torch.sin)\n": ""}),),
     ),
+    Recompiled(
+        "a shape assertion with a message",
+        """
+def attend(q, k, mask=None):
+    assert q.shape[-1] == k.shape[-1], f"heads differ: {q.shape} {k.shape}"
+    scores = q @ k.transpose(-1, -2)
+    if mask is not None:  # the fault
+        scores = scores.masked_fill(mask, float("-inf"))
+    return scores.softmax(-1)
+
+def program(q, k, mask=None):
+    return attend(q, k, mask)
+
+def run(call):
+    q = torch.arange(6.0).reshape(2, 3)
+    call(q, q)
+    call(q, q, torch.tensor([[False, True], [False, False]]))
+""",
+        "mask",
+        "value",
+        "None",
+        "a Tensor",
+        (Change("not None", {"    call(q, q)\n": ""}),),
+    ),
+    Recompiled(
+        "a nested batch with another key",
+        """
+def program(batch):
+    total = batch["inputs"]["ids"].float().mean()
+    for name, extra in batch["extras"].items():  # the fault
+        total = total + extra.sum()
+    return total
+
+def run(call):
+    ids = torch.arange(4)
+    call({"inputs": {"ids": ids}, "extras": {"weight": torch.ones(3)}})
+    call({"inputs": {"ids": ids}, "extras": {"weight": torch.ones(3), "bias": torch.ones(3)}})
+""",
+        "batch['extras']",
+        "keys",
+        "['weight']",
+        "['weight', 'bias']",
+        (Change("all keys", {', "bias": torch.ones(3)': ""}),),
+    ),
+    Recompiled(
+        "a generator of chunks",
+        """
+def chunks(x, size):
+    for start in range(0, x.shape[0], size):  # the fault
+        yield x[start : start + size]
+
+def program(x, size):
+    return torch.stack([c.sum() for c in chunks(x, size)])
+
+def run(call):
+    for size in (2, 3, 4):
+        call(torch.arange(12.0), size)
+""",
+        "size",
+        "value",
+        "2",
+        "3",
+        (Change("few values", {"(2, 3, 4)": "(2, 2, 2)"}),),
+        compiles=3,
+    ),
+    Recompiled(
+        "batches of 0, 1 and 2",
+        """
+def program(boxes):
+    return boxes.sum(0) * 2  # the fault
+
+def run(call):
+    for count in (2, 1, 0):
+        call(torch.ones(count, 4))
+""",
+        "boxes",
+        "size",
+        "2",
+        "1",
+        (Change("sizes 0 and 1", {"(2, 1, 0)": "(2, 2, 2)"}),),
+        compiles=3,
+    ),
+    Recompiled(
+        "a frozen backbone after the first epoch",
+        """
+backbone = torch.nn.Linear(3, 3)
+head = torch.nn.Linear(3, 1)
+for p in [*backbone.parameters(), *head.parameters()]:
+    torch.nn.init.constant_(p, 0.5)
+
+def program(x):
+    return head(backbone(x).relu()).sum()  # the fault
+
+def run(call):
+    call(torch.ones(2, 3))
+    for p in backbone.parameters():
+        p.requires_grad_(False)
+    call(torch.ones(2, 3))
+""",
+        "backbone.weight",
+        "requires_grad",
+        "True",
+        "False",
+        (Change("one requires_grad", {"p.requires_grad_(False)": "pass"}),),
+        is_confirmed=False,
+        stock={"name": "backbone.bias"},
+    ),
+    Recompiled(
+        "a device given as text and as an object",
+        """
+def program(x, device):
+    return x.to(device) + torch.arange(3.0, device=device)  # the fault
+
+def run(call):
+    call(torch.ones(3), "cpu")
+    call(torch.ones(3), torch.device("cpu"))
+""",
+        "device",
+        "class",
+        "str",
+        "device",
+        (Change("one type", {'call(torch.ones(3), "cpu")': 'call(torch.ones(3), torch.device("cpu"))'}),),
+    ),
+    Recompiled(
+        "gradient clipping only in some steps",
+        """
+def program(grads, max_norm):
+    norm = torch.stack([g.norm() for g in grads]).norm()
+    if max_norm:  # the fault
+        grads = [g * (max_norm / (norm + 1e-6)).clamp(max=1.0) for g in grads]
+    return grads
+
+def run(call):
+    grads = [torch.ones(3), torch.ones(2)]
+    for max_norm in (None, 1.0, 0):
+        call(grads, max_norm)
+""",
+        "max_norm",
+        "value",
+        "None",
+        "1.0",
+        (Change("not None", {"(None, 1.0, 0)": "(1.0, 1.0)"}),),
+        compiles=3,
+        problems=2,
+    ),
 ]
 
 BREAKS = [
@@ -714,6 +860,56 @@ def program(x):
         "mark of the function",
         {"@torch.compiler.disable\n": ""},
         grade="expected",
+    ),
+    Broken(
+        "the time of a step",
+        """
+import time
+
+def program(x, start=0.0):
+    y = (x @ x.T).relu().sum()
+    elapsed = time.perf_counter() - start  # the fault
+    return y + 0 * elapsed
+""",
+        "clock",
+        "time.perf_counter()",
+        "before and after the compiled function",
+        {"time.perf_counter() - start": "start"},
+    ),
+    Broken(
+        "a random choice of Python",
+        """
+import random
+
+random.seed(0)
+
+def program(x):
+    y = x.cos()
+    scale = random.choice([1.0, 1.0])  # the fault
+    return y * scale
+""",
+        "skipped function",
+        "random.choice([1.0, 1.0])",
+        "do it before the compiled function",
+        {"random.choice([1.0, 1.0])": "1.0"},
+    ),
+    Broken(
+        "a set of indices from a mask",
+        """
+def program(tokens, pad=0):
+    kept = tokens[tokens != pad]  # the fault
+    return kept.float().mean() * 2
+
+def run(call):
+    call(torch.tensor([1, 2, 0, 0]))
+""",
+        "tensor value read",
+        "tokens[tokens != pad]",
+        "torch.where",
+        {
+            "    kept = tokens[tokens != pad]  # the fault\n    return kept.float().mean() * 2": "    mask = tokens != pad\n    return torch.where(mask, tokens, 0).sum() / mask.sum() * 2"
+        },
+        config=SHAPES,
     ),
 ]
 

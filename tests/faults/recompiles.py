@@ -1138,8 +1138,8 @@ def run(call):
         stock={
             "remedy": "same object",
             "aspect": "identity",
-            "expected": "the object at capture",
-            "got": "another object",
+            "expected": "the one at capture",
+            "got": "another Mode",
             "line": 9,
         },
     ),
@@ -1371,7 +1371,6 @@ def run(call):
         "torch.float64",
         "torch.float16",
         (Change("few values", {"torch.float16": "torch.float64"}),),
-        stock={"got": ""},
     ),
     Recompiled(
         "another set of tensors in a dict",
@@ -1388,7 +1387,6 @@ def run(call):
         "['a']",
         "['a', 'b']",
         (Change("all keys", {'{"a": torch.ones(3)})': '{"a": torch.ones(3), "b": torch.zeros(2)})'}),),
-        stock={"aspect": "length", "expected": "1", "got": "", "line": 2},
     ),
     Recompiled(
         "an attribute that the function sets",
@@ -1426,7 +1424,7 @@ def run(program):
         "False",
         "True",
         (Change("one requires_grad", {"program(each)": "program(each.detach())"}),),
-        stock={"name": "args[0]"},
+        logs={"name": "args[0]"},
     ),
     Recompiled(
         "a value that a graph break leaves",
@@ -1512,6 +1510,5 @@ def run(call):
         "['mask']",
         "['mask', 'box']",
         (Change("modules before", {'    heads["box"] = torch.nn.Linear(3, 3)\n': ""}),),
-        stock={"aspect": "length", "expected": "1", "got": "", "line": 4},  # of the function: stock names no line
     ),
 ]

@@ -6,13 +6,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.faults.breaks import BREAKS
+from tests.faults import real_scripts
+from tests.faults.breaks import BREAKS as OF_KINDS
 from tests.faults.checks import errors
 from tests.faults.fault import Broken
 from tests.faults.harness import ENGINES, Engine, changed, run
 from tests.records.texts import wrong_lines
 from tests.sampling import few_of_stock
 
+BREAKS = [*OF_KINDS, *real_scripts.BREAKS]
 CASES = [(fault, engine) for engine in ENGINES for fault in BREAKS]
 IDS = [f"{fault.title} - {engine}" for fault, engine in CASES]
 
@@ -43,3 +45,72 @@ def test_an_option_that_stock_names_works(fault: Broken) -> None:
         ran = run(fault.script, fault.title, "torch")
     assert [problem.title for problem in ran.problems] == []
     assert len(ran.compiles) == 1
+
+
+LAST = """
+import math
+from torch import full
+
+SCALE = torch.ones(3)
+
+def made(n):
+    return torch.full((3,), n)
+
+def program(x):
+    loss = x.square().mean()
+    value = loss.item()
+    return round(value, 2), math.sqrt(value)
+"""
+RESTS = {
+    "return round(value, 2), math.sqrt(value)": True,
+    "history = []\n    history.append(value)\n    return history[-1] * 2": True,
+    "return f'{value:.3f}' if value > 1 else None": True,
+    "return made(value)": False,  # which Dynamo compiles by itself
+    "return SCALE * value": False,  # which runs as plain Python
+    "return full((3,), value)": False,
+    "return program.scale(value)": False,
+}
+
+
+@pytest.mark.parametrize("rest", RESTS)
+def test_nothing_is_computed_after_the_last_break(rest: str) -> None:
+    script = LAST.replace("return round(value, 2), math.sqrt(value)", rest)
+    if "program.scale" in rest:
+        script += "\nprogram.scale = lambda value: SCALE * value\n"
+    (problem,) = run(script, "last", "torch").problems
+    assert (problem.grade == "expected") == RESTS[rest]
+    assert ("nothing is computed after it" in problem.advice) == RESTS[rest]
+
+
+LOGGED = """
+import logging
+
+logger = logging.getLogger("cutaway.faults")
+logger.addHandler(logging.NullHandler())
+
+def program(x):
+    y = x.sin()
+    logger.warning("norm %.3f", y.norm())
+    return y * 2
+"""
+
+
+def test_breaks_in_what_a_broken_line_calls_go_with_it() -> None:
+    """Python calls the functions of logging, each of which Dynamo compiles."""
+    first, *others = run(LOGGED, "logged", "torch").problems
+    assert (first.grade, first.lineno) == ("costly", 9)
+    assert {(each.grade, each.lineno) for each in others} == {("expected", 9)}
+
+
+RETRIED = """
+def program(x):
+    for _ in range(3):
+        if x.sum() > 0:
+            x = x * 2
+    return x
+"""
+
+
+def test_no_earlier_break_is_blamed_that_is_not_there() -> None:
+    (problem,) = run(RETRIED, "retried", "torch").problems
+    assert "earlier graph break" not in problem.advice

@@ -29,7 +29,7 @@ def test_logs_name_the_same(step: int, tmp_path: Path) -> None:
         file = str(from_logs.file_of(fault, tmp_path))
         compiles = [c for frame in record.frames for c in frame.compiles if is_of(c, frame, file)]
         problems = [problem for problem in record.problems if problem.filename == file]
-        wrong[fault.title] = errors(fault, "torch", compiles, problems)
+        wrong[fault.title] = errors(fault, "logs", compiles, problems)
     assert {title: why for title, why in wrong.items() if why} == {}
 
 

@@ -11,12 +11,15 @@ import torch
 
 from compiler_core.tools.questions.advice import LINES, REMEDIES
 from tests.docs import recompiles
+from tests.faults import real_scripts
 from tests.faults.checks import errors
 from tests.faults.fault import Change, Recompiled
 from tests.faults.harness import ENGINES, Engine, Run, changed, run
-from tests.faults.recompiles import RECOMPILES
+from tests.faults.recompiles import RECOMPILES as OF_KINDS
 from tests.records.texts import wrong_lines
 from tests.sampling import always, few_of_stock
+
+RECOMPILES = [*OF_KINDS, *real_scripts.RECOMPILES]
 
 
 def remedies_of(fault: Recompiled) -> set[str]:
@@ -171,6 +174,63 @@ def test_a_value_is_named_that_a_called_function_left_at_its_break() -> None:
     assert "x.numpy().astype('float32')" in again.title
 
 
+EMPTIED = """
+def program(x, items):
+    x = x * 2
+    for each in items:
+        x = x + each
+    return x
+
+def run(call):
+    call(torch.ones(3), [torch.ones(3)])
+    call(torch.ones(3), [])
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_length_of_an_empty_list_is_named(engine: Engine) -> None:
+    (again,) = run(EMPTIED, "emptied", engine).compiles[1:]
+    assert again.cause is not None
+    assert (again.cause.expected, again.cause.got, again.cause.is_confirmed) == ("1", "0", True)
+
+
+TWO_MODULES = """
+linear, norm = torch.nn.Linear(3, 3), torch.nn.LayerNorm(3)
+torch.nn.init.constant_(linear.weight, 0.5)
+torch.nn.init.constant_(linear.bias, 0.5)
+
+def program():
+    pass
+
+def run(program):
+    one, other = compiler(linear), compiler(norm)
+    return [one(torch.ones(2, 3)), other(torch.ones(3)), one(torch.ones(4, 3))]
+"""
+
+
+def test_another_module_is_no_recompile() -> None:
+    """Stock compiles one function around the calls of all of PyTorch's modules."""
+    (again,) = run(TWO_MODULES, "two modules", "torch", is_compiled=True).problems
+    assert again.title == "recompiled: the size of input changed"
+    assert "It is in Linear, which this line calls" in again.cause
+
+
+FIRST_VALUES = """
+def program(x, number):
+    return x * number
+
+def run(call):
+    for number in (1.0, 2.0, 3.0):
+        call(torch.ones(3), number)
+"""
+
+
+@pytest.mark.parametrize("numbers", ["(1.0, 2.0, 3.0)", "(1, 2, 3)", "(0, 1, 2)"])
+def test_dynamic_numbers_are_symbolic_from_the_first(numbers: str) -> None:
+    script = FIRST_VALUES.replace("(1.0, 2.0, 3.0)", numbers)
+    assert len(run(script, "first values", "core", {"dynamic": True}).compiles) == 1
+
+
 def test_every_advice_is_proven() -> None:
     proven = {change.remedy for fault in RECOMPILES for change in fault.changes}
     proven |= {fault.remedy for fault in RECOMPILES if fault.remedy}
@@ -209,10 +269,10 @@ ONLY_FIRST = """
 
 def run_first(call, run=run):
     calls = []
-    def first(*args):
+    def first(*args, **kwargs):
         if not calls:
             calls.append(args)
-            call(*args)
+            return call(*args, **kwargs)
         return None
     run(first)
 

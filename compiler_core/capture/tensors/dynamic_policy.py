@@ -87,7 +87,7 @@ class DynamicPolicy:
             return None
         if self._numbers[source.text] is None:
             return "it had another value before"
-        return "dynamic=True" if self.dynamic and _is_argument(source) and value not in (0, 1) else None
+        return "dynamic=True" if self.dynamic and _is_argument(source) else None
 
 
 def _is_never_symbolic(value: int | float) -> bool:

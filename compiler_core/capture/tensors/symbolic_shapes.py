@@ -169,7 +169,8 @@ class Symbols:
         steps = 1 + sum(self._steps.get(each, 1) for each in sources if isinstance(each, ComputedSource))
         if steps > MAX_ARITHMETIC_STEPS:
             return None
-        source = self._computed.setdefault(key, ComputedSource(_name_of(function), function, sources))
+        computed = ComputedSource(_name_of(function), function, sources, _OPERATIONS.get(function, ""))
+        source = self._computed.setdefault(key, computed)
         self._steps[source] = steps
         return self.symbol_for_number(value, source, "it is computed from others")
 
@@ -183,7 +184,8 @@ class Symbols:
             text = python_text(expr)
             function = eval(f"lambda {', '.join(map(str, symbols))}: {text}", dict(EXPRESSION_NAMES))
             function.__name__ = function.__qualname__ = text
-            self._computed[expr] = ComputedSource(f"({text})", function, tuple(self.sources[s] for s in symbols))
+            written = f"({python_text(expr, {symbol: f'{{{i}}}' for i, symbol in enumerate(symbols)})})"
+            self._computed[expr] = ComputedSource(text, function, tuple(self.sources[s] for s in symbols), written)
         return self._computed[expr]
 
     def _note(self, number: torch.SymInt, source: Source) -> None:
@@ -308,6 +310,12 @@ def _static_context(base: torch.Tensor | None) -> StatelessSymbolicContext[..., 
     return None if base is None else StatelessSymbolicContext(dynamic_sizes=[DimDynamic.STATIC] * base.dim())
 
 
+_OPERATIONS = {
+    operator.add: "({0} + {1})", operator.sub: "({0} - {1})", operator.mul: "({0} * {1})",
+    operator.truediv: "({0} / {1})", operator.floordiv: "({0} // {1})", operator.mod: "({0} % {1})",
+    operator.pow: "({0} ** {1})", operator.neg: "(-{0})",
+}  # fmt: skip
+"""How operations on numbers are written."""
 _NAME = re.compile(r"\b[a-z]+\d+\b")
 # the function that computes each kind of expression in the graph
 OPERATIONS: dict[Any, Callable[..., Any]] = {

@@ -6,6 +6,7 @@ programs that it is offered for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -95,7 +96,7 @@ REMEDIES: dict[str, str] = {
     "symbolic number": _SYMBOL,
     "few values": "Each value of {names} is compiled once, since the program needs the value itself; dynamic=True does "
     "not change that.  Pass few different values.",
-    "two values": "Nothing to change: {names} has two values, and each is compiled once.",
+    "two values": "Nothing to change: {names} {has} two values, and each is compiled once.",
     "a tensor": "Each value of {names} is compiled once; dynamic=True has no effect on attributes.  If it only takes "
     "part in arithmetic of tensors, make it a tensor (`register_buffer` in a module); else pass few different values.",
     "one dtype": "Each dtype of {names} is compiled once.  Convert it to one dtype before the call.",
@@ -106,34 +107,37 @@ REMEDIES: dict[str, str] = {
     "one rank": "Each number of dimensions of {names} is compiled once.  Pass one number of them, such as by unsqueeze "
     "or reshape before the call.",
     "one type": "Each type of {names} is compiled once.  Convert it to one type before the call.",
-    "not None": "{names} is None in some calls only, and both cases are compiled once.  Pass it always, or never.",
-    "a value at first": "{names} is None in some calls only, and both cases are compiled once.  Give it a value before "
-    "the first call.",
+    "not None": "{names} {is_} None in some calls only, and both cases are compiled once.  Pass {it} always, or never.",
+    "a value at first": "{names} {is_} None in some calls only, and both cases are compiled once.  Give {it} a value "
+    "before the first call.",
     "one length": "Each length of {names} is compiled once.  Pass the same number of items, or stack tensors into one.",
     "all keys": "Each set of keys of {names} is compiled once.  Give the dict all of its keys, in one order, before "
     "the first call.",
-    "no growing dict": "{names} gets other keys again and again, and the code is compiled for the keys that it has.  "
+    "no growing dict": "The keys of {names} change again and again, and the code is compiled for one set of keys.  "
     "Use the dict outside of the compiled function, and pass in what the function needs of it.",
-    "no growing list": "{names} has another length again and again, and the code is compiled for the length that it "
-    "has.  Change it outside of the compiled function: return what is to be appended.",
+    "no growing list": "The length of {names} changes again and again, and the code is compiled for one length.  "
+    "Change the list outside of the compiled function: return what is to be appended.",
     "same items": "Each content of {names} is compiled once.  Pass a set that does not change.",
     "sorted": "Each order of {names} is compiled once.  Pass a list, or sorted(...).",
-    "same object": "{names} is another object in such calls, and each object is compiled once.  Pass the same one; if "
-    "it is made for each call, make it once, outside of the compiled function.",
+    "same object": "Each object is compiled once, and {names} {is_} another one in such calls.  Pass the same one, or "
+    "few different ones, such as the members of an enum; if it is made for each call, make it once, outside of the "
+    "compiled function.",
     "clone": "{names} and `{item}` are one tensor in some calls only, and both cases are compiled once.  Pass "
     "`{name}.clone()` where they are one.",
     "copy": "{names} and `{item}` are one object in some calls only, and both cases are compiled once.  Pass "
     "`copy.copy({name})` where they are one.",
     "one setting": "Each {item} is compiled once.  Call the function under the same setting.",
-    "set before": "{names} has the attribute `{item}` in some calls only.  Set it before the first call, such as in "
+    "set before": "{names} {has} the attribute `{item}` in some calls only.  Set it before the first call, such as in "
     "`__init__`.",
     "modules before": "{names} got or lost modules after the first call.  Add them before, such as in `__init__`.",
+    "hooks before": "A hook was registered or removed after the first call, in {names}.  Do so before.",
     "replace before": "`{name}.{item}` was replaced after the first call.  Replace it before.",
     "define before": "A global hides a builtin since then.  Define it before the first call, or give it another name.",
     "call before": "Call {names} before the compiled function, and pass the result.",
 }
 """What to do, by kind.  ``{names}``: the objects that differ; ``{name}``: the first of them; ``{item}``: the key,
 setting, condition or other object; ``{compile}``: the new compile; ``{covered}``: the calls that it serves;
+``{is_}``, ``{has}``, ``{it}``: the verb and the pronoun for the objects;
 ``{marks}``: `_MARKS`, if the tensors are there before the call; ``{padding}``: that way out, if the condition is on a
 size."""
 
@@ -199,6 +203,9 @@ def _remedy(key: str, group: list[FailedGuard], compile_id: str, covered: str, i
         marks=marks,
         padding=padding,
         covered=covered,
+        is_="are" if len(found) > 1 else "is",
+        has="have" if len(found) > 1 else "has",
+        it="them" if len(found) > 1 else "it",
     )
     without = _SYMBOL.format(compile=compile_id, covered=covered) if key in DYNAMIC else ""
     return Remedy(key, text[:1].upper() + text[1:], list(dict.fromkeys(lines)), without)
@@ -227,6 +234,8 @@ _BY_ASPECT = {
     "items": "same items", "order": "sorted", "identity": "same object", "attribute": "set before",
     "relation": "one case", "setting": "one setting", "function": "replace before", "result": "call before",
 }  # fmt: skip
+_HOOKS = re.compile(r"\b_(?:forward|backward)(?:_pre)?_hooks(?:'\])?$")
+"""The end of the source of a module's hooks."""
 _NUMBERS = ("int", "float")
 _MAX_CONDITIONS = 2
 """How many conditions of a compile an advice lists."""
@@ -240,6 +249,8 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
         return "value of a break"
     if failed.source.endswith(("['_modules']", "._modules")):
         return "modules before"
+    if _HOOKS.search(failed.source):
+        return "hooks before"
     if aspect == "size":
         if failed.is_broadcast:
             return "sizes 0 and 1"
@@ -247,7 +258,7 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     if aspect == "stride":
         return "one layout"
     if aspect == "key" or (aspect in ("length", "keys") and "dict" in (failed.type, failed.kind[:4].lower())):
-        is_growing = situation.times > 1 and failed.place != "argument"
+        is_growing = situation.times > 1 and (failed.place != "argument" or _has_grown(failed))
         return "no growing dict" if is_growing else "all keys"
     if aspect == "length" and failed.place != "argument" and situation.times > 1:
         return "no growing list"
@@ -256,6 +267,13 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     if aspect == "value":
         return _value_remedy(failed, situation)
     return _BY_ASPECT.get(aspect, "")
+
+
+def _has_grown(failed: FailedGuard) -> bool:
+    """Whether a dict has the keys that it had, and more, or is only known to have more."""
+    if failed.expected.isdecimal() and failed.got.isdecimal():
+        return int(failed.got) > int(failed.expected)
+    return len(failed.got) > len(failed.expected) and failed.got.startswith(failed.expected.removesuffix("]"))
 
 
 def _value_remedy(failed: FailedGuard, situation: Situation) -> str:

@@ -15,6 +15,7 @@ from compiler_core.records.capture import (
     BreakReason,
     GraphBreak,
     StackLine,
+    is_around_call,
     library_of,
     users_line,
 )
@@ -49,12 +50,18 @@ _TRAINING = frozenset[BreakReason]({"backward", "optimizer"})
 """Reasons of the breaks of a step of training."""
 _Key = tuple[str, str, int]
 _SIZE = re.compile(r"\.(size|stride)\(\)\[(\d+)\]")
+_IS_FINITE = re.compile(r"<= 1\.79769\d*e\+308$|^not (?:math|torch)\.is(?:nan|inf)\(")
+_LEAST = re.compile(r"(-?\d+) <= ([^ ]+)$")
 MIN_REPEATS = 8
 """The fewest equal blocks that are worth compiling once."""
 _DISTANCES = 8
 """How many lengths of a block are tried."""
 _CONSEQUENCE = (
     "Nothing to change here: it is about a value that the graph break before it leaves, and goes with that break."
+)
+_OF_BROKEN_CALL = (
+    "Nothing to change here: Python calls this function of a library since the line has a graph break, and this one "
+    "goes with that one."
 )
 HINT = "hint"
 """The part of the advice on a graph break that is the hint for its kind."""
@@ -314,6 +321,8 @@ def _graph_break(
         grade, advice = "expected", _CONSEQUENCE
     if compile_.is_broken and break_ is compile_.breaks[-1] and break_.reason != "exception":
         grade = "blocking"
+    if divided.goes_with_call(compile_):
+        grade, advice = "expected", _OF_BROKEN_CALL
     resumed = [c for f in record.frames if f.id in set(break_.resumes) - charged for c in f.compiles]
     charged.update(break_.resumes)
     place = _Place.of_stack(record, compile_, break_.stack)
@@ -343,8 +352,11 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     if frame.kind == "resume" and not divided.computes_from(frame):
         grade, advice, found = "expected", "Nothing to change: no tensor is computed from here on.", []
     place = _Place.of_frame(record, frame, compile_)
-    if cause.line:
-        place = _Place.of_stack(record, compile_, _lines(record, [cause.caller, cause.line]))
+    lines = _lines(record, [cause.caller, cause.line])
+    if lines and users_line(lines) is lines[-1] and lines[-1].library and not library_of(frame.filename):
+        lines = [StackLine(frame.filename, frame.line, frame.name, ""), *lines]  # logs have no line between them
+    if lines and not is_around_call(lines[-1].filename):
+        place = _Place.of_stack(record, compile_, lines)
     text = cause.text
     same = [c.cause for c in frame.compiles if c.cause is not None and _subject(c.cause) == _subject(cause)]
     if len(same) > 1 and len(values := values_over_time(same)) > 2:
@@ -372,18 +384,25 @@ def _situation(frame: Frame, compile_: Compile, failed: FailedGuard) -> Situatio
     return Situation(is_symbolic, is_needed, len(having), is_last, tuple(_conditions(compile_, _sources(failed))))
 
 
-def _conditions(compile_: Compile, sources: Sequence[str]) -> Iterator[str]:
-    """Yields the conditions of a compile on sizes or numbers, as a user would write them.
+def _conditions(compile_: Compile, sources: Sequence[str]) -> list[str]:
+    """Returns the conditions of a compile on sizes or numbers, as a user would write them.
 
-    That sizes are at least 2, and numbers not huge, is so for all compiles.
+    That sizes are at least 2, and numbers finite and not huge, is so for all compiles.  Conditions on strides come
+    last: they mostly follow from those on sizes.
     """
+    found = []
     for guard in compile_.guards:
         code = guard.code
         if guard.kind not in ("CONDITION", "LAMBDA_GUARD") or not any(source in code for source in sources):
             continue
-        if any(code in (f"{each} >= 2", f"2 <= {each}") or code.startswith(f"abs({each}) <= ") for each in sources):
+        if _IS_FINITE.search(code) or any(
+            code in (f"{each} >= 2", f"2 <= {each}") or code.startswith(f"abs({each}) <= ") for each in sources
+        ):
             continue
-        yield _SIZE.sub(r".\1(\2)", readable(code))
+        code = _SIZE.sub(r".\1(\2)", readable(code))
+        swapped = _LEAST.match(code)
+        found.append(f"{swapped[2]} >= {swapped[1]}" if swapped else code)
+    return sorted(found, key=lambda code: ".stride(" in code)
 
 
 def _sources(failed: FailedGuard) -> list[str]:
@@ -461,6 +480,8 @@ def _behind(innermost: StackLine) -> str:
     if not innermost.library:
         return f"In {innermost.function}{text}"
     _, _, file = innermost.filename.replace("\\", "/").rpartition("/")
+    if is_around_call(innermost.filename):
+        return f"It is in {innermost.function}, which this line calls"
     return f"It is in code of {innermost.library} ({file}:{innermost.lineno}), which this line calls{text}"
 
 
@@ -483,8 +504,12 @@ class _DividedGraphs:
         self._before: set[_Key] = set()
         """The breaks with operations before them, or of which that is not known."""
         self._after: set[_Key] = set()
+        self._broken = set()
+        """The lines of breaks in functions of the user's."""
         for compile_ in record.compiles:
             for break_ in compile_.breaks:
+                if break_.place is not None and not library_of(self._frames[compile_.frame].filename):
+                    self._broken.add((break_.place.filename, break_.place.lineno))
                 if compile_.outcome != "compiled" or self._computes_before(compile_):
                     self._before.add(_key(break_))
                 is_library = library_of(self._frames[compile_.frame].filename)  # what its caller computes is not known
@@ -497,14 +522,26 @@ class _DividedGraphs:
             return ""
         if _key(break_) not in self._before:
             return "nothing is computed before it"
-        return "" if _key(break_) in self._after else "nothing is computed after it"
+        if _key(break_) in self._after:
+            return ""
+        is_known = break_.is_last or break_.resumes
+        return "nothing is computed after it" if is_known else "no graph is compiled after it"
+
+    def goes_with_call(self, compile_: Compile) -> bool:
+        """Whether a function of a library was compiled by itself only since the user's line that calls it has a break.
+
+        Without it, the function is called in the graph.
+        """
+        caller = compile_.caller
+        is_library = bool(library_of(self._frames[compile_.frame].filename))
+        return is_library and caller is not None and (caller.filename, caller.lineno) in self._broken
 
     def computes_from(self, frame: Frame) -> bool:
         """Whether a frame, or what follows the graph breaks in it, computes anything, or that is not known."""
         compiles = frame.compiles
         if any(_has_operations(c) or c.outcome != "compiled" for c in compiles):
             return True
-        return any(b.resumes and self._computes_after(b) for c in compiles for b in c.breaks)
+        return any(self._computes_after(b) for c in compiles for b in c.breaks)
 
     def _computes_before(self, compile_: Compile) -> bool:
         """Whether the graph of a compile has operations, or one of those that it resumes."""
@@ -522,7 +559,7 @@ class _DividedGraphs:
 
     def _computes_after(self, break_: GraphBreak) -> bool:
         waiting, seen = list(break_.resumes), set(break_.resumes)
-        if not waiting and not self._may_end:
+        if not waiting and not (self._may_end and break_.is_last is not False):
             return True  # not known
         while waiting:
             frame = self._frames.get(waiting.pop())

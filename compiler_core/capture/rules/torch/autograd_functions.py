@@ -147,7 +147,8 @@ class _TrialRun:
         capture = self.tx.capture
         given = (arg for arg in _leaves(self.tx, self.args) if isinstance(arg, TensorValue))
         versions = [arg.fake(self.tx)._version for arg in given]
-        return len(capture.graph.inputs), len(capture.effects.tokens), versions
+        tensors = sum(isinstance(each, TensorValue) for each in capture.graph.inputs)  # a symbolic number is no tensor
+        return tensors, len(capture.effects.tokens), versions
 
     def _forward(self) -> Value:
         if self.cls.setup_context is torch.autograd.Function.setup_context:  # type: ignore[attr-defined]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 from compiler_core.records import Compile, Event, MissedEntry, Symbol, limits
 from compiler_core.records.plain import MAX_SAFE_INT
-from compiler_core.records.recompiles import named
 from compiler_core.records.user_lines import SourceFiles
 from compiler_core.tools.stock.build.graphs import ArtifactNames, GraphBuilder
 from compiler_core.tools.stock.build.kernels import KernelBuilder, aot_id
@@ -44,8 +44,6 @@ class CompileBuilder:
         self.reasons: list[MissedEntry] = []
         """Why older compiles did not fit."""
         self._guard_index = GuardIndex(self.compile.guards)
-        self.stack_names: dict[str, str] = {}
-        """Of a resume function: what the user wrote for the values of the stack that it gets."""
         self.specialised: dict[str, str] = {}
         """What symbols became, by their names."""
 
@@ -98,11 +96,18 @@ class CompileBuilder:
             self._guard_index = GuardIndex(self.compile.guards)
         return self._guard_index
 
-    def close(self, strings: dict[int, str]) -> None:
-        """Records what depends on the whole compile.  `strings`: file names by their numbers in the trace."""
+    def close(self, strings: dict[int, str], names: Callable[[str], str]) -> None:
+        """Records what depends on the whole compile.
+
+        Args:
+            strings: file names by their numbers in the trace.
+            names: puts the user's names into a text.
+        """
         self.graphs.close()
         if self._symbols:
-            self.compile.symbols = [self._symbol(each, strings) for each in self._symbols if isinstance(each, dict)]
+            self.compile.symbols = [
+                self._symbol(each, strings, names) for each in self._symbols if isinstance(each, dict)
+            ]
             self.add_text("symbols", "\n".join(_symbol_text(each, strings) for each in self._symbols) + "\n")
         for name, pieces in self._joined_texts.items():
             self.add_text(name, "\n".join(pieces) + "\n")
@@ -118,7 +123,7 @@ class CompileBuilder:
                 if node.op == "placeholder":
                     node.place = by_name.get(_identifier(node.key), "")
 
-    def _symbol(self, data: dict[str, Any], strings: dict[int, str]) -> Symbol:
+    def _symbol(self, data: dict[str, Any], strings: dict[int, str], names: Callable[[str], str]) -> Symbol:
         """Makes the symbol of a ``create_symbol`` event; bounds that are not numbers are left out."""
         bounds = _RANGE.match(str(data.get("vr")))
         low, high = (_number(bound) for bound in bounds.groups()) if bounds else (None, None)
@@ -128,7 +133,7 @@ class CompileBuilder:
         key, source = limits.truncate(str(data.get("symbol"))), limits.truncate(str(data.get("source")))
         shown = size_as_call(source) if EXTENT.match(source) else shown_source(source)
         symbol = Symbol(key, source, _number(str(data.get("val"))) or 0, "PyTorch made it symbolic", low, high, line)
-        symbol.name = named(shown, self.stack_names)
+        symbol.name = names(shown)
         became = self.specialised.get(key)
         if became is not None and _number(became) is not None:
             symbol.became = became

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from compiler_core.records import Compile, CudaGraph, Frame, GraphBreak, StackLine, limits
 from compiler_core.records.capture import RECOMPILE_LIMIT, library_of
 from compiler_core.records.plain import MAX_SAFE_INT, RecordError, short_repr
-from compiler_core.records.recompiles import named
 from compiler_core.tools.stock.build.bytecode import record_bytecode
 from compiler_core.tools.stock.build.compile_builder import CompileBuilder
 from compiler_core.tools.stock.build.graphs import GRAPHS
@@ -21,6 +20,7 @@ from compiler_core.tools.stock.build.partial_record import PartialRecord
 from compiler_core.tools.stock.read import cache_keys
 from compiler_core.tools.stock.read.breaks.messages import ParsedBreak, read_break
 from compiler_core.tools.stock.read.breaks.reasons import LOOP, UNSUPPORTED, reason_of
+from compiler_core.tools.stock.read.breaks.rest import computes_nothing
 from compiler_core.tools.stock.read.guard_tree import read_guards
 from compiler_core.tools.stock.read.recompile_reasons import read_recompile_reasons
 from compiler_core.tools.stock.read.trace_event import TraceEvent
@@ -28,6 +28,7 @@ from compiler_core.tools.stock.read.trace_event import TraceEvent
 Handler = Callable[[PartialRecord, TraceEvent], None]
 
 _HANDLERS: dict[str, Handler] = {}
+_OF_EARLIER = "This graph break may have been caused by an earlier graph break."
 _RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 
 
@@ -74,21 +75,29 @@ def _write_start(record: PartialRecord, event: TraceEvent) -> None:
     if not stack:
         return
     builder.compile.caller = _caller(record, stack)
+    for at in stack[:-1]:
+        if resume := _RESUME.match(str(at.get("name"))):
+            record.running.add((_file(record, at), int(resume[2])))
     if frame.filename:
         return
     at = stack[-1]
     frame.name, frame.line = limits.truncate(str(at.get("name", "?"))), int(at.get("line") or 0)
-    frame.filename = limits.truncate(str(at.get("file") or record.strings.get(at.get("filename"), "?")))
+    frame.filename = _file(record, at)
     if resume := _RESUME.match(frame.name):
         frame.name, frame.kind, frame.line = resume[1], "resume", int(resume[2])
     builder.compile.outcome = "running"
     record.lines.item(frame.filename, frame.line)
 
 
+def _file(record: PartialRecord, at: dict[str, Any]) -> str:
+    """Returns the file of an entry of a stack."""
+    return limits.truncate(str(at.get("file") or record.strings.get(at.get("filename", -1), "?")))
+
+
 def _caller(record: PartialRecord, stack: list[Any]) -> StackLine | None:
     """Returns the innermost line of a stack that is the user's, if the frame itself is a library's."""
     for at in reversed(stack):
-        filename = limits.truncate(str(at.get("file") or record.strings.get(at.get("filename"), "?")))
+        filename = _file(record, at)
         if not library_of(filename):
             text = limits.truncate(str(at.get("loc") or ""))
             line = StackLine(filename, int(at.get("line") or 0), str(at.get("name", "")), text)
@@ -167,14 +176,26 @@ def _add_raised_break(record: PartialRecord, builder: CompileBuilder, metrics: d
 
 
 def _break(record: PartialRecord, builder: CompileBuilder, parsed: ParsedBreak, stack: list[StackLine]) -> GraphBreak:
-    hints = [*parsed.hints, f"More about it: {parsed.link}"] if parsed.link else parsed.hints
+    is_first = all(not known.compile.breaks for known in record.compiles.values())
+    hints = [hint for hint in parsed.hints if not (is_first and hint.startswith(_OF_EARLIER))]
+    hints += [f"More about it: {parsed.link}"] if parsed.link else []
     linked = [record.lines.link_stack_line(line) for line in stack]
     key = f"b{len(builder.compile.breaks)}"
     explanation = "\n".join(parsed.explanation)
     break_ = GraphBreak(key, parsed.kind, explanation, "\n".join(hints), linked)
     break_.reason = reason_of(parsed.kind, explanation, stack[-1].filename if stack else "")
     break_.in_loop = parsed.kind == LOOP
+    break_.is_last = _is_last(record, stack)
     return break_
+
+
+def _is_last(record: PartialRecord, stack: list[StackLine]) -> bool | None:
+    """Returns whether nothing is computed after a break in the functions of its stack; None if it is not known."""
+    called = [*(line.function for line in stack[1:]), ""]
+    files = [record.lines.lines_of_file(line.filename) for line in stack]
+    if not stack or not all(files):
+        return None
+    return all(map(computes_nothing, files, (line.lineno for line in stack), called))
 
 
 def _from_frame(stack: list[StackLine], frame: Frame) -> list[StackLine]:
@@ -189,10 +210,12 @@ def _write_guards(record: PartialRecord, event: TraceEvent) -> None:
     builder, parsed = record.compile_of(event), read_guards(event.payload)
     compile_ = builder.compile
     artifact = compile_.artifact("guards", "guards", "text", event.payload, parsed.spans)
-    lines = GuardLines(record.lines, record.frame_of(event), builder.guard_lines)
-    names = record.stack_names(record.frame_of(event))
+    frame = record.frame_of(event)
+    lines = GuardLines(record.lines, frame, builder.guard_lines)
+    record.name_arguments(frame, parsed.guards)
+    names = record.names(frame)
     for guard in parsed.guards:
-        guard.name, guard.meaning = named(guard.name, names), named(guard.meaning, names)
+        guard.name, guard.meaning = names(guard.name), names(guard.meaning)
         guard.line = lines.of(guard, parsed.locations.get(guard.key))
         guard.caller = lines.caller_of(guard)
         if guard.line is not None:

@@ -32,8 +32,14 @@ _TENSOR = re.compile(
     r"size=\[(.*?)\], stride=\[(.*?)\]\)$"
 )
 _VALUE = re.compile(r"(.+) (?:==|is) (-?[\d.]+(?:e[+-]?\d+)?|'.*'|True|False|None)$")
+_OBJECT = re.compile(r"_*check_obj_id\(.+, \d+\), type=<\w+ '(?:[\w.<>]*\.)?([A-Z]\w*)'>")
+"""The check of the identity of an object, of a class that is none of Python's own."""
+_CONSTANT = re.compile(r"(.+?) == (.+)$")
+"""The check of an `EQUALS_MATCH`: of any constant, such as a device."""
 _LOCAL = re.compile(r"\bL\['(\w+)'\]")
 _LENGTH = re.compile(r"len\((.+)\) == (\d+)$")
+_KEY = re.compile(r"list\(dict\.keys\((.+)\)\)\[(\d+)\] == (.+)$")
+_EMPTY = re.compile(r"not (.+)$")
 _TYPE = re.compile(r"_*check_type_id\((.+), (\d+)\), type=(.+)$")
 _STATE = re.compile(r"_*check_global_state\(\) against (\{.*\})$")
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
@@ -43,6 +49,8 @@ _OPERAND = r"(?:-?\d+(?:\.\d+)?|[LG]\['\w+'\][^ ]*)"
 _COMPARISON = re.compile(rf"{_OPERAND}(?: (?:==|!=|<=|<|>=|>) {_OPERAND})+")
 _SIZE = re.compile(r"[\w.\[\]']+?\.(?:size|stride)\(\)\[\d+\]")
 _ONE_OBJECT = re.compile(r"([LG]\['\w+'\][^ ]*) is ([LG]\['\w+'\][^ ]*)")
+_ALIASES = re.compile(r"[LG]\['\w+'\][^ ,]*(?=[,)])")
+"""The tensors in ``check_no_aliasing(L['x'], L['items'][0])``."""
 _BUILTINS = re.compile(r"__builtins_dict___\d+")
 _MAX_COMPARED = 16
 """The most compiles whose guards are compared with those of the new one."""
@@ -82,11 +90,11 @@ class _Known:
                 known.types[guard.source] = found[2]
             elif found := _TYPE.match(guard.code):
                 known.types[guard.source] = class_name(found[3])
-            elif found := _LENGTH.match(guard.code):
-                known.lengths[found[1]] = found[2]
+            elif length := _length(guard):
+                known.lengths[length[0]] = length[1]
             elif found := _STATE.match(guard.code):
                 known.state = _state(found[1])
-            elif found := _VALUE.match(guard.code):
+            elif found := _value(guard):
                 known.values[found[1]] = found[2]
         return known
 
@@ -174,7 +182,7 @@ def recompile_of(
     """
     known, none = _Known.of(guards, symbols), GuardIndex(())
     completed = [
-        _complete(each, guards_of.get(each.compile, none), known, is_compared=bool(guards) and i < _MAX_COMPARED)
+        _complete(each, guards_of.get(each.compile, none), known, guards, is_compared=i < _MAX_COMPARED)
         for i, each in enumerate(reasons)
     ]
     completed.sort(key=lambda each: len(each[0].failed))
@@ -183,13 +191,27 @@ def recompile_of(
     return recompile(entries, is_confirmed=is_checked and len(nearest.failed) == 1)
 
 
-def _complete(entry: MissedEntry, index: GuardIndex, known: _Known, is_compared: bool) -> tuple[MissedEntry, bool]:
-    """Adds what else differs; also returns whether all other guards are known to hold."""
+def _complete(
+    entry: MissedEntry, index: GuardIndex, known: _Known, guards: Sequence[Guard], is_compared: bool
+) -> tuple[MissedEntry, bool]:
+    """Adds what else differs; also returns whether all other guards are known to hold.
+
+    Args:
+        entry: the compile that did not fit, with what Dynamo reports.
+        index: its guards.
+        known, guards: those of the new compile.
+        is_compared: whether to compare them.
+    """
+    is_compared = is_compared and bool(guards)
     (first,) = entry.failed
     reported = index.find(first)
     if reported is not None:
         first.line, first.caller, first.guard = reported.line, reported.caller, reported.code
+    if of_class := _OBJECT.match(first.guard):
+        first.expected, first.got, first.type = "the one at capture", f"another {of_class[1]}", of_class[1]
     _fill(first, known)
+    if first.kind == "DICT_LENGTH":
+        _fill_keys(first, index.guards, guards)
     found, is_checked = [], bool(is_compared and index.guards)
     for guard in index.guards if is_compared else ():
         if guard is reported and guard.kind != "TENSOR_MATCH":
@@ -204,7 +226,10 @@ def _complete(entry: MissedEntry, index: GuardIndex, known: _Known, is_compared:
         if differences is None:
             is_checked = is_checked and guard is reported
         for difference in differences or ():
-            failed = failed_guard(guard.kind, guard.code, guard.source, difference, known.types.get(guard.source, ""))
+            type_ = known.types.get(guard.source) or (
+                _type_of(difference.expected) if difference.aspect == "value" else ""
+            )
+            failed = failed_guard(guard.kind, guard.code, guard.source, difference, type_)
             failed.line, failed.caller = guard.line, guard.caller
             found.append(failed)
     found = list(_without_consequences(first, found))
@@ -212,7 +237,8 @@ def _complete(entry: MissedEntry, index: GuardIndex, known: _Known, is_compared:
     others = [each for each in found if each not in same]
     if first.aspect == "dispatch keys" and any(each.name == first.name for each in others):
         return MissedEntry(entry.compile, others), is_checked  # they follow from it
-    return MissedEntry(entry.compile, [*(same[:1] or [first]), *others]), is_checked
+    is_whole = first.aspect == "length" and first.got  # what is reported has all that is known
+    return MissedEntry(entry.compile, [*([first] if is_whole else same[:1] or [first]), *others]), is_checked
 
 
 def _is_of(guard: Guard, failed: FailedGuard) -> bool:
@@ -222,9 +248,19 @@ def _is_of(guard: Guard, failed: FailedGuard) -> bool:
 
 
 def _is_beyond(guard: Guard, failed: FailedGuard) -> bool:
-    """Whether a guard is on an item of a list, or in one, that is not there, since the list is too short."""
-    found = re.match(r"\[(\d+)\]", guard.source.removeprefix(failed.source))
-    return guard.source.startswith(failed.source) and found is not None and int(found[1]) >= int(failed.got)
+    """Whether a guard is on an item of a container, or in one, that is not there, since the container is too short."""
+    if guard.kind == "NO_TENSOR_ALIASING":  # with it as one of only two tensors
+        left = [each for each in _ALIASES.findall(guard.code) if not _is_in_missing(each, failed)]
+        return len(left) < 2
+    return _is_in_missing(guard.source, failed)
+
+
+def _is_in_missing(source: str, failed: FailedGuard) -> bool:
+    """Whether a value is an item of a container, or in one, that is not there, since the container is too short."""
+    if failed.got == "0":
+        return failed.source in source and source != failed.source
+    found = re.match(r"\[(\d+)\]", source.removeprefix(failed.source))
+    return source.startswith(failed.source) and found is not None and int(found[1]) >= int(failed.got)
 
 
 def _without_consequences(first: FailedGuard, found: list[FailedGuard]) -> Iterator[FailedGuard]:
@@ -273,6 +309,27 @@ def _fill(failed: FailedGuard, known: _Known) -> None:
         failed.type = _type_of(failed.expected)
 
 
+def _fill_keys(failed: FailedGuard, before: Sequence[Guard], now: Sequence[Guard]) -> None:
+    """Names the keys of a dict, if all are guarded, where Dynamo reports its length; and the line that reads them."""
+    old, new = (_guards_of_keys(guards, failed.source) for guards in (before, now))
+    if old:
+        failed.line, failed.caller = old[0][1].line, old[0][1].caller
+    if new and str(len(old)) == failed.expected:
+        failed.aspect, failed.kind, failed.subject = "keys", "DICT_KEYS", ""
+        failed.expected, failed.got = (f"[{', '.join(key for key, _ in found)}]" for found in (old, new))
+        failed.__post_init__()
+
+
+def _guards_of_keys(guards: Sequence[Guard], source: str) -> list[tuple[str, Guard]]:
+    """Returns the keys of a dict that are guarded, in order, with their guards."""
+    found: dict[int, tuple[str, Guard]] = {}
+    for guard in guards:
+        key = _KEY.match(guard.code) if guard.kind == "EQUALS_MATCH" else None
+        if key and _without_root(key[1]) == _without_root(source):
+            found[int(key[2])] = key[3], guard
+    return [found[i] for i in sorted(found)]
+
+
 def _current_values(condition: str, known: _Known) -> str:
     """Returns the values of the sizes in a condition, as far as they are known, as text."""
     sizes = dict.fromkeys(_SIZE.findall(condition))
@@ -285,6 +342,8 @@ def _type_of(constant: str) -> str:
         return "bool"
     if constant[:1] in "'\"":
         return "str"
+    if constant.startswith(("device(", "torch.")):
+        return "device" if constant[0] == "d" else "dtype"
     number = constant.removeprefix("-")
     return "int" if number.isdecimal() else "float" if number[:1].isdigit() else ""
 
@@ -298,12 +357,12 @@ def _differences(guard: Guard, known: _Known) -> list[Mismatch] | None:
         return []
     if found := _TENSOR.match(guard.code):
         return list(_tensor_differences(found.groups(), guard.source, known)) if guard.source in known.tensors else None
-    if (found := _LENGTH.match(guard.code)) and found[1] in known.lengths:
-        return [Mismatch("length", found[2], known.lengths[found[1]])]
+    if (length := _length(guard)) and length[0] in known.lengths:
+        return [Mismatch("length", length[1], known.lengths[length[0]])]
     if (found := _TYPE.match(guard.code)) and guard.source in known.types:
         expected, got = class_name(found[3]), known.types[guard.source]
         return [Mismatch("class", expected, got)] if expected != got else None
-    if (found := _VALUE.match(guard.code)) and not _SIZE.fullmatch(found[1]) and (got := known.value(found[1])):
+    if (found := _value(guard)) and not _SIZE.fullmatch(found[1]) and (got := known.value(found[1])):
         is_needed = guard.kind == "LAMBDA_GUARD"
         is_same = known.is_value(found[1], found[2])
         return [] if is_same else [Mismatch("value", found[2], got, is_specialised=is_needed)]
@@ -313,6 +372,20 @@ def _differences(guard: Guard, known: _Known) -> list[Mismatch] | None:
             shown = as_user_wrote(guard.code, _SIZE.findall(guard.code))
             return [] if holds else [Mismatch("relation", shown, _current_values(guard.code, known), item=shown)]
     return None
+
+
+def _length(guard: Guard) -> tuple[str, str] | None:
+    """Returns the source of a container and the length that a guard requires; for an empty one, it is ``not items``."""
+    if found := _LENGTH.match(guard.code):
+        return found[1], found[2]
+    is_of_length = guard.kind in ("LENGTH_CHECK", "SEQUENCE_LENGTH", "DICT_LENGTH", "MAPPING_KEYS_CHECK")
+    found = _EMPTY.match(guard.code) if is_of_length else None
+    return (found[1], "0") if found else None
+
+
+def _value(guard: Guard) -> re.Match[str] | None:
+    """Returns the source and the constant that a guard compares."""
+    return (_CONSTANT if guard.kind == "EQUALS_MATCH" else _VALUE).match(guard.code)
 
 
 def _code(guard: Guard) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import traceback
 import types
+from collections.abc import Callable
 
-from compiler_core.records import Compile, Frame, GraphBreak, Recompile, Record, limits
+from compiler_core.records import Compile, Frame, GraphBreak, Guard, Recompile, Record, limits
+from compiler_core.records.capture import is_around_call
 from compiler_core.records.recompiles import named
 from compiler_core.records.user_lines import SourceFiles
 from compiler_core.tools.stock.build.compile_builder import CompileBuilder
@@ -15,6 +18,7 @@ from compiler_core.tools.stock.build.memory_budget import MemoryBudget
 from compiler_core.tools.stock.build.missed_entries import recompile_of
 from compiler_core.tools.stock.read.breaks.stack_names import stack_names
 from compiler_core.tools.stock.read.trace_event import TraceEvent
+from compiler_core.tools.stock.read.wrapped_calls import argument_names, called_class, with_arguments
 
 _FIRST_SKIPPED = -1_000_000
 """The number of the first frame that PyTorch gave no id, downwards."""
@@ -35,6 +39,10 @@ class PartialRecord:
         self._frames: dict[int, Frame] = {}
         self._stack_names: dict[int, dict[str, str]] = {}
         """Of resume functions, by the number of the frame."""
+        self.running: set[tuple[str, int]] = set()
+        """The files and lines of the breaks whose resume functions called a function that was compiled."""
+        self._argument_names: dict[int, dict[str, str]] = {}
+        """Of functions around the calls of PyTorch's modules, by the number of the frame."""
 
     def compile_of(self, event: TraceEvent) -> CompileBuilder:
         """Returns the compile of an event, a new one if needed.  Events without an id belong to the latest compile."""
@@ -87,8 +95,7 @@ class PartialRecord:
         """Finishes all compiles and links resume functions to the graph breaks before them."""
         for builder in self.compiles.values():
             try:
-                builder.stack_names = self.stack_names(self._frames[builder.compile.frame])
-                builder.close(self.strings)
+                builder.close(self.strings, self.names(self._frames[builder.compile.frame]))
             except Exception as error:
                 builder.compile.fail("backend", f"{type(error).__name__}: {error}", traceback.format_exc())
         for builder in self.compiles.values():
@@ -97,18 +104,43 @@ class PartialRecord:
         self._link_resume_functions()
         self.lines.flush()
 
-    def recompile_of(self, builder: CompileBuilder) -> Recompile:
-        """Returns the cause of a compile, from its reasons and from the guards that are known by now."""
+    def recompile_of(self, builder: CompileBuilder) -> Recompile | None:
+        """Returns the cause of a compile, from its reasons and from the guards that are known by now.
+
+        Dynamo compiles one function around the calls of all of PyTorch's modules: a compile for another class of module
+        is no recompile.
+        """
         compiles = {each.compile: self.compiles.get(each.compile) for each in builder.reasons}
         guards = {id_: found.guard_index for id_, found in compiles.items() if found is not None}
         reasons = copy.deepcopy(builder.reasons)
+        if is_around_call(self._frames[builder.compile.frame].filename):
+            called = called_class(builder.compile.guards)
+            others = {id_ for id_, index in guards.items() if called_class(index.guards) != called}
+            reasons = [each for each in reasons if each.compile not in others]
+        if not reasons:
+            return None
         cause = recompile_of(reasons, guards, builder.compile.guards, builder.compile.symbols)
-        return _with_names(cause, self.stack_names(self._frames[builder.compile.frame]))
+        return _with_names(cause, self.names(self._frames[builder.compile.frame]))
 
-    def stack_names(self, frame: Frame) -> dict[str, str]:
+    def names(self, frame: Frame) -> Callable[[str], str]:
+        """Returns what puts the user's names into a text, for those that only Dynamo's function has."""
+        if frame.kind == "resume":
+            return functools.partial(named, names=self._names_on_stack(frame))
+        if is_around_call(frame.filename):
+            return functools.partial(with_arguments, names=self._argument_names.get(frame.id, {}))
+        return str
+
+    def name_arguments(self, frame: Frame, guards: list[Guard]) -> None:
+        """Finds the names for the function around the call of a module, from the guards of a compile of it."""
+        module, _, name = called_class(guards).removeprefix("torch.").rpartition(".")
+        is_torch = is_around_call(frame.filename) and called_class(guards).startswith("torch.")
+        if is_torch and frame.id not in self._argument_names:
+            frame.name = name
+            names = argument_names(frame.filename, module, name, self.lines.lines_of_file)
+            self._argument_names[frame.id] = names
+
+    def _names_on_stack(self, frame: Frame) -> dict[str, str]:
         """Returns what the user wrote for the values of the stack that a resume function gets."""
-        if frame.kind != "resume":
-            return {}
         if frame.id not in self._stack_names:
             before = [b for c in self.record.compiles if c.frame < frame.id for b in c.breaks]
             at = [
@@ -134,12 +166,16 @@ class PartialRecord:
                     compile_, break_ = max(before, key=lambda each: each[0].frame)
                     frame.resumes = compile_.id
                     break_.resumes.append(frame.id)
+        for place in self.running.intersection(breaks):
+            for _, break_ in breaks[place]:
+                break_.is_last = False
 
 
-def _with_names(cause: Recompile, names: dict[str, str]) -> Recompile:
-    """Returns a cause with the user's expressions for values of the stack."""
+def _with_names(cause: Recompile, names: Callable[[str], str]) -> Recompile:
+    """Returns a cause with the user's expressions for values that only Dynamo's function has a name for."""
     for each in (cause, *cause.besides, *(failed for entry in cause.others for failed in entry.failed)):
-        each.name, each.subject, each.item = (named(text, names) for text in (each.name, each.subject, each.item))
-        each.expected = named(each.expected, names)
-    cause.text = named(cause.text, names)
+        each.name, each.subject, each.item, each.expected = map(
+            names, (each.name, each.subject, each.item, each.expected)
+        )
+    cause.text = names(cause.text)
     return cause

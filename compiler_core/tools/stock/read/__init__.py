@@ -5,6 +5,7 @@
 ``guard_tree``     Dynamo's printed guard tree
 ``guard_meaning``  what a guard requires, in plain words
 ``source_names``   sources of values, as the user would write them
+``wrapped_calls``  arguments of PyTorch's own modules that were compiled themselves
 ``breaks``         graph breaks: messages, their reasons, and the values that resume functions get
 ``recompile_reasons``  reasons for recompiles
 ``cache_keys``     lookups in PyTorch's caches of graphs, and their keys

@@ -107,7 +107,7 @@ def _state_facts(found: re.Match[str]) -> _Facts:
 
 def class_name(text: str) -> str:
     """Returns the name of a class from its repr."""
-    return text.removeprefix("<class '").removesuffix("'>").rpartition(".")[2]
+    return text.removeprefix("<class '").partition("'>")[0].rpartition(".")[2]
 
 
 def _value_facts(found: re.Match[str]) -> _Facts:
