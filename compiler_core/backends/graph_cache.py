@@ -37,6 +37,7 @@ from compiler_core.backends.cuda_graphs import ReplayedRunner, ReplayLayout
 from compiler_core.backends.graph_key import graph_digest, graph_key
 from compiler_core.backends.replay_memory import ReplayMemory
 from compiler_core.codegen.build import disk_cache
+from compiler_core.codegen.build.kernel_lookups import noted_lookups
 from compiler_core.codegen.wrapper.executable import Executable, load
 from compiler_core.config import Options
 from compiler_core.errors import CompileWarning, MissingTool, NotCacheable, StrictError
@@ -217,8 +218,11 @@ class CacheSlot:
             return None
         with compile_.step("build", "cache"):
             graphs, memory = entry.notes.cuda_graphs, ReplayMemory()
-            forward = entry.forward.load(graphs, compile_, memory)
-            backward = None if entry.backward is None else entry.backward.load(graphs, compile_, memory)
+            lookups = compile_.cache_lookups
+            with noted_lookups(lookups, "forward"):
+                forward = entry.forward.load(graphs, compile_, memory)
+            with noted_lookups(lookups, "backward"):
+                backward = None if entry.backward is None else entry.backward.load(graphs, compile_, memory)
         graph = None if backward is None else _lazy_function(entry.notes.find("backward").text, "backward")
         call = bind_source(entry.source, {}, GraphCallables(self._captured, forward, backward, graph), compile_)
         self._lookup.outcome = "hit"

@@ -47,6 +47,7 @@ from compiler_core.backends.kernel_recorder import KernelRecorder, Which, genera
 from compiler_core.backends.registry import Call
 from compiler_core.backends.replay_memory import ReplayMemory
 from compiler_core.backends.user_changes import apply_edits, with_edited_loops, with_edited_wrapper
+from compiler_core.codegen.build.kernel_lookups import noted_lookups
 from compiler_core.codegen.source import KernelSource
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.triton import printer as triton
@@ -197,7 +198,7 @@ def compile_kernels(
     Raises BuildError if a tool that builds kernels failed or is missing; the message says what to install.
     """
     printed = print_kernels(gm, which, compile_, options, languages)
-    with compile_.step("build", which):
+    with compile_.step("build", which), noted_lookups(compile_.cache_lookups, which):
         run = load(printed.wrapper.executable, printed.wrapper.constants)
     if options.target:
         printed.recorder.record_machine_code(options.target, options.strict)

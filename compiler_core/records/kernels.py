@@ -236,8 +236,8 @@ class CudaGraph:
     """How many inputs are copied for each replay, since their addresses change from call to call."""
 
 
-CacheName = Literal["graph cache", "FX graph cache", "AOTAutograd cache"]
-"""The caches of compiled graphs: ours, and two of PyTorch's."""
+CacheName = Literal["graph cache", "FX graph cache", "AOTAutograd cache", "kernel cache", "Triton cache"]
+"""The caches of compiled graphs, ours and two of PyTorch's; that of our C++ kernels; and that of Triton's kernels."""
 
 
 @dataclass(slots=True)
@@ -252,11 +252,11 @@ class KeyField:
 
 @dataclass(slots=True)
 class CacheLookup:
-    """One lookup of a compiled graph in a cache."""
+    """One lookup of a compiled graph, or of kernels, in a cache."""
 
     cache: CacheName
     name: str
-    """What was looked up: ``forward``, ``backward``, or empty for both."""
+    """What was looked up: ``forward``, ``backward``, or empty for both; of Triton, the name of the kernel."""
     outcome: Literal["hit", "miss", "not cached"]
     key: str = ""
     fields: list[KeyField] = field(default_factory=list)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
+import linecache
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +16,7 @@ import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
 
 import compiler_core
+from compiler_core.codegen.build.compilers import toolchain
 from compiler_core.records import Difference, Record
 from compiler_core.records.kernels import CacheLookup, KeyField
 from compiler_core.tools.questions.compare import compare
@@ -87,8 +91,7 @@ def test_the_field_of_our_key_that_differs_is_named(change: str, tmp_path: Path)
     before = recorded("core", X, "before")
     with context:
         after = recorded("core", x, "after", **options)
-    (lookup,) = after.compiles[0].cache_lookups
-    assert lookup.cache == "graph cache"
+    assert after.compiles[0].cache_lookups[0].cache == "graph cache"
     saved = [Record.load(each.save(tmp_path / f"{each.title}.json")) for each in (before, after)]
     for pair in ((before, after), tuple(saved)):
         old, new = texts(key_changes(*pair))
@@ -98,6 +101,91 @@ def test_the_field_of_our_key_that_differs_is_named(change: str, tmp_path: Path)
         assert now in new
     at = [each.text.strip() for each in key_changes(before, after) if name in each.before[0]]
     assert at == ["y = x * SCALE" if change == "constant" else "def scaled(x: torch.Tensor) -> torch.Tensor:"]
+
+
+def test_the_field_of_a_kernels_key_that_differs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph is found, but its library was built by another compiler."""
+    before = recorded("core", X, "before")
+    monkeypatch.setenv("CXX", f"{' '.join(toolchain().command)} -DOTHER=1")
+    after = recorded("core", X, "after")
+    assert [(each.cache, each.name) for each in after.compiles[0].cache_lookups] == [
+        ("graph cache", ""), ("kernel cache", "forward"),
+    ]  # fmt: skip
+    (change,) = key_changes(before, after)
+    assert change.before[0].startswith("compiler = /")
+    assert change.after[0].endswith("-DOTHER=1 (kernel cache, forward)")
+
+
+def test_a_kernel_that_is_another_since_the_graph_is_says_nothing_of_itself() -> None:
+    before = recorded("core", X, "before")
+    with scale(4.25):
+        after = recorded("core", X, "after")
+    (change,) = key_changes(before, after)
+    assert change.text.strip() == "y = x * SCALE"
+    lookups = [each for record in (before, after) for each in record.compiles[0].cache_lookups]
+    assert len({each.key for each in lookups if each.cache == "kernel cache"}) == 2
+
+
+TRITON_CHANGES = {
+    "constant": ("", {"BLOCK": 64}, {}, "constants", "BLOCK=128", "BLOCK=64"),
+    "source": ("x + 1|x + 2", {}, {}, "source", "x + 1", "x + 2"),
+    "global": ("FACTOR = 2|FACTOR = 3", {}, {}, "globals", "FACTOR=constexpr[2]", "FACTOR=constexpr[3]"),
+    "option": ("", {}, {"num_warps": 8}, "options", "num_warps=4", "num_warps=8"),
+}
+TRITON_SOURCE = """
+import triton
+import triton.language as tl
+FACTOR = 2
+FACTOR = tl.constexpr(FACTOR)
+@triton.jit
+def plus(in_ptr, out_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(in_ptr + at)
+    tl.store(out_ptr + at, (x + 1) * FACTOR)
+"""
+
+
+def triton_backend(edit: str, constants: dict[str, int], options: dict[str, Any]) -> Callable[..., Any]:
+    """Returns a backend that compiles a kernel of Triton's while stock compiles, and runs the graph as it is."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    source = TRITON_SOURCE.replace(*(edit.split("|") if edit else ("plus", "plus")))
+    name = f"kernel_{abs(hash(source))}.py"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    space: dict[str, Any] = {"__name__": "kernel"}
+    exec(compile(source, name, "exec"), space)
+    signature = {"in_ptr": "*fp32", "out_ptr": "*fp32", "BLOCK": "constexpr"}
+
+    def backend(gm: Any, examples: Any) -> Any:
+        kernel = ASTSource(space["plus"], signature, constexprs={"BLOCK": 128} | constants)
+        triton.compile(kernel, target=GPUTarget("cuda", 90, 32), options=options)
+        return gm
+
+    return backend
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
+@pytest.mark.parametrize("change", TRITON_CHANGES)
+def test_the_field_of_tritons_key_that_differs_is_named(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    importlib.import_module("torch._inductor.runtime.triton_heuristics")
+    edit, constants, options, name, was, now = TRITON_CHANGES[change]
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    before = recorded("torch", X, "before", backend=triton_backend("", {}, {}))
+    again = recorded("torch", X, "again", backend=triton_backend("", {}, {}))
+    after = recorded("torch", X, "after", backend=triton_backend(edit, constants, options))
+    assert [[(c.cache, c.name, c.outcome) for c in r.compiles[0].cache_lookups] for r in (before, again, after)] == [
+        [("Triton cache", "plus", "miss")], [("Triton cache", "plus", "hit")], [("Triton cache", "plus", "miss")],
+    ]  # fmt: skip
+    assert key_changes(before, again) == []
+    changes = key_changes(before, after)
+    assert [each.before[0].partition(" = ")[0] for each in changes] == [name]
+    assert was in changes[0].before[0]
+    assert now in changes[0].after[0]
 
 
 def test_runs_with_the_same_keys_do_not_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +209,7 @@ def test_a_graph_without_a_key_says_why() -> None:
 
     with compiler_core.record() as record:
         compiler_core.compile(lambda x: Doubled.apply(x))(torch.ones(3, requires_grad=True))
-    (lookup,) = record.compiles[0].cache_lookups
+    lookup, *_ = record.compiles[0].cache_lookups
     assert (lookup.outcome, lookup.fields) == ("not cached", [])
     assert "Doubled" in lookup.reason or "not a function of PyTorch" in lookup.reason
 

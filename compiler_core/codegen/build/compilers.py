@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from compiler_core import config
 from compiler_core.codegen.build import disk_cache, external
 from compiler_core.codegen.build.external import FOLDER_FAULTS, describe_fault, fault_in_output, fault_of_error
+from compiler_core.codegen.build.kernel_lookups import note_lookup
 from compiler_core.errors import BuildError, MissingTool, TimedOut
 from compiler_core.support.fork_locks import replace_after_fork
 
@@ -121,8 +122,10 @@ def _english_environment() -> dict[str, str]:
     return {**os.environ, "LC_ALL": "C"}
 
 
-def load(source: str) -> ctypes.CDLL:
+def load(source: str, is_of_graph: bool = False) -> ctypes.CDLL:
     """Returns the library compiled from `source`: already loaded in this process, cached on disk, or built now.
+
+    `is_of_graph`: it has the kernels of the graph that is built, so that the lookup is noted (`noted_lookups`).
 
     Raises BuildError if the compiler fails, MissingTool if there is none or the machine prevents the build, TimedOut if
     the compiler exceeds `config.compile_timeout()`.
@@ -130,8 +133,11 @@ def load(source: str) -> ctypes.CDLL:
     tools = _with_supported_flags(toolchain())
     key = digest(source, tools)
     with _lock:
-        if key not in _libraries:
-            _libraries[key] = _find_or_build(source, tools, key)
+        is_hit = key in _libraries
+        if not is_hit:
+            _libraries[key], is_hit = _find_or_build(source, tools, key)
+        if is_of_graph:
+            note_lookup("kernel cache", key, _key_parts(source, tools), is_hit)
         return _libraries[key]
 
 
@@ -181,16 +187,20 @@ def functions(source: str, kind: type[ctypes.CDLL] = ctypes.CDLL) -> dict[str, C
 
 def digest(source: str, tools: Toolchain) -> str:
     """Returns the cache key of the library for `source`."""
-    parts = (
-        CACHE_VERSION,
-        source,
-        *tools.command,
-        tools.version,
-        *tools.flags,
-        *SHARED_LIBRARY_FLAGS,
-        _cpu_description(),
-    )
+    parts = [part for each in _key_parts(source, tools).values() for part in each]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _key_parts(source: str, tools: Toolchain) -> dict[str, Sequence[str]]:
+    """Returns the parts of a library's cache key, by the names of its fields."""
+    return {
+        "cache version": [CACHE_VERSION],
+        "source": [source],
+        "compiler": tools.command,
+        "compiler version": [tools.version],
+        "flags": [*tools.flags, *SHARED_LIBRARY_FLAGS],
+        "CPU": [_cpu_description()],
+    }
 
 
 def library_path(key: str) -> Path:
@@ -224,14 +234,15 @@ def compile_command(
 # ---- building ------------------------------------------------------------------------------
 
 
-def _find_or_build(source: str, tools: Toolchain, key: str) -> ctypes.CDLL:
+def _find_or_build(source: str, tools: Toolchain, key: str) -> tuple[ctypes.CDLL, bool]:
+    """Returns the library, and whether the cache had it."""
     if (library := disk_cache.find("cpp", key, _load_file)) is not None:
-        return library
+        return library, True
     content = _build(source, tools, key)
     if _write_to_cache(key, content) and (library := disk_cache.find("cpp", key, _load_file)) is not None:
-        return library
+        return library, False
     try:
-        return _load_copy(content)
+        return _load_copy(content), False
     except OSError as error:
         fault = fault_of_error(error)
         reason = f"{fault.what}; {fault.remedy}" if fault else str(error)

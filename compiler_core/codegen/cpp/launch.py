@@ -110,7 +110,7 @@ def launchers(source: str) -> dict[str, Launcher]:
     make = _launcher_factory()
     if make is None:
         return {name: _ctypes_launcher(function) for name, function in build.functions(source).items()}
-    library = build.load(library_source(source))
+    library = build.load(library_source(source), is_of_graph=True)
     return {s.name: make(ctypes.addressof(ctypes.c_char.in_dll(library, f"of_{s.name}"))) for s in signatures}
 
 

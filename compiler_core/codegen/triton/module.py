@@ -23,6 +23,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextvars import copy_context
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -162,7 +163,7 @@ def compile_all(kernels: Sequence[TritonKernel]) -> list[Any]:
 
     different = {id(kernel.function): kernel for kernel in kernels}
     with with_sealed_cache() as programs, ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        futures = [pool.submit(made, kernel) for kernel in different.values()]
+        futures = [pool.submit(copy_context().run, made, kernel) for kernel in different.values()]
         try:
             while wait(futures, timeout=_POLL_S).not_done:
                 safe_point()

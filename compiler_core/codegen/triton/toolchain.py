@@ -30,6 +30,8 @@ from typing import Any, NamedTuple
 
 from compiler_core import config
 from compiler_core.codegen.build import disk_cache, external
+from compiler_core.codegen.build.kernel_lookups import add_lookup
+from compiler_core.codegen.triton.cache_key import triton_lookups
 from compiler_core.errors import MissingTool
 from compiler_core.support.fork_locks import replace_after_fork
 from compiler_core.support.interrupts import safe_point
@@ -121,12 +123,24 @@ def with_sealed_cache() -> Iterator[Programs]:
         disk_cache.any_build_folder("triton") as inside,
         knobs.cache.scope(),
         knobs.runtime.scope(),
+        triton_lookups(add_lookup, _unheard),
         _with_programs(programs),
     ):
         knobs.cache.dir = str(inside)
         knobs.cache.manager_class = _cache_manager()
         knobs.runtime.add_stages_inspection_hook = _StagesHook(knobs.runtime.add_stages_inspection_hook)
         yield programs
+
+
+def _unheard(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that raises nothing: what is noted of a kernel must not fail its compile."""
+
+    @functools.wraps(function)
+    def unheard(*args: Any) -> None:
+        with suppress(Exception):
+            function(*args)
+
+    return unheard
 
 
 class _StagesHook:

@@ -16,6 +16,9 @@ from compiler_core.tools.questions.line_facts import ComparedRun
 
 _Lookups = dict[tuple[str, str, str, str], list[tuple[Compile, CacheLookup]]]
 _INPUT = re.compile(r"(?:example_)?inputs\[(\d+)\]$")
+_OF_KERNELS: tuple[CacheName, ...] = ("kernel cache", "Triton cache")
+_PRINTED = ("source", "first line", "signature", "constants", "attributes")
+"""The fields of a kernel's key that follow from the graph."""
 _GRAPH_PANES = ("captured", "forward", "backward", "joint", "postgrad")
 
 
@@ -30,13 +33,19 @@ def key_differences(
     found: dict[_Change, list[str]] = {}
     explained: set[str] = set()
     """The compiles of the second run with a field that differs."""
+    of_graphs: set[str] = set()
+    """Those with a field that differs in the key of a graph."""
     keys: list[tuple[str, _Change]] = []
     """The compiles with a key that differs in fields that are not reported, and the whole keys."""
     old, new = _lookups(before), _lookups(after)
-    for name in (each for each in old if each in new):
+    for name in sorted((each for each in old if each in new), key=lambda name: name[2] in _OF_KERNELS):
         for (was_in, was), (compile_, lookup) in zip(old[name], new[name], strict=False):
             one, other = _Side(before, was_in, was, moved), _Side(after, compile_, lookup, lambda line: line)
             for change in _changes(one, other):
+                if name[2] not in _OF_KERNELS:
+                    of_graphs.add(compile_.id)
+                elif compile_.id in of_graphs and change.field in _PRINTED:
+                    continue
                 explained.add(compile_.id)
                 found.setdefault(change, []).append(lookup.name)
             if "" != was.key != lookup.key != "":

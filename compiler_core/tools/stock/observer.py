@@ -8,6 +8,7 @@ are.  A failure of the observer is noted in the record and never reaches the pro
 from __future__ import annotations
 
 import functools
+import importlib.util
 import logging
 import sys
 import time
@@ -15,8 +16,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from compiler_core.codegen.triton.cache_key import triton_lookups
 from compiler_core.records import Record
 from compiler_core.records.capture import STANDARD_LIBRARY, library_of
+from compiler_core.records.kernels import CacheLookup
 from compiler_core.support.fx_graphs import node_signature, returned_graph
 from compiler_core.support.interrupts import deferred_signals, passing_handler_errors, raised_by_handler
 from compiler_core.tools.guard_times import measured_checks
@@ -54,6 +57,7 @@ def observing(record: Record, steps: bool = False, logs: bool = False) -> Iterat
                 _after("torch._inductor.select_algorithm", _observe_autotuning),
                 _after("torch._inductor.output_code", _observe_cudagraphs),
                 _after("torch._functorch._aot_autograd.autograd_cache", _observe_aot_keys),
+                _after("torch._inductor.runtime.triton_heuristics", _observe_triton),
             ]  # fmt: skip
             if steps:
                 starts.append(_observe_steps)
@@ -212,6 +216,17 @@ def _observe_refusals(observer: _Observer, stack: ExitStack) -> None:
         observer.emit("cutaway.refusal", (str(why.name1), str(why.name2), kind, text))
 
     _call_before(stack, cls, "__call__", observer.guard(on_refusal))
+
+
+def _observe_triton(observer: _Observer, stack: ExitStack) -> None:
+    if importlib.util.find_spec("triton") is None:
+        return
+
+    def note(lookup: CacheLookup) -> None:
+        if torch_internals.running_compile()[0] is not None:  # else a kernel that the program launches itself
+            observer.emit("cutaway.triton_lookup", lookup)
+
+    stack.enter_context(triton_lookups(note, observer.guard))
 
 
 def _observe_passes(observer: _Observer, stack: ExitStack) -> None:

@@ -337,6 +337,11 @@ def _write_cache_lookup(record: PartialRecord, event: TraceEvent) -> None:
     record.compile_of(event).compile.cache_lookups.append(lookup)
 
 
+@_handles("cutaway.triton_lookup")
+def _write_triton_lookup(record: PartialRecord, event: TraceEvent) -> None:
+    record.compile_of(event).compile.cache_lookups.append(event.data)
+
+
 @_handles("cutaway.autotuning")
 def _write_autotuning(record: PartialRecord, event: TraceEvent) -> None:
     """The choices for one operation with their times in milliseconds, the fastest first."""

@@ -503,9 +503,9 @@ export interface KeyField {
   digest: string;
 }
 
-/** One lookup of a compiled graph in a cache. */
+/** One lookup of a compiled graph, or of kernels, in a cache. */
 export interface CacheLookup {
-  cache: "graph cache" | "FX graph cache" | "AOTAutograd cache";
+  cache: "graph cache" | "FX graph cache" | "AOTAutograd cache" | "kernel cache" | "Triton cache";
   name: string;
   outcome: "hit" | "miss" | "not cached";
   key: string;
@@ -1088,7 +1088,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     digest: "string",
   },
   CacheLookup: {
-    cache: { one: ["graph cache", "FX graph cache", "AOTAutograd cache"] },
+    cache: { one: ["graph cache", "FX graph cache", "AOTAutograd cache", "kernel cache", "Triton cache"] },
     name: "string",
     outcome: { one: ["hit", "miss", "not cached"] },
     key: "string",
