@@ -20,6 +20,7 @@
     CompileWarning    warns of a failure, after which code runs uncompiled; its subclasses: GraphPassWarning,
                       RefusalWarning, ToolWarning
     already_compiled  returns a record of a function's compiles that are in use, ours or stock's, observed or not
+    first_difference  returns the first operation of a call that a compiler computes otherwise than plain PyTorch
     reproducer    returns a stand-alone file with the smallest graph and inputs that show a fault of a compiler
     what_if       compiles a call again with something changed, and compares both compiles
     decompiled    makes a function from the decompiled code of a compile; its text is in __source__
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from compiler_core.tools.questions.queries import added_by_autograd, first_inaccurate, why_kept, why_static
     from compiler_core.tools.ranks.reading import compare_ranks
     from compiler_core.tools.recording import record, record_ranks
+    from compiler_core.tools.reproduce.first_difference import first_difference
     from compiler_core.tools.reproduce.reproducer import reproducer
     from compiler_core.tools.roofline import roofline
     from compiler_core.tools.stock.trace_logs import read_logs
@@ -92,6 +94,7 @@ _EXPORTS = {
     "tools.recording": ("record", "record_ranks"),
     "tools.roofline": ("roofline",),
     "tools.inspection.partition_plans": ("partition_plans",),
+    "tools.reproduce.first_difference": ("first_difference",),
     "tools.reproduce.reproducer": ("reproducer",),
     "tools.inspection.what_if": ("what_if",),
     "tools.editing.edits": ("edit", "editable_text", "revert", "stock_edited", "try_edit"),
@@ -118,7 +121,8 @@ __all__ = [
     "CompileWarning", "Dispatcher", "Explanation", "GraphPass", "GraphPassWarning", "RefusalWarning", "ToolWarning",
     "added_by_autograd", "already_compiled", "assert_compiles", "capture_methods", "check_accuracy", "compare",
     "compare_ranks", "compile", "decompiled", "disable", "edit", "editable_text", "explain", "export",
-    "first_inaccurate", "frames", "graph_break", "guards_text", "mark_dynamic", "mark_static", "measure",
+    "first_difference", "first_inaccurate", "frames", "graph_break", "guards_text", "mark_dynamic", "mark_static",
+    "measure",
     "partition_plans", "pin", "read_logs", "record", "record_ranks", "reproducer", "reset", "revert", "roofline",
     "save_trace", "stock_edited", "sweep", "time", "try_edit", "what_if", "why_kept", "why_static",
 ]  # fmt: skip

@@ -90,7 +90,7 @@ def _check_graph(compile_: Compile, wrapper: Artifact, saved: Values) -> Values:
             if views:
                 errors = [relative_error(view, exact[name]) for view in views]
                 view, error = min(zip(views, errors, strict=True), key=lambda each: _none_last(each[1]))
-                of_eager, element = relative_error(eager[name], exact[name]), _worst_element(view, exact[name])
+                of_eager, element = relative_error(eager[name], exact[name]), worst_element(view, exact[name])
                 compile_.accuracy.append(Accuracy(graph.item(name), error, of_eager, *element))
     return results
 
@@ -155,7 +155,7 @@ def relative_error(value: torch.Tensor, exact: torch.Tensor) -> float | None:
     return error / scale if math.isfinite(error / scale) else None
 
 
-def _worst_element(value: torch.Tensor, exact: torch.Tensor) -> tuple[list[int], str, str]:
+def worst_element(value: torch.Tensor, exact: torch.Tensor) -> tuple[list[int], str, str]:
     """Returns the index of the element with the greatest error, and the element of both; empty if none differs."""
     if not exact.numel() or exact.is_complex():
         return [], "", ""

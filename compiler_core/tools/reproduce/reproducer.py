@@ -123,7 +123,7 @@ def reproducer(
     if of == "break" and fails is None:
         return break_reproducer(fn, args, engine)
     test = fails or _TESTS[of](engine, backend)
-    graphs = _graphs(fn, args, engine)
+    graphs = captured_graphs(fn, args, engine)
     for gm, inputs in graphs:
         if _holds(test, gm, inputs):
             small, few = _minimised(gm, inputs, test)
@@ -132,7 +132,7 @@ def reproducer(
     raise UsageError(f"none of the {len(graphs)} graphs of this call shows a fault")
 
 
-def _graphs(fn: Any, args: Sequence[Any], engine: Engine) -> list[tuple[fx.GraphModule, list[Any]]]:
+def captured_graphs(fn: Any, args: Sequence[Any], engine: Engine) -> list[tuple[fx.GraphModule, list[Any]]]:
     """Returns the captured graphs of a call that run, with their inputs."""
     found: list[tuple[fx.GraphModule, list[Any]]] = []
 
@@ -152,7 +152,7 @@ def _is_wrong(engine: Engine, backend: str | None) -> Fails:
     def is_wrong(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
         torch.manual_seed(0)
         right = _flat(gm(*_copies(inputs)))
-        compiled = _compiled(gm, engine, backend)
+        compiled = compiled_graph(gm, engine, backend)
         torch.manual_seed(0)
         try:
             with record() as made:
@@ -168,7 +168,7 @@ def _is_wrong(engine: Engine, backend: str | None) -> Fails:
 
 def _is_slow(engine: Engine, backend: str | None) -> Fails:
     def is_slow(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
-        calls = [functools.partial(call, *inputs) for call in (gm.forward, _compiled(gm, engine, backend))]
+        calls = [functools.partial(call, *inputs) for call in (gm.forward, compiled_graph(gm, engine, backend))]
         eager, compiled = seconds_in_rounds(calls, synchronize)
         is_slower = compare(compiled, eager).outcome == "slower"
         return is_slower and fastest(compiled) > SLOWER * fastest(eager) + CALL_SECONDS
@@ -191,7 +191,7 @@ def _crashes(engine: Engine, backend: str | None) -> Fails:
 _TESTS: dict[str, Callable[[Engine, str | None], Fails]] = {"failure": _is_wrong, "slow": _is_slow, "crash": _crashes}
 
 
-def _compiled(gm: fx.GraphModule, engine: Engine, backend: str | None) -> Any:
+def compiled_graph(gm: fx.GraphModule, engine: Engine, backend: Any) -> Any:
     """Compiles the function that a graph's text defines."""
     text, _ = graph_text(gm.graph, "graph")
     function: Any = graph_function(text)

@@ -1,0 +1,109 @@
+"""Where the values of a call first differ: the user's line, the operation and both values, on stock and on ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._functorch.config as functorch_config
+import torch.fx as fx
+
+import compiler_core
+from compiler_core.tools.reproduce.first_difference import FirstDifference
+
+pytestmark = pytest.mark.usefixtures("fresh_stock")
+HERE = Path(__file__)
+X = torch.arange(6.0).reshape(2, 3)
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear, self.drop = torch.nn.Linear(3, 3), torch.nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.drop(self.linear(x))
+        z = torch.tanh(y * 0.5)  # the line
+        return (z + 1).relu()
+
+
+def replacing(target: Any, other: Any) -> Callable[..., Any]:
+    """Returns a backend that calls another function in place of one."""
+
+    def backend(gm: fx.GraphModule, examples: Any) -> Any:
+        for node in gm.graph.nodes:
+            if node.target in (target, getattr(target, "__name__", "")):
+                with gm.graph.inserting_after(node):
+                    made = gm.graph.call_function(other, node.args)
+                node.replace_all_uses_with(made)
+                gm.graph.erase_node(node)
+        gm.recompile()
+        return gm.forward
+
+    return backend
+
+
+def line(found: FirstDifference | None) -> str:
+    assert found is not None
+    assert (found.filename, HERE.read_text().splitlines()[found.lineno - 1].strip()) == (str(HERE), found.line)
+    return found.line
+
+
+@pytest.mark.parametrize("engine", ["torch", "core"])
+def test_the_operation_that_differs_is_named(engine: Any) -> None:
+    found = compiler_core.first_difference(Net(), X, engine=engine, backend=replacing(torch.tanh, torch.sin))
+    assert found is not None
+    assert line(found) == "z = torch.tanh(y * 0.5)  # the line"
+    assert "tanh" in found.operation
+    assert float(found.value) == pytest.approx(float(torch.tensor(float(found.expected)).atanh().sin()), rel=1e-3)
+    assert f"{found.value} in place of {found.expected} at {found.index}" in str(found)
+
+
+@pytest.mark.parametrize("engine", ["torch", "core"])
+def test_equal_values_have_no_difference(engine: Any) -> None:
+    assert compiler_core.first_difference(Net(), X, engine=engine) is None
+
+
+def test_a_wrong_lowering_of_inductor_is_found() -> None:
+    from torch._inductor import lowering
+    from torch._inductor.lowering import lowerings
+
+    wrong = dict.fromkeys((torch.ops.aten.tanh.default, torch.ops.aten.tanh), lowerings[torch.ops.aten.sin.default])
+    before = {target: lowerings[target] for target in wrong if target in lowerings}
+    lowering.lowerings.update({target: wrong[target] for target in before})
+    try:
+        with torch._inductor.config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
+            found = compiler_core.first_difference(Net(), X)
+    finally:
+        lowering.lowerings.update(before)
+    assert line(found) == "z = torch.tanh(y * 0.5)  # the line"
+
+
+def test_a_value_that_is_changed_in_place_later_is_not_blamed() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.add_(torch.tanh(x))
+        return y
+
+    found = compiler_core.first_difference(program, X, backend=replacing(torch.tanh, torch.sin))
+    assert line(found) == "y.add_(torch.tanh(x))"
+    assert found is not None
+    assert "tanh" in found.operation
+
+
+def test_a_fault_that_needs_a_value_that_is_not_returned_is_found() -> None:
+    def backend(gm: fx.GraphModule, examples: Any) -> Any:
+        (output,) = gm.graph.find_nodes(op="output")
+        returned = set(output.all_input_nodes)
+        if not any(node.target in (torch.tanh, "tanh") and node not in returned for node in gm.graph.nodes):
+            return gm.forward  # all is right
+        return replacing(torch.tanh, torch.sin)(gm, examples)
+
+    found = compiler_core.first_difference(Net(), X, backend=backend)
+    assert line(found) == "return (z + 1).relu()"
+    assert found is not None
+    assert "add" in found.operation
