@@ -39,6 +39,7 @@ from compiler_core.capture.rules.torch import (  # noqa: F401  (they register th
     checkpoints,
     overrides,
     queries,
+    tensor_hooks,
     transforms,
 )
 from compiler_core.capture.rules.torch.functions import is_leaf_function
@@ -486,6 +487,7 @@ class Interpreter:
     call_static = calls.call_static
     override = overrides.override
     overridden_attribute = overrides.overridden_attribute
+    register_hook = tensor_hooks.register_hook
     class_attribute = object_attributes.class_attribute
 
     def list_of(self, value: Value) -> list[Value]:

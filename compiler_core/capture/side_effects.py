@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import types
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import UNBOUND, Value
@@ -44,11 +45,13 @@ class SideEffects:
         self._globals: dict[tuple[int, str], tuple[ConstantSource | None, str, Value]] = {}
         self.tokens: list[TokenValue] = []
         """The tokens of context variables that were set and not reset, in order."""
+        self._calls: list[tuple[Callable[..., None], list[Value]]] = []
+        """Calls of functions of ours, in order."""
         self.frozen = ""
         """If not empty, changes break the graph, with this reason."""
 
     def __bool__(self) -> bool:
-        return bool(self._changed or self._attributes or self._globals or self.tokens)
+        return bool(self._changed or self._attributes or self._globals or self.tokens or self._calls)
 
     def last_token(self) -> TokenValue | None:
         return self.tokens[-1] if self.tokens else None
@@ -70,6 +73,14 @@ class SideEffects:
         self._attributes.setdefault((id(obj), name), (obj, name))
         if self._recorder is not None:
             self._recorder.note("effect", f"sets {describe(obj)}.{name}")
+
+    def note_call(self, function: Callable[..., None], args: list[Value]) -> None:
+        """Notes a change that `function`, which is given outside objects and new values, makes when the graph has
+        run."""
+        self._check_frozen()
+        self._calls.append((function, args))
+        if self._recorder is not None:
+            self._recorder.note("effect", f"calls {function.__name__}({', '.join(map(describe, args))})")
 
     def _check_frozen(self) -> None:
         if self.frozen:
@@ -118,6 +129,7 @@ class SideEffects:
         found += [v for _, _, v in self._globals.values()]
         found += [obj.stored[name] for obj, name in self._attributes.values()]
         found += [obj for obj, _ in self._attributes.values()]
+        found += [arg for _, args in self._calls for arg in args]
         for value in self._changed.values():
             if isinstance(value, CellValue):
                 found += [value._contents] if value._contents is not None else []
@@ -147,8 +159,20 @@ class SideEffects:
         writes = [self._global_write(emit, *g) for g in self._globals.values()]
         writes += [self._attribute_write(emit, *a) for a in self._attributes.values()]
         writes += [self._contents_write(emit, v) for v in self._changed.values()]
+        writes += [self._call(emit, *c) for c in self._calls]
         for write in writes:
             write()
+
+    def _call(self, emit: Emitter, function: Callable[..., None], args: list[Value]) -> Any:
+        loads = [partial(emit.load_kept, arg) for arg in args]
+        for arg in args:
+            emit.keep_unless_fixed(arg)
+
+        def write() -> None:
+            emit.call_loaded(function, loads)
+            emit.pop()
+
+        return write
 
     def _global_write(self, emit: Emitter, module: ConstantSource | None, name: str, value: Value) -> Any:
         if value is UNBOUND:

@@ -37,7 +37,7 @@ from compiler_core.capture.values.tensor_subclasses import (
     SubclassTensorValue,
 )
 from compiler_core.capture.values.user.exceptions import ExceptionValue, init_exception
-from compiler_core.capture.values.user.functions import bind_arguments
+from compiler_core.capture.values.user.functions import FunctionValue, bind_arguments
 from compiler_core.capture.values.user.objects import ObjectValue, SubclassValue
 from compiler_core.errors import Unsupported
 from compiler_core.hook.skip_rules import disable_capture
@@ -113,6 +113,7 @@ def _call_scripted(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dic
     if not isinstance(original, types.FunctionType):
         raise Unsupported("unsupported call", f"{name_of(obj)} of TorchScript")
     function = tx.capture.outside.wrap(original)
+    assert isinstance(function, FunctionValue)
     types_expected = typing.get_type_hints(original)
     for name, value in bind_arguments(function, list(args), kwargs).items():
         if not issubclass(value.python_type(), types_expected.get(name, torch.Tensor)):

@@ -290,6 +290,8 @@ class TensorValue(Value):
             raise Unsupported("tensor value read", f"Tensor.{name}()")
         if name == "backward":
             raise Unsupported("backward", "Tensor.backward()")
+        if name == "register_hook" and len(args) == 1 and not kwargs:
+            return tx.register_hook(self, args[0])
         if name in GRADIENT_HOOKS:
             raise Unsupported("gradient hook", f"Tensor.{name}()")
         if name == "requires_grad_":

@@ -184,14 +184,90 @@ def test_global_forward_hook(fc, x):
         handle.remove()
 
 
-@same_as_eager(graphs=2, breaks=["gradient hook"], grad=True, inputs=lambda: (torch.randn(3),))
+vector = functools.partial(one_graph, grad=True, inputs=lambda: (torch.randn(3),))
+
+
+@vector()
 def test_tensor_hook(x):
     y = x * 2
     y.register_hook(lambda g: g * 10)
     return y.sin()
 
 
-@same_as_eager(graphs=1, breaks=["gradient hook"], grad=True, inputs=lambda: (torch.randn(3),))
+@vector()
+def test_several_tensor_hooks_of_a_tensor_that_is_used_twice(x):
+    y = x * 2
+    y.register_hook(lambda g: g.clamp(-1, 1))
+    y.register_hook(lambda g: None)
+    y.register_hook(scaled_by(3.0))
+    z = y.exp()
+    z.register_hook(lambda g: torch.zeros_like(g))
+    return y.sin() + y.cos(), y, z
+
+
+def scaled_by(factor, *, shift=0.5):
+    def hook(g, more=1):
+        return g * factor + shift + more
+
+    return hook
+
+
+@vector(backend="eager")
+def test_tensor_hook_where_autograd_runs_the_graph(x):
+    y = x * 2
+    y.register_hook(lambda g: g * 10)
+    return y.sin()
+
+
+@vector()
+def test_tensor_hook_before_a_write(x):
+    y = x * 2
+    y.register_hook(lambda g: g * 10)
+    y.mul_(3)
+    y.register_hook(lambda g: g + 1)
+    return y.sin()
+
+
+class Reversal(nn.Module):
+    strength = 4.0
+
+    def forward(self, x):
+        y = x.exp()
+        y.register_hook(self.reverse)
+        return y
+
+    def reverse(self, g):
+        return -g * self.strength
+
+
+@same_as_eager(grad=True, inputs=lambda: (Reversal(), torch.randn(3)))
+def test_tensor_hook_that_is_a_method(net, x):
+    return net(x * 2) + 1
+
+
+@same_as_eager(graphs=2, breaks=["gradient hook"], grad=True, inputs=lambda: (torch.randn(3),))
+def test_tensor_hook_with_a_tensor(x):
+    y, w = x * 2, x.detach().exp()
+    y.register_hook(lambda g: g * w)
+    return y.sin()
+
+
+@same_as_eager(breaks=["gradient hook"], grad=True, inputs=lambda: (torch.randn(3),))
+def test_tensor_hook_that_returns_another_shape(x):
+    y = x * 2
+    y.register_hook(lambda g: g.sum())
+    return y.sin().detach() + x
+
+
+@same_as_eager(breaks=["gradient hook"], inputs=lambda: (torch.randn(3),))
+def test_tensor_hook_without_gradients(x):
+    try:
+        x.register_hook(lambda g: g)
+    except RuntimeError as error:
+        return x, str(error)
+
+
+@vector()
 def test_hook_on_an_argument(x):
     x.register_hook(lambda g: g + 1)
     return x.sin()

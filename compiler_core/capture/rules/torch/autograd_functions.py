@@ -96,6 +96,40 @@ def apply_function(cls: Any) -> Callable[..., Any]:
     return apply
 
 
+@contextmanager
+def trial_run(tx: Interpreter, name: str, given: Sequence[TensorValue]) -> Iterator[list[fx.Node]]:
+    """A context in which everything that is captured is discarded, except guards.
+
+    Raises Unsupported if what ran in it, called `name`, reads or changes anything else than the tensors in `given`.
+    Yields a list, which has the discarded nodes afterwards.
+    """
+    capture = tx.capture
+    graph = capture.graph.fx_graph
+    last = next(iter(reversed(graph.nodes)))
+    pending = len(capture.pending_works)
+
+    def outside_state() -> tuple[int, int, list[int]]:
+        tensors = sum(isinstance(each, TensorValue) for each in capture.graph.inputs)  # a symbolic number is no tensor
+        return tensors, len(capture.effects.tokens), [each.fake(tx)._version for each in given]
+
+    before, grad_enabled = outside_state(), capture.graph.grad_enabled
+    frozen, capture.effects.frozen = capture.effects.frozen, f"a change made by {name}"
+    capture.graph.change_state(grad_mode_change(False))
+    was_trial, capture.graph.is_trial = capture.graph.is_trial, True
+    nodes: list[fx.Node] = []
+    yield nodes
+    capture.graph.is_trial = was_trial
+    capture.graph.change_state(grad_mode_change(grad_enabled))
+    capture.effects.frozen = frozen
+    if outside_state() != before:
+        raise Unsupported("unsupported call", f"{name} reads or changes tensors that it is not given")
+    if len(capture.pending_works) != pending:
+        raise Unsupported("collective", f"{name} does not wait for a collective")
+    nodes += itertools.takewhile(lambda node: node is not last, reversed(graph.nodes))
+    for node in nodes:
+        graph.erase_node(node)
+
+
 class _TrialRun:
     """Interprets the forward and backward of one call, to add their guards and to check for side effects."""
 
@@ -112,43 +146,14 @@ class _TrialRun:
             self.ctx.stored["needs_input_grad"] = TupleValue([ConstantValue(w) for w in wanted])
 
     def run(self) -> None:
-        with self._discarded():
+        given = [arg for arg in _leaves(self.tx, self.args) if isinstance(arg, TensorValue)]
+        with trial_run(self.tx, self.cls.__name__, given) as nodes:
             outputs = self._forward()
             if "dirty_tensors" in self.ctx.stored:
                 raise Unsupported("in-place autograd.Function", self.cls.__name__)
             if self.differentiated:
                 self._backward(outputs)
-
-    @contextmanager
-    def _discarded(self) -> Iterator[None]:
-        """A context in which everything that is captured is discarded, except guards."""
-        capture = self.tx.capture
-        graph = capture.graph.fx_graph
-        last = next(iter(reversed(graph.nodes)))
-        pending = len(capture.pending_works)
-        before, grad_enabled = self._outside_state(), capture.graph.grad_enabled
-        frozen, capture.effects.frozen = capture.effects.frozen, f"a change made by {self.cls.__name__}"
-        capture.graph.change_state(grad_mode_change(False))
-        capture.graph.is_trial, was_trial = True, capture.graph.is_trial
-        yield
-        capture.graph.is_trial = was_trial
-        capture.graph.change_state(grad_mode_change(grad_enabled))
-        capture.effects.frozen = frozen
-        if self._outside_state() != before:
-            raise Unsupported("unsupported call", f"{self.cls.__name__} reads or changes tensors that it is not given")
-        if len(capture.pending_works) != pending:
-            raise Unsupported("collective", f"{self.cls.__name__} does not wait for a collective")
-        self.groups = group_names(itertools.takewhile(lambda node: node is not last, reversed(graph.nodes)))
-        while (node := next(iter(reversed(graph.nodes)))) is not last:
-            graph.erase_node(node)
-
-    def _outside_state(self) -> tuple[int, int, list[int]]:
-        """Returns state that changes if the functions read or change anything but their arguments."""
-        capture = self.tx.capture
-        given = (arg for arg in _leaves(self.tx, self.args) if isinstance(arg, TensorValue))
-        versions = [arg.fake(self.tx)._version for arg in given]
-        tensors = sum(isinstance(each, TensorValue) for each in capture.graph.inputs)  # a symbolic number is no tensor
-        return tensors, len(capture.effects.tokens), versions
+        self.groups = group_names(nodes)
 
     def _forward(self) -> Value:
         if self.cls.setup_context is torch.autograd.Function.setup_context:  # type: ignore[attr-defined]
