@@ -72,8 +72,8 @@ KINDS: dict[BreakReason, BreakKind] = {
         "torch.distributions.Distribution.set_default_validate_args(False), once the program works.",
     ),
     "tensor value read": BreakKind(
-        "Python needs the value of a tensor here (item, tolist, float, bool, numpy ...; for x[mask] or nonzero, the "
-        "size).",
+        "Python needs the value of a tensor here, or a size that depends on one, which is known only when the program "
+        "runs.",
         "Compute with the tensor itself (torch.sqrt(x) in place of np.sqrt(x.numpy()), torch.where(mask, x, 0) in "
         "place of x[mask]), or read the value after the compiled function has returned.",
     ),

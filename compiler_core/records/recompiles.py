@@ -12,6 +12,8 @@ from compiler_core.records.artifacts import ItemId
 
 ENTRY_OF_OURS = "this entry is Cutaway's, so stock torch.compile does not use it"
 """The reason that stock gives, in its logs, for not using an entry of ours."""
+AT_CAPTURE, ONE_AT_CAPTURE = "the object at capture", "the one at capture"
+"""What is expected where only the identity of an object is known; the latter if its class is known, too."""
 INTERMEDIATE = "an intermediate value"
 _GENERATED = re.compile(r"\b_{2,3}((?:stack|callee)\d*)\b")
 _ROOT = re.compile(r"\b[LG]\[(['\"])(\w+)\1\]")
@@ -72,6 +74,8 @@ def _subject(failed: FailedGuard) -> str:
         return f"the attribute {failed.item} of {name}"
     if aspect == "setting":
         return f"the {failed.item}"
+    if aspect == "requires_grad":
+        return f"requires_grad of {name}"
     if aspect == "aliasing":
         return f"the identity of {name} and {failed.item}"
     if aspect == "result":
@@ -231,9 +235,12 @@ def _difference(failed: FailedGuard, of: str) -> str:
     if failed.aspect == "aliasing":
         return f"{name} and {item} are {got}; {of} was made for {expected}"
     if failed.aspect == "relation":
-        return f"{item} does not hold, as {of} needs: {got}" if got else f"{item} does not hold, as {of} needs"
+        now = f": {got}" if got else ""
+        return f"{item} does not hold{now}; {of} was made for calls in which it does"
     if failed.aspect == "function":
         return f"{name}.{item} was replaced after {of} was made"
+    if failed.aspect == "identity" and expected in (AT_CAPTURE, ONE_AT_CAPTURE):
+        return f"{name} is not the {got.removeprefix('another ')} for which {of} was made"
     if failed.aspect == "identity" and got:
         return f"{name} is {got}; {of} was made for {expected}"
     at = f" in dimension {failed.dims[0]}" if failed.aspect == "size" and len(failed.dims) == 1 else ""

@@ -98,6 +98,16 @@ def test_a_script_that_compiles_is_recorded(engine: str, tmp_path: Path) -> None
     assert Record.load(tmp_path / "record.json").engine == engine
 
 
+def test_a_script_may_use_our_compiler_itself(tmp_path: Path) -> None:
+    """Its import is what imports the modules of PyTorch that are observed."""
+    program = (
+        "import torch, compiler_core\nprint(compiler_core.compile(lambda x: x * 2, backend='eager')(torch.ones(1)))"
+    )
+    (tmp_path / "script.py").write_text(program)
+    done = ran(*CUTAWAY, "script.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "tensor([2.])\n"), done.stderr
+
+
 def test_a_missing_script_and_unreadable_records_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad.json").write_text("{}")
     for arguments, message in [

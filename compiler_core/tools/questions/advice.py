@@ -21,6 +21,12 @@ NOTHING_HELPS = "Nothing that is known helps here."
 
 def what_changed(cause: Recompile) -> str:
     """Returns what happened in few words: ``the dtype of x changed``."""
+    if cause.aspect in ("key", "attribute"):
+        return f"{cause.name} {'got' if cause.got == 'present' else 'lost'} the {cause.aspect} {cause.item}"
+    if cause.aspect == "aliasing":
+        return f"{cause.name} and {cause.item} are {cause.got} now"
+    if cause.aspect == "identity":
+        return f"{cause.name} is another object"
     return f"{cause.item} does not hold" if cause.aspect == "relation" else f"{cause.subject} changed"
 
 
@@ -85,9 +91,9 @@ REMEDIES: dict[str, str] = {
     "that.  Each takes one more compile.  To avoid it, pad {names} to 2 or more.",
     "few sizes": "This compile holds for one size of {names} only, since the program needs the number itself, and "
     "dynamic=True does not change that.  Pad to a few sizes.",
-    "one case": "Calls in which `{item}` holds and those in which it does not are compiled apart, because of a "
-    "comparison in the program or in an operation, or of the range of a mark.  Pass only one of the cases{padding} or "
-    "remove what limits it.",
+    "one case": "The program, or an operation in it, compares: calls in which `{item}` holds and those in which it "
+    "does not are compiled separately.  Pass only one of the two{padding} or remove the comparison, or the range of a "
+    "mark.",
     "value of a break": "It is what the graph break before it leaves, so what is passed to the function does not "
     "choose it.  If it is read from a tensor, compute with the tensor in its place (torch.where for a branch): the "
     "graph break goes, and this compile with it.",
@@ -102,7 +108,7 @@ REMEDIES: dict[str, str] = {
     "one dtype": "Each dtype of {names} is compiled once.  Convert it to one dtype before the call.",
     "one device": "Each device of {names} is compiled once.  Move it to one device before the call.",
     "one requires_grad": "A gradient of {names} is required in some calls only, and both cases are compiled once.  Set "
-    "requires_grad the same way, or pass `{name}.detach()` where no gradient is needed.",
+    "requires_grad the same way{detached}.",
     "one layout": "Each memory layout of {names} is compiled once.  Pass `{name}.contiguous()`.",
     "one rank": "Each number of dimensions of {names} is compiled once.  Pass one number of them, such as by unsqueeze "
     "or reshape before the call.",
@@ -110,7 +116,7 @@ REMEDIES: dict[str, str] = {
     "not None": "{names} {is_} None in some calls only, and both cases are compiled once.  Pass {it} always, or never.",
     "a value at first": "{names} {is_} None in some calls only, and both cases are compiled once.  Give {it} a value "
     "before the first call.",
-    "one length": "Each length of {names} is compiled once.  Pass the same number of items, or stack tensors into one.",
+    "one length": "Each length of {names} is compiled once.  Use the same number of items, or stack tensors into one.",
     "all keys": "Each set of keys of {names} is compiled once.  Give the dict all of its keys, in one order, before "
     "the first call.",
     "no growing dict": "The keys of {names} change again and again, and the code is compiled for one set of keys.  "
@@ -139,7 +145,7 @@ REMEDIES: dict[str, str] = {
 setting, condition or other object; ``{compile}``: the new compile; ``{covered}``: the calls that it serves;
 ``{is_}``, ``{has}``, ``{it}``: the verb and the pronoun for the objects;
 ``{marks}``: `_MARKS`, if the tensors are there before the call; ``{padding}``: that way out, if the condition is on a
-size."""
+size; ``{detached}``: that way out, if it is an argument."""
 
 _MARKS = ", or torch._dynamo.mark_dynamic on the sizes of {names} that change,"
 
@@ -194,6 +200,7 @@ def _remedy(key: str, group: list[FailedGuard], compile_id: str, covered: str, i
     names = " and ".join(name if name == INTERMEDIATE else f"`{name}`" for name in found)
     lines = [_line(key, each) for each in group if _has_line(key, each, is_inside)]
     marks = _MARKS.format(names=names) if lines else ""
+    is_argument = group[0].place == "argument"
     padding = ", such as by padding," if ".size(" in group[0].item else ""
     text = REMEDIES[key].format(
         names=names,
@@ -202,6 +209,7 @@ def _remedy(key: str, group: list[FailedGuard], compile_id: str, covered: str, i
         compile=compile_id,
         marks=marks,
         padding=padding,
+        detached=f", or pass `{found[0]}.detach()` where no gradient is needed" if is_argument else "",
         covered=covered,
         is_="are" if len(found) > 1 else "is",
         has="have" if len(found) > 1 else "has",

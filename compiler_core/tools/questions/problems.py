@@ -381,16 +381,16 @@ def _situation(frame: Frame, compile_: Compile, failed: FailedGuard) -> Situatio
     of_it = [symbol for symbol in compile_.symbols if symbol.source in _sources(failed)]
     is_needed = any(symbol.became is not None for symbol in of_it)
     is_symbolic = {symbol.source for symbol in of_it} == set(_sources(failed)) and not is_needed
-    return Situation(is_symbolic, is_needed, len(having), is_last, tuple(_conditions(compile_, _sources(failed))))
+    return Situation(is_symbolic, is_needed, len(having), is_last, tuple(_conditions(compile_, failed)))
 
 
-def _conditions(compile_: Compile, sources: Sequence[str]) -> list[str]:
-    """Returns the conditions of a compile on sizes or numbers, as a user would write them.
+def _conditions(compile_: Compile, failed: FailedGuard) -> list[str]:
+    """Returns the conditions of a compile on the sizes or the number that differ, as a user would write them.
 
     That sizes are at least 2, and numbers finite and not huge, is so for all compiles.  Conditions on strides come
     last: they mostly follow from those on sizes.
     """
-    found = []
+    found, sources = [], _sources(failed)
     for guard in compile_.guards:
         code = guard.code
         if guard.kind not in ("CONDITION", "LAMBDA_GUARD") or not any(source in code for source in sources):
@@ -399,7 +399,7 @@ def _conditions(compile_: Compile, sources: Sequence[str]) -> list[str]:
             code in (f"{each} >= 2", f"2 <= {each}") or code.startswith(f"abs({each}) <= ") for each in sources
         ):
             continue
-        code = _SIZE.sub(r".\1(\2)", readable(code))
+        code = _SIZE.sub(r".\1(\2)", readable(code.replace(failed.source, failed.name)))
         swapped = _LEAST.match(code)
         found.append(f"{swapped[2]} >= {swapped[1]}" if swapped else code)
     return sorted(found, key=lambda code: ".stride(" in code)

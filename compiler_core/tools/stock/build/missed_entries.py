@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compiler_core.records import FailedGuard, Guard, MissedEntry, Recompile, Symbol
-from compiler_core.records.recompiles import Mismatch, layout_differences, recompile
+from compiler_core.records.recompiles import ONE_AT_CAPTURE, Mismatch, layout_differences, recompile
 from compiler_core.tools.stock.read.recompile_reasons import (
     as_user_wrote,
     class_name,
@@ -208,7 +208,7 @@ def _complete(
     if reported is not None:
         first.line, first.caller, first.guard = reported.line, reported.caller, reported.code
     if of_class := _OBJECT.match(first.guard):
-        first.expected, first.got, first.type = "the one at capture", f"another {of_class[1]}", of_class[1]
+        first.expected, first.got, first.type = ONE_AT_CAPTURE, f"another {of_class[1]}", of_class[1]
     _fill(first, known)
     if first.kind == "DICT_LENGTH":
         _fill_keys(first, index.guards, guards)

@@ -1,7 +1,8 @@
 """Calls functions after the program has imported a module of PyTorch, so that observing the module does not import it.
 
 PyTorch's modules import one another in circles, so a module may be in `sys.modules` before it and its imports are
-complete.  Functions are therefore called when the outermost import has ended.
+complete.  Functions are therefore called when the outermost import has ended; that may be of a module of ours, which
+the functions may need.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from typing import Any
 
-_PACKAGE = "torch"
+_PACKAGES = ("torch", "compiler_core")
 
 
 def call_after_import(name: str, callback: Callable[[], Any]) -> Callable[[], None]:
@@ -39,7 +40,7 @@ def call_after_import(name: str, callback: Callable[[], Any]) -> Callable[[], No
 
 
 class _OutermostImport(importlib.abc.MetaPathFinder):
-    """A finder that calls functions after each outermost import of a PyTorch module, which the other finders find."""
+    """A finder that calls functions after each outermost import of PyTorch's or our modules, which others find."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[str, Callable[[], Any]]] = []
@@ -47,7 +48,7 @@ class _OutermostImport(importlib.abc.MetaPathFinder):
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         is_inner = self._is_running or self._is_looking
-        if is_inner or not self.waiting or fullname.partition(".")[0] != _PACKAGE:
+        if is_inner or not self.waiting or fullname.partition(".")[0] not in _PACKAGES:
             return None
         self._is_looking = True
         try:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from compiler_core.records import FailedGuard, MissedEntry, limits
-from compiler_core.records.recompiles import ENTRY_OF_OURS, Mismatch, keys_mismatch
+from compiler_core.records.recompiles import AT_CAPTURE, ENTRY_OF_OURS, ONE_AT_CAPTURE, Mismatch, keys_mismatch
 from compiler_core.tools.stock.read.source_names import EXTENT, place_of, shown_source
 
 _Facts = tuple[str, str, Mismatch]
@@ -20,8 +20,7 @@ SCALARS = {
 }  # fmt: skip
 """PyTorch's C++ names of dtypes."""
 GLOBAL = "torch's global state"
-ORIGINAL, ANOTHER = "the object at capture", "another object"
-AT_CAPTURE = "the one at capture"
+ANOTHER = "another object"
 MODES = "stack of torch function modes, such as a default device"
 _SOURCE = re.compile(r"\b[LG]\['\w+'\](?:\.\w+|\[[^\[\]]*\])*")
 _BACKENDS = {"CPU": "cpu", "CUDA": "cuda", "Meta": "meta", "MPS": "mps", "XPU": "xpu", "HPU": "hpu"}
@@ -174,7 +173,7 @@ _REASONS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], _Facts]]] = [
         (r"GLOBAL_STATE changed: (\w+)", _state_facts),
         (
             r"_*check_torch_function_mode_stack\(\)",
-            lambda _: ("TORCH_FUNCTION_MODE_STACK", GLOBAL, Mismatch("setting", AT_CAPTURE, "", item=MODES)),
+            lambda _: ("TORCH_FUNCTION_MODE_STACK", GLOBAL, Mismatch("setting", ONE_AT_CAPTURE, "", item=MODES)),
         ),
         (r"tensor '(.+?)' requires_grad mismatch\. expected requires_grad=([01])", _requires_grad_facts),
         (
@@ -193,7 +192,7 @@ _REASONS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], _Facts]]] = [
         ),
         (
             r"_*check_obj_id\((.+), \d+\)",
-            lambda f: ("ID_MATCH", f[1], Mismatch("identity", "the object at capture", ANOTHER)),
+            lambda f: ("ID_MATCH", f[1], Mismatch("identity", AT_CAPTURE, ANOTHER)),
         ),
         (r"len\((.+)\) == (\d+)$", lambda f: ("LENGTH", f[1], Mismatch("length", f[2], ""))),
         # what the manager of a dict reports is what it found, and no check
