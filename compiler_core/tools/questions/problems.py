@@ -50,7 +50,7 @@ _TRAINING = frozenset[BreakReason]({"backward", "optimizer"})
 """Reasons of the breaks of a step of training."""
 _Key = tuple[str, str, int]
 _SIZE = re.compile(r"\.(size|stride)\(\)\[(\d+)\]")
-_IS_FINITE = re.compile(r"<= 1\.79769\d*e\+308$|^not (?:math|torch)\.is(?:nan|inf)\(")
+_IS_FINITE = re.compile(r"<= 1\.79769\d*e\+308$|^abs\(.+\) <= 2147483648$|^not (?:math|torch)\.is(?:nan|inf)\(")
 _LEAST = re.compile(r"(-?\d+) <= ([^ ]+)$")
 MIN_REPEATS = 8
 """The fewest equal blocks that are worth compiling once."""
@@ -395,9 +395,7 @@ def _conditions(compile_: Compile, failed: FailedGuard) -> list[str]:
         code = guard.code
         if guard.kind not in ("CONDITION", "LAMBDA_GUARD") or not any(source in code for source in sources):
             continue
-        if _IS_FINITE.search(code) or any(
-            code in (f"{each} >= 2", f"2 <= {each}") or code.startswith(f"abs({each}) <= ") for each in sources
-        ):
+        if _IS_FINITE.search(code) or any(code in (f"{each} >= 2", f"2 <= {each}") for each in sources):
             continue
         code = _SIZE.sub(r".\1(\2)", readable(code.replace(failed.source, failed.name)))
         swapped = _LEAST.match(code)
