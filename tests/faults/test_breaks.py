@@ -114,3 +114,26 @@ def program(x):
 def test_no_earlier_break_is_blamed_that_is_not_there() -> None:
     (problem,) = run(RETRIED, "retried", "torch").problems
     assert "earlier graph break" not in problem.advice
+
+
+EMPTY_AT_FIRST = """
+def program(x, items):
+    for each in items:
+        x = x + each
+    return x
+
+def run(call):
+    for n in range(3):
+        call(torch.ones(3), [torch.ones(3)] * n)
+"""
+
+
+def test_a_function_that_computes_nothing_at_first_runs_as_python_on_stock() -> None:
+    ran = run(EMPTY_AT_FIRST, "empty at first", "torch")
+    (problem,) = ran.problems
+    assert (ran.compiles, problem.kind, problem.grade, problem.lineno) == ([], "plain Python", "costly", 2)
+    assert "its first call computes nothing with tensors, and PyTorch does not try again" in problem.cause
+    assert problem.advice.startswith("Decide outside of the compiled function")
+    assert run(EMPTY_AT_FIRST.replace("range(3)", "range(1, 3)"), "not empty", "torch").problems[0].kind == "recompile"
+    identity = "def program(x):\n    return x\n"
+    assert run(identity, "identity", "torch").problems == []

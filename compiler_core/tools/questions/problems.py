@@ -201,6 +201,8 @@ def _plain_python(record: Record, frame: Frame) -> Problem:
     elif any(each.in_loop for each in breaks):
         advice = "Move the body of the loop into a function: it is compiled by itself, also with the graph break."
     last = frame.compiles[-1] if frame.compiles else None
+    if record.engine == "torch" and last is not None and last.outcome == "skipped":
+        advice = "Decide outside of the compiled function whether there is anything to compute, and call it only then."
     looped = next((each for each in breaks if each.in_loop and frame.kind == "resume"), None)
     place = _Place.of_stack(record, last, looped.stack) if looped else _Place.of_frame(record, frame, last)
     title = f"{frame.name} runs as plain Python"

@@ -7,11 +7,13 @@ are.  A failure of the observer is noted in the record and never reaches the pro
 
 from __future__ import annotations
 
+import dis
 import functools
 import importlib.util
 import logging
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -126,7 +128,8 @@ def _pass_handler_errors(observer: _Observer, stack: ExitStack) -> None:
 
 
 def _observe_given_up(observer: _Observer, stack: ExitStack) -> None:
-    """Notes the functions that were given to `torch.compile` and of which it captures nothing, without a compile."""
+    """Notes the functions that were given to `torch.compile` and of which it captures nothing, without a compile or in
+    their first one."""
     callback = torch_internals.frame_callback()
     if callback is None:
         return
@@ -138,13 +141,23 @@ def _observe_given_up(observer: _Observer, stack: ExitStack) -> None:
         is_unseen = result.guarded_code is None and observer.builder.latest_compile == latest
         # functions of PyTorch call the user's, as a module's __call__ does; Python's run between them, as finalizers do
         is_unseen = is_unseen and library_of(frame.f_code.co_filename) not in ("torch", STANDARD_LIBRARY)
-        if is_unseen and torch_internals.is_called_by_compiled_function(sys._getframe(3)):
+        is_direct = torch_internals.is_called_by_compiled_function(sys._getframe(3))
+        if is_unseen and is_direct:
             reason = torch_internals.reason_of_skip(result, frame.f_code)
             observer.emit("cutaway.given_up", (frame.f_code, reason))
-        if observer.builder.latest_compile != latest and (name := torch_internals.wrapped_name(frame)):
+        is_compiled = observer.builder.latest_compile != latest
+        if is_compiled and is_direct and result.guarded_code is None and _may_do_other_things(frame.f_code):
+            observer.emit("cutaway.given_up_at_first", None)
+        if is_compiled and (name := torch_internals.wrapped_name(frame)):
             observer.emit("cutaway.frame_name", name)
 
     _call_after(stack, callback, "__call__", observer.guard(before), observer.guard(after))
+
+
+def _may_do_other_things(code: types.CodeType) -> bool:
+    """Whether a later call of a function may run other code: it branches, or calls something.  A cell runs once."""
+    names = {instruction.opname for instruction in dis.get_instructions(code)}
+    return code.co_name != "<module>" and any("JUMP" in name or name in ("FOR_ITER", "CALL") for name in names)
 
 
 def _observe_trace(observer: _Observer, stack: ExitStack) -> None:

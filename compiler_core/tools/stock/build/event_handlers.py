@@ -290,6 +290,17 @@ def _write_given_up(record: PartialRecord, event: TraceEvent) -> None:
     record.add_skipped_frame(code, f"{reason}: it runs as plain Python")
 
 
+@_handles("cutaway.given_up_at_first")
+def _write_given_up_at_first(record: PartialRecord, event: TraceEvent) -> None:
+    """A compile of the function that was given to `torch.compile` made no code."""
+    compile_ = record.compile_of(event).compile
+    frame = next(each for each in record.record.frames if each.id == compile_.frame)
+    if compile_.outcome == "skipped" and compile_ is frame.compiles[0]:
+        frame.skipped = (
+            "its first call computes nothing with tensors, and PyTorch does not try again: it runs as plain Python"
+        )
+
+
 @_handles("cutaway.steps")
 def _write_steps(record: PartialRecord, event: TraceEvent) -> None:
     record.compile_of(event).compile.steps.append(event.data)
