@@ -178,7 +178,6 @@ def run(call):
         "['0']",
         "['0', '1']",
         (Change("modules before", {"    program.layers.append(torch.nn.Linear(3, 3))\n": ""}),),
-        stock={"aspect": "length", "expected": "1", "got": "", "line": 7},
     ),
     Recompiled(
         "another number of arguments",

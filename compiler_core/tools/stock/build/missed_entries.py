@@ -285,6 +285,8 @@ def _fill(failed: FailedGuard, known: _Known) -> None:
     """Adds what the new compile's guards say of the value that was found."""
     failed.source = known.root(failed.source)
     failed.type = failed.type or known.types.get(failed.source, "")
+    if known.types.get(failed.source.rpartition(".")[0]) == "slice":  # its ends are passed with it
+        failed.place = "argument"
     got = {
         "value": known.value(failed.source), "length": known.lengths.get(failed.source, ""),
         "class": known.types.get(failed.source, ""),
