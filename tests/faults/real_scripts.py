@@ -228,23 +228,32 @@ class Pipeline:
             x = x + 1
         return x
 
-program = Pipeline()
+pipeline = Pipeline()
+
+def program(x):
+    return pipeline(x)
 
 def run(call):
     for stage in Stage:
-        program.stage = stage
+        pipeline.stage = stage
         call(torch.ones(3))
 """,
-        "self.stage",
+        "pipeline.stage",
         "value",
         "Stage.TRAIN",
         "Stage.VALID",
         (
-            Change("few values", {"program.stage = stage": "pass"}, engines=("core",)),
-            Change("same object", {"program.stage = stage": "pass"}, engines=("torch",)),
+            Change("few values", {"pipeline.stage = stage": "pass"}, engines=("core",)),
+            Change("same object", {"pipeline.stage = stage": "pass"}, engines=("torch",)),
         ),
         compiles=3,
-        stock={"aspect": "identity", "expected": "the one at capture", "got": "another Stage", "remedy": "same object"},
+        stock={
+            "aspect": "identity",
+            "expected": "the one at capture",
+            "got": "another Stage",
+            "remedy": "same object",
+            "is_confirmed": False,
+        },
     ),
     Recompiled(
         "a counter of calls in a module",
