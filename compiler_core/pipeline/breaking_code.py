@@ -32,7 +32,8 @@ def breaking_code(tx: Interpreter, is_root: bool) -> BreakingCode:
     """
     while tx.parent is not None and is_library_file(tx.code.co_filename):
         tx = tx.parent
-    positions = tx.instructions[max(tx.pc - 1, 0)].positions
+    instruction = tx.instructions[max(tx.pc - 1, 0)]
+    positions = instruction.positions
     lines = linecache.getlines(tx.code.co_filename)
     tree = _tree("".join(lines))
     if tree is None or positions is None or None in positions:
@@ -40,12 +41,44 @@ def breaking_code(tx: Interpreter, is_root: bool) -> BreakingCode:
     statement, node = _innermost(tree, positions)
     if statement is None or node is None:
         return BreakingCode()
+    if instruction.opname.startswith(("TO_BOOL", "POP_JUMP", "BEFORE_WITH")):
+        node = _of_operand(statement, node)
     names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
     found = [scope[name] for scope in (tx.locals, tx.cells) for name in names & scope.keys()]
     needs_graph = any(map(_is_computed, found)) if is_root else bool(found)
     is_call = isinstance(node, ast.Call)
     ends_round = isinstance(statement, ast.While) or (isinstance(statement, ast.If) and _ends_round(statement))
     return BreakingCode(_segment(lines, node), type(statement).__name__, needs_graph, is_call, ends_round)
+
+
+def _of_operand(statement: ast.stmt, node: ast.stmt | ast.expr) -> ast.stmt | ast.expr:
+    """Returns what branches on an expression or enters it, or the expression itself if nothing does.
+
+    From CPython 3.12 on, a jump has the place of what it depends on, and from 3.13 on so has the start of a ``with``.
+    """
+    for each in ast.walk(statement):
+        match each:
+            case ast.If(test=test) | ast.While(test=test) | ast.Assert(test=test) | ast.IfExp(test=test):
+                operands = [*_conditions(test)]
+            case ast.With(items=items):
+                operands = [item.context_expr for item in items]
+            case _:
+                continue
+        if any(node is operand for operand in operands):
+            return each
+    return node
+
+
+def _conditions(test: ast.expr) -> Iterator[ast.expr]:
+    """Yields the parts of a condition that have a jump; not a comparison, whose place its jump has in all versions."""
+    if not isinstance(test, ast.Compare):
+        yield test
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=part):
+            yield from _conditions(part)
+        case ast.BoolOp(values=parts):
+            for part in parts:
+                yield from _conditions(part)
 
 
 def _ends_round(node: ast.AST) -> bool:
@@ -112,7 +145,7 @@ def _innermost(tree: ast.Module, positions: Any) -> tuple[ast.stmt | None, ast.s
         for each in around:
             if isinstance(each, ast.stmt):
                 statement = node = each
-            elif isinstance(each, ast.expr):
+            elif isinstance(each, ast.expr) and not isinstance(each, ast.FormattedValue):  # a part of an f-string
                 node = each
         inside = around
     return statement, node
