@@ -263,6 +263,9 @@ NAMES: dict[str, str | tuple[str | None, ...]] = {
     "cuda_getDevice": ("torch._C._cuda_getDevice", "torch.cuda.current_device"),
     "ensureCUDADeviceGuardSet": "torch._C._ensureCUDADeviceGuardSet",
     "cuda_sleep": "torch.cuda._sleep",
+    # distributions
+    "all_true_or_runtime_assert": ("torch.distributions.distribution._all_true_or_runtime_assert", None),
+    "is_all_true": "torch._is_all_true",
     # settings and state
     "C": "torch._C",
     "get_cublas_allow_tf32": "torch._C._get_cublas_allow_tf32",

@@ -75,7 +75,9 @@ def _core_engine() -> Iterator[Finding]:
             f"use PyTorch {version_trial.TESTED_TORCH[-1]}, or %%compile --engine torch",
         )
     else:
-        yield Finding("ok", version_trial.version_notice() or "core engine: tested with these versions")
+        yield Finding(
+            "ok", version_trial.version_notice() or f"core engine: tested with {version_trial.tested_versions()}"
+        )
 
 
 def _browser_code() -> Iterator[Finding]:

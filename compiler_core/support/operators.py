@@ -403,9 +403,13 @@ def overloads_of(name: str) -> list[OpOverload]:
 
 
 def _is_of_tensors(operator: OpOverload) -> bool:
-    """Returns whether the operator takes or returns a tensor: TorchScript's overloads for numbers do neither."""
-    values: list[Any] = [*operator._schema.arguments, *operator._schema.returns]
-    return any("Tensor" in str(value.type) for value in values)
+    """Returns whether the operator takes or returns a tensor, and no name of a dimension.
+
+    TorchScript's overloads are for numbers, and no graph has those for named tensors, which PyTorch before 2.13 has.
+    """
+    types: dict[str, str] = {each.name: str(each.type) for each in operator._schema.arguments}
+    results = [str(each.type) for each in operator._schema.returns]
+    return any("Tensor" in each for each in (*types.values(), *results)) and "str" not in types.get("dim", "")
 
 
 def like_argument(operator: OpOverload, args: Sequence[Any]) -> Any:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from compiler_core.errors import MissingTool, TimedOut
 
 TESTED_PYTHON = ("3.11", "3.12", "3.13")
-TESTED_TORCH = ("2.11", "2.12", "2.13", "2.14")
+TESTED_TORCH = ("2.11", "2.12", "2.13", "2.14", "2.15")
 TIMEOUT_S = 120
 
 PROGRAM = """
@@ -58,6 +58,12 @@ def untested_versions() -> str:
     new = [f"Python {python}"] if _minor(python) not in TESTED_PYTHON else []
     new += [f"PyTorch {torch}"] if _minor(torch) not in TESTED_TORCH else []
     return " and ".join(new)
+
+
+def tested_versions() -> str:
+    """Returns the running versions that the tests cover, as text: each of them, not all pairs."""
+    python, torch = versions()
+    return f"Python {_minor(python)} and with PyTorch {_minor(torch)}"
 
 
 @functools.cache

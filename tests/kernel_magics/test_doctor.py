@@ -52,6 +52,8 @@ def test_a_machine_without_faults(tmp_path: Path) -> None:
     status, output = doctored(CUTAWAY_CACHE_DIR=str(tmp_path))
     assert status == 0, output
     assert output.endswith("no problems\n")
+    tested = f"core engine: tested with {version_trial.tested_versions()}"  # each, not the pair
+    assert f"ok      {tested}" in output
     for shown in ("Python 3", "torch 2", "ipykernel", "ipywidgets", "jupyterlab", "explorer", "extension anywidget"):
         assert f"ok      {shown}" in output or f"ok      JupyterLab's {shown}" in output, shown
 

@@ -81,7 +81,8 @@ def test_operators_that_fill_a_new_tensor_have_the_same_costs(pattern: str) -> N
 
 
 def test_arbitrary_shapes_have_the_tag() -> None:
-    assert all(torch.Tag.dynamic_output_shape in op.tags for op in operators_with(Fact.ARBITRARY_SHAPE))
+    untagged = {op for op in operators_with(Fact.ARBITRARY_SHAPE) if torch.Tag.dynamic_output_shape not in op.tags}
+    assert untagged <= {aten._unique.default}  # tagged from PyTorch 2.13 on
 
 
 def test_no_schema_tells_of_written_statistics() -> None:

@@ -377,7 +377,7 @@ class TensorValue(Value):
             self.guard_offset(tx)
         try:
             found = getattr(self.layout(tx), name)(*raw, **raw_kwargs)
-        except (IndexError, TypeError) as error:  # wrong arguments; after the break Python raises it
+        except (IndexError, TypeError, RuntimeError) as error:  # wrong arguments; after the break Python raises it
             raise Unsupported("exception", str(error)) from None
         return from_python(found)
 

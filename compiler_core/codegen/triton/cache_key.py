@@ -54,7 +54,8 @@ def _fields(source: Any, metadata: Mapping[str, Any]) -> Iterator[KeyField]:
 
     target = metadata["target"]
     target = target if isinstance(target, GPUTarget) else GPUTarget(**target)
-    options = vars(make_backend(target).parse_options({}))
+    # Triton 3.9 warns where this option is not given
+    options = vars(make_backend(target).parse_options({"enable_fp_fusion": True}))
     if (function := getattr(source, "fn", None)) is None:  # code of one of Triton's languages, and no function
         yield key_field("source", str(getattr(source, "src", "")))
     else:

@@ -31,6 +31,7 @@ from compiler_core.capture.values.distributed import GroupValue, group_size, is_
 from compiler_core.errors import Unsupported
 from compiler_core.support.torch_state import AttentionKernels, grad_mode_change
 from compiler_core.torch_private import (
+    all_true_or_runtime_assert,
     dynamo_is_compiling,
     external_is_compiling,
     get_cublas_allow_tf32,
@@ -44,6 +45,7 @@ from compiler_core.torch_private import (
     get_mkldnn_enabled,
     get_nnpack_enabled,
     get_tracing_state,
+    is_all_true,
     is_any_autocast_enabled,
     is_fx_symbolic_tracing,
     is_fx_tracing,
@@ -99,6 +101,12 @@ def _is_tensor_like(tx: Interpreter, obj: Value) -> Value:
 @handles(log_api_usage_once)
 def _log_api_usage(tx: Interpreter, event: Value) -> Value:
     return NONE
+
+
+@handles(*filter(None, [all_true_or_runtime_assert]))
+def _all_true(tx: Interpreter, valid: Value, message: Value) -> Value:
+    """Returns the tensor of whose truth distributions make a branch, from PyTorch 2.15 on in this function."""
+    return tx.capture.graph.call_function(tx, is_all_true, [valid], {})
 
 
 @handles_each(torch_check, torch_check_index, torch_check_value, torch_check_type)
