@@ -101,6 +101,7 @@ const graphBreak: GraphBreak = {
   statement: "",
   needs_graph: null,
   in_loop: false,
+  is_last: null,
   is_consequence: false,
 };
 
