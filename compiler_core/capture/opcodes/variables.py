@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ from compiler_core.capture.values.user.super import SuperValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_library
 from compiler_core.guards.sources import GlobalSource
+from compiler_core.records.capture import library_of
+from compiler_core.support.interrupts import raised_by_handler
+from compiler_core.support.program_code import as_in_program
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
@@ -302,17 +306,57 @@ def IMPORT_NAME(tx: Interpreter, instruction: Instruction) -> None:
     name = _name(instruction)
     if level:
         name = importlib.util.resolve_name("." * level + name, tx.f_globals.get("__package__"))
-    if name not in sys.modules:
-        tx.capture.awaited.append(tx.capture.guards.held(partial(_is_loaded, name), f"{name}.is_loaded"))
-        raise Unsupported("unsupported instruction", f"import of {name!r}, which is not loaded yet")
     wanted = names.constant(tx) or ()
-    module = sys.modules[name if level or wanted else name.partition(".")[0]]
-    lacks = [n for n in wanted if n not in vars(module)] if hasattr(module, "__path__") else []
+    lacks = _lacking(name, wanted)
+    if lacks and _is_imported_now(tx, name, wanted):
+        lacks = _lacking(name, wanted)
     if lacks:
-        has_name = partial(_is_loaded, name, lacks[0])
-        tx.capture.awaited.append(tx.capture.guards.held(has_name, f"{name}.{lacks[0]}.is_loaded"))
-        raise Unsupported("unsupported instruction", f"import of {lacks[0]!r} from {name!r}, which lacks it so far")
-    tx.push(tx.capture.outside.wrap(module))
+        is_loaded, module = partial(_is_loaded, *lacks), ".".join(lacks)
+        tx.capture.awaited.append(tx.capture.guards.held(is_loaded, f"{module}.is_loaded"))
+        raise Unsupported("unsupported instruction", f"import of {module!r}, which is not loaded yet")
+    tx.push(tx.capture.outside.wrap(sys.modules[name if level or wanted else name.partition(".")[0]]))
+
+
+def _lacking(name: str, wanted: Sequence[str]) -> tuple[str, ...]:
+    """Returns the module that an import would load, or the package and the name that it would look for there."""
+    if name not in sys.modules:
+        return (name,)
+    module = sys.modules[name]
+    is_package = hasattr(module, "__path__")
+    return next(((name, each) for each in wanted if is_package and each not in vars(module)), ())
+
+
+def _is_imported_now(tx: Interpreter, name: str, wanted: Sequence[str]) -> bool:
+    """Runs an import if it does the same here as in its place; returns whether it ran.
+
+    It is one of an installed module, which reads nothing that the frame has changed; nor may it change anything that
+    capture has read.
+    """
+    capture = tx.capture
+    if capture.changes() or capture.overrides.modes or not _is_installed(name):
+        return False
+    statement = f"from {name} import {', '.join(wanted)}" if wanted else f"import {name}"
+    at_its_line = compile("\n" * (tx.lineno - 1) + statement, tx.code.co_filename, "exec")
+    try:
+        with as_in_program(capture.overrides.enabled):
+            exec(at_its_line, tx.f_globals, {})
+    except Exception as error:
+        if raised_by_handler(error):
+            raise
+        return False  # Python raises it
+    if not capture.guards_hold():
+        raise Unsupported("unsupported instruction", f"import of {name!r}, which changed what the frame has read")
+    return True
+
+
+def _is_installed(name: str) -> bool:
+    """Whether a module is Python's or of an installed package, which does not look at the program's own state."""
+    top = name.partition(".")[0]
+    try:
+        spec = importlib.util.find_spec(top)
+    except Exception:  # a finder of the program fails
+        return False
+    return is_library(top) or (spec is not None and library_of(spec.origin or "") != "")
 
 
 @opcode()

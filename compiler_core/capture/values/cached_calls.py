@@ -33,6 +33,7 @@ from compiler_core.guards.sources import Box
 from compiler_core.guards.value_guards import same_constant
 from compiler_core.records import Recompile
 from compiler_core.support.interrupts import raised_by_handler
+from compiler_core.support.program_code import as_in_program
 from compiler_core.support.texts import safe_repr
 from compiler_core.support.torch_state import StateChange
 
@@ -216,14 +217,18 @@ class CallLog:
             del self.outcomes[made:]
         return self.outcomes[made] if made < len(self.outcomes) else None
 
-    def outcome(self, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Outcome:
-        """Returns what the next call does; it is made if the cache does not have the result."""
+    def outcome(self, fn: Any, args: Sequence[Any], kwargs: dict[str, Any], torch_functions: bool) -> Outcome:
+        """Returns what the next call does; it is made if the cache does not have the result.
+
+        `torch_functions`: whether ``__torch_function__`` of arguments is called.
+        """
         call = partial(Outcome.of_call, fn, args, kwargs)
         if found := Outcome.found(fn, args, kwargs):
             self._waiting.append(call)
             return found
         self._waiting.append(call)
-        self.outcomes += [make_call() for make_call in self._waiting]
+        with as_in_program(torch_functions):
+            self.outcomes += [make_call() for make_call in self._waiting]
         self._waiting.clear()
         return self.outcomes[-1]
 

@@ -10,6 +10,7 @@ import functools
 import logging
 import random
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -548,3 +549,34 @@ def test_a_result_in_a_cache_is_counted_once_if_the_frame_runs_again(program):
 
     expected = calls(program)
     assert calls(compiler_core.compile(program, backend="eager", dynamic=False)) == expected
+
+
+class Logged(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        WORLD.log.append(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+LOGGED = torch.ones(2).as_subclass(Logged)
+
+
+@functools.cache
+def warned(n):
+    warnings.warn(f"{n} is not in the cache", UserWarning)
+    return float(LOGGED.sum()) + n
+
+
+def test_a_function_that_runs_at_capture_warns_and_has_its_overrides():
+    def calls(called):
+        WORLD.__init__()
+        warned.cache_clear()
+        with warnings.catch_warnings(record=True) as shown:
+            warnings.simplefilter("always")
+            results = [called(ONE).tolist() for _ in range(2)]
+        return results, [str(each.message) for each in shown], WORLD.log
+
+    def program(x):
+        return x * warned(3)
+
+    assert calls(compiler_core.compile(program, fullgraph=True)) == calls(program)

@@ -1,6 +1,8 @@
 # mypy: ignore-errors
 # ruff: noqa: F401
-"""Imports inside compiled functions: a module that is not loaded yet is imported where the program does it."""
+"""Imports inside compiled functions: a module that is not loaded yet is imported where the program does it.
+
+Those of installed packages are imported at capture, if the frame has changed nothing before."""
 
 from __future__ import annotations
 
@@ -102,5 +104,43 @@ def test_a_module_that_is_not_loaded_yet(program):
     compiles = [compile_ for compile_ in record.frames[0].compiles if program is not one_that_is_caught]
     assert [len(compile_.breaks) for compile_ in compiles] == [1, 0][: len(compiles)]
     if compiles:
-        assert re.search("is not loaded yet|lacks it so far", compiles[0].breaks[0].explanation)
+        assert re.search("is not loaded yet", compiles[0].breaks[0].explanation)
         assert compiles[1].cause.guard.endswith(".is_loaded() == False")
+
+
+def one_of_python(x):
+    y = x + 1
+    import wave
+
+    return y * len(wave.__name__)
+
+
+def part_of_a_package(x):
+    from xml.sax import saxutils as utils
+
+    return x * len(utils.__name__)
+
+
+@pytest.mark.parametrize(("program", "module"), [(one_of_python, "wave"), (part_of_a_package, "xml.sax.saxutils")])
+def test_an_installed_module_does_not_break_the_graph(program, module, monkeypatch):
+    expected = program(torch.ones(2)).tolist()
+    for name in module, module.rpartition(".")[0]:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(program, fullgraph=True)
+        assert [compiled(torch.ones(2)).tolist() for _ in range(2)] == [expected] * 2
+    assert module in sys.modules
+    assert len(record.frames[0].compiles) == 1
+
+
+def test_an_installed_module_is_imported_after_what_it_might_read(monkeypatch):
+    def program(x):
+        LOG.append("wave" in sys.modules)
+        import wave
+
+        return x * len(wave.__name__)
+
+    monkeypatch.delitem(sys.modules, "wave", raising=False)
+    compiled = compiler_core.compile(program)
+    assert [compiled(torch.ones(1)).item() for _ in range(2)] == [4.0] * 2
+    assert LOG == [False, True]

@@ -73,7 +73,7 @@ def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
     if outcome is None:
         if log.changes.are_frequent(obj):
             raise Unsupported("unsupported call", f"{name_of(obj)}, whose cache has had other results in later calls")
-        outcome = log.outcome(obj, raw, raw_named)
+        outcome = log.outcome(obj, raw, raw_named, capture.overrides.enabled)
         if outcome.missed and not capture.guards_hold():
             raise Unsupported("unsupported call", f"{name_of(obj)}, which changed what the frame has read")
     held = partial(capture.guards.held, name=name_of(obj))
