@@ -94,3 +94,13 @@ def test_state_after_an_error_at_each_instruction(program: Callable[..., Any], m
             break
         failed += 1
     assert failed >= 2
+
+
+def test_an_error_of_a_program_on_the_cpu_initialises_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", asked.append)
+    compiled = compiler_core.compile(torch.mm, strict=True)
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        compiled(torch.ones(3, 4), torch.ones(3, 4))
+    assert not asked

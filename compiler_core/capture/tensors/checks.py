@@ -401,8 +401,10 @@ def _runs_on(value: int, fn: Any, args: Any, kwargs: Any) -> bool:
                 made[id(fake)] = made[id(fake)].clone()
         return made[id(fake)]
 
+    initialised: Any = torch.cuda.is_initialized  # asking for a state initialises CUDA
+    gpus = range(torch.cuda.device_count()) if initialised() else ()
     try:
-        with disable_current_modes(), silence_warnings(), torch.random.fork_rng():
+        with disable_current_modes(), silence_warnings(), torch.random.fork_rng(gpus):
             if isinstance(owner := _owner(fn), torch.Tensor):
                 fn = getattr(real(owner), fn.__name__)
             given, named = tree_map_only(torch.Tensor, real, (args, kwargs))
