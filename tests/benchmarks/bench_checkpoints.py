@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.bench_checkpoints [--engines eager stock ours]
 
-Each engine and way runs in a process of its own.  Milliseconds are the lower third of 15 steps; MiB are those beyond
+Each engine and way runs in a separate process.  Milliseconds are the lower third of 15 steps; MiB are those beyond
 parameters and inputs, gradients included; *norms* is the sum of the norms of the gradients.
 """
 
