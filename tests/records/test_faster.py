@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from compiler_core.records.timings import Timing, Timings, verdict
+from compiler_core.tools.editing.guarded_run import seconds_in_rounds
 from compiler_core.tools.editing.kernel_trial import Trial
 from compiler_core.tools.sweep.results import Thresholds, _flags, _row_changes
 from compiler_core.tools.timing.faster import compare
+from compiler_core.tools.timing.forms import Form
+from compiler_core.tools.timing.rounds import time_forms
+from compiler_core.tools.timing.saved_state import SavedState
 
 Noise = Callable[[random.Random], float]
 
@@ -137,3 +144,36 @@ def test_sweeps_compare_what_was_timed_in_turn() -> None:
     assert [each.what for each in _row_changes("a", old, slow, 1.25)] == ["speed"]
     assert list(_flags(slow, Thresholds())) == ["0.70 times as fast as plain PyTorch"]
     assert not list(_flags(new | {"speed": 1.0}, Thresholds()))
+
+
+@pytest.fixture
+def busy_processors() -> Iterator[None]:
+    """A busy loop for each processor, in processes of their own."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for each in loops:
+            each.kill()
+            each.wait()
+
+
+@pytest.mark.usefixtures("busy_processors")
+def test_equal_calls_beside_busy_processes_are_not_called_different() -> None:
+    """Both ways in which calls are timed: forms of a call, and an edited kernel beside the original."""
+
+    def call() -> int:
+        return sum(range(2000))
+
+    for _ in range(6):
+        timings = time_forms([Form("eager", call), Form("again", call)], SavedState([call]), 0.05)
+        assert not timings.rows[1].differs, str(timings)
+        one, other = seconds_in_rounds([call, call], lambda: None)
+        assert compare(one, other).outcome in ("same", "unclear")
+
+
+@pytest.mark.usefixtures("busy_processors")
+def test_a_call_of_twice_the_work_is_slower_beside_busy_processes() -> None:
+    calls = [lambda: sum(range(2000)), lambda: sum(range(6000))]
+    one, other = seconds_in_rounds(calls, lambda: None)
+    assert compare(other, one).outcome in ("slower", "unclear")
