@@ -78,6 +78,106 @@ def program(x):
         9,
         "updated",
     ),
+    Repeated(
+        "the terms of a series",
+        """
+def term(total, power, x):
+    power = power * x / 3.0  # the fault
+    return total + power, power
+
+def program(x):
+    total, power = torch.ones_like(x), torch.ones_like(x)
+    for _ in range(14):
+        total, power = term(total, power, x)
+    return total
+""",
+        14,
+        "term",
+    ),
+    Repeated(
+        "a filter that is applied again and again",
+        """
+def smoothed(x):
+    y = x.roll(1, 0) + x  # the fault
+    return (y / 2).tanh()
+
+def program(x):
+    for _ in range(11):
+        x = smoothed(x)
+    return x
+""",
+        11,
+        "smoothed",
+    ),
+    Repeated(
+        "heads of a model in a dict",
+        """
+class Head(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((3, 3), 0.1))
+
+    def forward(self, x):
+        y = x @ self.weight  # the fault
+        return y.softmax(-1).log()
+
+heads = {f"head {number}": Head() for number in range(10)}
+
+def program(x):
+    return {name: head(x) for name, head in heads.items()}
+""",
+        10,
+        "Head.forward",
+    ),
+    Repeated(
+        "rows that are normalised one by one",
+        """
+def normalised(row):
+    return row / row.norm()
+
+def program(x):
+    rows = x.repeat(4, 1)
+    return torch.stack([normalised(row) for row in rows.unbind(0)])  # the fault
+""",
+        8,
+        "normalised",
+    ),
+    Repeated(
+        "the layers of a call inside a call",
+        """
+def gate(x, scale):
+    y = (x * scale).sigmoid()  # the fault
+    return y * x
+
+def stage(x):
+    for _ in range(3):
+        x = gate(x, 0.5)
+    return x
+
+def program(x):
+    for _ in range(4):
+        x = stage(x)
+    return x
+""",
+        12,
+        "gate",
+    ),
+    Repeated(
+        "steps of gradient descent by hand",
+        """
+def step(w, x):
+    error = x @ w - 1.0  # the fault
+    return w - 0.01 * (x.t() @ error)
+
+def program(x):
+    w = torch.zeros(3)
+    for _ in range(9):
+        w = step(w, x)
+    return w
+""",
+        9,
+        "step",
+    ),
 ]
 
 WEIGHTS = """
@@ -120,6 +220,74 @@ def program(x, w):
         + WEIGHTS,
         256 * 512 * 4,
         {"torch.rand(256, 512)": "torch.rand(512)"},
+    ),
+    Saved(
+        "the input of an activation that is wide",
+        """
+def program(x, w):
+    wide = x @ w
+    return (wide.sin() @ w.t()).sum()  # the fault
+"""
+        + WEIGHTS,
+        256 * 512 * 4,
+        {"= x @ w": "= x[:8] @ w"},
+    ),
+    Saved(
+        "a mask of dropout",
+        """
+def program(x, w):
+    kept = torch.nn.functional.dropout(w.sum(0).expand(256, 512), 0.5)  # the fault
+    return (kept * x.sum()).sum()
+"""
+        + WEIGHTS,
+        256 * 512,
+        {"expand(256, 512)": "expand(1, 512)"},
+    ),
+    Saved(
+        "distances of all pairs",
+        """
+def program(x, w):
+    points = x * w[:, :4].sum()
+    distances = (points[:, None] - points[None]).square().sum(-1) + 1
+    return (distances.sqrt() @ x).sum()  # the fault
+"""
+        + WEIGHTS,
+        256 * 256 * 4,
+        {"points[:, None]": "points[:8, None]"},
+    ),
+    Saved(
+        "the logits of a large vocabulary",
+        """
+def program(x, w):
+    logits = x @ w
+    return torch.nn.functional.cross_entropy(logits, torch.arange(256))  # the fault
+"""
+        + WEIGHTS,
+        256 * 512 * 4,
+        {"= x @ w": "= x[:8] @ w", "torch.arange(256)": "torch.arange(8)"},
+    ),
+    Saved(
+        "a product of two wide values",
+        """
+def program(x, w):
+    gate, value = x @ w, (x + 1) @ w
+    return ((gate * value) @ w.t()).sum()  # the fault
+"""
+        + WEIGHTS,
+        256 * 512 * 4,
+        {"= x @ w, (x + 1) @ w": "= x[:8] @ w, (x[:8] + 1) @ w"},
+    ),
+    Saved(
+        "the weights of attention",
+        """
+def program(x, w):
+    q = x @ w[:, :4]
+    weights = (q @ x.t()).softmax(-1)
+    return (weights @ q).square().sum()  # the fault
+"""
+        + WEIGHTS,
+        256 * 256 * 4,
+        {"(q @ x.t())": "(q @ x[:16].t())", "(weights @ q)": "(weights @ q[:16])"},
     ),
 ]
 

@@ -143,4 +143,90 @@ def run(call):
         "nothing",
         {"if rank == 1": "if False"},
     ),
+    Diverged(
+        "another activation on one rank",
+        """
+activation = torch.relu if rank else torch.tanh
+
+def program(x):
+    y = x * 2
+    return activation(y)  # the fault
+""",
+        "graph",
+        "relu",
+        "tanh",
+        {"torch.relu if rank else torch.tanh": "torch.tanh"},
+    ),
+    Diverged(
+        "one rank reads a value",
+        """
+def program(x):
+    y = x.sin()
+    if rank == 1:
+        y = y * y.sum().item()  # the fault
+    return y.cos()
+""",
+        "graph break",
+        "item",
+        "nothing",
+        {"    if rank == 1:\n        y = y * y.sum().item()  # the fault\n": ""},
+    ),
+    Diverged(
+        "another number of steps on one rank",
+        """
+steps = 3 if rank else 2
+
+def program(x):
+    for _ in range(steps):
+        x = x.sin()  # the fault
+    return x
+""",
+        "graph",
+        "sin",
+        "nothing",
+        {"3 if rank else 2": "2"},
+    ),
+    Diverged(
+        "half precision on one rank",
+        """
+def program(x):
+    y = x.half() if rank else x.float()  # the fault
+    return y.sum()
+""",
+        "graph",
+        "half",
+        "float",
+        {"x.half() if rank else x.float()": "x.float()"},
+    ),
+    Diverged(
+        "one rank clips its gradient",
+        """
+limit = 1.0 if rank else None
+
+def program(x):
+    y = x * 3
+    if limit is not None:
+        y = y.clamp(max=limit)  # the fault
+    return y.sum()
+""",
+        "graph",
+        "clamp",
+        "nothing",
+        {"1.0 if rank else None": "None"},
+    ),
+    Diverged(
+        "a layout on one rank",
+        """
+def program(x):
+    return x.sin().sum(0)  # the fault
+
+def run(call):
+    x = torch.arange(9.0).reshape(3, 3)
+    call(x.t() if rank else x)
+""",
+        "guard",
+        "stride=(1, 3)",
+        "stride=(3, 1)",
+        {"x.t() if rank else x": "x"},
+    ),
 ]
