@@ -158,35 +158,6 @@ def program(x):
         {"torch.relu if rank else torch.tanh": "torch.tanh"},
     ),
     Diverged(
-        "one rank reads a value",
-        """
-def program(x):
-    y = x.sin()
-    if rank == 1:
-        y = y * y.sum().item()  # the fault
-    return y.cos()
-""",
-        "graph break",
-        "item",
-        "nothing",
-        {"    if rank == 1:\n        y = y * y.sum().item()  # the fault\n": ""},
-    ),
-    Diverged(
-        "another number of steps on one rank",
-        """
-steps = 3 if rank else 2
-
-def program(x):
-    for _ in range(steps):
-        x = x.sin()  # the fault
-    return x
-""",
-        "graph",
-        "sin",
-        "nothing",
-        {"3 if rank else 2": "2"},
-    ),
-    Diverged(
         "half precision on one rank",
         """
 def program(x):
@@ -197,22 +168,6 @@ def program(x):
         "half",
         "float",
         {"x.half() if rank else x.float()": "x.float()"},
-    ),
-    Diverged(
-        "one rank clips its gradient",
-        """
-limit = 1.0 if rank else None
-
-def program(x):
-    y = x * 3
-    if limit is not None:
-        y = y.clamp(max=limit)  # the fault
-    return y.sum()
-""",
-        "graph",
-        "clamp",
-        "nothing",
-        {"1.0 if rank else None": "None"},
     ),
     Diverged(
         "a layout on one rank",
