@@ -364,14 +364,25 @@ class Record:
         return time.perf_counter_ns() - self._opened
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Calls `listener` as each event starts and ends; returns a function that removes it."""
+        """Calls `listener` as each event starts and ends; returns a function that removes it.
+
+        A listener that raises an exception is removed, and a note says so: it must not fail a compile.
+        """
         self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+        return lambda: self._remove(listener)
+
+    def _remove(self, listener: Listener) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
 
     def notify(self, compile_: Compile, event: Event) -> None:
         """Calls all listeners with an event of `compile_`."""
         for listener in list(self._listeners):
-            listener(compile_, event)
+            try:
+                listener(compile_, event)
+            except Exception as error:
+                self._remove(listener)
+                self.notes.append(f"A listener of this record raised {type(error).__name__} and was removed: {error}")
 
     def frame(self, name: str, filename: str, line: int, kind: Literal["root", "resume", "called"]) -> Frame:
         """Opens a frame.  Beyond `limits.FRAMES` it is not added to the record, and a note counts it."""
@@ -415,10 +426,16 @@ class Record:
     def find_problems(self, slow_compile_s: float = SLOW_COMPILE_S) -> None:
         """Fills `problems` and `verdict` from everything that the record has so far.
 
-        A compile of repeated blocks is a problem if it took `slow_compile_s` seconds.
+        A compile of repeated blocks is a problem if it took `slow_compile_s` seconds.  If the search fails, a note says
+        so: the program that was recorded must not fail with it.
         """
         if find_problems := tool("find_problems"):
-            self.problems = find_problems(self, slow_compile_s)
+            try:
+                self.problems = find_problems(self, slow_compile_s)
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
+                self.notes.append(f"Problems are missing, since Cutaway failed to find them ({why}).")
+                return  # a verdict would be one without problems
         self.find_verdict()
 
     @property

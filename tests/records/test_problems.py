@@ -317,3 +317,29 @@ def test_a_frame_whose_program_raises_is_no_problem() -> None:
     assert {problem.grade for problem in record.problems} == {"expected"}
     plain = [problem for problem in record.problems if problem.kind == "plain Python"]
     assert [problem.compiles for problem in plain] == [["0/0"]]
+
+
+def test_a_listener_that_raises_is_removed() -> None:
+    heard = []
+
+    def raises(compile_: Any, event: Any) -> None:
+        heard.append(event)
+        raise ValueError("not ready")
+
+    with compiler_core.record() as record:
+        stop = record.listen(raises)
+        torch.testing.assert_close(compiler_core.compile(torch.sin, strict=True)(torch.ones(3)), torch.ones(3).sin())
+    stop()
+    assert len(heard) == 1
+    assert record.notes == ["A listener of this record raised ValueError and was removed: not ready"]
+
+
+def test_a_failed_search_for_problems_hides_no_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: Any) -> Any:
+        raise KeyError("planted")
+
+    monkeypatch.setattr(compiler_core.records.record, "tool", lambda name: fails)
+    with pytest.raises(ZeroDivisionError), compiler_core.record() as record:
+        raise ZeroDivisionError
+    assert record.notes == ["Problems are missing, since Cutaway failed to find them (KeyError: 'planted')."]
+    assert not record.verdict
