@@ -148,7 +148,7 @@ def test_sweeps_compare_what_was_timed_in_turn() -> None:
 
 @pytest.fixture
 def busy_processors() -> Iterator[None]:
-    """A busy loop for each processor, in processes of their own."""
+    """A busy loop for each processor, in separate processes."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     try:
         yield

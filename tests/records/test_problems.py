@@ -320,17 +320,17 @@ def test_a_frame_whose_program_raises_is_no_problem() -> None:
 
 
 def test_a_listener_that_raises_is_removed() -> None:
-    heard = []
+    events = []
 
     def raises(compile_: Any, event: Any) -> None:
-        heard.append(event)
+        events.append(event)
         raise ValueError("not ready")
 
     with compiler_core.record() as record:
         stop = record.listen(raises)
         torch.testing.assert_close(compiler_core.compile(torch.sin, strict=True)(torch.ones(3)), torch.ones(3).sin())
     stop()
-    assert len(heard) == 1
+    assert len(events) == 1
     assert record.notes == ["A listener of this record raised ValueError and was removed: not ready"]
 
 
