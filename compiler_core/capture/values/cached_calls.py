@@ -222,11 +222,9 @@ class CallLog:
 
         `torch_functions`: whether ``__torch_function__`` of arguments is called.
         """
-        call = partial(Outcome.of_call, fn, args, kwargs)
+        self._waiting.append(partial(Outcome.of_call, fn, args, kwargs))
         if found := Outcome.found(fn, args, kwargs):
-            self._waiting.append(call)
             return found
-        self._waiting.append(call)
         with as_in_program(torch_functions):
             self.outcomes += [make_call() for make_call in self._waiting]
         self._waiting.clear()

@@ -148,9 +148,8 @@ def _ending_at(gm: fx.GraphModule, nodes: Sequence[fx.Node]) -> fx.GraphModule:
     for node in gm.graph.nodes:
         if node.op != "output":
             copies[node] = graph.node_copy(node, copies.__getitem__)
-        if node.op == "placeholder" or node not in nodes[-1:]:
-            continue
-        break
+        if node in nodes[-1:]:
+            break
     inputs = [node for node in gm.graph.nodes if node.op == "placeholder" and node not in copies]
     for node in inputs:  # a graph has all of its inputs, also those that are read later
         copies[node] = graph.node_copy(node)

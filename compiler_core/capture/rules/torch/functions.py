@@ -128,10 +128,10 @@ def _of_tensors(fn: Any, tx: Interpreter, data: Value, kwargs: dict[str, Value])
     numbers = list(_numbers(tx, data))
     tensors = [each.fake(tx) for each in numbers if isinstance(each, TensorValue)]
     plain = {each.python_type() for each in numbers if not isinstance(each, TensorValue)}
-    one_device = {t.device for t in tensors} <= {torch.get_default_device()} and "device" not in kwargs
-    if isinstance(data, TensorValue) or fn is not torch.tensor or not one_device or not plain <= _TYPES.keys():
-        raise Unsupported("tensor value read", f"{fn.__name__} of tensors")
-    if any(t.dim() or t.requires_grad for t in tensors) or kwargs.keys() - {"dtype"}:  # the latter warn
+    is_known = fn is torch.tensor and plain <= _TYPES.keys() and kwargs.keys() <= {"dtype"}
+    is_here = {t.device for t in tensors} <= {torch.get_default_device()}
+    warns = isinstance(data, TensorValue) or any(t.requires_grad for t in tensors)
+    if not (is_known and is_here) or warns or any(t.dim() for t in tensors):
         raise Unsupported("tensor value read", f"{fn.__name__} of tensors")
     default = torch.get_default_dtype()
     found = [*(t.dtype for t in tensors), *(_TYPES[each] or default for each in plain)]
