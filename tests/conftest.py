@@ -142,6 +142,8 @@ def shell(_ipython: InteractiveShell) -> Iterator[InteractiveShell]:
         _ipython.run_line_magic("unload_ext", "kernel_magics")
     _ipython.set_custom_exc((), None)
     _ipython.compile.reset_compiler_flags()
+    if dynamo := sys.modules.get("torch._dynamo"):
+        dynamo.reset()  # its names in the shell's namespace, which it removes with its code: KeyError if they are gone
     _ipython.reset()
     gc.freeze()  # modules that the test imported; what could be collected was collected by the reset
 
