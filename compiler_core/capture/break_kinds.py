@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler_core.records.capture import NO_CHANGE, NO_CHANGE_KNOWN, BreakReason
+from compiler_core.records.capture import BODY_OF_LOOP, NO_CHANGE, NO_CHANGE_KNOWN, BreakReason
 
 BEFORE = "It needs nothing that is computed here: do it before the compiled function"
 
@@ -56,7 +56,7 @@ KINDS: dict[BreakReason, BreakKind] = {
     "data-dependent branch": BreakKind(
         "The branch depends on the value of a tensor, which is known only when the program runs.",
         "Compute both sides and choose with torch.where, which stays in the graph.",
-        "Move the body of the loop into a function: it is compiled by itself.",
+        BODY_OF_LOOP,
         "Let a function of torch decide: torch.stack(values).max() in place of max(values), torch.stack(values).any() "
         "in place of any(values).",
     ),
@@ -244,6 +244,6 @@ def kind_of_skipped(module: str) -> BreakReason:
 
 
 IN_A_LOOP = (
-    "This is in a loop, which cannot be split: the loop runs as plain Python, and the functions that it calls are "
-    "compiled separately."
+    "This is in a loop, which cannot be split: from the loop on, the function runs as plain Python, and the functions "
+    "that it calls are compiled separately."
 )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd.function import BackwardCFunction
 from torch.nn.attention import SDPBackend
 
 from compiler_core.capture.guard_collector import GuardCollector
@@ -44,6 +45,7 @@ from compiler_core.capture.values.tensor_subclasses import (
     is_distributed_tensor,
     is_subclass_of_program,
 )
+from compiler_core.capture.values.user.autograd_contexts import AutogradContextValue
 from compiler_core.capture.values.user.exceptions import ExceptionValue
 from compiler_core.capture.values.user.functions import CellValue, FunctionValue, MethodValue, PartialValue
 from compiler_core.capture.values.user.modules import module_value
@@ -248,6 +250,8 @@ def build_value(outside: OutsideObjects, obj: Any, source: Source) -> Value:
         return module_value(type(obj), obj, source)
     if type(obj) is types.SimpleNamespace:
         return NamespaceValue(obj, source)
+    if is_instance(obj, BackwardCFunction):
+        return AutogradContextValue(type(obj), obj, source)
     return ObjectValue(type(obj), obj, source) if _is_plain_object(obj) else OpaqueValue(obj, source)
 
 

@@ -172,8 +172,8 @@ def failures(guards: Sequence[GuardSpec], scope: Scope) -> list[FailedGuard]:
         found += failed
         if any(each.aspect in ("class", "identity") or each.got == NOTHING for each in failed):
             replaced.add(guard.source)
-    other_length = {each.source for each in found if each.aspect == "length"}
-    found = [each for each in found if each.got != NOTHING or each.source.rpartition("[")[0] not in other_length]
+    other_items = {each.source for each in found if each.aspect in ("length", "key", "keys")}
+    found = [each for each in found if each.got != NOTHING or each.source.rpartition("[")[0] not in other_items]
     with_keys = {each.source for each in found if each.aspect == "key"}
     return [each for each in found if each.aspect not in ("keys", "length") or each.source not in with_keys]
 

@@ -144,14 +144,16 @@ NO_CHANGE: dict[BreakReason, str] = {
     "backward": "Nothing to change: the forward before it and the backward itself are both compiled.",
     "gradient hook": "Nothing to change: both graphs are compiled. For one graph, return the tensor, and ask for its "
     "gradient outside if only later code outside uses it.",
-    "optimizer": "Nothing to change: the forward and the backward are compiled.  The step runs as without the "
-    "compiler.",
+    "optimizer": "Nothing to change here: the step runs as without the compiler, which does not change how the forward "
+    "and the backward run.",
     "exception": "Nothing to change if the exception is intended.",
     "new parameter": "Nothing to change if it is made once. For one graph, make the module or parameter before the "
     "compiled function, and pass it in.",
 }
 """Of graph breaks after which nothing needs to change: why, by their reasons."""
 
+BODY_OF_LOOP = "Move the body of the loop into a function: it is compiled by itself."
+"""The hint for a graph break that decides on a round of a loop, and a part of the advice on others in a loop."""
 NO_CHANGE_KNOWN = (
     "No change is known that keeps it in the graph.  If what follows does not need its result, do it after the "
     "compiled function has returned."

@@ -87,7 +87,7 @@ class AdviceTrial:
     totals: list[Total] = field(default_factory=list)
     """Compiles, graph breaks, graphs and seconds of compiling, before and after."""
     is_timed: bool = False
-    """Whether it is the time of compiling that it should reduce."""
+    """Whether it is the time of compiling that it should reduce: of each, one run is known."""
 
     @property
     def is_refuted(self) -> bool:
@@ -108,7 +108,10 @@ class AdviceTrial:
         shown = [_became(each) for each in main or changed or counts[:1]]
         if self.is_timed:
             times = [total for total in self.totals if total.name == SECONDS]
-            shown = [f"compiling took {time_text(t.before or 0)}, now {time_text(t.after or 0)}" for t in times] + shown
+            shown = [
+                f"compiling took {time_text(t.before or 0)} in one run, {time_text(t.after or 0)} in another"
+                for t in times
+            ] + shown
         return ", ".join(shown)
 
 

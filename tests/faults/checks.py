@@ -60,10 +60,6 @@ def _of_break(fault: Broken, engine: str, compiles: list[Compile], problems: lis
     truth = fault.of(engine)
     if truth["grade"] != "expected":
         problems = needing_action(problems)
-    if fault.is_in_loop and engine == "core":
-        if "plain Python" not in {p.kind for p in problems}:
-            yield "not plain Python"
-        problems = [p for p in problems if p.kind != "plain Python" or p.lineno != truth["line"]]
     if [p.kind for p in problems] != ["graph break"] * truth["problems"]:
         yield f"problems: {[(p.kind, p.title) for p in problems]}"
     breaks = [break_ for compile_ in compiles for break_ in compile_.breaks]

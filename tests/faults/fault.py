@@ -104,8 +104,6 @@ class Broken(OfEngines):
     """The script without the fault, as the advice says: what is replaced."""
     grade: str = "costly"
     problems: int = 1
-    is_in_loop: bool = False
-    """Whether it is in a loop, so that our engine also reports that its function runs as plain Python."""
     config: dict[str, bool] = field(default_factory=dict)
     """Options of Dynamo's that its advice names."""
 

@@ -750,7 +750,6 @@ def program(x):
         "y.abs().max() > 0.3",
         "Move the body of the loop into a function",
         {"while y.abs().max() > 0.3:": "for _ in range(1):"},
-        is_in_loop=True,
     ),
     Broken(
         "an environment variable that is set",

@@ -743,7 +743,6 @@ def program(x):
         "if torch.isfinite(y).all():",
         "Move the body of the loop into a function",
         {"        if torch.isfinite(y).all():  # the fault\n            break\n": ""},
-        is_in_loop=True,
         # from CPython 3.12 on stock breaks the graph inside of the loop
         stock={"grade": "blocking" if sys.version_info < (3, 12) else "costly"},
     ),

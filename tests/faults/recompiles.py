@@ -508,6 +508,42 @@ def run(call):
         (Change("all keys", {'{"a": 1})': '{"a": 1, "scale": 2})'}),),
     ),
     Recompiled(
+        "a dict that becomes empty",
+        """
+def program(x, items):
+    for value in items.values():  # the fault
+        x = x + value
+    return x.sin()
+
+def run(call):
+    for items in ({"a": torch.ones(3)}, {}):
+        call(torch.ones(3), items)
+""",
+        "items",
+        "keys",
+        "['a']",
+        "[]",
+        (Change("all keys", {", {})": ', {"a": torch.zeros(3)})'}),),
+    ),
+    Recompiled(
+        "a dict that was empty",
+        """
+def program(x, items):
+    for value in items.values():  # the fault
+        x = x + value
+    return x.sin()
+
+def run(call):
+    for items in ({}, {"a": torch.ones(3)}):
+        call(torch.ones(3), items)
+""",
+        "items",
+        "keys",
+        "[]",
+        "['a']",
+        (Change("all keys", {"({}, ": '({"a": torch.zeros(3)}, '}),),
+    ),
+    Recompiled(
         "a dict that grows",
         """
 SEEN = {}
@@ -1425,7 +1461,7 @@ def run(program):
         "False",
         "True",
         (Change("one requires_grad", {"program(each)": "program(each.detach())"}),),
-        logs={"name": "args[0]"},
+        logs={"name": "each"},
     ),
     Recompiled(
         "a value that a graph break leaves",

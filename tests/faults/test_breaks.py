@@ -137,3 +137,84 @@ def test_a_function_that_computes_nothing_at_first_runs_as_python_on_stock() -> 
     assert run(EMPTY_AT_FIRST.replace("range(3)", "range(1, 3)"), "not empty", "torch").problems[0].kind == "recompile"
     identity = "def program(x):\n    return x\n"
     assert run(identity, "identity", "torch").problems == []
+
+
+LOOPS = {
+    "a branch": "if y.sum() > 0:",
+    "a value that is read": "if y.sum().item() > 0:",
+    "an optimizer": "optimizer.zero_grad()\n        if True:",
+}
+IN_LOOP = """
+weight = torch.ones(3, requires_grad=True)
+optimizer = torch.optim.SGD([weight], 0.1)
+
+def program(x):
+    x = x.sin()
+    for row in x:
+        y = row * weight
+        {broken}
+            x = x + y.cos()
+    return x.tanh()
+"""
+MOVED = """
+    for row in x:
+        x = body(x, row)
+    return x.tanh()
+
+def body(x, row):
+    if True:
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("broken", LOOPS)
+def test_a_break_in_a_loop_is_one_problem(broken: str, engine: Engine) -> None:
+    """Its function runs as plain Python: that goes with the break, and so does what the advice says of the loop."""
+    script = IN_LOOP.format(broken=LOOPS[broken])
+    (problem,) = run(script, "in a loop", engine).problems
+    assert (problem.kind, problem.lineno) == ("graph break", 9)
+    assert problem.grade != "expected"
+    assert "ove the body of the loop into a function" in problem.advice
+    assert "Nothing to change" not in problem.advice
+    old = "\n    for row in x:\n"
+    head, _, rest = script.partition(old)
+    lines, _, end = rest.partition("    return")
+    moved = head + MOVED.rstrip("\n") + "\n" + lines + "    return x\n" + end.partition("\n")[2]
+    after = run(moved, "in a loop", engine)
+    torch.testing.assert_close(after.results, run(script, "in a loop", None).results)
+    compiled = {frame.name for frame in after.record.frames for each in frame.compiles if each.captured_graphs}
+    assert "body" in compiled
+    assert not any("loop into a function" in each.advice for each in after.problems)
+
+
+CHANGED_INPUT = """
+weight = torch.ones((), requires_grad=True)
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.count = 2
+        {changes}
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.count
+
+def program(x):
+    y = x.sin() * weight
+    y = Doubled.apply(y)
+    return y.cos()
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("changes", ["ctx.mark_dirty(x)", "ctx.mark_dirty(x); print(end='')"])
+def test_an_autograd_function_that_python_calls_is_one_problem(changes: str, engine: Engine) -> None:
+    """What its forward does with its ``ctx`` breaks no other graph."""
+    ran = run(CHANGED_INPUT.format(changes=changes), "an autograd function", engine)
+    costly = [problem for problem in ran.problems if problem.grade != "expected"]
+    assert [(problem.kind, problem.lineno) for problem in costly] == [("graph break", 18 if len(changes) < 20 else 9)]
+    if engine == "core":
+        assert ran.problems == costly

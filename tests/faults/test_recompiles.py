@@ -194,6 +194,24 @@ def test_the_length_of_an_empty_list_is_named(engine: Engine) -> None:
     assert (again.cause.expected, again.cause.got, again.cause.is_confirmed) == ("1", "0", True)
 
 
+SWAPPED = """
+def program(x, y):
+    return x.sum() + y.sum()
+
+def run(call):
+    one, two = torch.ones(3), torch.ones(3, dtype=torch.float64)
+    call(one, one.clone())
+    call(two, two.clone())
+    call(two, one)
+"""
+
+
+def test_causes_that_two_recompiles_have_in_common_are_one_problem() -> None:
+    """The second recompile is nearest to the first compile or to the second, which differ in one of two dtypes."""
+    (problem,) = run(SWAPPED, "swapped", "core").problems
+    assert (problem.count, problem.remedies) == (2, ["one dtype"])
+
+
 TWO_MODULES = """
 linear, norm = torch.nn.Linear(3, 3), torch.nn.LayerNorm(3)
 torch.nn.init.constant_(linear.weight, 0.5)

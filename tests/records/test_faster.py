@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
+from compiler_core.records.differences import SECONDS, AdviceTrial, Total
 from compiler_core.records.timings import Timing, Timings, verdict
 from compiler_core.tools.editing.guarded_run import seconds_in_rounds
 from compiler_core.tools.editing.kernel_trial import Trial
@@ -169,3 +173,53 @@ def test_a_call_of_three_times_the_work_is_not_faster_beside_busy_processes() ->
     calls = [lambda: sum(range(2000)), lambda: sum(range(6000))]
     one, other = seconds_in_rounds(calls, lambda: None)
     assert compare(other, one).outcome in ("slower", "unclear")
+
+
+# ---------------------------------------------------------------- the surfaces
+
+ROOT = Path(__file__).parents[2]
+COMPARED = re.compile(r"\b(?:faster|slower) than\b|\btimes as (?:fast|slow|long)\b")
+
+
+def texts_with_ratios() -> Iterator[str]:
+    """Yields the files and functions in which a text is made that says how much faster something is."""
+    for file in sorted([*(ROOT / "compiler_core").rglob("*.py"), *(ROOT / "kernel_magics").rglob("*.py")]):
+        for function in ast.walk(ast.parse(file.read_text())):
+            if isinstance(function, ast.FunctionDef) and any(map(is_ratio, _nodes_of(function))):
+                yield f"{file.relative_to(ROOT)}: {function.name}"
+
+
+def _nodes_of(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    docstring = function.body[0] if ast.get_docstring(function) is not None else None
+    return (node for statement in function.body if statement is not docstring for node in ast.walk(statement))
+
+
+def is_ratio(node: ast.AST) -> bool:
+    """Whether a node is a text such as ``f"{speed:.2f}x"`` or ``"3 times as fast"``."""
+    if isinstance(node, ast.JoinedStr):
+        pairs = zip(node.values, node.values[1:], strict=False)
+        return any(isinstance(a, ast.FormattedValue) and _begins_with_x(b) for a, b in pairs)
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(COMPARED.search(node.value))
+
+
+def _begins_with_x(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and re.match(r"x\b", str(node.value)) is not None
+
+
+def test_each_text_with_a_ratio_is_made_by_the_rule() -> None:
+    """`comparison_text` gets the outcome of `compare`; a sweep stores the speed that `_speed` takes from it."""
+    assert list(texts_with_ratios()) == [
+        "compiler_core/records/timings.py: comparison_text",
+        "compiler_core/tools/sweep/results.py: _flags",
+    ]
+    pages = (ROOT / "extension" / "src").rglob("*.ts")
+    ratios = [page.name for page in pages if re.search(r"\}x[`,\" $]", page.read_text())]
+    assert ratios == ["speed_table.ts"]
+    (table,) = (ROOT / "extension" / "src").rglob("speed_table.ts")
+    assert "row.differs ? `${ratio(row.speed)}x" in table.read_text()
+
+
+def test_a_time_of_one_run_is_said_to_be_that() -> None:
+    totals = [Total("compiles", 9, 2), Total(SECONDS, 20.4, 1.3)]
+    trial = AdviceTrial("compile each Block", "helps", "", ["blocks"], totals, is_timed=True)
+    assert trial.numbers() == "compiling took 20.4 s in one run, 1.3 s in another, 9 compiles became 2"

@@ -19,7 +19,7 @@ FROM_PYTORCH = "PyTorch's own hint"
 NOTHING_HELPS = "Nothing that is known helps here."
 
 
-def what_changed(cause: Recompile) -> str:
+def what_changed(cause: FailedGuard) -> str:
     """Returns what happened in few words: ``the dtype of x changed``."""
     if cause.aspect in ("key", "attribute"):
         return f"{cause.name} {'got' if cause.got == 'present' else 'lost'} the {cause.aspect} {cause.item}"

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from compiler_core.records.artifacts import Failure, ItemId
 from compiler_core.records.capture import (
+    BODY_OF_LOOP,
     NO_CHANGE,
     NO_CHANGE_KNOWN,
     RECOMPILE_LIMIT,
@@ -65,8 +66,11 @@ _OF_BROKEN_CALL = (
 )
 HINT = "hint"
 """The part of the advice on a graph break that is the hint for its kind."""
+LOOP = "loop"
+"""The part of the advice on a graph break that is for the loop that it is in."""
 BLOCKS = "blocks"
 """The part of the advice on a slow compile that compiles the repeated block."""
+_IF_IT_STAYS = "If the graph break stays, move the body of the loop into a function: it is compiled by itself."
 _HELD_ACROSS = (
     "Nothing to change here: `{}` is made again in each call and held across the graph break in its line, and goes "
     "with that break."
@@ -123,15 +127,29 @@ def _how_to_try(problem: Problem) -> str:
 
 def _identity(problem: Problem) -> tuple[str, ...]:
     """Returns what problems have in common that are counted as one."""
+    return (problem.title, *_place_and_advice(problem))
+
+
+def _place_and_advice(problem: Problem) -> tuple[str, ...]:
     cause = problem.cause if problem.kind == "failure" else problem.behind
-    return (problem.kind, problem.title, problem.filename, str(problem.lineno), cause, *problem.remedies)
+    return (problem.kind, problem.filename, str(problem.lineno), cause, *sorted(problem.remedies))
 
 
 def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
-    groups: dict[tuple[str, ...], list[Problem]] = {}
+    """Yields problems, each once.
+
+    Recompiles are one problem if they have a cause in common, whichever of their causes comes first.
+    """
+    groups: dict[tuple[str, ...], list[list[Problem]]] = {}
     for problem in found:
-        groups.setdefault(_identity(problem), []).append(problem)
-    for first, *rest in groups.values():
+        here = groups.setdefault(_place_and_advice(problem), [])
+        of_it = [group for group in here if any(_causes(each) & _causes(problem) for each in group)]
+        if of_it:
+            of_it[0] += [*(each for group in of_it[1:] for each in group), problem]
+            here[:] = [group for group in here if not any(group is other for other in of_it[1:])]
+        else:
+            here.append([problem])
+    for first, *rest in (group for here in groups.values() for group in here):
         for again in rest:
             first.compiles += again.compiles
             first.breaks += again.breaks
@@ -145,6 +163,10 @@ def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
                 first.grade = again.grade
         first.cost = _cost(first)
         yield first
+
+
+def _causes(problem: Problem) -> frozenset[str]:
+    return problem._causes or frozenset({problem.title})
 
 
 def _cost(problem: Problem) -> str:
@@ -171,7 +193,7 @@ def _of_frame(
 
     `charged`: frames of resume functions whose time was charged to a break already.
     """
-    if frame.skipped and (frame.calls or frame.compiles):
+    if frame.skipped and (frame.calls or frame.compiles) and _skipping_break(frame) is None:
         yield _plain_python(record, frame)
     for compile_ in frame.compiles:
         at_frame = _Place.of_frame(record, frame, compile_)
@@ -179,7 +201,7 @@ def _of_frame(
         if _raised_error(record, compile_):
             title, cause = "the compile raised an error", compile_.reason.partition("\n\n")[0]
             yield at_frame.problem("failure", "blocking", title, cause, compile_)
-        yield from (_graph_break(record, compile_, each, divided, charged) for each in compile_.breaks)
+        yield from (_graph_break(record, frame, compile_, each, divided, charged) for each in compile_.breaks)
         if compile_.cause:
             yield _recompile(record, frame, compile_, compile_.cause, divided)
         for graph in compile_.cuda_graphs:
@@ -191,22 +213,21 @@ def _of_frame(
         yield from _changed_graph(record, compile_, at_frame)
 
 
-def _plain_python(record: Record, frame: Frame) -> Problem:
-    breaks = [each for compile_ in frame.compiles for each in compile_.breaks]
-    # nothing needs to change if the program raised an exception
-    grade: Grade = "expected" if breaks and all(each.reason == "exception" for each in breaks) else "costly"
-    advice = "Remove the graph break: the frame is captured without it." if breaks else ""
-    if breaks and library_of(frame.filename):
-        grade, advice = "expected", "Nothing to change here: it goes with the graph break in it."
-    elif any(each.in_loop for each in breaks):
-        advice = "Move the body of the loop into a function: it is compiled by itself, also with the graph break."
+def _skipping_break(frame: Frame) -> GraphBreak | None:
+    """Returns the graph break for which a frame runs as plain Python; None if it runs otherwise or for another
+    reason."""
     last = frame.compiles[-1] if frame.compiles else None
+    return last.breaks[-1] if frame.skipped and last and last.outcome == "skipped" and last.breaks else None
+
+
+def _plain_python(record: Record, frame: Frame) -> Problem:
+    last = frame.compiles[-1] if frame.compiles else None
+    advice = ""
     if record.engine == "torch" and last is not None and last.outcome == "skipped":
         advice = "Decide outside of the compiled function whether there is anything to compute, and call it only then."
-    looped = next((each for each in breaks if each.in_loop and frame.kind == "resume"), None)
-    place = _Place.of_stack(record, last, looped.stack) if looped else _Place.of_frame(record, frame, last)
+    place = _Place.of_frame(record, frame, last)
     title = f"{frame.name} runs as plain Python"
-    problem = place.problem("plain Python", grade, title, frame.skipped, last, advice)
+    problem = place.problem("plain Python", "costly", title, frame.skipped, last, advice)
     problem._proof = "" if advice else None
     return problem
 
@@ -308,7 +329,7 @@ def _failure_title(failure: Failure) -> str:
 
 
 def _graph_break(
-    record: Record, compile_: Compile, break_: GraphBreak, divided: _DividedGraphs, charged: set[int]
+    record: Record, frame: Frame, compile_: Compile, break_: GraphBreak, divided: _DividedGraphs, charged: set[int]
 ) -> Problem:
     grade: Grade = "expected" if break_.reason in _ASKED_FOR or break_.reason in NO_CHANGE else "costly"
     library = break_.stack[-1].library if break_.stack else ""
@@ -317,23 +338,34 @@ def _graph_break(
         advice = _REMOVE_RECOMPILES
     if library and record.engine == "core" and break_.reason not in _OF_THE_CALL:
         advice = _IN_A_LIBRARY  # a hint would be on the library's own statement
-    if grade == "costly" and (why := divided.why_harmless(break_)):
+    parts = {HINT: Part(advice)}
+    if break_.in_loop and len(break_.stack) == 1 and break_.reason != "exception":
+        parts = parts if grade != "expected" and break_.hint else {}
+        if break_.hint != BODY_OF_LOOP:
+            parts[LOOP] = Part(_IF_IT_STAYS if parts else BODY_OF_LOOP)
+        grade, advice = "costly", "  ".join(part.text for part in parts.values() if part.text)
+    elif grade == "costly" and (why := divided.why_harmless(break_)):
         grade, advice = "expected", f"Nothing to change: {why}, so it divides no graph.  For fullgraph=True: {advice}"
     if grade == "costly" and break_.is_consequence:
         grade, advice = "expected", _CONSEQUENCE
-    if compile_.is_broken and break_ is compile_.breaks[-1] and break_.reason != "exception":
+    is_last = break_ is compile_.breaks[-1]
+    if compile_.is_broken and is_last and break_.reason != "exception" and not break_.is_consequence:
         grade = "blocking"
     if divided.goes_with_call(compile_):
         grade, advice = "expected", _OF_BROKEN_CALL
     resumed = [c for f in record.frames if f.id in set(break_.resumes) - charged for c in f.compiles]
     charged.update(break_.resumes)
     place = _Place.of_stack(record, compile_, break_.stack)
-    problem = place.problem("graph break", grade, f"graph break: {break_.kind}", readable(break_.explanation),
-                            compile_, advice, ns=sum(c.duration_ns for c in resumed))  # fmt: skip
+    cause = readable(break_.explanation)
+    if break_ is _skipping_break(frame) and not break_.in_loop:
+        cause += f"  So {'the rest of ' if frame.kind == 'resume' else ''}{frame.name} runs as plain Python."
+    problem = place.problem("graph break", grade, f"graph break: {break_.kind}", cause, compile_, advice,
+                            ns=sum(c.duration_ns for c in resumed))  # fmt: skip
     problem.breaks, problem.is_training = [break_id(compile_, break_)], break_.reason in _TRAINING
-    problem._parts |= {HINT: Part(advice)}
-    if grade != "expected" and advice == break_.hint and advice not in ("", NO_CHANGE_KNOWN):
-        problem._proof = FROM_PYTORCH if record.engine == "torch" else PROVEN
+    problem._parts |= parts if grade != "expected" else {HINT: Part(advice)}
+    is_hint = HINT in parts and parts[HINT].text == break_.hint and break_.hint not in ("", NO_CHANGE_KNOWN)
+    if grade != "expected" and (is_hint or LOOP in parts):
+        problem._proof = FROM_PYTORCH if record.engine == "torch" and is_hint else PROVEN
     return problem
 
 
@@ -369,6 +401,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     title = f"recompiled: {what_changed(cause)}"
     problem = place.problem("recompile", grade, title, text, compile_, advice, ns=compile_.duration_ns)
     problem.remedies = [each.key for each in found]
+    problem._causes = frozenset(what_changed(each) for each in [cause, *cause.besides])
     problem.lines = list(dict.fromkeys(line for each in found for line in each.lines))
     problem._parts |= {each.key: Part(each.text, each.without) for each in found}
     problem._proof = PROVEN if set(problem.remedies) - UNCHANGED else None

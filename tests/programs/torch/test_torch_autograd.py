@@ -219,12 +219,47 @@ class InPlace(Function):
         return g * 2
 
 
-@same_as_eager(
-    graphs=3, breaks=["in-place autograd.Function", "unsupported attribute", "unsupported mutation"], grad=True
-)
+@same_as_eager(graphs=3, breaks=["in-place autograd.Function"], grad=True)
 def test_function_that_marks_dirty(x):
     y = x + 1
     return InPlace.apply(y) * 3, y
+
+
+class OfItsContext(Function):
+    """Python calls it, since it marks an input as changed in place: its forward is compiled by itself."""
+
+    @staticmethod
+    def forward(ctx, x, w, scale):
+        ctx.mark_dirty(x)
+        kept = x * w
+        flags = kept > 0
+        ctx.save_for_backward(kept, w)
+        ctx.mark_non_differentiable(flags)
+        ctx.set_materialize_grads(False)
+        ctx.scale, ctx.log = scale, [scale]
+        ctx.log.append(ctx.needs_input_grad)
+        return x.mul_(2 if ctx.needs_input_grad[1] else 3), kept.sin(), flags
+
+    @staticmethod
+    def backward(ctx, g, gk, gf):
+        kept, w = ctx.saved_tensors
+        assert gf is None
+        assert len(ctx.log) == 2
+        grad = torch.zeros_like(kept) if g is None else g * 2 * ctx.scale
+        return grad + (0 if gk is None else gk * kept.cos() * w), None, None
+
+
+@same_as_eager(graphs=3, breaks=["in-place autograd.Function"], grad=True)
+def test_what_a_forward_does_with_its_context(x):
+    y = x + 1
+    y, kept, flags = OfItsContext.apply(y, torch.full((), 0.5), 3)
+    return y * 3 + kept, flags
+
+
+@same_as_eager(graphs=3, breaks=["in-place autograd.Function"], grad=True)
+def test_a_gradient_that_is_not_materialized(x):
+    y, _, flags = OfItsContext.apply(x + 1, torch.full((), 0.5), 3)
+    return y * 3, flags
 
 
 class WithIndices(Function):

@@ -42,6 +42,8 @@ class CompileBuilder:
         """Texts that PyTorch logs in pieces, by name."""
         self._running_phases: dict[str, list[Event]] = {}
         self.reasons: list[MissedEntry] = []
+        self.empty_dicts: set[str] = set()
+        """The sources of dicts of which the guards say that they are empty."""
         """Why older compiles did not fit."""
         self._guard_index = GuardIndex(self.compile.guards)
         self.specialised: dict[str, str] = {}

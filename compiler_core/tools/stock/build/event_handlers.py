@@ -19,7 +19,14 @@ from compiler_core.tools.stock.build.memory_budget import Cost
 from compiler_core.tools.stock.build.partial_record import PartialRecord
 from compiler_core.tools.stock.read import cache_keys
 from compiler_core.tools.stock.read.breaks.messages import ParsedBreak, read_break
-from compiler_core.tools.stock.read.breaks.reasons import LOOP, UNSUPPORTED, reason_of
+from compiler_core.tools.stock.read.breaks.reasons import (
+    IN_A_LOOP,
+    LOOP,
+    NOT_REBUILT,
+    OF_CONTEXT,
+    UNSUPPORTED,
+    reason_of,
+)
 from compiler_core.tools.stock.read.breaks.rest import computes_nothing
 from compiler_core.tools.stock.read.guard_tree import read_guards
 from compiler_core.tools.stock.read.recompile_reasons import read_recompile_reasons
@@ -160,6 +167,8 @@ def _write_break(record: PartialRecord, event: TraceEvent) -> None:
     identity = (break_.kind, *((line.filename, line.lineno, line.function, line.text) for line in stack))
     if identity not in builder.break_keys:  # an attempt that starts again logs its breaks again
         builder.break_keys.add(identity)
+        earlier = any(each.place == break_.place for each in builder.compile.breaks)
+        break_.is_consequence = break_.kind.startswith(OF_CONTEXT) or (break_.kind == NOT_REBUILT and earlier)
         builder.compile.breaks.append(break_)
     _write_text(record, event)
 
@@ -184,7 +193,7 @@ def _break(record: PartialRecord, builder: CompileBuilder, parsed: ParsedBreak, 
     explanation = "\n".join(parsed.explanation)
     break_ = GraphBreak(key, parsed.kind, explanation, "\n".join(hints), linked)
     break_.reason = reason_of(parsed.kind, explanation, stack[-1].filename if stack else "")
-    break_.in_loop = parsed.kind == LOOP
+    break_.in_loop = parsed.kind == LOOP or IN_A_LOOP in explanation
     break_.is_last = _is_last(record, stack)
     return break_
 
@@ -213,14 +222,14 @@ def _write_guards(record: PartialRecord, event: TraceEvent) -> None:
     frame = record.frame_of(event)
     lines = GuardLines(record.lines, frame, builder.guard_lines)
     record.name_arguments(frame, parsed.guards)
-    names = record.names(frame)
+    names = record.names(compile_)
     for guard in parsed.guards:
         guard.name, guard.meaning = names(guard.name), names(guard.meaning)
         guard.line = lines.of(guard, parsed.locations.get(guard.key))
         guard.caller = lines.caller_of(guard)
         if guard.line is not None:
             compile_.link(artifact.item(guard.key), [guard.line], "guard")
-    compile_.guards, compile_.outcome = parsed.guards, "compiled"
+    compile_.guards, compile_.outcome, builder.empty_dicts = parsed.guards, "compiled", parsed.empty_dicts
     compile_.guards_ns = set_guard_costs(parsed.guards, builder.guard_costs, parsed.cost_ns)
 
 

@@ -11,7 +11,7 @@ import functools
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,8 @@ _ONE_OBJECT = re.compile(r"([LG]\['\w+'\][^ ]*) is ([LG]\['\w+'\][^ ]*)")
 _ALIASES = re.compile(r"[LG]\['\w+'\][^ ,]*(?=[,)])")
 """The tensors in ``check_no_aliasing(L['x'], L['items'][0])``."""
 _BUILTINS = re.compile(r"__builtins_dict___\d+")
+NO_KEYS = "[]"
+"""The keys of an empty dict."""
 _MAX_COMPARED = 16
 """The most compiles whose guards are compared with those of the new one."""
 
@@ -172,6 +174,7 @@ def recompile_of(
     guards_of: Mapping[str, GuardIndex],
     guards: Sequence[Guard],
     symbols: Sequence[Symbol],
+    empty_dicts: Collection[str] = (),
 ) -> Recompile:
     """Returns the cause of a recompile.
 
@@ -179,10 +182,11 @@ def recompile_of(
         reasons: Dynamo's reasons, at least one.
         guards_of: the guards of the compiles that did not fit, by their ids.
         guards, symbols: those of the new compile.
+        empty_dicts: the sources of dicts of which it checks that they are empty.
     """
     known, none = _Known.of(guards, symbols), GuardIndex(())
     completed = [
-        _complete(each, guards_of.get(each.compile, none), known, guards, is_compared=i < _MAX_COMPARED)
+        _complete(each, guards_of.get(each.compile, none), known, guards, empty_dicts, is_compared=i < _MAX_COMPARED)
         for i, each in enumerate(reasons)
     ]
     completed.sort(key=lambda each: len(each[0].failed))
@@ -192,14 +196,19 @@ def recompile_of(
 
 
 def _complete(
-    entry: MissedEntry, index: GuardIndex, known: _Known, guards: Sequence[Guard], is_compared: bool
+    entry: MissedEntry,
+    index: GuardIndex,
+    known: _Known,
+    guards: Sequence[Guard],
+    empty_dicts: Collection[str],
+    is_compared: bool,
 ) -> tuple[MissedEntry, bool]:
     """Adds what else differs; also returns whether all other guards are known to hold.
 
     Args:
         entry: the compile that did not fit, with what Dynamo reports.
         index: its guards.
-        known, guards: those of the new compile.
+        known, guards, empty_dicts: of the new compile.
         is_compared: whether to compare them.
     """
     is_compared = is_compared and bool(guards)
@@ -211,7 +220,8 @@ def _complete(
         first.expected, first.got, first.type = ONE_AT_CAPTURE, f"another {of_class[1]}", of_class[1]
     _fill(first, known)
     if first.kind == "DICT_LENGTH":
-        _fill_keys(first, index.guards, guards)
+        is_empty = any(_without_root(each) == _without_root(first.source) for each in empty_dicts)
+        _fill_keys(first, index.guards, guards, is_empty)
     found, is_checked = [], bool(is_compared and index.guards)
     for guard in index.guards if is_compared else ():
         if guard is reported and guard.kind != "TENSOR_MATCH":
@@ -220,8 +230,9 @@ def _complete(
             continue  # one check, listed for each tensor
         if first.aspect in ("keys", "items") and _is_of(guard, first):
             continue  # the list of keys differs, and with it its items
-        if first.aspect == "length" and first.got.isdecimal() and _is_beyond(guard, first):
-            continue  # an item that a shorter list does not have
+        is_shorter = (first.aspect == "length" and first.got.isdecimal()) or first.got == NO_KEYS
+        if is_shorter and _is_beyond(guard, first):
+            continue  # an item that a shorter list does not have, or an empty dict
         differences = _differences(guard, known)
         if differences is None:
             is_checked = is_checked and guard is reported
@@ -257,7 +268,7 @@ def _is_beyond(guard: Guard, failed: FailedGuard) -> bool:
 
 def _is_in_missing(source: str, failed: FailedGuard) -> bool:
     """Whether a value is an item of a container, or in one, that is not there, since the container is too short."""
-    if failed.got == "0":
+    if failed.got in ("0", NO_KEYS):
         return failed.source in source and source != failed.source
     found = re.match(r"\[(\d+)\]", source.removeprefix(failed.source))
     return source.startswith(failed.source) and found is not None and int(found[1]) >= int(failed.got)
@@ -311,12 +322,15 @@ def _fill(failed: FailedGuard, known: _Known) -> None:
         failed.type = _type_of(failed.expected)
 
 
-def _fill_keys(failed: FailedGuard, before: Sequence[Guard], now: Sequence[Guard]) -> None:
-    """Names the keys of a dict, if all are guarded, where Dynamo reports its length; and the line that reads them."""
+def _fill_keys(failed: FailedGuard, before: Sequence[Guard], now: Sequence[Guard], is_empty: bool) -> None:
+    """Names the keys of a dict, if all are guarded, where Dynamo reports its length; and the line that reads them.
+
+    `is_empty`: that of the new compile has none.
+    """
     old, new = (_guards_of_keys(guards, failed.source) for guards in (before, now))
-    if old:
-        failed.line, failed.caller = old[0][1].line, old[0][1].caller
-    if new and str(len(old)) == failed.expected:
+    for _, guard in (old or new)[:1]:
+        failed.line, failed.caller = guard.line, guard.caller
+    if (new or is_empty) and str(len(old)) == failed.expected:
         failed.aspect, failed.kind, failed.subject = "keys", "DICT_KEYS", ""
         failed.expected, failed.got = (f"[{', '.join(key for key, _ in found)}]" for found in (old, new))
         failed.__post_init__()

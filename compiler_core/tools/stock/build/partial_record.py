@@ -18,7 +18,7 @@ from compiler_core.tools.stock.build.memory_budget import MemoryBudget
 from compiler_core.tools.stock.build.missed_entries import recompile_of
 from compiler_core.tools.stock.read.breaks.stack_names import stack_names
 from compiler_core.tools.stock.read.trace_event import TraceEvent
-from compiler_core.tools.stock.read.wrapped_calls import argument_names, called_class, with_arguments
+from compiler_core.tools.stock.read.wrapped_calls import argument_names, arguments_of_call, called_class, with_arguments
 
 _FIRST_SKIPPED = -1_000_000
 """The number of the first frame that PyTorch gave no id, downwards."""
@@ -95,7 +95,7 @@ class PartialRecord:
         """Finishes all compiles and links resume functions to the graph breaks before them."""
         for builder in self.compiles.values():
             try:
-                builder.close(self.strings, self.names(self._frames[builder.compile.frame]))
+                builder.close(self.strings, self.names(builder.compile))
             except Exception as error:
                 builder.compile.fail("backend", f"{type(error).__name__}: {error}", traceback.format_exc())
         for builder in self.compiles.values():
@@ -119,15 +119,18 @@ class PartialRecord:
             reasons = [each for each in reasons if each.compile not in others]
         if not reasons:
             return None
-        cause = recompile_of(reasons, guards, builder.compile.guards, builder.compile.symbols)
-        return _with_names(cause, self.names(self._frames[builder.compile.frame]))
+        compile_ = builder.compile
+        cause = recompile_of(reasons, guards, compile_.guards, compile_.symbols, builder.empty_dicts)
+        return _with_names(cause, self.names(compile_))
 
-    def names(self, frame: Frame) -> Callable[[str], str]:
+    def names(self, compile_: Compile) -> Callable[[str], str]:
         """Returns what puts the user's names into a text, for those that only Dynamo's function has."""
+        frame = self._frames[compile_.frame]
         if frame.kind == "resume":
             return functools.partial(named, names=self._names_on_stack(frame))
         if is_around_call(frame.filename):
-            return functools.partial(with_arguments, names=self._argument_names.get(frame.id, {}))
+            of_call = arguments_of_call(compile_.caller.text) if compile_.caller else {}
+            return functools.partial(with_arguments, names=self._argument_names.get(frame.id) or of_call)
         return str
 
     def name_arguments(self, frame: Frame, guards: list[Guard]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from compiler_core.records import Guard, Span, limits
 from compiler_core.tools.stock.read.guard_meaning import guard_meaning
@@ -30,6 +30,8 @@ class ParsedGuards:
     spans: list[Span]
     locations: dict[str, tuple[str, int, str]]
     """The user's line of each guard that has one: the end of the file's path, the line number and the line's text."""
+    empty_dicts: set[str] = field(default_factory=set)
+    """The sources of dicts whose length is checked, of which no key or item is."""
     cost_ns: float | None = None
 
 
@@ -42,12 +44,19 @@ def read_guards(text: str) -> ParsedGuards:
             depth = len(branch[1]) // 2
             above = sources[depth - 1] if 0 < depth <= len(sources) else ""
             sources[depth:] = [limits.truncate(branch[2]) if branch[2] else above]
+            if "+- DictGuardManager" in line:
+                parsed.empty_dicts.add(sources[-1])
+            elif "+- KeyManager" in line and depth > 1:
+                parsed.empty_dicts.discard(sources[depth - 2])
         elif leaf := _LEAF.match(line):
             depth = len(leaf[1]) // 2
             source = sources[depth - 1] if 0 < depth <= len(sources) else ""
             _add_guard(parsed, number, leaf[2], source, leaf[3] or "")
         elif latency := _LATENCY.match(line):
             parsed.cost_ns = float(latency[1]) * 1000
+    parsed.empty_dicts -= {
+        guard.source for guard in parsed.guards if guard.kind not in ("TYPE_MATCH", "NO_TENSOR_ALIASING")
+    }
     return parsed
 
 

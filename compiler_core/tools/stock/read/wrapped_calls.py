@@ -7,6 +7,7 @@ those of ``forward`` in PyTorch's source, which is beside the file of that funct
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 
@@ -41,6 +42,23 @@ def argument_names(
     forward = _forward({node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}, name)
     parameters = [each.arg for each in [*forward.args.posonlyargs, *forward.args.args]][1:] if forward else []
     return {f"args[{i}]": parameter for i, parameter in enumerate(parameters)}
+
+
+def arguments_of_call(line: str) -> dict[str, str]:
+    """Returns the names of ``args[0]`` and so on from the user's line that makes the call, where it has one call only.
+
+    The text of a log has no more than the line.
+    """
+    try:
+        tree = ast.parse(line.strip())
+    except (SyntaxError, ValueError):
+        return {}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    if len(calls) != 1:
+        return {}
+    simple = (ast.Name, ast.Attribute, ast.Subscript)
+    given = itertools.takewhile(lambda each: not isinstance(each, ast.Starred), calls[0].args)
+    return {f"args[{i}]": ast.unparse(each) for i, each in enumerate(given) if isinstance(each, simple)}
 
 
 def _forward(classes: dict[str, ast.ClassDef], name: str) -> ast.FunctionDef | None:

@@ -13,6 +13,13 @@ UNSUPPORTED = "Unsupported"
 """Dynamo's exception for what breaks a graph."""
 LOOP = "graph break in loop"
 """What Dynamo calls the break of a loop, after that of a line in it."""
+IN_A_LOOP = "torch.compile detected a graph break in a for/while loop"
+"""The beginning of what it says of a break in a loop, for which it runs the whole frame as plain Python."""
+OF_CONTEXT = "Unsupported autograd.Function context"
+"""The beginning of what Dynamo calls the break at a method of the ``ctx`` of an autograd.Function.  It compiles the
+forward by itself only since the call of `apply` has a break."""
+NOT_REBUILT = "Reconstruction failure"
+"""What Dynamo calls the break of a frame that cannot be divided at an earlier break: a value cannot be rebuilt."""
 SKIPPED = r"Attempted to (?:call|inline) function marked as skipped.*"
 BUILTIN = "Failed to trace builtin operator"
 
