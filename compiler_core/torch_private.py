@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from torch._inductor.custom_graph_pass import CustomGraphPass as CustomGraphPass
     from torch._inductor.graph import GraphLowering as GraphLowering
     from torch._inductor.ops_handler import OpsHandler as OpsHandler
+    from torch._ops import HigherOrderOperator as HigherOrderOperator
     from torch._ops import OpOverload as OpOverload
     from torch._ops import OpOverloadPacket as OpOverloadPacket
     from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as ELEMENTWISE_TYPE_PROMOTION_KIND
@@ -84,8 +85,12 @@ NAMES: dict[str, str | tuple[str | None, ...]] = {
     "get_decompositions": "torch._decomp.get_decompositions",
     "enable_python_dispatcher": "torch._dispatch.python.enable_python_dispatcher",
     "associative_scan": "torch._higher_order_ops.associative_scan",
+    "higher_order_map": "torch._higher_order_ops.map",
+    "higher_order_scan": "torch._higher_order_ops.scan",
+    "higher_order_while_loop": "torch._higher_order_ops.while_loop",
     "simple_registry": "torch._library.simple_registry",
     "mkldnn_layout": "torch._mkldnn",
+    "HigherOrderOperator": "torch._ops.HigherOrderOperator",
     "OpOverload": "torch._ops.OpOverload",
     "OpOverloadPacket": "torch._ops.OpOverloadPacket",
     "ELEMENTWISE_TYPE_PROMOTION_KIND": "torch._prims_common.ELEMENTWISE_TYPE_PROMOTION_KIND",

@@ -134,6 +134,13 @@ KINDS: dict[BreakReason, BreakKind] = {
         "Remove the checkpoint, and let the compiler decide what the backward computes again: memory_budget=0.5 "
         "(--memory-budget 0.5) keeps half of the saved bytes. Or compile the function that is checkpointed.",
     ),
+    "control flow": BreakKind(
+        "A function that torch.cond, while_loop, map or scan calls does what a graph cannot hold. It must only compute "
+        "new tensors, of the same shapes, strides and dtypes in each branch or round. PyTorch runs the operator, or "
+        "raises its own error.",
+        "Return new tensors (x.clone() in place of x) of the same shapes and dtypes, and write to no tensor or object "
+        "from outside.",
+    ),
     "linear algebra check": BreakKind(
         "The function raises an error if the matrix is singular or not positive definite, which is known only when the "
         "program runs.",

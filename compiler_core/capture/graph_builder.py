@@ -54,11 +54,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CheckpointRegion:
-    """The nodes of the function of a ``torch.utils.checkpoint``, and of the checkpoints in it."""
+class Region:
+    """The nodes of the function of a ``torch.utils.checkpoint``, and of the checkpoints in it; or of the function of an
+    operator such as ``torch.cond``."""
 
     number: int
-    """From 1; the nodes have it as ``meta["checkpoint"]``."""
+    """From 1; the nodes of a checkpoint have it as ``meta["checkpoint"]``.  0: it is no checkpoint."""
     versions: dict[int, int]
     """The ``_version`` of each tensor from outside the region, by the id of its fake tensor."""
 
@@ -89,9 +90,12 @@ class GraphBuilder:
         """Whether the program has turned gradients on in inference mode; they are off while the frame is captured."""
         self.state_changes: list[StateChange] = []
         """Changes of PyTorch's global state (such as the grad mode) that the frame has made and not undone."""
-        self.region: CheckpointRegion | None = None
-        """The checkpoint whose function is running, the outermost if there are several."""
+        self.region: Region | None = None
+        """The checkpoint whose function is running, the outermost if there are several, or another function."""
         self._regions = 0
+        self.modules = torch.nn.Module()
+        """The graphs of the functions of operators such as ``torch.cond``, as submodules."""
+        self.count_of_subgraphs = 0
         self.is_trial = False
         """Whether the nodes that are added now will be removed again."""
 
@@ -210,7 +214,7 @@ class GraphBuilder:
         value = self._without_levels(value)
         node.meta.update(val=value, origin=location.items, rule="capture", stack_trace=location.stack_trace)
         node.meta["module"] = None if self.current_tx is None else self.current_tx.module_path
-        if self.region is not None:
+        if self.region is not None and self.region.number:
             node.meta["checkpoint"] = self.region.number
         if self._recorder is not None:
             self._recorder.note_node(node)
@@ -310,13 +314,13 @@ class GraphBuilder:
         found = self._values_by_fake[id(fake)] = SubclassTensorValue(cls, origin, fake)
         return found
 
-    def new_region(self) -> CheckpointRegion:
-        """Returns the region of a checkpoint that begins here."""
-        self._regions += 1
+    def new_region(self, marked: bool = True) -> Region:
+        """Returns the region of a checkpoint that begins here, or with ``marked=False`` of another function."""
+        self._regions += marked
         versions = {key: value._fake._version for key, value in self._values_by_fake.items() if value._fake is not None}
-        return CheckpointRegion(self._regions, versions)
+        return Region(self._regions if marked else 0, versions)
 
-    def writes_outside(self, region: CheckpointRegion) -> bool:
+    def writes_outside(self, region: Region) -> bool:
         """Whether a tensor from outside a region has been written to since the region began."""
         values = ((key, self._values_by_fake[key]._fake) for key in region.versions)
         return any(fake is not None and fake._version != region.versions[key] for key, fake in values)
@@ -444,7 +448,7 @@ class GraphBuilder:
         for change in reversed(self.state_changes):
             self._change_node(change.undo, change.undo_args)
         self.fx_graph.output(tuple(outputs))
-        return graph_module(torch.nn.Module(), self.fx_graph, "Captured")
+        return graph_module(self.modules, self.fx_graph, "Captured")
 
     @property
     def is_empty(self) -> bool:

@@ -37,6 +37,7 @@ from compiler_core.capture.rules.table import HANDLERS
 from compiler_core.capture.rules.torch import (  # noqa: F401  (they register their rules)
     autograd_functions,
     checkpoints,
+    control_flow,
     overrides,
     queries,
     tensor_hooks,

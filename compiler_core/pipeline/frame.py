@@ -72,6 +72,7 @@ from compiler_core.resume.eager_fallback import CachedCalls
 from compiler_core.resume.frame_codegen import FrameCode
 from compiler_core.resume.resume_functions import BreakingInstruction, ResumeLayout
 from compiler_core.support.fx_graphs import record_graph
+from compiler_core.support.subgraphs import record_subgraphs
 from compiler_core.torch_private import EnableTorchFunction, saved_tensors_hooks_set_tracing, set_grad_enabled
 
 if TYPE_CHECKING:
@@ -309,6 +310,7 @@ class FrameCompile:
         graph = capture.graph.finish(outputs)
         with self._only_recorded("capture", "the captured graph"):
             record_graph(self.compile, "captured", "captured", graph)
+            record_subgraphs(self.compile, graph)
         inputs, options = capture.graph.example_inputs(), self.region.options
         with _preserved_state(), EnableTorchFunction():  # FX traces patterns of passes by it
             graph = run_passes(graph, "captured", self.compile, options)

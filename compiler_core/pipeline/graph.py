@@ -18,6 +18,8 @@
     12 print the autograd function around the two         write_source          autograd/autograd_function.py,
                                                           bind_source           autograd/source/
 
+What torch.cond and similar operators call (`support/subgraphs.py`) goes through 1 to 12 by itself, between 2 and 3.
+
 The backends `cpp`, `triton` and the default run all of them, and look into the graph cache first
 (`backends/graph_cache.py`).  `aot_eager` runs 1, 2 and 12, with PyTorch's operators in place of kernels.  `eager`,
 `inductor` and callables of the user run none (`backends/registry.py`).
@@ -64,13 +66,15 @@ from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.pipeline.user_passes import UserRules, run_passes
 from compiler_core.records import Compile, CudaGraph
+from compiler_core.support import opaque_ops
 from compiler_core.support.eager_warnings import silence_warnings, warn_always
+from compiler_core.support.subgraphs import Subgraphs, has_subgraphs, subgraphs_of
 from compiler_core.support.tensors import has_own_kernels
 from compiler_core.torch_private import FakeTensor
 
 Half = Callable[[list[Any]], Sequence[Any]]
 """A compiled forward or backward: a function of one flat list of inputs, which it may empty."""
-CompileHalf = Callable[[fx.GraphModule, Which], Half]
+CompileHalf = Callable[[fx.GraphModule, Which, Compile], Half]
 
 
 def compile_graph(
@@ -118,7 +122,7 @@ def _run_backend(
     languages = registry.kernel_languages(options.backend)
     if languages is None:
         return compile_differentiable(
-            gm, example_inputs, compile_, options, lambda half, which: registry.boxed_function(half)
+            gm, example_inputs, compile_, options, lambda half, *_: registry.boxed_function(half)
         )
     call = _compile_or_load(gm, example_inputs, compile_, options, languages)
     if options.backend is None:
@@ -142,14 +146,15 @@ def _compile_or_load(
 ) -> Call:
     """Loads the compiled graph from the graph cache, or compiles it and writes it there."""
     slot = None
-    if not (options.passes or options.edits or options.block_sizes):  # experiments; functions of passes have no text
+    # experiments; functions of passes have no text; neither have subgraphs
+    if not (options.passes or options.edits or options.block_sizes or has_subgraphs(gm.graph)):
         slot = CacheSlot(gm, example_inputs, compile_, options, languages)
         cached = slot.load()
         if cached is not None:
             return cached
     memory = ReplayMemory()
 
-    def compile_half(half: fx.GraphModule, which: Which) -> Half:
+    def compile_half(half: fx.GraphModule, which: Which, compile_: Compile) -> Half:
         return compile_kernels(half, which, compile_, options, languages, memory)
 
     return compile_differentiable(gm, example_inputs, compile_, options, compile_half, slot.save if slot else None)
@@ -174,13 +179,30 @@ def compile_differentiable(
         after_passes = run_passes(parts.forward, "forward", compile_, options)
         backward_after = parts.backward and run_passes(parts.backward, "backward", compile_, options)
         parts = dataclasses.replace(parts, forward=after_passes, backward=backward_after)
-    forward = compile_half(parts.forward, "forward")
-    backward = None if parts.backward is None else compile_half(parts.backward, "backward")
+    for operator in subgraphs_of(parts.forward.graph):
+        _compile_subgraphs(operator, compile_, options, compile_half)
+    forward = compile_half(parts.forward, "forward", compile_)
+    backward = None if parts.backward is None else compile_half(parts.backward, "backward", compile_)
     source, constants = write_source(parts, forward, backward, gm, compile_)
     if keep is not None:
         keep(source, constants, forward, backward)
     backward_graph = None if parts.backward is None else parts.backward.forward
     return bind_source(source, constants, GraphCallables(gm, forward, backward, backward_graph), compile_)
+
+
+def _compile_subgraphs(operator: Subgraphs, compile_: Compile, options: Options, compile_half: CompileHalf) -> None:
+    """Compiles each graph of a higher-order operator as a forward and a backward."""
+
+    def compile_one(name: str, gm: fx.GraphModule, examples: list[Any]) -> Call:
+        part = Compile(f"{compile_.id}.{name}", compile_.frame)
+        with compile_.step("backend", name):
+            try:
+                return compile_differentiable(gm, examples, part, options, compile_half)
+            finally:
+                compile_.add_subgraph(name, part)
+
+    with opaque_ops.captured_state(operator.grad, operator.autocast):
+        operator.compile(compile_one)
 
 
 def compile_kernels(

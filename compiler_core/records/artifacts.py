@@ -23,6 +23,7 @@ Pane = Literal[
     "guards",  # the guards as one Python function
     "captured",  # the FX graph
     "pregrad",  # stock: the graph before and after the passes that run before autograd
+    "subgraphs",  # the functions of operators such as torch.cond: their captured graphs, and what became of them
     "joint",  # forward and backward as one graph
     "forward",
     "backward",

@@ -130,7 +130,7 @@ RECOMPILE_LIMIT = "Dynamo recompile limit exceeded"
 BreakReason = Literal[
     "data-dependent branch", "assertion", "distribution check", "tensor value read", "NumPy", "print", "inference mode",
     "backward", "gradient hook", "optimizer", "collective", "distributed tensor", "transform", "packed sequence",
-    "checkpoint", "linear algebra check", "sparse tensor", "tensor subclass", "clock", "new parameter",
+    "checkpoint", "control flow", "linear algebra check", "sparse tensor", "tensor subclass", "clock", "new parameter",
     "skipped function", "stock-compiled function", "asked for", "exception", "unsupported call",
     "unsupported attribute", "unsupported operation", "overlapping write", "unsupported iteration",
     "unsupported mutation", "unsupported instruction", "class statement", "requires_grad",

@@ -9,7 +9,7 @@ import time
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -196,6 +196,19 @@ class Compile:
         self._ids.add(artifact.id)
         self.artifacts.append(artifact)
         return artifact
+
+    def add_subgraph(self, name: str, part: Compile) -> None:
+        """Adds what the record of a subgraph has, which was compiled by itself: its texts, named ``<name>.<text>``, and
+        its failures."""
+        old, new = f"{part.id}:", f"{self.id}:{name}."
+
+        def renamed(item: ItemId) -> ItemId:
+            return new + item.removeprefix(old) if item.startswith(old) else item
+
+        for each in part.artifacts:
+            self.artifacts.append(replace(each, id=renamed(each.id), pane="subgraphs", name=f"{name}.{each.name}"))
+        self.edges += [Edge(renamed(e.made), list(map(renamed, e.sources)), e.rule) for e in part.edges]
+        self.failures += part.failures
 
     def find(self, name: str) -> Artifact:
         """Returns the artifact called `name`; the KeyError for an unknown name lists the known ones."""

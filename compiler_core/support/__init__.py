@@ -1,7 +1,7 @@
 """Helpers that several stages share.
 
-FX graphs (`fx_graphs`, `fx_symbols`, `operators`, `node_facts`, `opaque_ops`), symbolic sizes (`size_expr`), calls
-of custom operators (`recorded_calls`), PyTorch's global state (`torch_state`) and levels of `torch.func`
-(`transform_levels`), warnings (`eager_warnings`), signals and forks (`interrupts`, `fork_locks`), code of the program
-that runs at capture (`program_code`), and small functions on tensors and on texts (`tensors`, `texts`).
+FX graphs (`fx_graphs`, `fx_symbols`, `operators`, `node_facts`, `opaque_ops`, `subgraphs`), symbolic sizes
+(`size_expr`), calls of custom operators (`recorded_calls`), PyTorch's global state (`torch_state`) and levels of
+`torch.func` (`transform_levels`), warnings (`eager_warnings`), signals and forks (`interrupts`, `fork_locks`), code of
+the program that runs at capture (`program_code`), and small functions on tensors and on texts (`tensors`, `texts`).
 """

@@ -60,13 +60,13 @@ def free_source_with(module: fx.GraphModule) -> None:
     weakref.finalize(module, _forget_source, filename).atexit = False
 
 
-def copy_graph(gm: fx.GraphModule) -> fx.GraphModule:
+def copy_graph(gm: fx.GraphModule, name: str = "GraphModule") -> fx.GraphModule:
     """Returns a copy with the same metadata, which may be changed."""
     graph = fx.Graph()
     graph.output(graph.graph_copy(gm.graph, val_map={}))
     for node, copied in zip(gm.graph.nodes, graph.nodes, strict=True):
         copied.meta = dict(node.meta)
-    return graph_module(gm, graph)
+    return graph_module(gm, graph, name)
 
 
 def _forget_source(filename: str) -> None:

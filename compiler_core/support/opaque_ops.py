@@ -64,7 +64,7 @@ def without_tape(
     operator: Any, args: Sequence[Any], grad: bool, autocast: Sequence[Autocast]
 ) -> tuple[torch.Tensor, ...]:
     """Returns the results of ``operator(*args)`` in this grad mode and with these autocasts."""
-    with _captured_state(grad, autocast):
+    with captured_state(grad, autocast):
         return _results(operator(*args))
 
 
@@ -92,7 +92,7 @@ def with_tape(operator: Any, args: Sequence[Any], wanted: Sequence[int], autocas
             return leaves[at]
 
         given = leaf(args)
-        with _captured_state(True, autocast):
+        with captured_state(True, autocast):
             results = _results(operator(*given))
         return (*(r.detach() for r in results), Tape(results, [leaves[at] for at in wanted]))
 
@@ -119,7 +119,7 @@ def _results(found: Any) -> tuple[torch.Tensor, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
-def _captured_state(grad: bool, autocast: Sequence[Autocast]) -> ExitStack:
+def captured_state(grad: bool, autocast: Sequence[Autocast]) -> ExitStack:
     """Enters the grad mode and the autocasts that the operator was captured in."""
     state = ExitStack()
     state.enter_context(torch.set_grad_enabled(grad))
@@ -128,7 +128,7 @@ def _captured_state(grad: bool, autocast: Sequence[Autocast]) -> ExitStack:
     return state
 
 
-STANDALONE: tuple[Any, ...] = (Tape, *NAMES.values(), _results, _captured_state, tensors_in)
+STANDALONE: tuple[Any, ...] = (Tape, *NAMES.values(), _results, captured_state, tensors_in)
 """The classes and functions that a standalone program with opaque operators has to contain, besides imports."""
 
 
@@ -165,6 +165,17 @@ class OpaqueCall:
     def arguments(self) -> dict[str, Any]:
         """The arguments by name."""
         return bind_arguments(self.operator, self.args)
+
+    @property
+    def name(self) -> str:
+        """What its nodes are named after."""
+        return str(self.operator.overloadpacket.__name__)
+
+    @property
+    def saves_output(self) -> bool:
+        """Whether eager PyTorch saves the output.  On a CPU a recurrent layer saves that of each step, and only the
+        LSTM has a kernel for all steps."""
+        return self.operator.overloadpacket is aten.lstm or any(t.device.type != "cpu" for t in tensors_in(self.args))
 
     def with_tensors(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the arguments with their tensors replaced by `tensors`, in order."""
@@ -255,13 +266,16 @@ def draws_random_numbers(node: fx.Node) -> bool:
     operator, args = node.target, node.args
     if operator in (with_tape, without_tape):
         operator, args = args[0], args[1]  # type: ignore[assignment]
+        if not isinstance(operator, OpOverload):
+            return bool(getattr(operator, "draws", False))
     call = opaque_call(operator, args, node.kwargs if operator is node.target else {})
     return call is not None and bool(call.arguments.get("train")) and call.arguments.get("dropout") != 0
 
 
 def checks_values(node: fx.Node) -> bool:
     """Returns whether the node calls an opaque operator that raises an error for some values of its arguments."""
-    return Fact.CHECKS_VALUES in facts(opaque_operator(node))
+    operator = opaque_operator(node)
+    return Fact.CHECKS_VALUES in facts(operator) if isinstance(operator, OpOverload) else operator is not None
 
 
 def opaque_operator(node: Any) -> Any:
@@ -352,12 +366,6 @@ def _dtypes_of_small_layer(call: OpaqueCall, dtype: torch.dtype) -> list[torch.d
         x = torch.zeros(1, 1, 1, dtype=dtype)
         output, hidden = small(x)
     return [output.dtype, *(h.dtype for h in (hidden if isinstance(hidden, tuple) else [hidden]))]
-
-
-def saves_output(call: OpaqueCall) -> bool:
-    """Returns whether eager PyTorch saves the output of a recurrent layer.  On a CPU it saves that of each step, and
-    only the LSTM has a kernel for all steps."""
-    return call.operator.overloadpacket is aten.lstm or any(t.device.type != "cpu" for t in tensors_in(call.args))
 
 
 def example_batch_sizes(rows: int, steps: int, batch: int) -> list[int]:

@@ -24,9 +24,9 @@ from typing import Any
 from compiler_core.records import Record
 
 PANES = (
-    "overview source bytecode steps guards frames sizes captured pregrad joint partition forward backward postgrad "
-    "passes fusion kernel costs memory roofline accuracy tuning wrapper machine generated decompiled speed timings "
-    "other compare engines"
+    "overview source bytecode steps guards frames sizes captured subgraphs pregrad joint partition forward backward "
+    "postgrad passes fusion kernel costs memory roofline accuracy tuning wrapper machine generated decompiled speed "
+    "timings other compare engines"
 ).split()
 MAX_PANES = 4
 MAX_ITEMS = 10_000

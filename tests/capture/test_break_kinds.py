@@ -143,6 +143,11 @@ def test_checkpoint(x):
     return torch.utils.checkpoint.checkpoint(torch.relu_, x * 2, use_reentrant=False) + 1
 
 
+@breaking("control flow", graphs=2, compiles=2, inputs=lambda: (torch.ones(3),))
+def test_control_flow(x):
+    return torch.cond(x.sum() > 0, lambda x: x[1:].sin(), lambda x: x.cos(), (x,)) + 1
+
+
 @breaking("gradient hook", inputs=lambda: (torch.randn(3, requires_grad=True),))
 def test_gradient_of_a_result(x):
     y = x * 2

@@ -104,16 +104,18 @@ def _printing(
     record: Record, triton: dict[str, str], gm: fx.GraphModule, inputs: Sequence[torch.Tensor]
 ) -> Callable[..., Any]:
     """A backend that prints kernels, and runs the graph itself."""
-    compile_ = record.compiles[-1]
 
-    def printed(half: fx.GraphModule, which: Which) -> Callable[..., Any]:
+    def printed(half: fx.GraphModule, which: Which, compile_: Compile) -> Callable[..., Any]:
         print_kernels(half, which, compile_, Options(), _CPP)
         other = Record()
         codes = print_kernels(half, which, other.compile(other.frame("f", "f.py", 1, "root")), Options(), _TRITON).codes
-        triton[f"{compile_.id} {which}.triton"] = "".join(code.text for code in codes)
+        key = f"{compile_.id}.{which}.triton".replace(
+            ".", " ", 1
+        )  # a subgraph's id is that of the compile and its name
+        triton[key] = "".join(code.text for code in codes)
         return half.forward
 
-    compile_differentiable(gm, inputs, compile_, Options(), printed)
+    compile_differentiable(gm, inputs, record.compiles[-1], Options(), printed)
     return gm.forward
 
 
@@ -124,7 +126,7 @@ def _of_compile(record: Record, compile_: Compile, triton: dict[str, str]) -> It
     for artifact in compile_.artifacts:
         name = artifact.name
         text = compiler_core.guards_text(record, compile_) if name == "guards" else artifact.text
-        if name not in _LEFT_OUT:
+        if name.rpartition(".")[2] not in _LEFT_OUT:
             yield name, _readable(name, text)
         if name.endswith(".cpp"):
             yield (key := name.replace(".cpp", ".triton")), _readable(key, triton[f"{compile_.id} {key}"])
@@ -132,7 +134,7 @@ def _of_compile(record: Record, compile_: Compile, triton: dict[str, str]) -> It
 
 def _readable(name: str, text: str) -> str:
     """Returns a text without what all have, and without what differs between runs."""
-    _, _, language = name.partition(".")
+    language = name.rpartition(".")[2]
     text = _PRELUDES[language].sub("", text) if language in _PRELUDES else text
     for pattern, stands_for in _VARYING:
         text = pattern.sub(stands_for, text)

@@ -39,6 +39,7 @@ from compiler_core.support.fx_graphs import items_of, plain_name
 from compiler_core.support.fx_symbols import as_in_eager
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.node_facts import communicates, has_effects
+from compiler_core.support.subgraphs import subgraphs_call
 from compiler_core.support.tensors import gradient_function, is_dense, storage_id, tensors_in
 from compiler_core.support.transform_levels import unwrapped
 from compiler_core.torch_private import (
@@ -234,7 +235,8 @@ class FunctionalRun(fx.Interpreter):
                     raise JointRefused("a bound of clamp requires grad, and the other bound has a larger shape")
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if call := opaque_ops.opaque_call(target, args, kwargs):
+        call = opaque_ops.opaque_call(target, args, kwargs) or subgraphs_call(target, args, self._node.name)
+        if call:
             return replaced_calls.trace_opaque_call(call, self.tracer, self._casts_are_cached)
         if target in (torch_state.enter_autocast, torch_state.leave_autocast):
             *_, self._casts_are_cached = args

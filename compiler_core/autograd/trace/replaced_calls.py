@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 from compiler_core.autograd.trace.outputs import JointRefused, count_of_writes, unwrap
 from compiler_core.support import opaque_ops
 from compiler_core.support.node_facts import FUNCTIONAL, custom_operator
+from compiler_core.support.subgraphs import Subgraphs
 from compiler_core.support.tensors import tensors_in
 from compiler_core.support.transform_levels import is_wrapped
 from compiler_core.torch_private import (
@@ -128,7 +129,12 @@ def trace_opaque_call(call: opaque_ops.OpaqueCall, tracer: Any, casts_are_cached
     tensors = tensors_in(call.args)
     grad = torch.is_grad_enabled()
     wanted = tuple(i for i, t in enumerate(tensors) if grad and t.requires_grad)
-    nodes = _OpaqueNodes(call, wanted, grad, call.autocast(casts_are_cached), tracer)
+    autocast = call.autocast(casts_are_cached)
+    if isinstance(call.operator, Subgraphs):
+        plain = [unwrap(a) if isinstance(a, torch.Tensor) else a for a in call.args]
+        with disable_current_modes():
+            call.operator.set_examples(plain, wanted, grad, autocast)
+    nodes = _OpaqueNodes(call, wanted, grad, autocast, tracer)
     return call.value(opaque_ops.OpaqueFunction.apply(nodes.forward, nodes.backward, grad, *tensors))  # type: ignore[no-untyped-call]
 
 
@@ -152,21 +158,19 @@ class _OpaqueNodes:
         """The tensors that eager may save, and how often each had been written to when the call ended."""
 
     def forward(self) -> tuple[torch.Tensor, ...]:
-        call, packet = self._call, self._call.operator.overloadpacket
-        args = call.with_tensors([self._proxy(t) for t in self._tensors])
+        call = self._call
+        args = tuple(map(self._number, call.with_tensors([self._proxy(t) for t in self._tensors])))
         with disable_current_modes():
             fakes = call.fake_results()
         if not self._wanted:
-            node = self._node(
-                opaque_ops.without_tape, (call.operator, args, self._grad, self._autocast), packet.__name__
-            )
+            node = self._node(opaque_ops.without_tape, (call.operator, args, self._grad, self._autocast), call.name)
             return self._track(fakes, node)
-        node = self._node(opaque_ops.with_tape, (call.operator, args, self._wanted, self._autocast), packet.__name__)
+        node = self._node(opaque_ops.with_tape, (call.operator, args, self._wanted, self._autocast), call.name)
         results = self._track(fakes, node)
-        self._tape = self._node(operator.getitem, (node, len(fakes)), f"{packet.__name__}_tape")
+        self._tape = self._node(operator.getitem, (node, len(fakes)), f"{call.name}_tape")
         self._tape.node.meta["val"] = opaque_ops.FakeTape(call, self._wanted, self._autocast)
         node.node.meta["val"] = (*node.node.meta["val"], self._tape.node.meta["val"])
-        saved = results[:1] if opaque_ops.saves_output(call) else ()
+        saved = results[:1] if call.saves_output else ()
         self._writes = [(t, count_of_writes(t)) for t in (*self._given, *saved)]
         return results
 
@@ -180,9 +184,7 @@ class _OpaqueNodes:
         if any(count_of_writes(t) > count for t, count in self._writes):
             raise RuntimeError(f"a tensor of {self._call.operator} is written to after the call")
         given = [None if t is None else self._proxy(unwrap(t)) for t in tangents]
-        node = self._node(
-            opaque_ops.tape_gradients, (self._tape, given), f"{self._call.operator.overloadpacket.__name__}_backward"
-        )
+        node = self._node(opaque_ops.tape_gradients, (self._tape, given), f"{self._call.name}_backward")
         with disable_current_modes():
             fakes = tuple(self._call.fake_gradient(at) for at in self._wanted)
         found = dict(zip(self._wanted, self._track(fakes, node), strict=True))
@@ -194,6 +196,13 @@ class _OpaqueNodes:
     def _track(self, fakes: tuple[torch.Tensor, ...], node: Any) -> tuple[torch.Tensor, ...]:
         track_tensor_tree(fakes, node, constant=None, tracer=self._tracer)
         return tuple(FunctionalTensor.to_functional(t) for t in fakes)
+
+    def _number(self, value: Any) -> Any:
+        """Returns the proxy of a symbolic number, and other values as they are."""
+        if not isinstance(value, (torch.SymInt, torch.SymFloat)):
+            return value
+        slot: Any = get_proxy_slot(value, self._tracer)
+        return slot.force()
 
     def _proxy(self, tensor: torch.Tensor) -> Any:
         slot: Any = get_proxy_slot(tensor, self._tracer)

@@ -17,6 +17,7 @@ from compiler_core.support import opaque_ops
 from compiler_core.support.fx_graphs import constant_text
 from compiler_core.support.fx_symbols import hint as symbols_hint
 from compiler_core.support.size_expr import hint
+from compiler_core.torch_private import OpOverload
 
 INTEGER_DTYPES = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 
@@ -74,8 +75,9 @@ class ExampleInputs:
         program = self._program
         if name in program.tapes:
             return self._tape(program.tapes[name])
-        for call in (s for s in program.steps if isinstance(s, ir.Call) and opaque_ops.opaque_operator(s) is not None):
-            arguments = opaque_ops.bind_arguments(call.args[0], call.args[1])
+        for call in (s for s in program.steps if isinstance(s, ir.Call)):
+            operator = opaque_ops.opaque_operator(call)
+            arguments = opaque_ops.bind_arguments(operator, call.args[1]) if isinstance(operator, OpOverload) else {}
             if getattr(arguments.get("batch_sizes"), "buffer", None) == name:
                 return self._batch_sizes(arguments)
         return self._random_buffer(name) if name in program.buffers else repr(program.numbers[name])
@@ -96,7 +98,7 @@ class ExampleInputs:
     def _tape(self, tape: opaque_ops.FakeTape) -> str:
         """Returns a call that records a tape of the operator, on random tensors."""
         call = tape.call
-        operator = f"{self._names.unique('torch')}.ops.{call.operator}"
+        operator = self._values.operator(call.operator)
         arguments = self._tape_argument(call.args, tape)
         autocast = [tuple(each) for each in tape.autocast]
         return f"{self._names.unique('with_tape')}({operator}, {arguments}, {list(tape.wanted)}, {autocast})[-1]"

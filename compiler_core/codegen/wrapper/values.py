@@ -125,7 +125,11 @@ class ValuePrinter:
             return str(value).replace("torch", self._names.unique("torch"), 1)
         if isinstance(value, torch.device):
             return f"{self._names.unique('torch')}.device({str(value)!r})"
-        return self._names.add(value, "constant")
+        return self._names.add(value, getattr(value, "__name__", "constant"))
+
+    def operator(self, value: Any) -> str:
+        """Returns an opaque operator."""
+        return f"{self._names.unique('torch')}.ops.{value}" if isinstance(value, OpOverload) else self.plain(value)
 
     def target(self, target: Any) -> str:
         """Returns the name of a called function."""

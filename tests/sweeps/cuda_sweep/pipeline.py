@@ -130,7 +130,7 @@ def _compiles_for_a_gpu(after: Callable[[Call | None, fx.GraphModule], Call]) ->
             return make_fake(*args)
 
     def run_stages(gm: fx.GraphModule, inputs: Tensors, compile_: Compile, options: Options) -> Call:
-        kernels = functools.partial(graph_stages.compile_kernels, compile_=compile_, options=options)
+        kernels = functools.partial(graph_stages.compile_kernels, options=options)
         call = None
         try:
             call = graph_stages.compile_differentiable(gm, inputs, compile_, options, kernels)

@@ -54,6 +54,8 @@ def _checkpoint(
         if each is not None:
             each.constant(tx)
     graph, effects = tx.capture.graph, tx.capture.effects
+    if graph.region is not None and not graph.region.number:
+        raise Unsupported("checkpoint", "in a function of an operator such as torch.cond")
     outer, frozen, drew = graph.region, effects.frozen, graph.mode.has_drawn
     region = graph.region = outer or graph.new_region()
     effects.frozen, graph.mode.has_drawn = CHANGES, False

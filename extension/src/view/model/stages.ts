@@ -21,6 +21,7 @@ export const STAGES: Artifact["pane"][] = [
   "bytecode",
   "guards",
   "captured",
+  "subgraphs",
   "pregrad",
   "joint",
   "forward",

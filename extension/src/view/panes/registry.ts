@@ -85,6 +85,13 @@ export const PANES: PaneKind[] = [
     empty: noGraph,
   },
   {
+    name: "subgraphs",
+    title: "Subgraphs",
+    group: "More graphs",
+    modes: graph,
+    empty: () => "No operator of this compile calls functions, as torch.cond, while_loop, map and scan do.",
+  },
+  {
     name: "pregrad",
     title: "Pre-grad graph",
     group: "More graphs",

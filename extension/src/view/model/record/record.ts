@@ -25,6 +25,7 @@ export type Pane =
   | "guards"
   | "captured"
   | "pregrad"
+  | "subgraphs"
   | "joint"
   | "forward"
   | "backward"
@@ -192,7 +193,7 @@ export interface Graph {
 /** A text that the compiler made or read.  `spans` are its items, `graph` its nodes if it prints a graph. */
 export interface Artifact {
   id: string;
-  pane: "source" | "bytecode" | "generated" | "decompiled" | "guards" | "captured" | "pregrad" | "joint" | "forward" | "backward" | "postgrad" | "passes" | "fusion" | "kernel" | "wrapper" | "machine" | "other";
+  pane: "source" | "bytecode" | "generated" | "decompiled" | "guards" | "captured" | "pregrad" | "subgraphs" | "joint" | "forward" | "backward" | "postgrad" | "passes" | "fusion" | "kernel" | "wrapper" | "machine" | "other";
   name: string;
   language: "python" | "bytecode" | "cpp" | "triton" | "asm" | "ptx" | "sass" | "mlir" | "llvm" | "text";
   text: string;
@@ -283,7 +284,7 @@ export interface GraphBreak {
   expression: string;
   statement: string;
   needs_graph: boolean | null;
-  reason: "data-dependent branch" | "assertion" | "distribution check" | "tensor value read" | "NumPy" | "print" | "inference mode" | "backward" | "gradient hook" | "optimizer" | "collective" | "distributed tensor" | "transform" | "packed sequence" | "checkpoint" | "linear algebra check" | "sparse tensor" | "tensor subclass" | "clock" | "new parameter" | "skipped function" | "stock-compiled function" | "asked for" | "exception" | "unsupported call" | "unsupported attribute" | "unsupported operation" | "overlapping write" | "unsupported iteration" | "unsupported mutation" | "unsupported instruction" | "class statement" | "requires_grad" | "in-place autograd.Function" | "generator" | "unroll limit" | "other";
+  reason: "data-dependent branch" | "assertion" | "distribution check" | "tensor value read" | "NumPy" | "print" | "inference mode" | "backward" | "gradient hook" | "optimizer" | "collective" | "distributed tensor" | "transform" | "packed sequence" | "checkpoint" | "control flow" | "linear algebra check" | "sparse tensor" | "tensor subclass" | "clock" | "new parameter" | "skipped function" | "stock-compiled function" | "asked for" | "exception" | "unsupported call" | "unsupported attribute" | "unsupported operation" | "overlapping write" | "unsupported iteration" | "unsupported mutation" | "unsupported instruction" | "class statement" | "requires_grad" | "in-place autograd.Function" | "generator" | "unroll limit" | "other";
   in_loop: boolean;
   is_last: boolean | null;
   is_consequence: boolean;
@@ -831,7 +832,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
   },
   Artifact: {
     id: "string",
-    pane: { one: ["source", "bytecode", "generated", "decompiled", "guards", "captured", "pregrad", "joint", "forward", "backward", "postgrad", "passes", "fusion", "kernel", "wrapper", "machine", "other"] },
+    pane: { one: ["source", "bytecode", "generated", "decompiled", "guards", "captured", "pregrad", "subgraphs", "joint", "forward", "backward", "postgrad", "passes", "fusion", "kernel", "wrapper", "machine", "other"] },
     name: "string",
     language: { one: ["python", "bytecode", "cpp", "triton", "asm", "ptx", "sass", "mlir", "llvm", "text"] },
     text: "string",
@@ -908,7 +909,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     expression: "string",
     statement: "string",
     needs_graph: { maybe: "boolean" },
-    reason: { one: ["data-dependent branch", "assertion", "distribution check", "tensor value read", "NumPy", "print", "inference mode", "backward", "gradient hook", "optimizer", "collective", "distributed tensor", "transform", "packed sequence", "checkpoint", "linear algebra check", "sparse tensor", "tensor subclass", "clock", "new parameter", "skipped function", "stock-compiled function", "asked for", "exception", "unsupported call", "unsupported attribute", "unsupported operation", "overlapping write", "unsupported iteration", "unsupported mutation", "unsupported instruction", "class statement", "requires_grad", "in-place autograd.Function", "generator", "unroll limit", "other"] },
+    reason: { one: ["data-dependent branch", "assertion", "distribution check", "tensor value read", "NumPy", "print", "inference mode", "backward", "gradient hook", "optimizer", "collective", "distributed tensor", "transform", "packed sequence", "checkpoint", "control flow", "linear algebra check", "sparse tensor", "tensor subclass", "clock", "new parameter", "skipped function", "stock-compiled function", "asked for", "exception", "unsupported call", "unsupported attribute", "unsupported operation", "overlapping write", "unsupported iteration", "unsupported mutation", "unsupported instruction", "class statement", "requires_grad", "in-place autograd.Function", "generator", "unroll limit", "other"] },
     in_loop: "boolean",
     is_last: { maybe: "boolean" },
     is_consequence: "boolean",
