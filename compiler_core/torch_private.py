@@ -85,6 +85,7 @@ NAMES: dict[str, str | tuple[str | None, ...]] = {
     "get_decompositions": "torch._decomp.get_decompositions",
     "enable_python_dispatcher": "torch._dispatch.python.enable_python_dispatcher",
     "associative_scan": "torch._higher_order_ops.associative_scan",
+    "flex_attention_hop": "torch._higher_order_ops.flex_attention",
     "higher_order_map": "torch._higher_order_ops.map",
     "higher_order_scan": "torch._higher_order_ops.scan",
     "higher_order_while_loop": "torch._higher_order_ops.while_loop",

@@ -33,8 +33,9 @@ from compiler_core.capture.rules.python import (  # noqa: F401  (they register t
     text,
 )
 from compiler_core.capture.rules.python.operators import builtin_operation, equal
-from compiler_core.capture.rules.table import HANDLERS
+from compiler_core.capture.rules.table import BY_NAME, HANDLERS, name_of
 from compiler_core.capture.rules.torch import (  # noqa: F401  (they register their rules)
+    attention,
     autograd_functions,
     checkpoints,
     control_flow,
@@ -352,7 +353,7 @@ class Interpreter:
             marked = marked_call(self, fn, args, kwargs)
             if marked is not None:
                 return marked
-            handler = HANDLERS.get(fn)
+            handler = HANDLERS.get(fn) or BY_NAME.get(name_of(fn))
             if handler is not None:
                 return handler(self, *args, **kwargs)
             if fn in PYTHON_METHODS and isinstance(args[0], TensorValue) and not is_overridden(self, args, kwargs):

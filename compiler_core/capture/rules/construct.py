@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _CAPTURED_MODULES = (
     "torch.distributions.", "torch.nn.utils._named_member_accessor", "torch.utils._pytree", "torch.autograd.forward_ad",
+    "torch.nn.attention.flex_attention", "torch._dynamo._trace_wrapped_higher_order_op",
 )  # fmt: skip
 """Modules of PyTorch whose classes are ordinary Python code over tensors."""
 

@@ -21,6 +21,8 @@ from compiler_core.errors import CompilerBug
 
 Handler = Callable[..., Value]
 HANDLERS: dict[Any, Handler] = {}
+BY_NAME: dict[str, Handler] = {}
+"""The rules for functions whose modules take long to import, by module and name."""
 
 
 def handles(*callables: Any) -> Callable[[Handler], Handler]:
@@ -46,6 +48,16 @@ def handles_each(*callables: Any) -> Callable[[Handler], Handler]:
     def register(rule: Handler) -> Handler:
         for obj in callables:
             _add(obj, functools.partial(rule, obj))
+        return rule
+
+    return register
+
+
+def handles_named(name: str) -> Callable[[Handler], Handler]:
+    """Makes the decorated function the rule for the function of this name in a module that is not imported now."""
+
+    def register(rule: Handler) -> Handler:
+        BY_NAME[name] = rule
         return rule
 
     return register
@@ -91,4 +103,4 @@ def _holds_tensor(real: Any, depth: int = 2) -> bool:
     return isinstance(real, torch.Tensor)
 
 
-__all__ = ["HANDLERS", "Handler", "handles", "handles_each", "has_tensor", "name_of"]
+__all__ = ["BY_NAME", "HANDLERS", "Handler", "handles", "handles_each", "handles_named", "has_tensor", "name_of"]
