@@ -1,12 +1,13 @@
 """The command ``cutaway``: records, logs and sweeps outside a notebook.
 
-main            the subcommands and their options
-run_script      ``cutaway run``: runs a script as Python does, and records what is compiled in it
-script_trials   ``--try-advice``: runs the script again with what is advised
-sweep_command   ``cutaway sweep``: compiles many models
-lessons         ``cutaway lessons``: copies the notebooks
-read            reads records and logs by path, for the other subcommands
-page_server     ``cutaway open``: serves reports on this machine's loopback address
-answers         where time and values went, for the text of a record
-text            how results are printed: as text, or as JSON
+main              the subcommands and their options
+run_script        ``cutaway run``: runs a script as Python does, and records what is compiled in it
+script_trials     ``--try-advice``: runs the script again with what is advised
+first_difference  ``cutaway first-difference``: compares each graph of a script with plain PyTorch
+sweep_command     ``cutaway sweep``: compiles many models
+lessons           ``cutaway lessons``: copies the notebooks
+read              reads records and logs by path, for the other subcommands
+page_server       ``cutaway open``: serves reports on this machine's loopback address
+answers           where time and values went, for the text of a record
+text              how results are printed: as text, or as JSON
 """

@@ -23,7 +23,7 @@ CHECKS = ("breaks", "recompiles", "failures")
 
 _EXIT_CODES = """exit codes:
   0  no problem
-  1  cutaway diff: the two differ; cutaway doctor: there is a problem
+  1  cutaway diff, cutaway first-difference: something differs; cutaway doctor: there is a problem
   2  wrong arguments, or something that cannot be read; the last line says what
   3  a check that was asked for (--fail-on) found something
   130  Ctrl-C
@@ -71,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
     _add_show(commands)
     _add_logs(commands)
     _add_diff(commands)
+    _add_first_difference(commands)
     _add_sweep(commands)
     _add_open(commands)
     _add_doctor(commands)
@@ -128,12 +129,7 @@ def _add_run(commands: Any) -> None:
         "\n\nThe script runs as under `python script.py`.  Options of cutaway come before its name.  A summary is\n"
         "printed on standard error when it ends; --json prints it as the last line of standard output.",
     )
-    command.add_argument(
-        "--engine",
-        choices=("torch", "core"),
-        default="torch",
-        help="torch: stock torch.compile, unchanged (the default); core: torch.compile is replaced by our compiler",
-    )
+    _add_engine(command)
     command.add_argument(
         "--save",
         metavar="PATH",
@@ -159,10 +155,23 @@ def _add_run(commands: Any) -> None:
         help="for how long advice is tried (60); Ctrl-C ends the trials only",
     )
     _add_checks(command)
+    _add_script(command)
+    command.set_defaults(function=_run)
+
+
+def _add_engine(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--engine",
+        choices=("torch", "core"),
+        default="torch",
+        help="torch: stock torch.compile, unchanged (the default); core: torch.compile is replaced by our compiler",
+    )
+
+
+def _add_script(command: argparse.ArgumentParser) -> None:
     command.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
     command.add_argument("script", metavar="SCRIPT", help="a Python file, or a folder with __main__.py")
     command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the arguments of the script")
-    command.set_defaults(function=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -211,6 +220,47 @@ def _show_run(record: Record | None, options: argparse.Namespace) -> list[str]:
     for each in failed:
         print_message(f"cutaway run: {each}")
     return failed
+
+
+# ---- first-difference --------------------------------------------------------------------------
+
+
+def _add_first_difference(commands: Any) -> None:
+    command = _add(
+        commands,
+        "first-difference",
+        "name the first operation that a script's compiled code computes otherwise than plain PyTorch",
+        "  cutaway first-difference train.py --epochs 1\n"
+        "  cutaway first-difference --engine core -m package.train\n"
+        "  cutaway first-difference --json train.py | jq -r '.found.line'\n",
+        "\n\nThe script runs as under `python script.py`, and what it compiles runs as plain PyTorch.  When it has\n"
+        "ended, each captured graph is compiled and compared with plain PyTorch on its first inputs: the forward,\n"
+        "then the backward.",
+    )
+    _add_engine(command)
+    _add_script(command)
+    command.set_defaults(function=_first_difference)
+
+
+def _first_difference(options: argparse.Namespace) -> int:
+    from kernel_magics.command.first_difference import ScriptGraphs
+    from kernel_magics.command.run_script import Script
+
+    script = Script(options.script, options.arguments, options.module)
+    if script.is_missing:
+        print_message(f"cutaway first-difference: can't open file {options.script!r}: there is no such file")
+        return TROUBLE
+    graphs = ScriptGraphs(options.engine)
+    options.script_runs = True
+    graphs.run(script)
+    options.script_runs = False
+    sys.stdout.flush()
+    found = graphs.compare()
+    if options.json:
+        print_json({"found": None if found.first is None else to_plain(found.first), "graphs": found.graphs})
+    else:
+        print_text(str(found))
+    return DIFFERENT if found.first is not None else 0
 
 
 # ---- show, logs, diff, sweep, open, doctor, lessons --------------------------------------------

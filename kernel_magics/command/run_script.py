@@ -148,6 +148,20 @@ def run(script: Script, recording: ScriptRecording, advice_seconds: float | None
     recording.finish()
 
 
+def run_unrecorded(script: Script) -> None:
+    """Runs the script to its end without a record; its exceptions are raised, and print as under Python."""
+    sys.argv = [script.path, *script.arguments]
+    run_main = _prepared(script)
+    try:
+        run_main()
+    except SystemExit as end:
+        if end.code:
+            raise
+    except BaseException as error:
+        _print_without_our_frames(error)
+        raise
+
+
 def _prepared(script: Script) -> Callable[[], dict[str, Any]]:
     """Sets `sys.path` and `sys.argv` for a script; returns a function that runs it and returns its names."""
     if script.is_module:

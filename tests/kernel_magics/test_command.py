@@ -21,7 +21,7 @@ from kernel_magics.command.main import main
 from kernel_magics.command.page_server import PageServer
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("run", "show", "logs", "diff", "sweep", "open", "doctor", "lessons")
+COMMANDS = ("run", "first-difference", "show", "logs", "diff", "sweep", "open", "doctor", "lessons")
 CUTAWAY = ("-m", "kernel_magics.command", "run")
 PROGRAM = """
 import atexit, sys, threading, time
@@ -96,6 +96,56 @@ def test_a_script_that_compiles_is_recorded(engine: str, tmp_path: Path) -> None
     assert counts["notes"] == []
     assert "Inductor: False\n" in run.stdout  # what the script does not use is not imported
     assert Record.load(tmp_path / "record.json").engine == engine
+
+
+DIFFERING = """
+import sys, torch
+
+def half(x):
+    return torch.tanh(x).detach() + (x - x.detach()) * 0.5
+
+def wrong(gm, examples):
+    for node in list(gm.graph.nodes):
+        if node.target is torch.tanh:
+            node.target = half if sys.argv[1] == "backward" else torch.sin
+    gm.recompile()
+    return gm.forward
+
+@torch.compile(backend=wrong if sys.argv[1] != "right" else "inductor", mode="default")
+def loss(x):
+    y = torch.tanh(x * 0.5)
+    return (y + 1).sum()
+
+x = torch.ones(3, requires_grad=True)
+loss(x).backward()
+print(torch.allclose(x.grad, 0.5 / torch.cosh(torch.tensor(0.5)) ** 2))
+"""
+
+
+@pytest.mark.parametrize("engine", ["torch", "core"])
+def test_the_first_difference_in_a_script_is_named(engine: str, tmp_path: Path) -> None:
+    """The script itself runs as plain PyTorch."""
+    (tmp_path / "script.py").write_text(DIFFERING)
+    command = ("-m", "kernel_magics.command", "first-difference", "--engine", engine)
+    for how, code in (("forward", 1), ("backward", 1), ("right", 0)):
+        done = ran(*command, "script.py", how, cwd=tmp_path)
+        first, *lines = done.stdout.splitlines()
+        assert (done.returncode, first) == (code, "True"), done.stderr
+        if how == "right":
+            assert lines == ["No operation of 1 graph differs from plain PyTorch by more than rounding."]
+        else:
+            assert lines[0].endswith("script.py:16: y = torch.tanh(x * 0.5)")
+            assert " = torch.tanh(mul)" in lines[1]
+            assert lines[2].strip().startswith("the gradient of mul: ") == (how == "backward")
+
+
+def test_the_first_difference_as_json(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(DIFFERING)
+    done = ran("-m", "kernel_magics.command", "first-difference", "--json", "script.py", "backward", cwd=tmp_path)
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert (result["graphs"], result["found"]["lineno"], result["found"]["gradient_of"]) == (1, 16, "mul")
+    (tmp_path / "script.py").write_text("import torch\nraise SystemExit(7)")
+    assert ran("-m", "kernel_magics.command", "first-difference", "script.py", cwd=tmp_path).returncode == 7
 
 
 def test_a_script_may_use_our_compiler_itself(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_each_text_with_a_ratio_is_made_by_the_rule() -> None:
     assert "row.differs ? `${ratio(row.speed)}x" in table.read_text()
 
 
-def test_a_time_of_one_run_is_said_to_be_that() -> None:
+def test_the_time_of_one_run_has_these_words() -> None:
     totals = [Total("compiles", 9, 2), Total(SECONDS, 20.4, 1.3)]
     trial = AdviceTrial("compile each Block", "helps", "", ["blocks"], totals, is_timed=True)
     assert trial.numbers() == "compiling took 20.4 s in one run, 1.3 s in another, 9 compiles became 2"

@@ -12,6 +12,7 @@ import torch._functorch.config as functorch_config
 import torch.fx as fx
 
 import compiler_core
+from compiler_core.errors import UsageError
 from compiler_core.tools.reproduce.first_difference import FirstDifference
 
 pytestmark = pytest.mark.usefixtures("fresh_stock")
@@ -107,3 +108,45 @@ def test_a_fault_that_needs_a_value_that_is_not_returned_is_found() -> None:
     assert line(found) == "return (z + 1).relu()"
     assert found is not None
     assert "add" in found.operation
+
+
+def half_gradient(x: torch.Tensor) -> torch.Tensor:
+    """A tanh whose gradient is wrong."""
+    return torch.tanh(x).detach() + (x - x.detach()) * 0.5
+
+
+@pytest.mark.parametrize("engine", ["torch", "core"])
+def test_the_operation_whose_gradient_differs_is_named(engine: Any) -> None:
+    found = compiler_core.first_difference(Net(), X, engine=engine, backend=replacing(torch.tanh, half_gradient))
+    assert line(found) == "z = torch.tanh(y * 0.5)  # the line"
+    assert found is not None
+    assert "tanh" in found.operation
+    assert found.gradient_of in found.operation.partition(" = ")[2]
+    assert f"the gradient of {found.gradient_of}: {found.value} in place of {found.expected}" in str(found)
+
+
+def test_the_last_wrong_gradient_is_the_first_of_the_backward() -> None:
+    """The gradients before it are wrong, too, since they follow from it."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(x * 2)
+        for _ in range(2):
+            y = y.sin() * x
+        y = torch.tanh(y)  # the last
+        return y.exp()
+
+    x = X.clone().requires_grad_()
+    found = compiler_core.first_difference(program, x, backend=replacing(torch.tanh, half_gradient))
+    assert line(found) == "y = torch.tanh(y)  # the last"
+
+
+def test_a_wrong_gradient_beside_changes_in_place_is_an_error() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.add_(1)
+        return torch.tanh(y)
+
+    x = X.clone().requires_grad_()
+    with pytest.raises(UsageError, match="gradients of the graph differ"):
+        compiler_core.first_difference(program, x, backend=replacing(torch.tanh, half_gradient))
+    assert compiler_core.first_difference(program, x) is None

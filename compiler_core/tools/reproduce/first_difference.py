@@ -3,26 +3,35 @@
 A captured graph is compiled again so that it returns the value of each of its operations.  The first one, in the order
 of the graph, that differs by more than rounding is wrong although what it reads is right; a graph that ends there
 confirms it.  Where a fault needs that a value is not returned, as in a fused kernel, graphs end at each in turn.
+
+The backward is looked at in the same way: zeros are added to what each operation reads, whose gradients are those that
+the backward of the operation returns.  The last operation with a wrong one, which the backward computes first, is
+named.
 """
 
 from __future__ import annotations
 
 import functools
 import linecache
+import operator
 import re
+import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.fx as fx
 
+from compiler_core.api.compile import compile as compile_
 from compiler_core.errors import UsageError
 from compiler_core.records.capture import library_of
+from compiler_core.support.fx_graphs import node_text
 from compiler_core.tools.accuracy import relative_error, worst_element
 from compiler_core.tools.editing.kernel_trial import tolerance
+from compiler_core.tools.recording import record
 from compiler_core.tools.reproduce.break_reproducer import Engine
-from compiler_core.tools.reproduce.reproducer import captured_graphs, compiled_graph
+from compiler_core.tools.reproduce.reproducer import compiled_graph
 from compiler_core.torch_private import inductor_config, tree_leaves
 
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in |^(\S.*):(\d+) in ', re.MULTILINE)
@@ -45,12 +54,16 @@ class FirstDifference:
     expected: str
     error: float | None
     """The greatest difference, relative to the greatest expected value; None: only one has a NaN or an infinity."""
+    gradient_of: str = ""
+    """If it is the backward of the operation that differs: what it reads of which the gradient does."""
 
     def __str__(self) -> str:
+        of = f"the gradient of {self.gradient_of}: " if self.gradient_of else ""
         at = f" at {self.index}" if self.index else ""
         error = "not finite" if self.error is None else f"{self.error:.1e} of the largest element"
         where = f"{self.filename}:{self.lineno}: {self.line}" if self.lineno else "(the line is not known)"
-        return f"{where}\n  {self.operation}\n  {self.value} in place of {self.expected}{at}; the difference is {error}"
+        values = f"{of}{self.value} in place of {self.expected}{at}"
+        return f"{where}\n  {self.operation}\n  {values}; the difference is {error}"
 
 
 def first_difference(
@@ -58,7 +71,8 @@ def first_difference(
 ) -> FirstDifference | None:
     """Returns the first operation of a call whose value differs from plain PyTorch's by more than rounding.
 
-    None if there is no such operation.  Random numbers are PyTorch's.  The backward is not looked at.
+    If there is none, the first one of the backward, in its order; None if there is none there either.  Random numbers
+    are PyTorch's.
 
     Args:
         fn: the function or module, not compiled.
@@ -73,12 +87,63 @@ def first_difference(
 
         print(compiler_core.first_difference(model, x))
     """
-    with torch.no_grad(), inductor_config.patch(fallback_random=True):
-        for gm, inputs in captured_graphs(fn, args, engine):
-            found = _in_graph(gm, functools.partial(_values, inputs=inputs, engine=engine, backend=backend))
+    graphs = KeptGraphs()
+    with record():
+        (compile_ if engine == "core" else torch.compile)(fn, backend=graphs.backend(backend), dynamic=False)(*args)
+    return first_difference_of(graphs, engine)
+
+
+class KeptGraphs:
+    """The captured graphs of calls, which run as plain PyTorch, with copies of their first inputs."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[fx.GraphModule, list[Any], Any]] = []
+        """Each with the backend that it is for; None: the engine's own."""
+
+    def backend(self, of: Any = None) -> Callable[..., Any]:
+        """Returns a backend for `torch.compile` or `compile` that keeps what is captured; `of`: the one to look at."""
+
+        def keeps_graph(gm: fx.GraphModule, _: Any) -> Callable[..., Any]:
+            kept: list[fx.GraphModule] = []
+
+            def run(*inputs: Any) -> Any:
+                if not kept:
+                    kept.append(gm)
+                    self.found.append((gm, list(map(_copy, inputs)), of))
+                return gm.forward(*inputs)
+
+            return run
+
+        return keeps_graph
+
+
+def first_difference_of(graphs: KeptGraphs, engine: Engine) -> FirstDifference | None:
+    """Returns what `first_difference` does, for the graphs of calls that were made.
+
+    Raises:
+        UsageError: results differ, but no operation by itself does.
+    """
+    with inductor_config.patch(fallback_random=True):
+        for gm, inputs, backend in graphs.found:
+            runner = functools.partial(_values, inputs=inputs, engine=engine, backend=backend)
+            with torch.no_grad():
+                found = _in_graph(gm, runner)
+            if found is None and any(map(_is_differentiated, inputs)):
+                with torch.enable_grad():
+                    found = _in_backward(gm, inputs, engine, backend)
             if found is not None:
                 return found
     return None
+
+
+def _copy(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
+
+
+def _is_differentiated(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 _Values = Callable[[fx.GraphModule, bool], list[list[Any]]]
@@ -114,7 +179,7 @@ def _difference(node: fx.Node, value: torch.Tensor, expected: torch.Tensor) -> F
     is_alike = value.shape == expected.shape
     index, one, other = worst_element(value, expected) if is_alike else ([], _type(value), _type(expected))
     error = relative_error(value, expected) if is_alike else None
-    return FirstDifference(str(node.format_node()), filename, lineno, line, index, one, other, error)
+    return FirstDifference(node_text(node), filename, lineno, line, index, one, other, error)
 
 
 def _users_line(stack: str) -> tuple[str, int]:
@@ -164,3 +229,93 @@ def _values(
     torch.manual_seed(0)
     given = [each.clone() if isinstance(each, torch.Tensor) else each for each in inputs]
     return [[each for each in tree_leaves(result) if isinstance(each, torch.Tensor)] for result in call(*given)]
+
+
+# ---- the backward ------------------------------------------------------------------------------
+
+
+class _Differentiated(fx.Interpreter):
+    """Runs a graph, and keeps the zeros for each value that has a gradient."""
+
+    def __init__(self, gm: fx.GraphModule) -> None:
+        super().__init__(gm)
+        self.zeros: dict[fx.Node, torch.Tensor] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        if _is_differentiated(value):
+            self.zeros[n] = torch.zeros_like(value)
+        return value
+
+
+def _in_backward(gm: fx.GraphModule, inputs: Sequence[Any], engine: Engine, backend: Any) -> FirstDifference | None:
+    edges, probed, zeros = _probed(gm, inputs)
+
+    def gradients(of: fx.GraphModule, given: Sequence[Any], is_compiled: bool) -> list[torch.Tensor]:
+        return _gradients(compiled_graph(of, engine, backend) if is_compiled else of, given)
+
+    with_zeros = [*inputs, *zeros]
+    found, right = (gradients(probed, with_zeros, each)[-len(zeros) or None :] for each in (True, False))
+    for (node, read), value, expected in reversed(list(zip(edges, found, right, strict=False))):
+        if _differ([[value]], [[expected]]):
+            return replace(_difference(node, value, expected), gradient_of=read.name)
+    if _differ([gradients(gm, inputs, True)], [gradients(gm, inputs, False)]):
+        raise UsageError("gradients of the graph differ, but those of no operation by itself do")
+    return None
+
+
+def _probed(
+    gm: fx.GraphModule, inputs: Sequence[Any]
+) -> tuple[list[tuple[fx.Node, fx.Node]], fx.GraphModule, list[torch.Tensor]]:
+    """Returns each operation with each value that it reads and that has a gradient; the graph in which zeros, which are
+    further inputs, are added to these values; and the zeros, in the order of the operations.
+
+    There are none in a graph that changes values in place, since other memory would be changed.
+    """
+    torch.manual_seed(0)
+    interpreter = _Differentiated(gm)
+    interpreter.run(*(each.clone() if isinstance(each, torch.Tensor) else each for each in inputs))
+    calls = [node for node in gm.graph.nodes if node.op.startswith("call_")]
+    is_changed = any(_changes_in_place(node) for node in calls)
+    edges = [(node, read) for node in calls for read in node.all_input_nodes if read in interpreter.zeros]
+    edges = [] if is_changed else edges
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in gm.graph.find_nodes(op="placeholder"):
+        copies[node] = graph.node_copy(node)
+    probes = {edge: graph.placeholder(f"zeros_{number}") for number, edge in enumerate(edges)}
+    for node in gm.graph.nodes:
+        if node in copies:
+            continue
+        read = {each: graph.call_function(torch.add, (copies[each], probes[node, each]))
+                if (node, each) in probes else copies[each] for each in node.all_input_nodes}  # fmt: skip
+        copies[node] = graph.node_copy(node, read.__getitem__)
+    zeros = [interpreter.zeros[read].detach().clone().requires_grad_() for _, read in edges]
+    return edges, fx.GraphModule(gm, graph), zeros
+
+
+def _changes_in_place(node: fx.Node) -> bool:
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    is_method = name.endswith("_") and not name.endswith("__")
+    return is_method or "out" in node.kwargs or node.target in _IN_PLACE
+
+
+_IN_PLACE = {operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow}
+
+
+def _gradients(call: Any, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """Returns the gradients of the inputs that have one, for the same random gradients of the results."""
+    leaves = [_copy(each) for each in inputs]
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")  # Dynamo reads it
+        results = call(*(each.clone() if _is_differentiated(each) else each for each in leaves))  # may be written to
+    generator = torch.Generator().manual_seed(0)
+    total = torch.zeros(())
+    for result in filter(_is_differentiated, tree_leaves(results)):
+        weights = torch.randn(result.shape, generator=generator).to(result.device, result.dtype)
+        total = total + (result * weights).sum().real.to("cpu", torch.float32)
+    wanted = list(filter(_is_differentiated, leaves))
+    if not total.requires_grad:
+        return [torch.zeros_like(each) for each in wanted]
+    found = torch.autograd.grad(total, wanted, allow_unused=True)
+    return [torch.zeros_like(each) if one is None else one for one, each in zip(found, wanted, strict=True)]
