@@ -72,6 +72,7 @@ OPERATORS = {
     "map": torch.ops.higher_order.map_impl,
     "scan": torch.ops.higher_order.scan,
 }
+"""The operators of a captured graph."""
 _KINDS = {operator: kind for kind, operator in OPERATORS.items()}
 
 

@@ -18,11 +18,13 @@ from compiler_core.errors import Unsupported
 from compiler_core.support.eager_warnings import WarningCollector, silence_warnings
 from compiler_core.support.node_facts import squeeze_reduced_dims, written_tensors
 from compiler_core.support.operators import Fact, facts, is_pointwise, like_argument
+from compiler_core.support.subgraphs import OPERATORS
 from compiler_core.support.torch_state import set_device_guard
 from compiler_core.torch_private import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
+    HigherOrderOperator,
     UnsupportedOperatorException,
     mkldnn_layout,
     output_permutation,
@@ -86,6 +88,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         describer.lookup_storage.clear()
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if isinstance(func, HigherOrderOperator):
+            return super().dispatch(func, types, args, kwargs)  # type: ignore[arg-type]
         known = facts(func)
         self.has_drawn |= torch.Tag.nondeterministic_seeded in func.tags
         if _makes_quantised(func, (*args, *(kwargs or {}).values())):
@@ -199,6 +203,10 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             return result
         with self:
             return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
+
+
+for _operator in OPERATORS.values():  # PyTorch looks for the rule of exactly this class, for backends of others
+    _operator.py_impl(FakeMode)(_operator.python_key_table[FakeTensorMode])
 
 
 def _device_of(result: Any) -> str:

@@ -241,6 +241,18 @@ def test_an_error_in_the_branch_that_runs(backend):
         compiled(torch.ones(3, 4), at)
 
 
+def test_a_backend_of_others_gets_the_operators_of_pytorch():
+    def program(x):
+        y = torch.cond(x.sum() > 0, lambda x: torch.cond(x.mean() > 0.5, torch.exp, torch.sin, (x,)), torch.cos, (x,))
+        return while_loop(lambda n, y: n < 3, lambda n, y: (n + 1, y.sin()), (torch.tensor(0), y))[1]
+
+    compiled = cc.compile(program, backend="inductor", strict=True)
+    for sign in (1, -1):
+        x = torch.full((4,), 0.7 * sign)
+        torch.testing.assert_close(compiled(x), program(x))
+    assert graph_count(record_of(compiled)) == 1
+
+
 def test_each_branch_has_kernels_of_its_own():
     def program(x):
         return torch.cond(x.sum() > 0, lambda x: x.sin() * 2, lambda x: x.exp() + 1, (x,))
