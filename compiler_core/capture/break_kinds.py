@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler_core.records.capture import BODY_OF_LOOP, NO_CHANGE, NO_CHANGE_KNOWN, BreakReason
+from compiler_core.records.capture import BODY_OF_LOOP, NO_CHANGE, NO_CHANGE_KNOWN, BreakReason, StackLine
 
 BEFORE = "It needs nothing that is computed here: do it before the compiled function"
 
@@ -251,6 +251,13 @@ def kind_of_skipped(module: str) -> BreakReason:
 
 
 IN_A_LOOP = (
-    "This is in a loop, which cannot be split: from the loop on, the function runs as plain Python, and the functions "
-    "that it calls are compiled separately."
+    "{} in a loop, which cannot be split: from the loop on, {} runs as plain Python, and the functions that it calls "
+    "are compiled separately."
 )
+
+
+def in_a_loop(caller: StackLine | None) -> str:
+    """Returns what a break in a loop means; `caller`: the line in the loop, if it is a call that led to the break."""
+    if caller is None:
+        return IN_A_LOOP.format("This is", "the function")
+    return IN_A_LOOP.format(f"{caller.function} calls this in line {caller.lineno},", caller.function)

@@ -112,6 +112,8 @@ class LocalSource(Source):
     name: str
     expression: str = field(default="", compare=False)
     """What the user wrote, if the name is that of a parameter of a resume function."""
+    parameters: tuple[str, ...] | None = field(default=None, compare=False)
+    """For ``*args`` or ``**kwargs`` of a function around another: the parameters of that, which its items are."""
 
     @property
     def text(self) -> str:
@@ -333,6 +335,9 @@ class GetItemSource(Source):
 
     @property
     def shown(self) -> str:
+        if isinstance(self.base, LocalSource) and self.base.parameters is not None:
+            parameters = dict(enumerate(self.base.parameters))
+            return parameters.get(self.key, f"{self.base.shown}[{self.key}]") if isinstance(self.key, int) else self.key
         owner = self.base.shown
         if self.field:
             return f"{owner}.{self.field}"

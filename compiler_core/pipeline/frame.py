@@ -65,6 +65,7 @@ from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
 from compiler_core.pipeline.graph import compile_graph
 from compiler_core.pipeline.user_passes import run_passes
 from compiler_core.records import Compile, GraphBreak, StackLine, Stage
+from compiler_core.records.capture import is_around_function
 from compiler_core.records.recompiles import has_generated_name, readable
 from compiler_core.resume import break_points, eager_fallback, resume_functions
 from compiler_core.resume.break_points import MAX_LEVEL
@@ -295,11 +296,23 @@ class FrameCompile:
         self._attempts.append(capture)
         info, outside = self.info, capture.outside
         arguments = {n: v for n, v in info.f_locals.items() if n not in info.code.co_freevars}
-        names = self.state.stack_names
-        local: dict[str, Value] = {n: outside.wrap(v, LocalSource(n, names.get(n, ""))) for n, v in arguments.items()}
+        names, parameters = self.state.stack_names, self._parameters_around()
+        local: dict[str, Value] = {
+            n: outside.wrap(v, LocalSource(n, names.get(n, ""), parameters.get(n))) for n, v in arguments.items()
+        }
         closure: list[CellValue] = [outside.cell(info.closure[n], FreeCellSource(n)) for n in info.code.co_freevars]
         tx = interpreter(capture, self.lines, info.code, info.f_globals, info.f_builtins, local, closure)
         return capture, tx
+
+    def _parameters_around(self) -> dict[str, tuple[str, ...]]:
+        """Returns, for ``*args`` and ``**kwargs`` of the function that `torch.no_grad` and its like put around another,
+        the parameters of the latter, which is called with them as they are."""
+        code = self.info.code
+        around = self.info.closure.get("func") if is_around_function(code.co_filename, code.co_name) else None
+        if around is None or not isinstance(around.cell_contents, types.FunctionType):
+            return {}
+        inner = around.cell_contents.__code__
+        return {"args": inner.co_varnames[: inner.co_argcount], "kwargs": ()}
 
     # ------------------------------------------------------------ 3, 4 graph and generated code
 
@@ -427,7 +440,8 @@ class FrameCompile:
             recorded.hint = break_.hint
             recorded.explanation = break_.explanation + break_.about
             if break_.stop.in_loop:
-                recorded.explanation += f"  {break_kinds.IN_A_LOOP}"
+                outer = break_.stack[break_.stop.level : -1]
+                recorded.explanation += f"  {break_kinds.in_a_loop(outer[0] if outer else None)}"
 
     def _record_guards(self, capture: Capture) -> list[GuardSpec]:
         with self.compile.step("guards"):

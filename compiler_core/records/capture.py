@@ -46,6 +46,11 @@ def is_around_call(filename: str) -> bool:
     return filename.replace("\\", "/").endswith(AROUND_CALL)
 
 
+def is_around_function(filename: str, name: str) -> bool:
+    """Returns whether this is the function that `torch.no_grad` and its like put around a function they decorate."""
+    return name == "decorate_context" and filename.replace("\\", "/").endswith("torch/utils/_contextlib.py")
+
+
 @dataclass(slots=True)
 class Guard:
     """A condition under which a compile may be reused."""

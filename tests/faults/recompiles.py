@@ -508,6 +508,25 @@ def run(call):
         (Change("all keys", {'{"a": 1})': '{"a": 1, "scale": 2})'}),),
     ),
     Recompiled(
+        "a number of a function under torch.no_grad",
+        """
+@torch.no_grad()
+def program(x, t):
+    if t > 0:  # the fault
+        return x.sin() * t
+    return x.cos() * t
+
+def run(call):
+    for t in (5, 6):
+        call(torch.ones(3), t)
+""",
+        "t",
+        "value",
+        "5",
+        "6",
+        (Change("dynamic numbers", options={"dynamic": True}),),
+    ),
+    Recompiled(
         "a dict that becomes empty",
         """
 def program(x, items):

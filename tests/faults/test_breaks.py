@@ -218,3 +218,28 @@ def test_an_autograd_function_that_python_calls_is_one_problem(changes: str, eng
     assert [(problem.kind, problem.lineno) for problem in costly] == [("graph break", 18 if len(changes) < 20 else 9)]
     if engine == "core":
         assert ran.problems == costly
+
+
+CALLED_IN_A_LOOP = """
+def layer(x):
+    y = x.sin()
+    print(end="")
+    return y.cos()
+
+def program(x):
+    x = x + 1
+    for _ in range(2):
+        x = layer(x)
+    return x
+"""
+
+
+def test_the_loop_that_calls_a_function_with_a_break_is_named() -> None:
+    ran = run(CALLED_IN_A_LOOP, "called in a loop", "core")
+    (problem,) = ran.problems
+    assert problem.lineno == 4
+    assert (
+        "program calls this in line 10, in a loop, which cannot be split: from the loop on, program runs"
+        in problem.cause
+    )
+    assert "body of the loop" not in problem.advice

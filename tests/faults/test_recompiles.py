@@ -194,6 +194,25 @@ def test_the_length_of_an_empty_list_is_named(engine: Engine) -> None:
     assert (again.cause.expected, again.cause.got, again.cause.is_confirmed) == ("1", "0", True)
 
 
+UNNAMED = """
+def program(x, indices):
+    out = torch.zeros_like(x)
+    counts = torch.bincount(indices, minlength=x.shape[0]).clamp(min=1)
+    return (out / counts[:, None]).relu()
+
+def run(call):
+    for n in (3, 4):
+        call(torch.ones(n, 3), torch.arange(n))
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_advice_has_a_condition_on_a_value_without_a_name(engine: Engine) -> None:
+    problems = [each for each in run(UNNAMED, "unnamed", engine).problems if each.kind == "recompile"]
+    assert problems
+    assert not any("an intermediate value.size" in problem.advice for problem in problems)
+
+
 SWAPPED = """
 def program(x, y):
     return x.sum() + y.sum()

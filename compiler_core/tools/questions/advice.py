@@ -189,8 +189,11 @@ def _covered(conditions: list[str]) -> str:
     """Returns which calls a compile serves whose numbers must meet these conditions."""
     if not conditions:
         return "all later calls"
-    listed = " and ".join(f"`{each}`" for each in conditions[:_MAX_CONDITIONS])
-    left = len(conditions) - _MAX_CONDITIONS
+    shown = [each for each in conditions if INTERMEDIATE not in each][:_MAX_CONDITIONS]
+    left = len(conditions) - len(shown)
+    if not shown:
+        return "later calls that meet its conditions"
+    listed = " and ".join(f"`{each}`" for each in shown)
     more = f" and {left} more {'condition' if left == 1 else 'conditions'}" if left > 0 else ""
     return f"later calls in which {listed}{more} {'holds' if len(conditions) == 1 else 'hold'}"
 
