@@ -152,8 +152,8 @@ def _innermost(tree: ast.Module, positions: Any) -> tuple[ast.stmt | None, ast.s
 
 
 def _children(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    for node in nodes:
-        yield from ast.iter_child_nodes(node)
+    for node in nodes:  # before Python 3.12 a format has the place of the whole f-string
+        yield from [node.value] if isinstance(node, ast.FormattedValue) else ast.iter_child_nodes(node)
 
 
 def _holds(node: ast.AST, start: tuple[int, int], end: tuple[int, int]) -> bool:

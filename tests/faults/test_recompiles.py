@@ -213,6 +213,53 @@ def test_no_advice_has_a_condition_on_a_value_without_a_name(engine: Engine) -> 
     assert not any("an intermediate value.size" in problem.advice for problem in problems)
 
 
+NOT_READ = """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.steps = 0
+
+    def forward(self, x):
+        if self.training:
+            self.steps += 1
+        return x * 2
+
+program = Model()
+
+def run(call):
+    call(torch.ones(3))
+    call(torch.ones(3))
+    program.eval()
+    call(torch.ones(3))
+"""
+
+
+def test_nothing_is_claimed_of_a_value_that_a_compile_does_not_read() -> None:
+    """Stock names the guard on the number, which the last compile does not read: its value is not known."""
+    *_, last = run(NOT_READ, "not read", "torch").compiles
+    assert last.cause is not None
+    assert last.cause.text.startswith("self.steps is not 1, for which compile 0/1 was made.")
+    assert "self.training is False, not True" in last.cause.text
+    assert "type" not in last.cause.text
+
+
+FORMATTED = """
+def program(x):
+    y = x.sin()
+    text = f"{y.sum().item():.3f} and {y.max().item():.2f}"
+    return y.cos(), text
+
+def run(call):
+    for n in (1.0, 2.0, 3.0):
+        call(torch.full((3,), n))
+"""
+
+
+def test_a_format_is_no_name_of_a_value() -> None:
+    for cause in [c.cause for c in run(FORMATTED, "formatted", "core").record.compiles if c.cause is not None]:
+        assert not any(each.name.startswith("'.") for each in [cause, *cause.besides]), cause.text
+
+
 SWAPPED = """
 def program(x, y):
     return x.sum() + y.sum()

@@ -356,7 +356,7 @@ def _current_values(condition: str, known: _Known) -> str:
 def _type_of(constant: str) -> str:
     if constant in ("True", "False"):
         return "bool"
-    if constant[:1] in "'\"":
+    if constant.startswith(("'", '"')):
         return "str"
     if constant.startswith(("device(", "torch.")):
         return "device" if constant[0] == "d" else "dtype"
