@@ -74,12 +74,12 @@ KINDS: dict[BreakReason, BreakKind] = {
     "tensor value read": BreakKind(
         "Python needs the value of a tensor here, or a size that depends on one, which is known only when the program "
         "runs.",
-        "Compute with the tensor itself (torch.sqrt(x) in place of np.sqrt(x.numpy()), torch.where(mask, x, 0) in "
-        "place of x[mask]), or read the value after the compiled function has returned.",
+        "Compute with the tensor itself (torch.sqrt(x) in place of math.sqrt(x), torch.where(mask, x, 0) in place of "
+        "x[mask]), or read the value after the compiled function has returned.",
     ),
     "NumPy": BreakKind(
         "NumPy computes this, outside of the graph; what follows is another graph.",
-        "Call the function of torch that does the same, such as torch.sqrt for np.sqrt, on the tensor.",
+        "Call the function of torch that does the same, such as torch.sinc for np.sinc, on the tensor.",
     ),
     "print": BreakKind(
         "Output must be printed now and in order; it cannot wait for the graph to run.",

@@ -19,6 +19,7 @@ from compiler_core.capture.guard_collector import GuardCollector
 from compiler_core.capture.rules.python.library import GetterValue
 from compiler_core.capture.rules.torch import numpy as arrays
 from compiler_core.capture.side_effects import SideEffects
+from compiler_core.capture.values.arrays import ARRAY, ArrayValue
 from compiler_core.capture.values.base import NamedMethodValue, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue, is_atom, is_instance
 from compiler_core.capture.values.builtin.containers import ObjectKey
@@ -234,9 +235,9 @@ def build_value(outside: OutsideObjects, obj: Any, source: Source) -> Value:
         return GetterValue.from_outside(obj, source)
     if cls in CONTEXTS:
         return CONTEXTS[cls].from_outside(outside, obj, source)
-    if type(obj) is arrays.ARRAY:
-        return arrays.ArrayValue(obj, source)
-    if type(obj) is types.BuiltinMethodType and type(obj.__self__) is arrays.ARRAY:
+    if type(obj) is ARRAY:
+        return ArrayValue(obj, source)
+    if type(obj) is types.BuiltinMethodType and type(obj.__self__) is ARRAY:
         return ArrayMethodValue(obj, source)
     if type(obj) is contextvars.ContextVar:
         return ContextVarValue(obj, source)

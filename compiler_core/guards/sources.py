@@ -515,9 +515,8 @@ class _CallSource(Source):
 
 @dataclass(frozen=True)
 class NumpyTensorSource(_CallSource):
-    """``torch.from_numpy(base)``: the tensor that capture made of an array as the `number`-th of it."""
+    """``torch.from_numpy(base)``"""
 
-    number: int
     function = staticmethod(torch.from_numpy)
     loads_new_object = True
 

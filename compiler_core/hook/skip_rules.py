@@ -74,6 +74,7 @@ _INLINED_ONLY_FILES = _INLINED_STDLIB_FILES | {
     *(_TORCH + os.path.join(*path.split("/")) for path in _INLINED_FILES),
     *_TRANSFORM_FILES,
     _FUNCTIONAL_COLLECTIVES_FILE,
+    _HERE + os.path.join("capture", "values", "numpy_functions.py"),
 }
 _SKIPPED_PACKAGES = frozenset({
     # called by print() and display() in a notebook

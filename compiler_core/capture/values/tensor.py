@@ -286,6 +286,8 @@ class TensorValue(Value):
             return result
         if name == "as_subclass":
             return tx.as_subclass(self, *args)
+        if name == "numpy" and not args and not kwargs:
+            return tx.numpy_of(self)
         if name in VALUE_READS:
             raise Unsupported("tensor value read", f"Tensor.{name}()")
         if name == "backward":

@@ -106,12 +106,12 @@ def test_arrays_are_guarded():
         assert torch.equal(compiled(a), torch.from_numpy(a) * 2)
 
 
-@same_as_eager(breaks=["unsupported operation"], inputs=lambda: (torch.ones(3), np.ones(3)))
+@same_as_eager(graphs=1, breaks=[], compiles=1, inputs=lambda: (torch.ones(3), np.ones(3)))
 def test_array_arithmetic(x, a):
     return torch.from_numpy(a * 2) + x
 
 
-@same_as_eager(breaks=["tensor value read"])
+@same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_to_numpy(x):
     return (x + 1).numpy()
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.python.text import percent_format
 from compiler_core.capture.rules.table import handles, handles_each
+from compiler_core.capture.values import arrays
+from compiler_core.capture.values.arrays import ArrayValue
 from compiler_core.capture.values.base import Value, observed_exception, to_index
 from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error
 from compiler_core.capture.values.builtin.containers import ContainerValue
@@ -67,6 +69,8 @@ def binary(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     """``left op right``"""
     if op is operator.mod and isinstance(left, ConstantValue) and left.python_type() is str:
         return percent_format(tx, left.constant(tx), right)
+    if isinstance(left, ArrayValue) or isinstance(right, ArrayValue):
+        return arrays.operate(tx, op, left, right)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         return _with_tensor(op, tx, left, right)
     if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
@@ -224,6 +228,8 @@ def equal(tx: Interpreter, left: Value, right: Value) -> bool:
 @handles_each(*INPLACE)
 def _inplace(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     name = f"__{op.__name__}__"
+    if isinstance(left, ArrayValue):
+        return arrays.update_in_place(tx, INPLACE[op], left, right)
     if isinstance(left, TensorValue):
         left.check_methods(tx, name)
         return tx.capture.graph.call_function(tx, op, [left, right], {})
@@ -246,6 +252,8 @@ def _is_builtin(value: ObjectValue, name: str) -> bool:
 @handles_each(*UNARY)
 def unary(op: Any, tx: Interpreter, operand: Value) -> Value:
     """``op operand``"""
+    if isinstance(operand, ArrayValue):
+        return arrays.operate(tx, op, operand)
     if isinstance(operand, TensorValue):
         operand.check_methods(tx, UNARY[op])
         return tx.capture.graph.call_function(tx, op, [operand], {})

@@ -13,19 +13,26 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.capture.rules.table import HANDLERS, handles, handles_each
+from compiler_core.capture.rules.table import HANDLERS, handles, handles_each, name_of
 from compiler_core.capture.rules.torch import functions as torch_functions  # noqa: F401  (its rules are wrapped here)
+from compiler_core.capture.values.arrays import (
+    FUNCTIONS,
+    UFUNCS,
+    ArrayValue,
+    call_named,
+    call_ufunc,
+    has_array,
+)
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error
+from compiler_core.capture.values.builtin.conversion import fold
 from compiler_core.capture.values.builtin.sequences import SequenceValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import AttrSource, NumpyTensorSource, Source
 from compiler_core.guards.value_guards import NUMPY_NUMBERS
 
 if TYPE_CHECKING:
-    from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.capture.interpreter import Interpreter
 
 numpy: Any = sys.modules.get("numpy")  # PyTorch imports it where it is installed
@@ -35,8 +42,11 @@ _PURE_NAMES = (
     "power maximum minimum isnan isinf isfinite float16 float32 float64 int8 int16 int32 int64 uint8 bool_"
 ).split()
 PURE_FUNCTIONS = frozenset() if numpy is None else frozenset(getattr(numpy, name) for name in _PURE_NAMES)
+NO_FUNCTIONS = ("flatten", "astype")
+"""Methods of arrays that are no functions, or are in later versions of NumPy only."""
+MAKE_ARRAYS = frozenset("zeros ones full eye identity arange linspace array".split())
+_NAMES = {} if numpy is None else {getattr(numpy, n): n for n in FUNCTIONS if n not in NO_FUNCTIONS}
 FUNCTION_TYPES: tuple[type, ...] = () if numpy is None else (numpy.ufunc, type(numpy.prod))
-ARRAY: Any = None if numpy is None else numpy.ndarray
 
 
 def is_numpy_call(function: Any, args: Sequence[Value]) -> bool:
@@ -44,71 +54,41 @@ def is_numpy_call(function: Any, args: Sequence[Value]) -> bool:
     is_of_numpy = isinstance(function, FUNCTION_TYPES) or (
         isinstance(function, (types.FunctionType, types.BuiltinFunctionType)) and function.__module__ == "numpy"
     )
-    return is_of_numpy and any(isinstance(each, (ArrayValue, TensorValue)) for each in args)
-
-
-class ArrayValue(Value):
-    """A ``numpy.ndarray`` from outside."""
-
-    source: Source
-
-    def __init__(self, real: Any, source: Source) -> None:
-        self.real = real
-        self.source = source
-        self._count = 0
-        self._first: torch.Tensor | None = None
-        """The first tensor that was made of the array; further ones are made from it, and so share its storage."""
-
-    def __repr__(self) -> str:
-        return self.source.text
-
-    def python_type(self) -> type:
-        return type(self.real)
-
-    def install_guards(self, tx: Interpreter) -> None:
-        tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
-
-    def get_attr(self, tx: Interpreter, name: str) -> Value:
-        self.install_guards(tx)
-        if name in ("shape", "ndim", "size"):
-            return tx.capture.outside.wrap(getattr(self.real, name), AttrSource(self.source, name))
-        raise Unsupported("NumPy", f"ndarray.{name}")
-
-    def length(self, tx: Interpreter) -> int:
-        return self.get_attr(tx, "shape").get_item(tx, ConstantValue(0)).constant(tx)  # type: ignore[no-any-return]
-
-    def shared_tensor(self, tx: Interpreter) -> TensorValue:
-        """Returns a new tensor that shares the array's memory.
-
-        Raises Unsupported if `torch.from_numpy` refuses the array, or warns of it because it is read-only.
-        """
-        self.install_guards(tx)
-        try:
-            if not self.real.flags.writeable:
-                raise TypeError("PyTorch warns of arrays that are not writable")
-            self._first = torch.from_numpy(self.real) if self._first is None else self._first
-        except (TypeError, ValueError) as error:
-            raise Unsupported("unsupported call", f"torch.from_numpy: {error}") from None
-        self._count += 1
-        return ArrayTensorValue(source=NumpyTensorSource(self.source, self._count), real=self._first.detach())
-
-
-class ArrayTensorValue(TensorValue):
-    """The tensor that ``torch.from_numpy`` makes of an outside array, once in each call."""
-
-    def reconstruct(self, emit: Emitter) -> None:
-        assert self.source is not None
-        self.source.load(emit)
+    return is_of_numpy and any(isinstance(each, TensorValue) or has_array(each) for each in args)
 
 
 @handles(torch.from_numpy)
 def _from_numpy(tx: Interpreter, array: Value) -> Value:
     if not isinstance(array, ArrayValue):
         raise Unsupported("unsupported call", f"torch.from_numpy({array})")
-    return array.shared_tensor(tx)
+    if array.is_number:
+        raise Unsupported("exception", "torch.from_numpy of a number")
+    return array.new_tensor(tx)
 
 
 if numpy is not None:
+
+    @handles_each(*UFUNCS)
+    def _ufunc(fn: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        if not any(map(has_array, [*args, *kwargs.values()])):
+            return _of_numbers(fn, tx, args, kwargs)
+        return call_ufunc(tx, fn, args, kwargs)
+
+    @handles_each(*{getattr(numpy, name) for name in FUNCTIONS if name not in NO_FUNCTIONS})
+    def _function(fn: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        name = _NAMES[fn]
+        if name in MAKE_ARRAYS or any(map(has_array, [*args, *kwargs.values()])):
+            return call_named(tx, name, args, kwargs)
+        return _of_numbers(fn, tx, args, kwargs)
+
+    def _of_numbers(fn: Any, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if fn in PURE_FUNCTIONS and not is_numpy_call(fn, [*args, *kwargs.values()]):
+            return fold(tx, fn, args, kwargs)
+        raise Unsupported("NumPy", name_of(fn))
+
+    @handles(numpy.asarray)
+    def _asarray(tx: Interpreter, array: Value) -> Value:
+        return array if isinstance(array, ArrayValue) and not array.is_number else call_named(tx, "array", [array], {})
 
     @handles_each(numpy.finfo, numpy.iinfo)
     def _limits(cls: Any, tx: Interpreter, dtype: Value) -> Value:
@@ -120,15 +100,19 @@ if numpy is not None:
 
 def _tensor(rule: Any, tx: Interpreter, data: Value, **kwargs: Value) -> Value:
     """``torch.tensor``, which takes the dtype of NumPy's numbers and copies arrays"""
-    if isinstance(data, ArrayValue) and not kwargs:
-        return tx.capture.graph.call_method(tx, "clone", [data.shared_tensor(tx)], {})
+    if isinstance(data, ArrayValue) and kwargs.keys() <= {"dtype"}:
+        found = tx.capture.graph.call_method(tx, "to", [data.tensor(tx), *kwargs.values()], {}) if kwargs else data
+        return tx.capture.graph.call_method(tx, "clone", [data.tensor(tx) if found is data else found], {})
     return rule(tx, data, **_with_dtype(tx, data, kwargs))  # type: ignore[no-any-return]
 
 
 def _as_tensor(rule: Any, tx: Interpreter, data: Value, *args: Value, **kwargs: Value) -> Value:
     """``torch.as_tensor``, which shares the memory of arrays"""
-    if isinstance(data, ArrayValue) and not kwargs and not args:
-        return data.shared_tensor(tx)
+    if isinstance(data, ArrayValue):
+        found = data.new_tensor(tx)
+        if data.is_number:
+            return _tensor(rule, tx, data, **kwargs)
+        return rule(tx, found, *args, **kwargs) if args or kwargs else found
     if not args:
         kwargs = _with_dtype(tx, data, kwargs)
     return rule(tx, data, *args, **kwargs)  # type: ignore[no-any-return]
