@@ -121,6 +121,7 @@ class Options:
         tune: time several block sizes of each Triton kernel on the GPU of this machine, and use the fastest.
         passes: the user's graph passes (`GraphPass`), in the order in which they run.
         edits: kernels, loops and wrappers that the user wrote by hand (`CodeEdit`).
+        capture_backward: keep ``loss.backward()`` and ``torch.autograd.grad`` in the graph.
         block_sizes: (kernel, name, value) of block sizes of Triton kernels, with a name of `BLOCK_SIZES`.
 
     Raises:
@@ -144,11 +145,12 @@ class Options:
     passes: tuple[GraphPass, ...] = ()
     edits: tuple[CodeEdit, ...] = ()
     block_sizes: tuple[tuple[str, str, int], ...] = ()
+    capture_backward: bool = False
 
     def __post_init__(self) -> None:
         if self.dynamic is not None and not isinstance(self.dynamic, bool):
             raise UsageError(f"dynamic must be True, False or None, not {self.dynamic!r}")
-        for name in ("fullgraph", "strict", "steps", "memory_curve", "tune"):
+        for name in ("fullgraph", "strict", "steps", "memory_curve", "tune", "capture_backward"):
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"{name} must be True or False, not {getattr(self, name)!r}")
         if not isinstance(self.recompile_limit, int) or self.recompile_limit < 1:

@@ -61,6 +61,9 @@ ARGUMENTS: tuple[Decorator, ...] = (
     argument(
         "--memory-budget", type=float, metavar="SHARE", help="share of the saved bytes to keep for backward, 0 to 1"
     ),
+    argument(
+        "--capture-backward", action="store_true", help="keep loss.backward() and torch.autograd.grad in the graph"
+    ),
     argument("--memory-curve", action="store_true", help="record bytes saved and time cost at other memory budgets"),
     argument("--keep-apart", action="append", metavar="A,B", help="two graph nodes that must not share a kernel"),
     argument("--force-fuse", action="append", metavar="A,B", help="two graph nodes to fuse into one kernel if legal"),
@@ -154,6 +157,7 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         frames=arguments.frames,
         memory_budget=_memory_budget(arguments.memory_budget),
         memory_curve=arguments.memory_curve,
+        capture_backward=arguments.capture_backward,
         save=arguments.save,
         engine=arguments.engine,
         leaves_open=leaves_open and not (passes or code_edits),
@@ -218,7 +222,10 @@ def _memory_budget(wanted: float | None) -> float:
     return 1.0 if wanted is None else wanted
 
 
-_CORE_ONLY = ("tune", "target", "strict", "memory_budget", "memory_curve", "keep_apart", "force_fuse", "block_sizes")
+_CORE_ONLY = (
+    "tune", "target", "strict", "memory_budget", "memory_curve", "keep_apart", "force_fuse", "block_sizes",
+    "capture_backward",
+)  # fmt: skip
 _TORCH_ONLY = ("options", "logs")
 _SAY_HOW = (*_CORE_ONLY, "backend", "fullgraph", "dynamic", "mode", "options", "steps", "frames", "measure", "check")
 """The options that say how a cell is compiled, or that need it to be compiled by the magic."""

@@ -58,6 +58,7 @@ def compile(
     passes: Sequence[GraphPass] = (),
     edits: Sequence[CodeEdit] = (),
     block_sizes: Mapping[str, Mapping[str, int]] | None = None,
+    capture_backward: bool = False,
 ) -> Any:
     """Compiles a function, method, callable object or ``nn.Module``; also a decorator, with or without arguments.
 
@@ -91,6 +92,10 @@ def compile(
         edits: kernels, loops and wrappers written by hand, in place of generated ones (`CodeEdit`; see `edit`).
         block_sizes: block sizes of Triton kernels by name, in place of those that the compiler would choose:
             ``{"forward_0": {"i": 256, "num_warps": 8}}``; also ``j`` (inner indices) and ``stages``.
+        capture_backward: keep ``loss.backward()`` and ``torch.autograd.grad`` in the graph of the function that calls
+            them, with the accumulation into ``.grad``.  Such a graph has no joint graph and no partition: it is one
+            forward graph.  Still a graph break: a loss with a history from before the call, leaves with hooks, sparse
+            gradients, ``create_graph=True``, and other ranks.
 
     Returns:
         A function, method, partial or module like `fn`; a decorator if `fn` is None.
@@ -112,6 +117,7 @@ def compile(
         backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget, steps, guard_filter, memory_curve,
         mode, tuple(keep_apart), tuple(force_fuse), tune, tuple(passes), tuple(edits),
         tuple((kernel, *each) for kernel, sizes in (block_sizes or {}).items() for each in sizes.items()),
+        capture_backward,
     )  # fmt: skip
     backends.check_name(backend)
     if target is not None:

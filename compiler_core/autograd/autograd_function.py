@@ -279,6 +279,33 @@ def raise_freed() -> Any:
     raise RuntimeError(SECOND_BACKWARD_MESSAGE)
 
 
+def with_spent_history(graph: Callable[..., Any], spent: Sequence[int]) -> Callable[..., Any]:
+    """Returns the function of a graph whose results at the positions `spent` require gradients, but raise in a
+    backward: an earlier one has freed their history."""
+
+    def run(*inputs: Any) -> tuple[Any, ...] | None:
+        if (found := graph(*inputs)) is None:  # it has failed
+            return None
+        results = list(found)
+        for i in spent:
+            results[i] = _SpentHistory.apply(results[i], torch.empty(0, requires_grad=True))  # type: ignore[no-untyped-call]
+        return tuple(results)
+
+    return run
+
+
+class _SpentHistory(torch.autograd.Function):
+    """The history of a tensor from which a backward has gone already."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        return tensor.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: torch.Tensor) -> Any:
+        raise_freed()
+
+
 class SavedPerOutput:
     """What a graph with several differentiable outputs saved, for backwards that go through the outputs one by one.
 

@@ -16,7 +16,13 @@ from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
 from compiler_core.capture.guard_collector import GuardCollector
 from compiler_core.capture.rules.torch.functions import split_arguments
-from compiler_core.capture.tensors.fake_tensors import FakeMode, errors_break_graph, make_fake, muted_fake_log
+from compiler_core.capture.tensors.fake_tensors import (
+    FakeMode,
+    batch_norm,
+    errors_break_graph,
+    make_fake,
+    muted_fake_log,
+)
 from compiler_core.capture.tensors.symbolic_shapes import OPERATIONS, Symbols
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, is_atom
@@ -40,7 +46,7 @@ from compiler_core.support.eager_warnings import (
 )
 from compiler_core.support.fx_graphs import ASSUMPTION_FAILED, graph_module
 from compiler_core.support.opaque_ops import fake_implementation
-from compiler_core.support.tensors import storage_id
+from compiler_core.support.tensors import compute_gradients, storage_id
 from compiler_core.support.torch_state import (
     STATE_CHANGING_FUNCTIONS,
     StateChange,
@@ -98,6 +104,10 @@ class GraphBuilder:
         self.count_of_subgraphs = 0
         self.is_trial = False
         """Whether the nodes that are added now will be removed again."""
+        self.captures_backward = False
+        """Whether the program's backwards are operations of the graph."""
+        self.frees_history = False
+        """Whether the graph computes gradients and frees what autograd saved for them."""
 
     # ------------------------------------------------------------ inputs
 
@@ -320,6 +330,26 @@ class GraphBuilder:
         versions = {key: value._fake._version for key, value in self._values_by_fake.items() if value._fake is not None}
         return Region(self._regions if marked else 0, versions)
 
+    def known_memory(self) -> set[int]:
+        """Returns the memory of all tensors of the graph so far."""
+        return {storage_id(v._fake) for v in self._values_by_fake.values() if v._fake is not None}
+
+    def spent_outputs(self, outputs: Sequence[fx.Node]) -> list[int]:
+        """Returns the positions of the outputs whose history a backward in the graph has freed."""
+        return [i for i, node in enumerate(outputs) if self.frees_history and self._is_spent(node.meta["val"])]
+
+    def _is_spent(self, fake: torch.Tensor) -> bool:
+        if not fake.requires_grad or fake.is_leaf:
+            return False
+        leaves = [v._fake for v in self.inputs if isinstance(v, TensorValue) and v._fake is not None]
+        leaves = [fake for fake in leaves if fake.requires_grad]
+        try:
+            with self.mode, torch.enable_grad():
+                compute_gradients(fake, leaves, torch.ones_like(fake), retain_graph=True, allow_unused=True)
+        except RuntimeError as error:
+            return "backward through the graph a second time" in str(error)
+        return False
+
     def writes_outside(self, region: Region) -> bool:
         """Whether a tensor from outside a region has been written to since the region began."""
         values = ((key, self._values_by_fake[key]._fake) for key in region.versions)
@@ -447,7 +477,10 @@ class GraphBuilder:
         # backends differ in the state that they leave behind, so the graph undoes it and generated code makes it again
         for change in reversed(self.state_changes):
             self._change_node(change.undo, change.undo_args)
-        self.fx_graph.output(tuple(outputs))
+        returned = list(outputs)
+        for i in self.spent_outputs(returned):
+            returned[i] = self._compute(torch.Tensor.detach, [returned[i]], returned[i].meta["val"].detach())
+        self.fx_graph.output(tuple(returned))
         return graph_module(self.modules, self.fx_graph, "Captured")
 
     @property
@@ -475,10 +508,16 @@ def _fake_execution(fn: Any, args: Any, kwargs: Any, mode: FakeMode, symbols: Sy
         in_python = fx_symbols.python_decompositions(bool(symbols.sources))
         checked = errors_break_graph(fn, args, kwargs)
         with checked, mode, muted_fake_log(), in_python, fx_symbols.as_in_eager(fn):
-            return fake_implementation(fn)(*args, **kwargs)
+            return _FAKE.get(fn, fake_implementation(fn))(*args, **kwargs)
 
     return run
 
+
+_FAKE: dict[Any, Callable[..., Any]] = {
+    torch.nn.functional.batch_norm: batch_norm,
+    torch.autograd.grad: compute_gradients,
+}
+"""What runs on fake tensors instead of a function."""
 
 _ASKED_FOR_LAYOUT = ("dim", "size", "storage_offset", "stride")
 """The methods by which PyTorch asks a tensor what a fake one like it has to be."""

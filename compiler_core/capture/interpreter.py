@@ -39,6 +39,7 @@ from compiler_core.capture.rules.torch import (  # noqa: F401  (they register th
     autograd_functions,
     checkpoints,
     control_flow,
+    gradients,
     overrides,
     queries,
     tensor_hooks,
@@ -492,6 +493,7 @@ class Interpreter:
     overridden_attribute = overrides.overridden_attribute
     register_hook = tensor_hooks.register_hook
     numpy_of = arrays.numpy_of
+    backward = gradients.method
     class_attribute = object_attributes.class_attribute
 
     def list_of(self, value: Value) -> list[Value]:
@@ -533,8 +535,6 @@ def _kind_of_skipped(function: FunctionValue) -> BreakReason:
         return "distributed tensor"
     if packs_sequences(function.code):
         return "packed sequence"
-    if function.fn in (torch.autograd.grad, torch.autograd.backward):
-        return "backward"
     return kind_of_skipped(str(getattr(function.fn, "__module__", "")))
 
 

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compiler_core.autograd.autograd_function import with_spent_history
 from compiler_core.bytecode import bytecode_text, disassemble_cached, verify
 from compiler_core.capture import break_kinds
 from compiler_core.capture.attempt import Capture
@@ -291,6 +292,7 @@ class FrameCompile:
         if self.region.options.steps and (record_steps := tool("record_steps")):
             recorder, interpreter = record_steps(self.compile)
         capture = Capture(self.scope, policy, recorder)
+        capture.graph.captures_backward = self.region.options.capture_backward
         capture.cached_calls = CallLog(self._outcomes, self.state.cache_changes)
         capture.awaited = self._awaited
         self._attempts.append(capture)
@@ -320,6 +322,7 @@ class FrameCompile:
         for place, values in capture.effects.places():
             for node in graph_outputs(values):
                 node.meta.setdefault("place", place)
+        spent = capture.graph.spent_outputs(list(outputs))
         graph = capture.graph.finish(outputs)
         with self._only_recorded("capture", "the captured graph"):
             record_graph(self.compile, "captured", "captured", graph)
@@ -329,7 +332,8 @@ class FrameCompile:
             graph = run_passes(graph, "captured", self.compile, options)
             compiled = compile_graph(graph, inputs, self.compile, options)
         name = f"graph_{self.compile.id.replace('/', '_')}"
-        return eager_fallback.none_on_failure(graph, compiled, name, self.compile, options)
+        function = eager_fallback.none_on_failure(graph, compiled, name, self.compile, options)
+        return with_spent_history(function, spent) if spent else function
 
     def _resume_code(self, tx: Interpreter, layout: ResumeLayout) -> types.CodeType:
         """Returns the resume function's code for an active frame; it is the same for every compile."""

@@ -241,7 +241,9 @@ def fake_implementation(function: Callable[..., Any]) -> Callable[..., Any]:
         if call is None:
             raise TypeError(f"{function} does not take these arguments")
         tensors = tensors_in(call.args)
-        return call.value(OpaqueFunction.apply(call.fake_results, None, torch.is_grad_enabled(), *tensors))  # type: ignore[no-untyped-call]
+        return call.value(
+            OpaqueFunction.apply(call.fake_results, fake_gradients(tensors), torch.is_grad_enabled(), *tensors)
+        )  # type: ignore[no-untyped-call]
 
     return run
 
@@ -258,7 +260,13 @@ class OpaqueFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *tangents: torch.Tensor | None) -> Any:
+        _ = ctx.saved_tensors  # nothing is saved here, but a second backward raises, as it does for what eager saves
         return None, None, None, *ctx.gradients(tangents)
+
+
+def fake_gradients(tensors: Sequence[torch.Tensor]) -> Callable[[Any], list[torch.Tensor | None]]:
+    """Returns the backward of an opaque operator on fake tensors, for these arguments."""
+    return lambda tangents: [torch.empty_like(t) if t.requires_grad else None for t in tensors]
 
 
 def draws_random_numbers(node: fx.Node) -> bool:

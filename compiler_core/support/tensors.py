@@ -53,3 +53,10 @@ def gradient_function(tensor: torch.Tensor) -> Any:
         return tensor.grad_fn
     except RuntimeError:
         return None
+
+
+def compute_gradients(*args: Any, **kwargs: Any) -> tuple[torch.Tensor | None, ...]:
+    """``torch.autograd.grad`` in this thread: modes that trace, and fake tensors of a GPU, need that."""
+    with torch.autograd.set_multithreading_enabled(False):
+        found: tuple[torch.Tensor | None, ...] = torch.autograd.grad(*args, **kwargs)
+        return found

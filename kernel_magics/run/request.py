@@ -29,6 +29,7 @@ class Request:
     frames: bool = False
     memory_budget: float = 1.0
     memory_curve: bool = False
+    capture_backward: bool = False
     save: str | None = None
     engine: str = "core"
     leaves_open: bool = dataclasses.field(default=False, compare=False)
@@ -67,7 +68,12 @@ class Request:
         """Returns the options that were given, as text for the record."""
         backend = getattr(self.backend, "__name__", self.backend)
         given = {"backend": backend, "target": self.target, "fullgraph": self.fullgraph, "strict": self.strict}
-        given |= {"tune": self.tune, "memory_curve": self.memory_curve, "dynamic": self.dynamic}
+        given |= {
+            "tune": self.tune,
+            "memory_curve": self.memory_curve,
+            "capture_backward": self.capture_backward,
+            "dynamic": self.dynamic,
+        }
         given |= {"mode": self.mode, "options": self.options, "frames": self.frames, "check": self.check}
         given |= {name: _pairs_text(getattr(self, name)) or None for name in ("keep_apart", "force_fuse")}
         given["block_sizes"] = " ".join(f"{kernel}:{name}={n}" for kernel, name, n in self.block_sizes) or None
@@ -139,6 +145,7 @@ def _core_compiler(request: Request, record: Record) -> Callable[[types.Function
             steps=request.steps,
             memory_budget=request.memory_budget,
             memory_curve=request.memory_curve,
+            capture_backward=request.capture_backward,
             mode=request.mode or "default",
             keep_apart=request.keep_apart,
             force_fuse=request.force_fuse,

@@ -25,7 +25,7 @@ from compiler_core.autograd.trace.outputs import JointRefused, count_of_writes, 
 from compiler_core.support import opaque_ops
 from compiler_core.support.node_facts import FUNCTIONAL, custom_operator
 from compiler_core.support.subgraphs import Subgraphs
-from compiler_core.support.tensors import tensors_in
+from compiler_core.support.tensors import compute_gradients, tensors_in
 from compiler_core.support.transform_levels import is_wrapped
 from compiler_core.torch_private import (
     FunctionalTensor,
@@ -385,5 +385,6 @@ def _largest_exact_integer(dtype: torch.dtype) -> int:
     return 1 if dtype == torch.bool else torch.iinfo(dtype).max
 
 
-FUNCTIONS: dict[Any, Callable[..., Any]] = {torch.prod: prod} | {getattr(torch, n): f for n, f in _PICKING.items()}
+FUNCTIONS: dict[Any, Callable[..., Any]] = {torch.prod: prod, torch.autograd.grad: compute_gradients}
+FUNCTIONS |= {getattr(torch, n): f for n, f in _PICKING.items()}
 METHODS: dict[str, Callable[..., Any]] = {"prod": prod, "fill_diagonal_": fill_diagonal_} | _PICKING

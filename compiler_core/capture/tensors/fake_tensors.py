@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
 from compiler_core.capture.tensors import checks
@@ -31,6 +33,7 @@ from compiler_core.torch_private import (
     set_conj,
     set_neg,
     suggest_memory_format,
+    unsafe_preserve_version_counter,
 )
 
 set_device_guard()
@@ -332,9 +335,29 @@ def errors_break_graph(fn: Callable[..., Any], args: Any = (), kwargs: Any = Non
         if _NEEDS_DATA in str(error):
             raise Unsupported("tensor value read", f"{name} reads the values of its arguments") from None
         text = f"{type(error).__name__}: {error}"
-        if runs_eagerly(fn, args, kwargs or {}):
+        if fn is not torch.autograd.grad and runs_eagerly(fn, args, kwargs or {}):
             raise Unsupported("unsupported call", f"PyTorch cannot run {name} on fake tensors: {text}") from None
         raise Unsupported("exception", text) from None
+
+
+def batch_norm(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """``F.batch_norm`` on fake tensors, which counts the writes to the running statistics after the call.
+
+    Autograd saves the statistics, and eager PyTorch's kernels do not count their writes to them; the decomposition for
+    fake tensors does, so that a backward would find them modified.
+    """
+    given = _BATCH_NORM.bind(*args, **kwargs).arguments
+    statistics = {name: given[name] for name in ("running_mean", "running_var")}
+    if not given.get("training") or any(t is None for t in statistics.values()):
+        return F.batch_norm(**given)
+    copies = {name: t.clone() for name, t in statistics.items()}
+    with unsafe_preserve_version_counter(tuple(copies.values())):
+        result = F.batch_norm(**given | copies)
+    torch.autograd.graph.increment_version([*statistics.values()])
+    return result
+
+
+_BATCH_NORM = inspect.signature(F.batch_norm)
 
 
 @contextmanager

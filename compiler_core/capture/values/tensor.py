@@ -291,7 +291,7 @@ class TensorValue(Value):
         if name in VALUE_READS:
             raise Unsupported("tensor value read", f"Tensor.{name}()")
         if name == "backward":
-            raise Unsupported("backward", "Tensor.backward()")
+            return tx.backward(self, args, kwargs)
         if name == "register_hook" and len(args) == 1 and not kwargs:
             return tx.register_hook(self, args[0])
         if name in GRADIENT_HOOKS:

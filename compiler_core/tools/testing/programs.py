@@ -55,6 +55,7 @@ def same_as_eager(
     changes: Sequence[str] = (),
     backend: Any = "eager",
     tolerance: float = 0.0,
+    **options: Any,
 ) -> Callable[[Callable[..., Any]], Callable[[], None]]:
     """Decorator that turns a program into a test that compares it with eager PyTorch.
 
@@ -69,6 +70,7 @@ def same_as_eager(
         changes: the names of globals that the program may change.
         backend: as for `compile`.
         tolerance: relative and absolute; 0 compares bits.
+        options: further options of `compile`.
 
     Returns:
         A function without parameters, which raises AssertionError at the first difference.
@@ -83,7 +85,9 @@ def same_as_eager(
     def decorate(program: Callable[..., Any]) -> Callable[[], None]:
         def test() -> None:
             expected = Expected(graphs, breaks, compiles)
-            check(program, inputs, expected, grad=grad, changes=changes, backend=backend, tolerance=tolerance)
+            check(
+                program, inputs, expected, grad=grad, changes=changes, backend=backend, tolerance=tolerance, **options
+            )
 
         test.__name__, test.__qualname__ = program.__name__, program.__qualname__
         test.__doc__, test.__module__ = program.__doc__, program.__module__
@@ -101,6 +105,7 @@ def check(
     changes: Sequence[str] = (),
     backend: Any = "eager",
     tolerance: float = 0.0,
+    **options: Any,
 ) -> Record:
     """Runs a program eagerly and compiled, and raises AssertionError at the first difference.
 
@@ -109,7 +114,7 @@ def check(
         inputs: returns fresh arguments, for three calls; or a sequence of such functions, one for each call, of which
             the first is called once more at the end.
         expected: the expected counts over all calls.
-        grad, changes, backend, tolerance: as for `same_as_eager`.
+        grad, changes, backend, tolerance, options: as for `same_as_eager`.
 
     Returns:
         The record of the compiled function.
@@ -123,7 +128,7 @@ def check(
     """
     if backend in settings.backend_overrides:
         backend, tolerance = settings.backend_overrides[backend], max(tolerance, settings.tolerance)
-    compiled = compile(program, backend=backend, strict=True)
+    compiled = compile(program, backend=backend, strict=True, **options)
     seed = random.randrange(1_000_000)
     runs: list[tuple[WatchedTensors, WatchedTensors]] = []
     raised: list[str] = []

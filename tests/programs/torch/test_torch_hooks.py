@@ -149,7 +149,7 @@ def scale_gradient(module, grad_input, grad_output):
 
 @same_as_eager(
     graphs=2,
-    breaks=["unsupported call", "unsupported attribute", "unsupported mutation"],
+    breaks=["unsupported call"],
     grad=True,
     inputs=hooked(lambda m: m.register_full_backward_hook(scale_gradient)),
 )
@@ -159,7 +159,7 @@ def test_full_backward_hook(fc, x):
 
 @same_as_eager(
     graphs=2,
-    breaks=["unsupported call", "unsupported attribute", "unsupported mutation"],
+    breaks=["unsupported call"],
     grad=True,
     inputs=hooked(lambda m: m.register_full_backward_pre_hook(lambda m, g: (g[0] * 3,))),
 )

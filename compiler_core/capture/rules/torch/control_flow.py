@@ -25,7 +25,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.support import transform_levels as levels
 from compiler_core.support.fx_graphs import graph_module
 from compiler_core.support.node_facts import communicates
-from compiler_core.support.opaque_ops import OpaqueFunction
+from compiler_core.support.opaque_ops import OpaqueFunction, fake_gradients
 from compiler_core.support.subgraphs import OPERATORS, draws_random_numbers
 from compiler_core.support.tensors import storage_id
 from compiler_core.torch_private import higher_order_map, higher_order_scan, higher_order_while_loop
@@ -274,7 +274,7 @@ def _node(
     if graph.grad_enabled and any(each.requires_grad for each in inputs) and draws:
         raise Unsupported(KIND, f"{kind} with gradients and random numbers, which PyTorch draws again in the backward")
     with graph.mode:
-        made = OpaqueFunction.apply(results, None, torch.is_grad_enabled(), *inputs)  # type: ignore[no-untyped-call]
+        made = OpaqueFunction.apply(results, fake_gradients(inputs), torch.is_grad_enabled(), *inputs)  # type: ignore[no-untyped-call]
     values = graph._wrap_result(made, node, None).unpack(tx)
     return _packed(tx, bodies[-1].result, values)
 

@@ -1,0 +1,227 @@
+# mypy: ignore-errors
+# ruff: noqa
+"""Programs whose backward is part of the graph: losses, accumulation, shared gradients, histories that are freed.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import functools
+
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+import compiler_core
+from compiler_core.tools.testing import same_as_eager
+
+FREED = "Trying to backward through the graph a second time"
+whole = functools.partial(same_as_eager, graphs=1, breaks=[], backend="cpp", tolerance=1e-5, capture_backward=True)
+partly = functools.partial(same_as_eager, backend="cpp", tolerance=1e-5, capture_backward=True)
+leaf = lambda: (torch.randn(3, requires_grad=True),)
+leaves = lambda: tuple(torch.randn(3, requires_grad=True) for _ in range(2))
+
+
+def net():
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), torch.randn(5, 3)
+
+
+def convolution():
+    parts = nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2)
+    return nn.Sequential(*parts), torch.randn(3, 1, 4, 4)
+
+
+@whole(inputs=net)
+def test_a_loss_without_its_history(m, x):
+    loss = m(x).pow(2).mean()
+    loss.backward()
+    return loss.detach()
+
+
+@whole(inputs=net)
+def test_a_loss_with_its_history(m, x):
+    loss = m(x).pow(2).mean()
+    loss.backward()
+    return loss
+
+
+@whole(inputs=leaf)
+def test_gradients_are_used_and_reset(w):
+    loss = (w * 2 - 1).pow(2).sum()
+    loss.backward()
+    with torch.no_grad():
+        w.sub_(0.1 * w.grad)
+        w.grad.zero_()
+    return loss.detach()
+
+
+@whole(inputs=net)
+def test_gradients_are_clipped(m, x):
+    m(x).exp().sum().backward()
+    return nn.utils.clip_grad_norm_(m.parameters(), 0.1)
+
+
+@whole(inputs=lambda: (*net(), torch.randn(4, 2, 3)))
+def test_micro_batches(m, _, batches):
+    for each in batches:
+        (m(each).pow(2).mean() / len(batches)).backward()
+    return [p.grad for p in m.parameters()]
+
+
+@whole(inputs=convolution)
+def test_batch_norm(m, x):
+    loss = m(x).logsumexp(1).mean()
+    loss.backward()
+    return loss.detach()
+
+
+@whole(inputs=leaves)
+def test_two_losses(w, v):
+    h = w * 3
+    first, second = h.sum(), (h.detach() * v).sum()
+    first.backward()
+    second.backward()
+    return h, first, second
+
+
+@whole(inputs=leaf)
+def test_the_graph_is_retained(w):
+    y = w.exp()
+    y.sum().backward(retain_graph=True)
+    return y
+
+
+@whole(inputs=lambda: (*leaves(), torch.ones(3)))
+def test_one_gradient_of_two_leaves(a, b, gradient):
+    (a + b).backward(gradient)
+    a.grad.mul_(5)
+    gradient.add_(7)
+    return b.grad
+
+
+@whole(inputs=lambda: (torch.randn(2, 3).t().requires_grad_(),))
+def test_strides_of_gradients(w):
+    (w.t() * torch.arange(3.0)).sum().backward()
+    w.sum().backward()
+    return w.grad.stride()
+
+
+@whole(inputs=leaves)
+def test_unused_leaves(w, u):
+    y = (w * 2 + u.detach()).sum()
+    first = torch.autograd.grad(y, [w, u], retain_graph=True, allow_unused=True)
+    y.backward()
+    return first
+
+
+@whole(inputs=net)
+def test_autocast(m, x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = m(x).float().pow(2).sum()
+    loss.backward()
+    return loss.detach()
+
+
+class Tripled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * x * 3
+
+
+@whole(inputs=leaf)
+def test_function_of_autograd(w):
+    loss = Tripled.apply(w * 2).sum()
+    loss.backward()
+    return loss.detach()
+
+
+@whole(inputs=lambda: (nn.Embedding(5, 3), torch.tensor([1, 2, 1])))
+def test_embedding(m, x):
+    m(x).pow(2).sum().backward()
+    return m.weight.grad
+
+
+# ---------------------------------------------------------------- what breaks
+
+
+@partly(breaks=["backward", "sparse tensor"], inputs=lambda: (nn.Embedding(5, 3, sparse=True), torch.tensor([1, 2, 1])))
+def test_sparse_gradient(m, x):
+    m(x).sum().backward()
+    return m.weight.grad.to_dense()
+
+
+@partly(breaks=["backward"], inputs=lambda: (torch.randn(3, requires_grad=True) * 2,))
+def test_history_from_before(y):
+    (y * y).sum().backward(retain_graph=True)
+    return y.detach()
+
+
+@partly(breaks=["exception"], inputs=leaf)
+def test_backward_through_a_freed_graph(w):
+    loss = w.exp().sum()
+    loss.backward()
+    try:
+        loss.backward()
+    except RuntimeError as error:
+        return str(error)
+
+
+@partly(breaks=["exception"], inputs=leaf)
+def test_a_loss_of_several_elements(w):
+    try:
+        (w * 2).backward()
+    except RuntimeError as error:
+        return str(error)
+
+
+# ---------------------------------------------------------------- what no single call shows
+
+
+def _step(w):
+    loss = w.exp().sum()
+    loss.backward()
+    return loss
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "cpp"])
+def test_accumulation_over_calls(backend):
+    w = torch.zeros(3, requires_grad=True)
+    compiled = compiler_core.compile(_step, backend=backend, capture_backward=True)
+    for i in range(1, 4):
+        loss = compiled(w)
+        torch.testing.assert_close(w.grad, torch.full((3,), float(i)))
+        assert loss.requires_grad and not loss.is_leaf
+        with pytest.raises(RuntimeError, match=FREED):
+            loss.backward()
+    w.grad = None
+    compiled(w)
+    torch.testing.assert_close(w.grad, torch.ones(3))
+
+
+def test_hooks_that_come_later_break():
+    w, seen = torch.zeros(3, requires_grad=True), []
+    compiled = compiler_core.compile(_step, backend="cpp", capture_backward=True)
+    compiled(w)
+    w.grad = None
+    handle = w.register_hook(lambda gradient: seen.append(1) or gradient * 3)
+    compiled(w)
+    torch.testing.assert_close(w.grad, torch.full((3,), 3.0))
+    handle.remove()
+    w.grad = None
+    w.register_post_accumulate_grad_hook(lambda p: seen.append(2))
+    compiled(w)
+    assert seen == [1, 2]
+    torch.testing.assert_close(w.grad, torch.ones(3))
+
+
+def test_a_gradient_is_not_the_memory_of_another():
+    a, b = torch.zeros(3, requires_grad=True), torch.zeros(3, requires_grad=True)
+    gradient = torch.ones(3)
+    compiler_core.compile(lambda a, b, g: (a + b).backward(g), backend="cpp", capture_backward=True)(a, b, gradient)
+    assert len({t.data_ptr() for t in (a.grad, b.grad, gradient)}) == 3
