@@ -12,7 +12,7 @@ import sys
 import types
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +45,11 @@ LIBRARY_CONSTANTS: tuple[Any, ...] = (
 """Types of immutable objects of the standard library, which are constants, too."""
 
 
-def dict_keys(obj: dict[Any, Any]) -> Iterable[Any]:
-    """Returns the keys of a dict without calling methods that its class overrides."""
-    return (OrderedDict if isinstance(obj, OrderedDict) else dict).keys(obj)
+def dict_keys(obj: Mapping[Any, Any]) -> Iterable[Any]:
+    """Returns the keys of a dict, or of a class's ``__dict__``, without calling methods that its class overrides."""
+    if type(obj) is types.MappingProxyType:
+        return obj.keys()
+    return (OrderedDict if isinstance(obj, OrderedDict) else dict).keys(obj)  # type: ignore[arg-type]
 
 
 def same_keys(found: Iterable[Any], wanted: Sequence[Any]) -> bool:

@@ -576,6 +576,19 @@ def test_tensor_formatted(x):
     return f"{x.sum():.3f}", str(x), x + 1
 
 
+@same_as_eager(graphs=1, breaks=[], grad=True)
+def test_tensor_of_a_tensor(x):
+    y = torch.tensor(x)
+    y.add_(1)
+    turned = torch.tensor(x.t() if x.dim() == 2 else x.expand(2, *x.shape))
+    return x * torch.tensor(x.sum()), y, turned, torch.tensor(x * 3, dtype=torch.float64), torch.tensor(x > 0) + 1
+
+
+@same_as_eager(graphs=1, breaks=["tensor value read"])
+def test_tensor_of_a_tensor_that_requires_grad(x):
+    return x + 1, torch.tensor(x, requires_grad=True)
+
+
 @same_as_eager(graphs=3, breaks=["tensor value read", "tensor value read", "tensor value read"])
 def test_nonzero_and_unique(x):
     return x.nonzero(), torch.unique(x.round()), torch.masked_select(x, x > 0), x + 1

@@ -9,6 +9,7 @@ import operator
 import sys
 import types
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -42,7 +43,7 @@ from compiler_core.capture.values.user.object_attributes import InstanceValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.capture.values.user.super import SuperValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.lifetimes import is_library
+from compiler_core.guards.lifetimes import is_library, weak_cache
 from compiler_core.torch_private import GenerationTracker
 
 if TYPE_CHECKING:
@@ -141,6 +142,26 @@ def _id(tx: Interpreter, obj: Value) -> Value:
         raise Unsupported("unsupported call", "id()")
     tx.capture.guards.add("ID_MATCH", obj.source, obj.real)
     return ConstantValue(id(obj.real))
+
+
+@handles(type.__subclasses__)
+def _subclasses(tx: Interpreter, cls: Value) -> Value:
+    query = _subclasses_of(cls.constant(tx))
+    tx.capture.guards.add("RETURNS", tx.capture.guards.held(query, f"{cls}.__subclasses__"), found := query())
+    return ListValue([StaticValue(reference()) for reference in found])
+
+
+@weak_cache
+def _subclasses_of(cls: type) -> Callable[[], list[weakref.ref[type]]]:
+    """Returns a query of weak references to the subclasses."""
+    base = weakref.ref(cls)
+
+    def query() -> list[weakref.ref[type]]:
+        found: Any = base()
+        classes: list[type] = [] if found is None else type.__subclasses__(found)
+        return [weakref.ref(each) for each in classes]
+
+    return query
 
 
 @handles(weakref.ref)

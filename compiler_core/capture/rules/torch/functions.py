@@ -130,6 +130,8 @@ def _of_tensors(fn: Any, tx: Interpreter, data: Value, kwargs: dict[str, Value])
     plain = {each.python_type() for each in numbers if not isinstance(each, TensorValue)}
     is_known = fn is torch.tensor and plain <= _TYPES.keys() and kwargs.keys() <= {"dtype"}
     is_here = {t.device for t in tensors} <= {torch.get_default_device()}
+    if fn is torch.tensor and type(data) is TensorValue and is_here and kwargs.keys() <= {"dtype"}:
+        return tx.capture.graph.call_function(tx, fn, [data], kwargs)  # a copy, of which PyTorch warns
     warns = isinstance(data, TensorValue) or any(t.requires_grad for t in tensors)
     if not (is_known and is_here) or warns or any(t.dim() for t in tensors):
         raise Unsupported("tensor value read", f"{fn.__name__} of tensors")

@@ -18,7 +18,7 @@ from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.classes import ABSENT, guard_class_attribute, lookup_in_mro
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_library, module_of
-from compiler_core.guards.sources import AttrSource, Source
+from compiler_core.guards.sources import AttrSource, GetItemSource, Source
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
@@ -147,6 +147,13 @@ class StaticValue(Value):
             return found
         on_class, base = lookup_in_mro(cls, name), self.source or tx.capture.guards.held(cls, cls.__qualname__)
         on_meta = lookup_in_mro(type(cls), name)
+        if name == "__dict__" and on_meta is lookup_in_mro(type, name):
+            place = AttrSource(base, name)
+            tx.capture.guards.add("DICT_KEYS", place, list(cls.__dict__))
+            items: dict[Any, Value] = {
+                k: tx.capture.outside.wrap(v, GetItemSource(place, k)) for k, v in cls.__dict__.items()
+            }
+            return DictValue(items, types.MappingProxyType, place, cls.__dict__)
         if on_class is ABSENT and on_meta is ABSENT and _has_no_fallback(cls, name):
             tx.capture.guards.add("NO_ATTRIBUTE", base, name)
             raise observed_exception(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
@@ -183,11 +190,11 @@ class StaticValue(Value):
 
 
 def c_class_method(obj: Any) -> Any:
-    """Returns the C class method that `obj` binds to a class, or None if it is something else."""
+    """Returns the C method that `obj` binds to a class, such as one of `type`; None if it is something else."""
     if not isinstance(obj, types.BuiltinFunctionType) or not isinstance(obj.__self__, type):
         return None
     found = inspect.getattr_static(obj.__self__, obj.__name__, None)
-    return found if isinstance(found, types.ClassMethodDescriptorType) else None
+    return found if isinstance(found, (types.ClassMethodDescriptorType, types.MethodDescriptorType)) else None
 
 
 def _has_no_fallback(cls: type, name: str) -> bool:
