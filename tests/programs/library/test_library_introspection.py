@@ -324,3 +324,15 @@ def test_check_that_fails(x):
 @one_graph()
 def test_names_of_arguments(x):
     return x * torch.is_floating_point(input=x) + torch.numel(input=x) + torch.is_complex(input=x)
+
+
+OUTER, NAMED = functools.partial(scaled, by=3.0), functools.partial(scaled, by=3.0)
+NAMED.tag = "named"
+
+
+@one_graph()
+def test_partials_of_partials(x):
+    made = functools.partial(functools.partial(scaled, x), offset=2.0)
+    joined, kept = functools.partial(OUTER, offset=4.0), functools.partial(NAMED, offset=4.0)
+    facts = len(made.args), [*made.keywords], made.func is scaled, joined.func is scaled, kept.func is scaled
+    return made(3.0), joined(x), kept(x), facts

@@ -405,6 +405,10 @@ def _super(tx: Interpreter, *args: Value) -> Value:
 
 @handles(functools.partial)
 def _partial(tx: Interpreter, function: Value, /, *args: Value, **kwargs: Value) -> Value:
+    if isinstance(function, PartialValue) and not function.stored:  # Python joins them, unless it has attributes
+        outside = next((obj for obj, value in tx.capture.outside.values_by_id.values() if value is function), None)
+        if outside is None or outside.__reduce__()[2][3] is None:
+            return PartialValue(function.function, [*function.args, *args], {**function.kwargs, **kwargs})
     return PartialValue(function, args, kwargs)
 
 
