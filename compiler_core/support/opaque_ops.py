@@ -241,9 +241,8 @@ def fake_implementation(function: Callable[..., Any]) -> Callable[..., Any]:
         if call is None:
             raise TypeError(f"{function} does not take these arguments")
         tensors = tensors_in(call.args)
-        return call.value(
-            OpaqueFunction.apply(call.fake_results, fake_gradients(tensors), torch.is_grad_enabled(), *tensors)
-        )  # type: ignore[no-untyped-call]
+        backward, grad = fake_gradients(tensors), torch.is_grad_enabled()
+        return call.value(OpaqueFunction.apply(call.fake_results, backward, grad, *tensors))  # type: ignore[no-untyped-call]
 
     return run
 

@@ -121,6 +121,8 @@ def _scan(
     dim: Value | None = None,
     reverse: Value | None = None,
 ) -> Value:
+    if torch.__version__ < "2.13":
+        raise Unsupported(KIND, "scan of this PyTorch, which stacks results along another dimension")
     axis = 0 if dim is None else dim.constant(tx)
     backward = reverse is not None and reverse.truth(tx)
     graph = tx.capture.graph
