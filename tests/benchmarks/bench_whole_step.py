@@ -1,0 +1,217 @@
+"""Times whole training steps on a GPU: forward, backward and update in one graph, beside eager PyTorch and stock.
+
+    python -m tests.benchmarks.bench_whole_step [PROGRAM ...]
+
+The update is plain gradient descent with `torch._foreach_add_`.  *ours* is `compile(step, capture_backward=True)` in
+``reduce-overhead`` mode.  *stock* is the best of four: the step or only the modules compiled, in the default mode and
+with CUDA graphs.  Milliseconds are medians of 7 rounds that take turns.  Errors are the largest relative ones of the
+losses of 5 steps, beside float64.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import compiler_core
+from compiler_core.api.compile import record_of
+from tests.benchmarks.bench_checkpoints import Block
+
+ROUNDS, CALLS, LOSSES, RATE = 7, 20, 5, 1e-3
+Step = Callable[..., torch.Tensor]
+
+
+def update(modules: Sequence[nn.Module]) -> None:
+    """Gradient descent; afterwards no parameter has a gradient."""
+    parameters: list[torch.Tensor] = [p for m in modules for p in m.parameters()]
+    with torch.no_grad():
+        torch._foreach_add_(parameters, [p.grad for p in parameters if p.grad is not None], alpha=-RATE)
+    for each in parameters:
+        each.grad = None
+
+
+def classify(modules: list[nn.Module], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    loss = F.cross_entropy(modules[0](x), y)
+    loss.backward()
+    update(modules)
+    return loss.detach()
+
+
+def accumulate(modules: list[nn.Module], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros((), device=x.device, dtype=x.dtype)
+    for part, labels in zip(x.chunk(4), y.chunk(4), strict=True):
+        loss = F.cross_entropy(modules[0](part), labels) / 4
+        loss.backward()
+        total = total + loss.detach()
+    update(modules)
+    return total
+
+
+def adversarial(modules: list[nn.Module], real: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    generator, critic = modules
+    with torch.no_grad():
+        made = generator(noise)
+    judged = F.softplus(-critic(real)).mean() + F.softplus(critic(made)).mean()
+    judged.backward()
+    update([critic])
+    fooled = F.softplus(-critic(generator(noise))).mean()
+    fooled.backward()
+    update([generator])
+    for each in critic.parameters():
+        each.grad = None
+    return judged.detach() + fooled.detach()
+
+
+def policy(modules: list[nn.Module], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    actor, value = modules
+    chosen = F.log_softmax(actor(x), -1).gather(1, y[:, None]).squeeze(1)
+    ratio, advantage = (chosen - chosen.detach() + 0.1 * x[:, 0]).exp(), x[:, 1]
+    clipped = torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+    loss = F.mse_loss(value(x).squeeze(-1), x[:, 2]) - clipped.mean()
+    loss.backward()
+    update(modules)
+    return loss.detach()
+
+
+class Tagger(nn.Module):
+    """A GRU cell that is unrolled over 12 steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.out = nn.GRUCell(32, 64), nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = x.new_zeros(len(x), 64)
+        for step in x.unbind(1):
+            state = self.cell(step, state)
+        result: torch.Tensor = self.out(state)
+        return result
+
+
+class Blocks(nn.Module):
+    """Transformer blocks and a classifier."""
+
+    def __init__(self, blocks: int) -> None:
+        super().__init__()
+        self.blocks, self.out = nn.ModuleList(Block() for _ in range(blocks)).eval(), nn.Linear(768, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        result: torch.Tensor = self.out(x.mean(1))
+        return result
+
+
+class Residual(nn.Module):
+    """A small residual network with batch norm."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        layers = [(nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)) for _ in range(8)]
+        self.first, self.layers = nn.Conv2d(3, width, 3), nn.ModuleList(nn.Sequential(*each) for each in layers)
+        self.out = nn.Linear(width, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for layer in self.layers:
+            x = F.relu(x + layer(x))
+        result: torch.Tensor = self.out(x.mean((2, 3)))
+        return result
+
+
+def mlp() -> list[nn.Module]:
+    return [
+        nn.Sequential(
+            nn.Linear(256, 512), nn.GELU(), nn.LayerNorm(512), nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 10)
+        )
+    ]
+
+
+def perceptron(size: int, results: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(size, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, results))
+
+
+PROGRAMS: dict[str, tuple[Step, Callable[[], list[nn.Module]], tuple[int, ...], int]] = {
+    "MLP": (classify, mlp, (64, 256), 10),
+    "residual CNN": (classify, lambda: [Residual()], (32, 3, 32, 32), 10),
+    "6 transformer blocks": (classify, lambda: [Blocks(6)], (8, 128, 768), 10),
+    "GRU tagger": (classify, lambda: [Tagger()], (16, 12, 32), 10),
+    "4 micro-batches": (accumulate, mlp, (64, 256), 10),
+    "GAN": (adversarial, lambda: [perceptron(16, 32), perceptron(32, 1)], (64, 32), 0),
+    "policy update": (policy, lambda: [perceptron(8, 4), perceptron(8, 1)], (256, 8), 4),
+}
+"""The step, its modules, the shape of the batch, and the number of classes (0: noise in place of labels)."""
+
+
+def forms(step: Step, modules: list[nn.Module]) -> dict[str, tuple[Step, list[nn.Module]]]:
+    """Returns each way to run the step, with copies of the modules."""
+    own = {name: copy.deepcopy(modules) for name in ("eager", "stock 1", "stock 2", "stock 3", "stock 4", "ours")}
+    graphs = "reduce-overhead"
+    compiled: list[Any] = [torch.compile(m, mode=graphs) for m in own["stock 3"]]
+    return {
+        "eager": (step, own["eager"]),
+        "stock 1": (torch.compile(step), own["stock 1"]),
+        "stock 2": (torch.compile(step, mode=graphs), own["stock 2"]),
+        "stock 3": (step, compiled),
+        "stock 4": (step, [torch.compile(m) for m in own["stock 4"]]),
+        "ours": (compiler_core.compile(step, capture_backward=True, mode=graphs), own["ours"]),
+    }
+
+
+def row(name: str) -> str:
+    """Returns a row of the table."""
+    step, make, shape, classes = PROGRAMS[name]
+    torch.manual_seed(0)
+    modules = [m.cuda() for m in make()]
+    x = torch.randn(shape, device="cuda")
+    y = torch.randint(classes, shape[:1], device="cuda") if classes else torch.randn(shape[0], 16, device="cuda")
+    exact = [copy.deepcopy(m).double() for m in modules]
+    wanted = [step(exact, x.double(), y if classes else y.double()) for _ in range(LOSSES)]
+    ways, errors = forms(step, modules), {}
+    for way, (run, mine) in list(ways.items()):
+        try:
+            losses = [run(mine, x, y).clone() for _ in range(LOSSES)]
+        except Exception as error:
+            print(f"{name}, {way}: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
+            del ways[way]
+            continue
+        errors[way] = max(abs(a.item() / b.item() - 1) for a, b in zip(losses, wanted, strict=True))
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(ROUNDS):
+        for way, (run, mine) in ways.items():
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            for _ in range(CALLS):
+                run(mine, x, y)
+            torch.cuda.synchronize()
+            times[way].append((time.perf_counter() - began) / CALLS * 1e3)
+    ms = {way: statistics.median(found) for way, found in times.items()}
+    stock = min((value for way, value in ms.items() if way.startswith("stock")), default=float("nan"))
+    record = record_of(ways["ours"][0])
+    graphs = f"{len(record.compiles)} / {sum(len(c.breaks) for c in record.compiles)}"
+    return (
+        f"| {name} | {ms['eager']:.3f} | {stock:.3f} | {ms['ours']:.3f} | {stock / ms['ours']:.2f} | {graphs} | "
+        f"{errors['eager']:.0e} | {errors['ours']:.0e} |"
+    )
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    print("| step | eager | stock | ours | stock / ours | compiles / breaks | error of eager | of ours |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in sys.argv[1:] or PROGRAMS:
+        print(row(name), flush=True)
+        torch._dynamo.reset()
+
+
+if __name__ == "__main__":
+    main()
