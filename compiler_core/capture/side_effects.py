@@ -82,6 +82,10 @@ class SideEffects:
         if self._recorder is not None:
             self._recorder.note("effect", f"calls {function.__name__}({', '.join(map(describe, args))})")
 
+    def calls_with(self, value: Value) -> bool:
+        """Whether a noted call is given this object."""
+        return any(value in args for _, args in self._calls)
+
     def _check_frozen(self) -> None:
         if self.frozen:
             raise Unsupported("unsupported mutation", self.frozen)

@@ -213,11 +213,27 @@ def test_hooks_that_come_later_break():
     compiled(w)
     torch.testing.assert_close(w.grad, torch.full((3,), 3.0))
     handle.remove()
+    compiled(w)
+    w.grad = None
+    handle = w.register_hook(lambda gradient: seen.append(1) or gradient * 5)
+    compiled(w)
+    torch.testing.assert_close(w.grad, torch.full((3,), 5.0))
+    handle.remove()
     w.grad = None
     w.register_post_accumulate_grad_hook(lambda p: seen.append(2))
     compiled(w)
-    assert seen == [1, 2]
+    assert seen == [1, 1, 2]
     torch.testing.assert_close(w.grad, torch.ones(3))
+
+
+def test_a_hook_of_the_frame_runs():
+    def program(w):
+        w.register_hook(lambda gradient: gradient * 3)
+        w.sum().backward()
+
+    w = torch.zeros(3, requires_grad=True)
+    compiler_core.compile(program, backend="cpp", capture_backward=True)(w)
+    torch.testing.assert_close(w.grad, torch.full((3,), 3.0))
 
 
 def test_a_gradient_is_not_the_memory_of_another():

@@ -167,9 +167,11 @@ def _check_leaf(tx: Interpreter, tensor: TensorValue) -> None:
     guards = tx.capture.guards
     guards.add("EQUALS_MATCH", AttrSource(source, "is_leaf"), True)
     for name in _HOOKS:
-        if getattr(real, name):
-            raise Unsupported("backward", f"{tensor} has hooks")
-        guards.add("EQUALS_MATCH", AttrSource(source, name), getattr(real, name))
+        if getattr(real, name) is not None:  # a dict, which stays when its hooks are removed
+            raise Unsupported("backward", f"{tensor} has or had hooks")
+        guards.add("EQUALS_MATCH", AttrSource(source, name), None)
+    if tx.capture.effects.calls_with(tensor):
+        raise Unsupported("backward", f"{tensor} gets a hook in this frame")
 
 
 def _accumulate(tx: Interpreter, leaf: TensorValue, grad: TensorValue, known: set[int]) -> None:
