@@ -177,9 +177,9 @@ def row(name: str) -> str:
     exact = [copy.deepcopy(m).double() for m in modules]
     wanted = [step(exact, x.double(), y if classes else y.double()) for _ in range(LOSSES)]
     ways, errors = forms(step, modules), {}
-    for way, (run, mine) in list(ways.items()):
+    for way, (run, copies) in list(ways.items()):
         try:
-            losses = [run(mine, x, y).clone() for _ in range(LOSSES)]
+            losses = [run(copies, x, y).clone() for _ in range(LOSSES)]
         except Exception as error:
             print(f"{name}, {way}: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
             del ways[way]
@@ -187,11 +187,11 @@ def row(name: str) -> str:
         errors[way] = max(abs(a.item() / b.item() - 1) for a, b in zip(losses, wanted, strict=True))
     times: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(ROUNDS):
-        for way, (run, mine) in ways.items():
+        for way, (run, copies) in ways.items():
             torch.cuda.synchronize()
             began = time.perf_counter()
             for _ in range(CALLS):
-                run(mine, x, y)
+                run(copies, x, y)
             torch.cuda.synchronize()
             times[way].append((time.perf_counter() - began) / CALLS * 1e3)
     ms = {way: statistics.median(found) for way, found in times.items()}

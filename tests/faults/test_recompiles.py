@@ -137,7 +137,7 @@ import numpy
 
 def scaled(x):
     factor = 2.0
-    return torch.from_numpy(x.numpy().astype("float32")) * factor
+    return torch.from_numpy(x.numpy().astype("int32")) * factor
 
 def program(x):
     y = scaled(x)
@@ -169,9 +169,9 @@ def test_a_symbol_covers_no_more_than_its_conditions(engine: Engine) -> None:
 
 
 def test_a_value_is_named_that_a_called_function_left_at_its_break() -> None:
-    (again,) = (p for p in run(CALLED, "called", "core").problems if p.kind == "recompile")
-    assert "an intermediate value" not in again.cause + again.title + again.advice
-    assert "x.numpy().astype('float32')" in again.title
+    again = [p for p in run(CALLED, "called", "core").problems if p.kind == "recompile"]
+    assert not any("an intermediate value" in p.cause + p.title + p.advice for p in again)
+    assert any("x.numpy().astype('int32')" in p.title for p in again)
 
 
 EMPTIED = """

@@ -102,7 +102,8 @@ def test_an_import_statement_in_a_compiled_function(module: str) -> None:
 FIRST_USE = """
 import torch, compiler_core
 with compiler_core.record() as record:
-    print(compiler_core.compile(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)))(torch.zeros(1)).item())
+    program = lambda x: torch.cond(x.sum() > 0, torch.rand_like, torch.cos, (x,))  # random: it breaks the graph
+    print(compiler_core.compile(program)(torch.zeros(1, requires_grad=True)).item())
 print(*(frame.name for frame in record.frames))
 """
 

@@ -90,6 +90,7 @@ def calls(fn, *changes):
 
 def test_dict_of_a_class_that_changes():
     class Made:
+        __qualname__ = "Made"  # as of a class of a module
         a = 2.0
 
     def fn(x):
@@ -100,6 +101,8 @@ def test_dict_of_a_class_that_changes():
 
 def test_functions_in_the_dict_of_a_class_that_changes():
     class Made:
+        __qualname__ = "Made"
+
         def scale(self):
             return 2
 

@@ -147,7 +147,8 @@ class StaticValue(Value):
             return found
         on_class, base = lookup_in_mro(cls, name), self.source or tx.capture.guards.held(cls, cls.__qualname__)
         on_meta = lookup_in_mro(type(cls), name)
-        if name == "__dict__" and on_meta is lookup_in_mro(type, name):
+        # guards would keep alive what the functions of a class made in a call refer to
+        if name == "__dict__" and on_meta is lookup_in_mro(type, name) and "<locals>" not in cls.__qualname__:
             place = AttrSource(base, name)
             tx.capture.guards.add("DICT_KEYS", place, list(cls.__dict__))
             items: dict[Any, Value] = {
