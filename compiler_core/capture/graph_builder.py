@@ -469,8 +469,11 @@ class GraphBuilder:
             raise Unsupported("unsupported call", f"{node.target} returned nested sequences")
         return from_python(item)
 
-    def finish(self, outputs: dict[fx.Node, int]) -> fx.GraphModule:
-        """Ends the graph with these outputs and returns it; unused items of multiple results are removed."""
+    def finish(self, outputs: dict[fx.Node, int], spent: Sequence[int]) -> fx.GraphModule:
+        """Ends the graph with these outputs and returns it; unused items of multiple results are removed.
+
+        The outputs at the positions `spent` (`spent_outputs`) leave it without their history.
+        """
         for node in reversed(self.fx_graph.nodes):
             if _is_item_of_results(node) and not node.users and node not in outputs:
                 self.fx_graph.erase_node(node)
@@ -478,7 +481,7 @@ class GraphBuilder:
         for change in reversed(self.state_changes):
             self._change_node(change.undo, change.undo_args)
         returned = list(outputs)
-        for i in self.spent_outputs(returned):
+        for i in spent:
             returned[i] = self._compute(torch.Tensor.detach, [returned[i]], returned[i].meta["val"].detach())
         self.fx_graph.output(tuple(returned))
         return graph_module(self.modules, self.fx_graph, "Captured")

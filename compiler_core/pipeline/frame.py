@@ -323,7 +323,7 @@ class FrameCompile:
             for node in graph_outputs(values):
                 node.meta.setdefault("place", place)
         spent = capture.graph.spent_outputs(list(outputs))
-        graph = capture.graph.finish(outputs)
+        graph = capture.graph.finish(outputs, spent)
         with self._only_recorded("capture", "the captured graph"):
             record_graph(self.compile, "captured", "captured", graph)
             record_subgraphs(self.compile, graph)
