@@ -26,10 +26,9 @@ from compiler_core.autograd.eager_runs import (
     inputs_unchanged,
     undoing_writes,
 )
+from compiler_core.autograd.function_class import FunctionClass
 from compiler_core.autograd.partition import Partitioned
-from compiler_core.autograd.source.call_function import CallFunction
-from compiler_core.autograd.source.function_class import FunctionClass
-from compiler_core.autograd.source.writer import SourceWriter
+from compiler_core.autograd.source_writer import CallFunction, SourceWriter
 from compiler_core.codegen.wrapper.executable import CannotDraw, IndexOutOfRange
 from compiler_core.hook.failures import report_failure
 from compiler_core.records import Compile

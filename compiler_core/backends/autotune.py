@@ -19,7 +19,7 @@ import torch
 from compiler_core.codegen.build import disk_cache
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.triton import printer
-from compiler_core.codegen.wrapper.example_inputs import index_bound, random_tensor
+from compiler_core.codegen.wrapper.writer import index_bound, random_tensor
 from compiler_core.errors import BuildError, MissingTool
 from compiler_core.instruments import tool
 from compiler_core.loops import ir

@@ -27,7 +27,7 @@ from compiler_core.autograd.trace.shape_assumptions import expr_text, shape_env_
 from compiler_core.config import Options
 from compiler_core.errors import NotCacheable
 from compiler_core.guards.sources import Box
-from compiler_core.loops.schedule import size_rules
+from compiler_core.loops.schedule.block_sizes import current_rules
 from compiler_core.records.kernels import KeyField
 from compiler_core.support.fx_graphs import graph_tensors
 from compiler_core.support.fx_symbols import expression, is_symbolic
@@ -140,7 +140,7 @@ def _torch_state() -> dict[str, str]:
         "threads": repr(torch.get_num_threads()),
         **_named("torch", ((n.removeprefix("_get_"), _setting(n)) for n in GLOBAL_SETTINGS if hasattr(C, n))),
         **_tracing_config(),
-        "size rules": repr(size_rules.current_rules()),
+        "size rules": repr(current_rules()),
     }
 
 

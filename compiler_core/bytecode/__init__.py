@@ -8,7 +8,6 @@
     outermost_loops     the outermost loop around each instruction
     reachable           the instructions that can run; these three are in `flow`
     opset               properties of the running Python's instructions that `dis` does not have
-    evaluated           the expressions of the values on the stack, from the source of a statement
     make                constructors of instructions that hide the differences between versions
     bytecode_text       a listing for people (`operand`, `constant_text`: parts of it)
 

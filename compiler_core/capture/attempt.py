@@ -15,7 +15,7 @@ from compiler_core.capture.guard_collector import GuardCollector
 from compiler_core.capture.outside_objects import OutsideObjects
 from compiler_core.capture.rules.python.cached import state_read
 from compiler_core.capture.side_effects import SideEffects
-from compiler_core.capture.tensors.dynamic_policy import DynamicPolicy
+from compiler_core.capture.tensors.symbolic_shapes import DynamicPolicy
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.cached_calls import CacheChanges, CallLog, OutsideState
 from compiler_core.capture.values.tensor import TensorValue

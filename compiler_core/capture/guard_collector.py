@@ -6,8 +6,7 @@ import types
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compiler_core.capture.tensors.dynamic_policy import DynamicPolicy
-from compiler_core.capture.tensors.symbolic_shapes import Symbols
+from compiler_core.capture.tensors.symbolic_shapes import DynamicPolicy, Symbols
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.guards import GuardSpec, LibraryLookups, guarded_value, state_guard

@@ -35,14 +35,12 @@ from compiler_core.capture.rules.python import (  # noqa: F401  (they register t
 from compiler_core.capture.rules.python.operators import builtin_operation, equal
 from compiler_core.capture.rules.table import BY_NAME, HANDLERS, name_of
 from compiler_core.capture.rules.torch import (  # noqa: F401  (they register their rules)
-    attention,
     autograd_functions,
     checkpoints,
     control_flow,
     gradients,
     overrides,
     queries,
-    tensor_hooks,
     transforms,
 )
 from compiler_core.capture.rules.torch.functions import is_leaf_function
@@ -491,7 +489,7 @@ class Interpreter:
     call_static = calls.call_static
     override = overrides.override
     overridden_attribute = overrides.overridden_attribute
-    register_hook = tensor_hooks.register_hook
+    register_hook = autograd_functions.register_hook
     numpy_of = arrays.numpy_of
     backward = gradients.method
     class_attribute = object_attributes.class_attribute

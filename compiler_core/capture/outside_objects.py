@@ -46,11 +46,16 @@ from compiler_core.capture.values.tensor_subclasses import (
     is_distributed_tensor,
     is_subclass_of_program,
 )
-from compiler_core.capture.values.user.autograd_contexts import AutogradContextValue
 from compiler_core.capture.values.user.exceptions import ExceptionValue
 from compiler_core.capture.values.user.functions import CellValue, FunctionValue, MethodValue, PartialValue
 from compiler_core.capture.values.user.modules import module_value
-from compiler_core.capture.values.user.objects import NamespaceValue, ObjectValue, SubclassValue, container_base
+from compiler_core.capture.values.user.objects import (
+    AutogradContextValue,
+    NamespaceValue,
+    ObjectValue,
+    SubclassValue,
+    container_base,
+)
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_python_class
 from compiler_core.guards.sources import AttrSource, ConstantSource, FreeCellSource, GetItemSource, Source, root_source

@@ -10,7 +10,7 @@
       changes of outside objects                   capture/side_effects.py
       the graph, its inputs, what it depends on    capture/graph_builder.py,
                                                    capture/outside_objects.py, capture/guard_collector.py
-      (if a graph break is found, capture again up to the break: capture/break_kinds.py, resume/break_points.py)
+      (if a graph break is found, capture again up to the break: capture/break_kinds.py, resume/frame_codegen.py)
     3 compile the captured graph                   pipeline/graph.py
     4 generate the code that replaces the frame    resume/: resume/frame_codegen.py, resume/resume_functions.py
     5 verify the generated code                    bytecode/verify.py
@@ -68,10 +68,9 @@ from compiler_core.pipeline.user_passes import run_passes
 from compiler_core.records import Compile, GraphBreak, StackLine, Stage
 from compiler_core.records.capture import is_around_function
 from compiler_core.records.recompiles import has_generated_name, readable
-from compiler_core.resume import break_points, eager_fallback, resume_functions
-from compiler_core.resume.break_points import MAX_LEVEL
+from compiler_core.resume import eager_fallback, resume_functions
 from compiler_core.resume.eager_fallback import CachedCalls
-from compiler_core.resume.frame_codegen import FrameCode
+from compiler_core.resume.frame_codegen import MAX_LEVEL, FrameCode, active_frames, break_points_for
 from compiler_core.resume.resume_functions import BreakingInstruction, ResumeLayout
 from compiler_core.support.fx_graphs import record_graph
 from compiler_core.support.subgraphs import record_subgraphs
@@ -222,7 +221,7 @@ class FrameCompile:
             users = capture.graph.current_tx.user_stack()
             capture.graph.current_tx = None
             raise FullGraphError(break_message(replace(break_, stack=users)), users)
-        stops = break_points.break_points_for(capture.graph.current_tx, reason)
+        stops = break_points_for(capture.graph.current_tx, reason)
         capture.graph.current_tx = None
         captured = self._capture_up_to_break(break_, stops)
         if captured is None:
@@ -264,7 +263,7 @@ class FrameCompile:
         except StopCapture:
             for is_there in self._awaited:
                 capture.guards.add("RETURNS", is_there, False)
-            active, capture.graph.current_tx = break_points.active_frames(capture.graph.current_tx), None
+            active, capture.graph.current_tx = active_frames(capture.graph.current_tx), None
             return CapturedFrame(capture, active, break_, stop)
         except Unsupported as error:
             raise CompilerBug(f"capture broke at another instruction the second time: {error}") from error

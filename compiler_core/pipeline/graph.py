@@ -16,7 +16,7 @@
     11 replay the launches as a CUDA graph, on request    with_replay           backends/cuda_graphs.py
     and for both together:
     12 print the autograd function around the two         write_source          autograd/autograd_function.py,
-                                                          bind_source           autograd/source/
+                                                          bind_source           autograd/function_class.py
 
 What torch.cond and similar operators call (`support/subgraphs.py`) goes through 1 to 12 by itself, between 2 and 3.
 

@@ -1,6 +1,6 @@
 """Graph breaks: continues a frame as Python code after the part that was captured.
 
-`break_points` decides where capture stops.  `frame_codegen` generates the code object that replaces the frame, with
+`frame_codegen` decides where capture stops, and generates the code object that replaces the frame, with
 `break_codegen`, which runs the instruction that broke the graph and calls the resume functions, whose code
 `resume_functions` makes.  `eager_fallback` runs a frame again if its graph fails at run time, unless that has run a
 collective, or if a cache has another result than it had; custom operators do not run again.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +16,13 @@ from torch.fx.node import has_side_effect
 from torch.nn.attention import SDPBackend
 from torch.overrides import TorchFunctionMode
 
+from compiler_core.support.eager_warnings import unsilence_warnings
+from compiler_core.support.interrupts import immediate_signals
 from compiler_core.support.tensors import tensors_in
 from compiler_core.support.transform_levels import LEVEL_FUNCTIONS, level_restorer
 from compiler_core.torch_private import (
     DeviceContext,
+    EnableTorchFunction,
     attention_kernels,
     ensureCUDADeviceGuardSet,
     get_function_stack_at,
@@ -227,3 +231,15 @@ def set_device_guard() -> None:
     # device_count() asks the driver's monitor, so that children of a fork can still use a GPU
     if threading.current_thread() is threading.main_thread() and torch.version.cuda and not torch.cuda.device_count():
         ensureCUDADeviceGuardSet()
+
+
+@contextmanager
+def as_in_program(torch_functions: bool) -> Iterator[None]:
+    """In the block, warnings, signals and overrides of functions of PyTorch do what they do where the program runs.
+
+    Args:
+        torch_functions: whether ``__torch_function__`` of arguments is called there.
+    """
+    overrides = EnableTorchFunction() if torch_functions else contextlib.nullcontext()
+    with unsilence_warnings(), overrides, immediate_signals():
+        yield

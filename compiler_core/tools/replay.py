@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from compiler_core.codegen.wrapper.example_inputs import random_tensor
 from compiler_core.codegen.wrapper.executable import NAMES, launchers
+from compiler_core.codegen.wrapper.writer import random_tensor
 from compiler_core.errors import CutawayError, UsageError
 from compiler_core.loops import ir
 from compiler_core.records import Artifact, Compile, Kernel, Record

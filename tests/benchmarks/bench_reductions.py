@@ -15,7 +15,7 @@ import torch
 
 import compiler_core
 from compiler_core.codegen.triton import printer as triton
-from compiler_core.loops.schedule.size_rules import DEFAULT_RULES, override_rules
+from compiler_core.loops.schedule.block_sizes import DEFAULT_RULES, override_rules
 from tests.benchmarks.bench_cases import runner, seconds
 from tests.benchmarks.cases import CASES, Make
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compiler_core.capture.values.cached_results import find_result, finder
+from compiler_core.capture.values.cached_calls import find_result, finder
 
 
 class Color(enum.Enum):

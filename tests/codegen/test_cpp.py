@@ -18,7 +18,7 @@ from compiler_core.codegen.cpp.ops import ARITHMETIC, MATH, TEXTS, expression, l
 from compiler_core.config import Options
 from compiler_core.errors import BuildError
 from compiler_core.loops import ir
-from compiler_core.loops.fuse.merge_bodies import structural_key
+from compiler_core.loops.fuse.matching import structural_key
 from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.lower import lower
 from compiler_core.pipeline.graph import compile_kernels

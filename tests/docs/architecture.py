@@ -67,10 +67,10 @@ rules with eager.
 WAYS = [
     ("Which code is never compiled?", [("hook/skip_rules.py", "")]),
     ("Where is the limit of recompiles?", [("pipeline/compiled_region.py", "_find_or_compile")]),
-    ("Which sizes become symbolic?", [("capture/tensors/dynamic_policy.py", "DynamicPolicy")]),
+    ("Which sizes become symbolic?", [("capture/tensors/symbolic_shapes.py", "DynamicPolicy")]),
     ("Where are hooks of an `nn.Module` called?", [("capture/values/user/modules.py", "")]),
     ("How does a change of an outside object reach it?", [("capture/side_effects.py", "SideEffects")]),
-    ("Where is a frame split at a graph break?", [("resume/break_points.py", "break_points_for")]),
+    ("Where is a frame split at a graph break?", [("resume/frame_codegen.py", "break_points_for")]),
     ("Where is a resume function made?", [("resume/resume_functions.py", "resume_code")]),
     ("What runs if the graph fails in a call?", [("resume/eager_fallback.py", "run_frame_eagerly")]),
     ("Where are guards turned into code?", [("guards/tree.py", "build"), ("guards/kinds.py", "guards_text")]),

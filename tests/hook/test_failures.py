@@ -54,7 +54,7 @@ STAGES = {
     "wrapper": ("compiler_core.pipeline.graph.print_wrapper", "codegen", FIRST),
     "tune": ("compiler_core.pipeline.graph.tune", "codegen", FIRST),
     "build": ("compiler_core.codegen.build.compilers._find_or_build", "build", FIRST),
-    "autograd source": ("compiler_core.autograd.source.call_function.CallFunction.write", "backend", FIRST),
+    "autograd source": ("compiler_core.autograd.source_writer.CallFunction.write", "backend", FIRST),
     "bind": ("compiler_core.pipeline.graph.bind_source", "backend", FIRST),
     "reconstruct": ("compiler_core.resume.frame_codegen.FrameCode.generate", "bytecode", FIRST),
     "assemble": ("compiler_core.resume.frame_codegen.assemble", "bytecode", FIRST),

@@ -10,7 +10,7 @@ from compiler_core.loops.fuse.program_passes import fuse_horizontally
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.ir import Address, Compute, Literal, Load, Loops, Store
-from compiler_core.loops.schedule.size_rules import DEFAULT_RULES
+from compiler_core.loops.schedule.block_sizes import DEFAULT_RULES
 from tests.cases.philox_cases import on_gpu
 
 f32 = torch.float32

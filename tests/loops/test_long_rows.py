@@ -9,8 +9,14 @@ import pytest
 from compiler_core.loops import ir
 from compiler_core.loops.fuse import rules
 from compiler_core.loops.lower import lower
-from compiler_core.loops.schedule.block_sizes import choose_blocks, has_strided_rows, program_count, shape_for_triton
-from compiler_core.loops.schedule.size_rules import DEFAULT_RULES, override_rules
+from compiler_core.loops.schedule.block_sizes import (
+    DEFAULT_RULES,
+    choose_blocks,
+    has_strided_rows,
+    override_rules,
+    program_count,
+    shape_for_triton,
+)
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.support.size_expr import hint
 from tests.loops.docstring_examples import graph

@@ -25,8 +25,7 @@ from compiler_core.loops.fuse.program_passes import fuse_horizontally, fuse_mix_
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.lower import lower
-from compiler_core.loops.schedule.block_sizes import choose_blocks
-from compiler_core.loops.schedule.size_rules import DEFAULT_RULES
+from compiler_core.loops.schedule.block_sizes import DEFAULT_RULES, choose_blocks
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.records import Record
 from tests.cases.kernel_programs import check, trace

@@ -24,7 +24,7 @@ from compiler_core.guards.lifetimes import is_library
 from compiler_core.guards.sources import GlobalSource
 from compiler_core.records.capture import library_of
 from compiler_core.support.interrupts import raised_by_handler
-from compiler_core.support.program_code import as_in_program
+from compiler_core.support.torch_state import as_in_program
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter

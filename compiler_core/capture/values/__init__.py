@@ -6,5 +6,5 @@ constants, containers and iterators, `user/` the functions, classes and objects 
 `tensor`, `tensor_subclasses`, `arrays` (of NumPy, with `numpy_functions`), `contexts` (context managers) and
 `distributed` (process groups).  `classes` has facts about classes, and `describe` short texts of values.  `builtin/`
 does not import `user/`: what it needs of rules and of `user/` it calls as methods of the interpreter or of the value.
-`cached_calls` has what calls of functions with a cache did, and `cached_results` looks for their results.
+`cached_calls` has what calls of functions with a cache did, and looks for their results.
 """

@@ -3,5 +3,5 @@
 `printer.generate` prints a program as the source of one Python module: each kernel with its launch grid; `statements`
 prints single statements and `ops` single operations.  `module` loads the source, finds undefined names in it, compiles
 it for a target and launches it, through the kernel cache and other limits on Triton's compiler (`toolchain`).
-`cache_key` has the fields of Triton's key.  Block sizes are chosen in `loops/schedule/block_sizes`.
+Block sizes are chosen in `loops/schedule/block_sizes`.
 """

@@ -22,7 +22,7 @@ from compiler_core.codegen.source import KernelSource, LineOrigin
 from compiler_core.codegen.triton.ops import HELPERS, POINTERS, TYPES, accumulate_statement, identity, reduce
 from compiler_core.codegen.triton.statements import PrintedLine, StatementPrinter
 from compiler_core.loops import ir
-from compiler_core.loops.fuse.merge_bodies import structural_key
+from compiler_core.loops.fuse.matching import structural_key
 from compiler_core.loops.schedule.block_sizes import Blocks, choose_blocks, program_count, shape_for_triton
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.size_expr import Int, Size, factor_text, prod

@@ -17,8 +17,7 @@ from compiler_core.codegen.triton.ops import (
 )
 from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
-from compiler_core.loops.schedule import size_rules
-from compiler_core.loops.schedule.block_sizes import Blocks
+from compiler_core.loops.schedule.block_sizes import Blocks, current_rules
 from compiler_core.support.size_expr import Int, Size, Undecided, hint
 from compiler_core.support.texts import unused_name
 
@@ -222,4 +221,4 @@ def needs_int64(loops: ir.Loops) -> bool:
         + sum(abs(hint(f)) * hint(loops.position_sizes[name]) for name, f in a.values)
         for a in loops.addresses
     ]
-    return max([math.prod(sizes), *reach]) >= size_rules.current_rules().max_int32_reach
+    return max([math.prod(sizes), *reach]) >= current_rules().max_int32_reach

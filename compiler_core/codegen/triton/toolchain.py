@@ -30,8 +30,7 @@ from typing import Any, NamedTuple
 
 from compiler_core import config
 from compiler_core.codegen.build import disk_cache, external
-from compiler_core.codegen.build.kernel_lookups import add_lookup
-from compiler_core.codegen.triton.cache_key import triton_lookups
+from compiler_core.codegen.build.kernel_lookups import add_lookup, triton_lookups
 from compiler_core.errors import MissingTool
 from compiler_core.support.fork_locks import replace_after_fork
 from compiler_core.support.interrupts import safe_point

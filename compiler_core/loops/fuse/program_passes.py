@@ -8,15 +8,12 @@ from dataclasses import replace
 import torch
 
 from compiler_core.loops import ir
-from compiler_core.loops.fuse.matching import ColumnMatch, divide_rows, match_columns
-from compiler_core.loops.fuse.merge_bodies import merge_bodies
+from compiler_core.loops.fuse.matching import ColumnMatch, divide_rows, match_columns, merge_bodies
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult, Refusal, Rewrite, traffic
 from compiler_core.loops.fuse.rules import MAX_ARGUMENTS, MAX_STATEMENTS
 from compiler_core.loops.ir import affine
-from compiler_core.loops.schedule import size_rules
-from compiler_core.loops.schedule.block_sizes import has_strided_rows
+from compiler_core.loops.schedule.block_sizes import MixOrderLimits, current_rules, has_strided_rows
 from compiler_core.loops.schedule.cpp_kernels import has_contiguous_outer
-from compiler_core.loops.schedule.size_rules import MixOrderLimits
 from compiler_core.loops.schedule.splitting import add_partial_buffers, combine_partials
 from compiler_core.support.size_expr import Int, hint, prod
 
@@ -69,7 +66,7 @@ def fuse_mix_order_reductions(fused: FusionResult, requests: FusionRequests) -> 
         if len(_positions(fused.program, rows, columns)) < 2:  # one of them is part of another kernel now
             continue
         request = requests.between(rows, columns)
-        limits = CPU_LIMITS if fused.program.language(rows) == "cpp" else size_rules.current_rules().mix_order
+        limits = CPU_LIMITS if fused.program.language(rows) == "cpp" else current_rules().mix_order
         if request == "force_fuse":
             limits = replace(limits, min_parts=2, min_elements=0, min_concurrent_elements=0)
         outcome: FusionResult | Refusal = Refusal("asked", "you asked to keep them apart")
@@ -135,7 +132,7 @@ def _choose_parts(rows: ir.Loops, columns: ir.Loops, limits: MixOrderLimits) -> 
     if programs < limits.min_parts or count // parts < limits.min_rows:
         few = f"{limits.min_parts} or more parts of at least {limits.min_rows} each"
         return Refusal("columns", f"{count:,} rows cannot be divided into {few}")
-    too_few = programs * max(length, size_rules.current_rules().block) < limits.min_concurrent_elements
+    too_few = programs * max(length, current_rules().block) < limits.min_concurrent_elements
     if elements > limits.few_elements and too_few:
         return Refusal("columns", f"{programs} parts of {count // parts:,} rows each keep only a part of a GPU busy")
     return matched
@@ -291,7 +288,7 @@ def _is_small(loops: ir.Loops) -> bool:
         not loops.column_stores
         and not loops.scatters
         and isinstance(numel, int)
-        and numel <= size_rules.current_rules().max_horizontal_elements
+        and numel <= current_rules().max_horizontal_elements
     )
 
 

@@ -19,8 +19,15 @@ from dataclasses import replace
 import torch
 
 from compiler_core.loops import ir
-from compiler_core.loops.fuse.matching import AccessMatch, flow_constraints, match_accesses, solve_constraints
-from compiler_core.loops.fuse.merge_bodies import merge_bodies, rename_conflicting, restrict_to_ranges
+from compiler_core.loops.fuse.matching import (
+    AccessMatch,
+    flow_constraints,
+    match_accesses,
+    merge_bodies,
+    rename_conflicting,
+    restrict_to_ranges,
+    solve_constraints,
+)
 from compiler_core.loops.fuse.rewriter import (
     FusedPair,
     FusionRequests,

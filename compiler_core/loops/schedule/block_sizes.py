@@ -1,14 +1,138 @@
-"""How Triton kernels divide their work: which indices a block covers, its sizes, and the number of warps."""
+"""How Triton kernels divide their work: which indices a block covers, its sizes, and the number of warps.
+
+The thresholds of size that decide it, and how kernels are split and joined, are in one place, `SizeRules`.  Users
+always get `DEFAULT_RULES`.  Tests replace them (`override_rules`), so that kernels that are made for millions of
+elements are made for a few, and can run anywhere.  The results of kernels do not depend on the rules.
+"""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
-from compiler_core.loops.schedule import size_rules
 from compiler_core.support.size_expr import Int, hint, prod
+
+
+@dataclass(frozen=True)
+class MixOrderLimits:
+    """When reductions over columns join reductions over rows (`program_passes`)."""
+
+    max_parts: int
+    """The rows are divided into at most so many parts, one for each program or thread."""
+    min_parts: int
+    min_rows: int
+    """The least number of rows of a part: with so many, a part stores little compared with what it reads."""
+    min_elements: int
+    """Matrices of fewer elements are read twice at no extra cost."""
+    min_concurrent_elements: int = 0
+    """The least number of elements that all programs together process at a time; with fewer, memory latency shows."""
+    few_elements: int = 1 << 20
+    """That latency costs more than a second kernel only if the matrix has more than so many elements."""
+
+
+@dataclass(frozen=True)
+class SizeRules:
+    """The thresholds; the default values are for large GPUs."""
+
+    # -- one kernel as several (`splitting`)
+    enough_programs: int = 256
+    """A kernel of so many programs is not split."""
+    target_programs: int = 512
+    """The number of programs to aim at: about four for each multiprocessor of a large GPU, which all run at once."""
+    min_split_elements: int = 1 << 13
+    """Up to so many elements for each program take less time than another kernel."""
+    min_part: int = 256
+    """The least number of elements of a part."""
+    min_rows_of_part: int = 64
+    """The same if rows are strided, where a program processes several at a time."""
+    max_parts: int = 1024
+    """More parts would make the second kernel, which has few programs, slow."""
+    min_multi_pass_elements: int = 1 << 15
+    """So many elements for each program take longer than some more launches."""
+    loads_of_an_element: int = 4
+    """An element with more loads than so many counts as several."""
+    min_strided_multi_pass_elements: int = 1 << 13
+    """The same if rows are strided, where a program has more rows and there are fewer programs."""
+
+    # -- several kernels as one (`program_passes`)
+    mix_order: MixOrderLimits = MixOrderLimits(
+        max_parts=512, min_parts=16, min_rows=8, min_elements=0, min_concurrent_elements=1 << 16
+    )
+    """`max_parts` is four programs for each multiprocessor of a large GPU."""
+    max_horizontal_elements: int = 1 << 18
+    """A GPU processes so many elements in about the time of a launch."""
+
+    # -- block sizes (`block_sizes`)
+    block: int = 1024
+    """The elements that a program processes at a time, if nothing is reduced or rows are short."""
+    warp_elements: int = 128
+    """The elements that a warp processes at a time, if nothing is reduced: four for each thread."""
+    narrow_block: int = 2048
+    """`block` if elements have two bytes."""
+    narrow_warp_elements: int = 256
+    """`warp_elements` if elements have two bytes: a thread accesses 16 bytes at a time."""
+    max_narrow_accesses: int = 6
+    """With more accesses to a position, a thread has no registers for eight elements."""
+    row_warp_elements: int = 512
+    """The elements that a warp processes at a time, if rows are reduced."""
+    light_row_warp_elements: int = 1024
+    """The same if rows are strided and fit in registers, or are short: if elements have two bytes, or columns are
+    reduced, too."""
+    few_elements: int = 4096
+    """A kernel of so few elements takes as long as one element takes: each thread processes one."""
+    small_block: int = 128
+    """The elements that a program processes if there are so few."""
+    tile: int = 64
+    """The side of a tile, if accesses are contiguous in two different indices."""
+    strided_row_bytes: int = 64
+    """The adjacent bytes that a program reads at a time if rows are strided: twice the least that a GPU reads."""
+    gather_block: int = 512
+    """The elements of a row that a program processes at a time, if positions are read for each row."""
+    gather_rows: int = 4
+    """The rows that it processes at a time."""
+    stages: int = 3
+    """The parts of a row that are loaded ahead, if a row has several."""
+    max_bytes_ahead: int = 48 << 10
+    """The most bytes of them: less shared memory than any GPU has."""
+    few_programs: int = 128
+    """Fewer programs than a large GPU has multiprocessors."""
+    max_kept_elements: int = 8192
+    """The elements that a program can keep in registers between two sweeps over them."""
+    max_whole_row: int = 16384
+    """A row of up to so many elements fits in the registers of a program."""
+    row_part: int = 4096
+    """The elements of a longer row that a program processes at a time."""
+    min_symbolic_size: int = 256
+    """Blocks for a symbolic number of elements are chosen for at least so many."""
+
+    # -- the kernel's text (`codegen/triton`)
+    max_int32_reach: int = 2**31 - 2**16
+    """Indices and addresses that reach this number have 64 bits."""
+
+
+DEFAULT_RULES = SizeRules()
+_current: ContextVar[SizeRules] = ContextVar("size_rules", default=DEFAULT_RULES)
+
+
+def current_rules() -> SizeRules:
+    """Returns the rules in force."""
+    return _current.get()
+
+
+@contextmanager
+def override_rules(rules: SizeRules) -> Iterator[None]:
+    """Puts `rules` in force inside the context."""
+    token = _current.set(rules)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
 
 MAX_BLOCK_ELEMENTS = 32768
 MAX_WARPS = 32
@@ -59,7 +183,7 @@ def _tile_last_index(loops: ir.Loops) -> ir.Loops:
     if contiguous:
         rest = [k for k in range(last) if k != contiguous[0]]
         return affine.reorder_indices(loops, [*rest, contiguous[0]], [last])
-    wide = _power_of_2_divisor(loops.outer[last]) >= size_rules.current_rules().tile
+    wide = _power_of_2_divisor(loops.outer[last]) >= current_rules().tile
     by_row = wide and any(any(s) and not s[last] for s in loads)
     return affine.reorder_indices(loops, range(last), [last]) if by_row and not loops.scatters else loops
 
@@ -67,7 +191,7 @@ def _tile_last_index(loops: ir.Loops) -> ir.Loops:
 def _gathers_rows(loops: ir.Loops) -> bool:
     """Whether no position depends on the last index, so that each is read once for a row, and accesses are wide."""
     last = len(loops.outer) - 1
-    if loops.inner or not loops.may_fail or last < 1 or hint(loops.outer[last]) < size_rules.current_rules().tile:
+    if loops.inner or not loops.may_fail or last < 1 or hint(loops.outer[last]) < current_rules().tile:
         return False
     rows = affine.reorder_indices(loops, range(last), [last])
     return not any(isinstance(s, ir.Position) and rows.is_inner(s) for s in rows.body)
@@ -119,13 +243,13 @@ def _inner_candidates(loops: ir.Loops, usual: Blocks) -> list[tuple[int, int]]:
     row = _next_power_of_2(hint(loops.inner_numel))
     if usual.tiled:
         return [(j, 1) for j in (usual.j, usual.j // 2, usual.j * 2) if 1 <= j <= row]
-    whole = [(row, 1)] if row <= size_rules.current_rules().max_whole_row else []
+    whole = [(row, 1)] if row <= current_rules().max_whole_row else []
     return [*whole, *((j, stages) for j in sorted({1024, 4096, usual.j}) if j < row for stages in (1, 3))]
 
 
 def choose_blocks(loops: ir.Loops) -> Blocks:
     """Chooses block sizes with wide loads and busy threads, and with a whole row in registers if it fits."""
-    rules = size_rules.current_rules()
+    rules = current_rules()
     is_narrow = _is_narrow(loops)
     block, warp_elements = rules.block, rules.warp_elements
     if is_narrow:
@@ -172,14 +296,14 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
 
 def _row_warps(elements: int, are_light: bool = False) -> int:
     """Returns the number of warps of a program that processes so many elements of rows at a time."""
-    rules = size_rules.current_rules()
+    rules = current_rules()
     return max(1, min(16, elements // (rules.light_row_warp_elements if are_light else rules.row_warp_elements)))
 
 
 def _stages(loops: ir.Loops, elements: int) -> int:
     """Returns how many parts of rows, of so many elements, are loaded ahead: one if they do not fit or have single
     bytes, which a GPU does not copy to shared memory by itself."""
-    rules = size_rules.current_rules()
+    rules = current_rules()
     sizes = [s.dtype.itemsize for s in loops.body if isinstance(s, ir.Load) and loops.is_inner(s)]
     fits = sum(sizes) * elements * rules.stages <= rules.max_bytes_ahead
     return rules.stages if fits and min(sizes, default=1) > 1 else 1
@@ -189,7 +313,7 @@ def _is_narrow(loops: ir.Loops) -> bool:
     """Whether elements of two bytes are accessed, and a thread can access eight that lie side by side."""
     accesses = [s for s in loops.body if isinstance(s, ir.Load | ir.Store) and any(s.address.strides[-1:])]
     sizes = [(s.dtype if isinstance(s, ir.Load) else loops.dtype(s.value)).itemsize for s in accesses]
-    few = len(accesses) <= size_rules.current_rules().max_narrow_accesses
+    few = len(accesses) <= current_rules().max_narrow_accesses
     return few and 2 in sizes and all(map(_is_aligned, accesses))
 
 
@@ -202,7 +326,7 @@ def _is_aligned(access: ir.Load | ir.Store) -> bool:
 
 def parts_that_fit(loops: ir.Loops) -> int:
     """Returns into how many parts to divide the inner indices, so that a program can keep one in registers."""
-    rules = size_rules.current_rules()
+    rules = current_rules()
     adjacent = rules.strided_row_bytes // smallest_element_bytes(loops) if has_strided_rows(loops) else 1
     elements = hint(loops.inner_numel) * min(adjacent, hint(loops.outer_numel))
     return -(-elements // rules.max_kept_elements)
@@ -234,12 +358,12 @@ def smallest_element_bytes(loops: ir.Loops) -> int:
 
 def _planned_size(numel: Int) -> int:
     """Returns the number of elements to choose blocks for: a symbolic one may have been small at capture only."""
-    return numel if isinstance(numel, int) else max(hint(numel), size_rules.current_rules().min_symbolic_size)
+    return numel if isinstance(numel, int) else max(hint(numel), current_rules().min_symbolic_size)
 
 
 def _are_few(numel: Int) -> bool:
     """Whether a kernel has few elements at each call; a symbolic number may be larger at the next."""
-    return isinstance(numel, int) and numel <= size_rules.current_rules().few_elements
+    return isinstance(numel, int) and numel <= current_rules().few_elements
 
 
 def _is_contiguous_across(loops: ir.Loops) -> bool:

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 
 from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
-from compiler_core.loops.schedule import size_rules
 from compiler_core.loops.schedule.block_sizes import (
+    current_rules,
     has_strided_rows,
     parts_that_fit,
     program_count,
@@ -221,7 +221,7 @@ def _choose_cuts(loops: ir.Loops) -> list[affine.SizeSplit]:
     later = [sweep for sweep in ir.sweeps(loops)[1:] if sweep.inner]
     if not all(has_only_squared_deviations(loops, sweep) for sweep in later):
         return []
-    running, rules = program_count(loops), size_rules.current_rules()
+    running, rules = program_count(loops), current_rules()
     if running >= rules.enough_programs or hint(prod(loops.space)) <= rules.min_split_elements * running:
         return []
     least = rules.min_rows_of_part if has_strided_rows(loops) else rules.min_part
@@ -233,7 +233,7 @@ def _choose_cuts(loops: ir.Loops) -> list[affine.SizeSplit]:
 
 def _cuts_into(most: int, loops: ir.Loops) -> list[affine.SizeSplit]:
     """Returns how to divide the inner indices into at most so many parts: one of them, or several from outside in."""
-    rules = size_rules.current_rules()
+    rules = current_rules()
     sizes = {at: n for at, n in enumerate(loops.space) if at >= len(loops.outer) and isinstance(n, int)}
     # parts of adjacent elements are wide enough for whole memory accesses
     wide = rules.strided_row_bytes // smallest_element_bytes(loops)
@@ -315,7 +315,7 @@ def _pass_kernels(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> list[ir.Loo
     passes = _row_passes(loops, sweeps)
     if loops.column_stores or len(passes) < 2:
         return [loops]  # loops with column stores accumulate over the rows of a part, in order
-    running, rules = program_count(loops), size_rules.current_rules()
+    running, rules = program_count(loops), current_rules()
     strided = has_strided_rows(loops)
     least = rules.min_strided_multi_pass_elements if strided else rules.min_multi_pass_elements
     work = hint(prod(loops.space)) * max(1, _inner_loads(loops) // rules.loads_of_an_element)

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from compiler_core.codegen.wrapper.example_inputs import random_tensor
 from compiler_core.codegen.wrapper.executable import NAMES, launchers
+from compiler_core.codegen.wrapper.writer import random_tensor
 from compiler_core.tools.accuracy import relative_error
 from compiler_core.tools.editing.guarded_run import PATTERN, ZONE, seconds_in_rounds
 from compiler_core.tools.replay import inductor_inputs

@@ -25,7 +25,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core.api.compile import compile as compile_
-from compiler_core.codegen.wrapper.example_inputs import random_tensor
+from compiler_core.codegen.wrapper.writer import random_tensor
 from compiler_core.errors import UsageError
 from compiler_core.records.timings import plural
 from compiler_core.support.fx_graphs import graph_text

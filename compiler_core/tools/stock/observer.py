@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from compiler_core.codegen.triton.cache_key import triton_lookups
+from compiler_core.codegen.build.kernel_lookups import triton_lookups
 from compiler_core.records import Record
 from compiler_core.records.capture import STANDARD_LIBRARY, library_of
 from compiler_core.records.kernels import CacheLookup

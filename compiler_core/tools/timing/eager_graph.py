@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import torch
 
-from compiler_core.codegen.wrapper.example_inputs import INTEGER_DTYPES, random_tensor
+from compiler_core.codegen.wrapper.writer import INTEGER_DTYPES, random_tensor
 from compiler_core.errors import UsageError
 from compiler_core.records import Artifact, Compile, EagerTime, GraphTime
 from compiler_core.support.tensors import tensors_in

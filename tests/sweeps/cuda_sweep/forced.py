@@ -1,6 +1,6 @@
 """Tests strategies for big sizes at small sizes: runs kernels in Triton's interpreter, compared with eager PyTorch.
 
-A point is lowered for a GPU under size rules (`compiler_core.loops.schedule.size_rules`) for which a few elements
+A point is lowered for a GPU under size rules (`compiler_core.loops.schedule.block_sizes`) for which a few elements
 count as many, and run forward and backward.  The error of floats, compared with float64, may be at most twice eager's
 and a few roundings.  Everything else must be equal, except strides, which eager chooses by the device.  The interpreter
 is chosen when Triton is imported, so this runs in a separate process.
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 import compiler_core
-from compiler_core.loops.schedule.size_rules import DEFAULT_RULES, MixOrderLimits, SizeRules, override_rules
+from compiler_core.loops.schedule.block_sizes import DEFAULT_RULES, MixOrderLimits, SizeRules, override_rules
 from tests.cases import triton_interpreter
 from tests.sweeps.cuda_sweep import drawn
 from tests.sweeps.cuda_sweep.drawn import Drawn

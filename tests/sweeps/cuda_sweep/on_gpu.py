@@ -24,7 +24,7 @@ from queue import Empty, Queue
 import torch
 
 import compiler_core
-from compiler_core.loops.schedule.size_rules import override_rules
+from compiler_core.loops.schedule.block_sizes import override_rules
 from tests.sweeps.cuda_sweep.forced import RULES, Forced, difference, every, in_double, outcome
 from tests.sweeps.cuda_sweep.programs import Point
 

@@ -35,8 +35,8 @@ from compiler_core.capture.values.cached_calls import (
     ExpectedOutcome,
     OutsideState,
     SourcedArgument,
+    finder,
 )
-from compiler_core.capture.values.cached_results import finder
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported

@@ -25,7 +25,7 @@ from compiler_core.capture.values.user.object_attributes import BUILTIN_METHODS,
 from compiler_core.capture.values.user.super import BoundBuiltinValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_python_class, weak_cache
-from compiler_core.guards.sources import Source
+from compiler_core.guards.sources import AttrSource, Source
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
@@ -339,3 +339,26 @@ def new_instance(tx: Interpreter, cls: type, args: Sequence[Value]) -> SubclassV
         return SubclassValue(cls, TupleValue(list(tx.list_of(args[0])) if args else []))
     empty: Any = {} if issubclass(base, dict) else []
     return SubclassValue(cls, CONTAINERS[base](empty, base))
+
+
+_SET_BY_FORWARD = frozenset({"to_save", "dirty_tensors", "non_differentiable", "saved_for_forward"})
+"""What the methods of ``ctx`` set, for autograd to read when the forward has returned: any object, unchanged."""
+
+
+class AutogradContextValue(ObjectValue):
+    """A ``ctx``, which has attributes of C++ besides those of its ``__dict__``."""
+
+    def _read_descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value | None:
+        if isinstance(descriptor, types.GetSetDescriptorType):
+            if name in self.stored:
+                return self.stored[name]
+            if name == "needs_input_grad" and self.source is not None:
+                return tx.capture.outside.wrap(self.real.needs_input_grad, AttrSource(self.source, name))
+        return super()._read_descriptor(tx, name, descriptor)
+
+    def generic_set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
+        is_flag = name == "materialize_grads" and value.is_constant() and isinstance(value.constant(tx), bool)
+        if name in _SET_BY_FORWARD or is_flag:
+            self.store(tx, name, value)
+        else:
+            super().generic_set_attr(tx, name, value)

@@ -9,7 +9,7 @@ import ast
 import re
 from typing import TypeGuard
 
-from compiler_core.bytecode.evaluated import values_on_stack
+from compiler_core.pipeline.breaking_code import values_on_stack
 from compiler_core.records import GraphBreak, StackLine
 
 MAX_LENGTH = 80

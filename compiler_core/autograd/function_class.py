@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch.fx as fx
 
 from compiler_core.autograd.joint import output_nodes
-from compiler_core.autograd.source.writer import SourceWriter, assignment, numbers_text
+from compiler_core.autograd.source_writer import SourceWriter, assignment, numbers_text
 from compiler_core.autograd.trace.outputs import TensorLayout
 from compiler_core.codegen.wrapper.values import tuple_text
 from compiler_core.support.fx_graphs import dependencies
