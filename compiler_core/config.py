@@ -121,7 +121,7 @@ class Options:
         tune: time several block sizes of each Triton kernel on the GPU of this machine, and use the fastest.
         passes: the user's graph passes (`GraphPass`), in the order in which they run.
         edits: kernels, loops and wrappers that the user wrote by hand (`CodeEdit`).
-        capture_backward: keep ``loss.backward()`` and ``torch.autograd.grad`` in the graph.
+        capture_backward: keep ``loss.backward()``, ``torch.autograd.grad`` and the steps of optimizers in the graph.
         block_sizes: (kernel, name, value) of block sizes of Triton kernels, with a name of `BLOCK_SIZES`.
 
     Raises:

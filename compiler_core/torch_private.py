@@ -104,6 +104,8 @@ NAMES: dict[str, str | tuple[str | None, ...]] = {
     "utils_is_compiling": "torch._utils.is_compiling",
     "functional_collectives": "torch.distributed._functional_collectives",
     "library_impls": "torch.library._impls",
+    "optimizer_get_value": "torch.optim.optimizer._get_value",
+    "optimizer_stack_if_compiling": "torch.optim.optimizer._stack_if_compiling",
     "masked_ops": "torch.masked._ops",
     "combine_input_and_mask": "torch.masked._ops._combine_input_and_mask",
     "op_db": "torch.testing._internal.common_methods_invocations.op_db",

@@ -93,9 +93,10 @@ def compile(
         block_sizes: block sizes of Triton kernels by name, in place of those that the compiler would choose:
             ``{"forward_0": {"i": 256, "num_warps": 8}}``; also ``j`` (inner indices) and ``stages``.
         capture_backward: keep ``loss.backward()`` and ``torch.autograd.grad`` in the graph of the function that calls
-            them, with the accumulation into ``.grad``.  Such a graph has no joint graph and no partition: it is one
-            forward graph.  Still a graph break: a loss with a history from before the call, leaves with hooks, sparse
-            gradients, ``create_graph=True``, and other ranks.
+            them, with the accumulation into ``.grad``, and the steps of optimizers.  Such a graph has no joint graph
+            and no partition: it is one forward graph.  Still a graph break: a loss with a history from before the
+            call, leaves with hooks, sparse gradients, ``create_graph=True``, other ranks, and optimizers that read
+            values of tensors (RAdam, ASGD, Adafactor, LBFGS, gradient scalers).
 
     Returns:
         A function, method, partial or module like `fn`; a decorator if `fn` is None.

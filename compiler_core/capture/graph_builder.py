@@ -266,6 +266,9 @@ class GraphBuilder:
         kwargs: dict[str, Value],
     ) -> Value:
         name = target if op == "call_method" else getattr(target, "__name__", "")
+        scale = _SCALES.get(name.removesuffix("_"), "")
+        if kwargs.keys() == {scale} and isinstance(number := kwargs[scale], TensorValue):
+            return self._scaled(tx, name, args, number)
         # what an operator needs that PyTorch's fake tensors leave out
         _guard_place(tx, name, args, kwargs)
         if name in ("quantile", "nanquantile"):
@@ -282,6 +285,24 @@ class GraphBuilder:
         self._check_view_history(fake_args)
         node = self.fx_graph.create_node(op, target, tuple(node_args), node_kwargs)
         return self._wrap_result(result, node, warnings)
+
+    def _scaled(self, tx: Interpreter, name: str, args: Sequence[Value], scale: TensorValue) -> Value:
+        """``torch.addcdiv(a, b, c, value=scale)`` and its kin, of whose scale, a tensor, PyTorch reads the value.
+
+        Like PyTorch's kernels, it rounds a number of 16 bits once, at the end.
+        """
+        operands = [arg for arg in args if isinstance(arg, TensorValue)]
+        if len(operands) != len(args) or scale.fake(tx).dim() or scale.fake(tx).requires_grad:
+            raise Unsupported("tensor value read", f"{name}() with a tensor as scale")
+
+        def call(name: str, *args: Value) -> Value:
+            return self.call_method(tx, name, args, {})
+
+        kind, dtype = name.removesuffix("_"), torch.result_type(*(each.fake(tx) for each in operands[:2]))
+        first, *others = [call("float", each) for each in operands] if dtype in _HALF_TYPES else operands
+        other = others[0] if len(others) == 1 else call("div" if kind == "addcdiv" else "mul", *others)
+        result = call("sub" if kind == "sub" else "add", first, call("mul", other, scale))
+        return call("copy_", args[0], result) if name.endswith("_") else call("to", result, ConstantValue(dtype))
 
     def _check_quantiles(self, tx: Interpreter, q: Value | None) -> None:
         """Adds the check of the quantiles that eager makes on the CPU."""
@@ -522,6 +543,9 @@ _FAKE: dict[Any, Callable[..., Any]] = {
 }
 """What runs on fake tensors instead of a function."""
 
+_HALF_TYPES = (torch.float16, torch.bfloat16)
+_SCALES = {"add": "alpha", "sub": "alpha", "addcdiv": "value", "addcmul": "value"}
+"""Operators that multiply an operand by a number, and the name of that argument."""
 _ASKED_FOR_LAYOUT = ("dim", "size", "storage_offset", "stride")
 """The methods by which PyTorch asks a tensor what a fake one like it has to be."""
 

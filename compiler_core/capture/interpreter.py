@@ -39,6 +39,7 @@ from compiler_core.capture.rules.torch import (  # noqa: F401  (they register th
     checkpoints,
     control_flow,
     gradients,
+    optimizers,
     overrides,
     queries,
     transforms,
@@ -65,6 +66,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.value_guards import may_be_distinct_objects
 from compiler_core.hook.skip_rules import (
     is_library_file,
+    is_optimizer,
     is_stock_compiled,
     packs_sequences,
     runs_as_a_whole,
@@ -362,7 +364,8 @@ class Interpreter:
                 return self.capture.graph.call_function(self, fn, args, kwargs)
         if is_stock_compiled(function.code):
             raise Unsupported("stock-compiled function", function.name)
-        if reason := skip_reason(function.code, inlining=True):
+        in_step = self.capture.graph.captures_backward and is_optimizer(function.code)
+        if not in_step and (reason := skip_reason(function.code, inlining=True)):
             raise Unsupported(_kind_of_skipped(function), f"{function.name} ({reason})")
         return self._inline(function, args, kwargs, is_resumable)
 

@@ -634,6 +634,68 @@ class BuiltinItemSource(_CallSource):
 
 
 @dataclass(frozen=True)
+class DictKeysSource(_CallSource):
+    """The keys of a dict, as a tuple."""
+
+    function = staticmethod(tuple)
+
+    @property
+    def text(self) -> str:
+        return f"tuple({self.base.text})"
+
+    @property
+    def shown(self) -> str:
+        return f"the keys of {self.base.shown}"
+
+
+@dataclass(frozen=True)
+class _DictValuesSource(_CallSource):
+    """The values of a dict, as a tuple."""
+
+    @staticmethod
+    def function(obj: dict[Any, Any]) -> tuple[Any, ...]:
+        return tuple(obj.values())
+
+    @property
+    def text(self) -> str:
+        return f"tuple({self.base.text}.values())"
+
+
+@dataclass(frozen=True)
+class KeyedItemSource(Source):
+    """``base[key]`` of a dict whose keys are objects that compare by identity, such as the state of an optimizer."""
+
+    base: Source
+    key: Source
+    index: int
+    """Its place among the items."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}[{self.key.text}]"
+
+    @property
+    def shown(self) -> str:
+        return f"{self.base.shown}[{self.key.shown}]"
+
+    def fetch(self, scope: Scope) -> Any:
+        items, key = self.base.fetch(scope), self.key.fetch(scope)
+        if key not in items:  # a defaultdict would make the item
+            raise KeyError(self.key.shown)
+        return items[key]
+
+    def load(self, emit: Emitter) -> None:
+        emit.source(self.base)
+        emit.source(self.key)
+        emit.subscript()
+
+    def manager(self, tree: GuardTree) -> Any:
+        # by its place, since a manager by the key would keep the key alive; the keys have guards
+        values = tree.manager(_DictValuesSource(self.base))
+        return values.tuple_getitem_manager(self.index, self.text, tree.value(self), tree.manager_type)
+
+
+@dataclass(frozen=True)
 class ComputedSource(Source):
     """``function(*args)`` of sources and constants: a number that Python computes from other numbers, or what it reads
     of an object."""

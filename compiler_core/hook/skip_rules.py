@@ -40,6 +40,7 @@ _PACKING_FILE = _TORCH_NN + os.path.join("utils", "rnn.py")
 _RNN_FILE = _TORCH_NN + os.path.join("modules", "rnn.py")
 _CELLS = frozenset({"RNNCellBase", "RNNCell", "LSTMCell", "GRUCell"})
 _PADDING = frozenset({"pad_sequence", "unpad_sequence"})
+_OPTIMIZERS = _TORCH + "optim" + os.sep
 _MODULE_FILE = _TORCH + os.path.join("nn", "modules", "module.py")
 _STOCK_WRAPPERS_FILE = _TORCH + os.path.join("_dynamo", "eval_frame.py")
 _FUNCTIONAL_COLLECTIVES_FILE = _TORCH + os.path.join("distributed", "_functional_collectives.py")
@@ -191,7 +192,13 @@ def reads_own_frame(code: types.CodeType) -> bool:
 def runs_as_a_whole(code: types.CodeType) -> bool:
     """Whether a graph break within this code leaves the whole call to Python: PyTorch's state belongs to its frame, or
     it looks at whether it is compiled."""
-    return code.co_filename in _TRANSFORM_FILES or code.co_filename == _FUNCTIONAL_COLLECTIVES_FILE
+    name = code.co_filename
+    return name in _TRANSFORM_FILES or name == _FUNCTIONAL_COLLECTIVES_FILE or is_optimizer(code)
+
+
+def is_optimizer(code: types.CodeType) -> bool:
+    """Whether this code is a part of PyTorch's optimizers."""
+    return code.co_filename.startswith(_OPTIMIZERS)
 
 
 def is_generator(code: types.CodeType) -> bool:

@@ -15,7 +15,7 @@ import sys
 import types
 import typing
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,7 +28,7 @@ from compiler_core.capture.rules.torch import numpy as arrays
 from compiler_core.capture.rules.torch.functions import is_c_function_of_torch, is_tensor_function
 from compiler_core.capture.rules.torch.overrides import is_overridden, override
 from compiler_core.capture.values.base import Value, check_keywords
-from compiler_core.capture.values.builtin.constant import CONSTRUCTORS, ConstantValue, is_atom
+from compiler_core.capture.values.builtin.constant import CONSTRUCTORS, NONE, ConstantValue, is_atom
 from compiler_core.capture.values.builtin.conversion import fold
 from compiler_core.capture.values.builtin.static import StaticValue, c_class_method
 from compiler_core.capture.values.tensor_subclasses import (
@@ -40,7 +40,7 @@ from compiler_core.capture.values.user.exceptions import ExceptionValue, init_ex
 from compiler_core.capture.values.user.functions import FunctionValue, bind_arguments
 from compiler_core.capture.values.user.objects import ObjectValue, SubclassValue
 from compiler_core.errors import Unsupported
-from compiler_core.hook.skip_rules import disable_capture
+from compiler_core.hook.skip_rules import disable_capture, is_optimizer
 from compiler_core.torch_private import stock_graph_break, trace_rules
 
 if TYPE_CHECKING:
@@ -176,10 +176,17 @@ def marked_call(
     if compiled_from is not None:  # a compiled function is inlined in its caller
         return tx.capture.outside.wrap(compiled_from).call(tx, args, kwargs)
     if getattr(fn, "_cutaway_graph_break", False):
-        _graph_break(tx, *args, **kwargs)
+        return _graph_break(tx, *args, **kwargs)
     if getattr(fn, "_cutaway_disabled", False) or getattr(fn, "_torchdynamo_disable", False):
-        if getattr(fn, "_torchdynamo_disable_recursive", True) is False:
-            disable_capture(fn.__dict__["_torchdynamo_orig_callable"].__code__)
+        original = getattr(fn, "_torchdynamo_orig_callable", None)
+        if (
+            tx.capture.graph.captures_backward
+            and isinstance(original, types.FunctionType)
+            and is_optimizer(original.__code__)
+        ):
+            return tx.capture.outside.wrap(original).call(tx, args, kwargs)  # stock has rules for it
+        if getattr(fn, "_torchdynamo_disable_recursive", True) is False and original is not None:
+            disable_capture(original.__code__)
         raise Unsupported("asked for", fn.__qualname__)
     if getattr(fn, "_dynamo_marked_constant", False):
         return _constant_result(tx, fn, args, kwargs)
@@ -196,8 +203,13 @@ def _constant_result(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: di
     return tx.capture.outside.wrap(result)
 
 
-def _graph_break(tx: Interpreter, /, msg: Value | None = None) -> NoReturn:
-    """``graph_break(msg)``, which breaks the graph; the break's explanation has the message."""
+def _graph_break(tx: Interpreter, /, msg: Value | None = None) -> Value:
+    """``graph_break(msg)``, which breaks the graph; the break's explanation has the message.
+
+    Those in PyTorch's optimizers are for stock, where a backward ends the graph.
+    """
+    if is_optimizer(tx.code):
+        return NONE
     text = "" if msg is None else str(msg.value if isinstance(msg, ConstantValue) else msg)
     raise Unsupported("asked for", f"graph_break: {text}" if text else "graph_break()")
 

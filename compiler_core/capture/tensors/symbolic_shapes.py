@@ -35,6 +35,7 @@ from compiler_core.guards.sources import (
     LocalSource,
     Source,
     TensorPropertySource,
+    path,
 )
 from compiler_core.records import ItemId, Symbol
 from compiler_core.support.fx_symbols import MAX_SYMBOLIC_INT
@@ -447,6 +448,8 @@ class DynamicPolicy:
             return None
         if self._numbers[source.text] is None:
             return "it had another value before"
+        if isinstance(value, float) and any(getattr(each, "name", "") == "param_groups" for each in path(source)):
+            return "it is a hyperparameter of an optimizer, which schedules change"
         return "dynamic=True" if self.dynamic and _is_argument(source) else None
 
 

@@ -99,6 +99,12 @@ def is_plain_key(key: Any) -> bool:
     return is_atom(key) or by_identity or cls.__hash__ is type.__hash__ or cls in _C_FUNCTIONS
 
 
+def is_tensor_key(key: Any) -> bool:
+    """Whether `key` is a tensor that is hashed by identity, so that only itself is found by it."""
+    cls: Any = type(key)
+    return cls.__hash__ is torch.Tensor.__hash__ and issubclass(cls, torch.Tensor)
+
+
 def has_fixed_order(key: Any) -> bool:
     """Whether the hash, and so the place in a set, is the same in each run: not if it is a hash of an address."""
     if isinstance(key, tuple):

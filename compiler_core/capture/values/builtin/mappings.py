@@ -15,12 +15,13 @@ from compiler_core.capture.values.builtin.containers import (
     ContainerValue,
     IteratorValue,
     is_plain_key,
+    is_tensor_key,
     iterate_over,
 )
 from compiler_core.capture.values.builtin.deques import DequeValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue, TupleValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import AttrSource, Source
+from compiler_core.guards.sources import AttrSource, DictKeysSource, GetItemSource, KeyedItemSource, Source
 from compiler_core.guards.value_guards import dict_keys
 
 if TYPE_CHECKING:
@@ -59,10 +60,24 @@ class DictValue(ContainerValue):
             assert self.source is not None
             tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
             keys = list(dict_keys(self.real))
+            if keys and all(map(is_tensor_key, keys)):
+                self._values = dict(self._items_of_tensors(tx, keys))
+                return
             if not all(map(is_plain_key, keys)):
                 raise Unsupported("unsupported operation", f"{self}, with keys whose class defines __eq__")
             tx.capture.guards.add("DICT_KEYS", self.source, keys)
             self._values = {k: self._outside_item(tx, k) for k in keys}
+
+    def _items_of_tensors(self, tx: Interpreter, keys: list[Any]) -> Iterator[tuple[Any, Value]]:
+        """Yields the items of an outside dict whose keys are tensors, which are hashed by identity."""
+        assert self.source is not None
+        source = DictKeysSource(self.source)
+        tx.capture.guards.add("LENGTH", source, len(keys))
+        for i, key in enumerate(keys):
+            tensor = tx.capture.outside.wrap(key, GetItemSource(source, i))
+            assert tensor.source is not None
+            item = KeyedItemSource(self.source, tensor.source, i)
+            yield tensor.as_key(tx), tx.capture.outside.wrap(dict.__getitem__(self.real, key), item)
 
     def _outside_item(self, tx: Interpreter, key: Any) -> Value:
         if key not in self._seen:

@@ -1,0 +1,61 @@
+"""Rules for PyTorch's optimizers, whose steps are captured with ``capture_backward=True``.
+
+They are Python code over tensors and are inlined, with what PyTorch has for compilers in it: ``is_compiling()`` holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim import Optimizer
+
+from compiler_core.capture.rules.table import handles, handles_each, has_tensor
+from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
+from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.errors import Unsupported
+from compiler_core.torch_private import optimizer_get_value, optimizer_stack_if_compiling
+
+if TYPE_CHECKING:
+    from compiler_core.capture.interpreter import Interpreter
+
+
+@handles(Optimizer.zero_grad)
+def _zero_grad(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    """Inlines what PyTorch keeps from being compiled."""
+    if not tx.capture.graph.captures_backward:
+        raise Unsupported("optimizer", "Optimizer.zero_grad")
+    plain = vars(Optimizer.zero_grad)["__wrapped__"]
+    return tx.capture.outside.wrap(plain).call(tx, args, kwargs)
+
+
+@handles(optimizer_get_value)
+def _get_value(tx: Interpreter, x: Value) -> Value:
+    """Returns a count of steps as a tensor of float64, in which eager PyTorch computes with its number."""
+    if not isinstance(x, TensorValue):
+        return x
+    return tx.capture.graph.call_method(tx, "to", [x, ConstantValue(torch.float64)], {})
+
+
+@handles(optimizer_stack_if_compiling)
+def _stack_if_compiling(tx: Interpreter, x: Value) -> Value:
+    """Returns the numbers as eager PyTorch has them: one for each parameter."""
+    return x
+
+
+@handles_each(torch._foreach_addcdiv, torch._foreach_addcdiv_, torch._foreach_addcmul, torch._foreach_addcmul_)
+def _foreach_scaled(fn: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    """One call for each tensor if a scale is a tensor, of which PyTorch needs the value."""
+    graph = tx.capture.graph
+    rows, scales = args[:3], [*args[3:], *kwargs.values()]
+    if len(rows) < 3 or len(scales) != 1 or not has_tensor(scales[0]):
+        return graph.call_function(tx, fn, args, kwargs)
+    columns, [scale] = [row.unpack(tx) for row in rows], scales
+    name = fn.__name__.removeprefix("_foreach_")
+    each = scale.unpack(tx) if isinstance(scale, (ListValue, TupleValue)) else [scale] * len(columns[0])
+    found = [
+        graph.call_method(tx, name, tensors, {"value": value}) for *tensors, value in zip(*columns, each, strict=True)
+    ]
+    return NONE if name.endswith("_") else TupleValue(found)

@@ -1,0 +1,213 @@
+# mypy: ignore-errors
+# ruff: noqa: B905, E731
+"""Training steps in one graph: forward, backward and the step of an optimizer, beside eager PyTorch and float64."""
+
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch import optim
+
+import compiler_core
+from compiler_core.api.compile import record_of
+
+STEPS = 4
+
+
+def net():
+    return nn.Sequential(nn.Linear(6, 3), nn.Tanh())
+
+
+def step(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def trained(step, make, dtype=torch.float32, *, between=lambda optimizer, scheduler: None, schedule=None, wrap=None):
+    """Returns the losses, parameters, gradients and the optimizer's state after some steps, and the function."""
+    torch.manual_seed(0)
+    model = net().to(dtype)
+    optimizer = make(model)
+    scheduler = schedule and schedule(optimizer)
+    data = torch.randn(STEPS, 4, 6).to(dtype), torch.randint(3, (STEPS, 4))
+    run = wrap(step) if wrap else step
+    losses = []
+    for x, y in zip(*data):
+        losses.append(run(model, optimizer, x, y))
+        between(optimizer, scheduler)
+    grads = [p.grad for p in model.parameters()]
+    return [losses, list(model.parameters()), grads, optimizer.state_dict()], run
+
+
+def compared(make, graphs=2, breaks=0, step=step, **options):
+    """Trains with and without the compiler, and compares what is left."""
+    compiled = lambda f: compiler_core.compile(f, backend="cpp", capture_backward=True)
+    wanted, _ = trained(step, make, **options)
+    exact, _ = trained(step, make, torch.float64, **options)
+    found, run = trained(step, make, **options, wrap=compiled)
+    flat = [torch.utils._pytree.tree_flatten(each) for each in (wanted, exact, found)]
+    assert flat[0][1] == flat[2][1]
+    for eager, true, ours in zip(*(leaves for leaves, _ in flat)):
+        assert type(eager) is type(ours)
+        if isinstance(eager, torch.Tensor):
+            assert (eager.dtype, eager.shape, eager.stride(), eager.device) == (
+                *(ours.dtype, ours.shape, ours.stride(), ours.device),
+            )
+            assert (eager.requires_grad, eager.is_leaf) == (ours.requires_grad, ours.is_leaf)
+            assert (ours - true).abs().max() <= 4 * (eager - true).abs().max() + 1e-5 * (1 + true.abs().max())
+        else:
+            assert eager == ours
+    record = record_of(run)
+    assert len(record.compiles) == graphs
+    assert sum(len(each.breaks) for each in record.compiles) == breaks
+    return record
+
+
+OPTIMIZERS = {
+    "SGD": lambda m: optim.SGD(m.parameters(), 0.1),
+    "SGD with momentum": lambda m: optim.SGD(m.parameters(), 0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "Adam": lambda m: optim.Adam(m.parameters(), 0.01),
+    "Adam of lists": lambda m: optim.Adam(m.parameters(), 0.01, foreach=True, weight_decay=0.1),
+    "AMSGrad": lambda m: optim.Adam(m.parameters(), 0.01, amsgrad=True, maximize=True),
+    "AdamW": lambda m: optim.AdamW(m.parameters(), 0.01),
+    "AdamW, rate in a tensor": lambda m: optim.AdamW(m.parameters(), torch.tensor(0.01)),
+    "RMSprop": lambda m: optim.RMSprop(m.parameters(), 0.001, momentum=0.9, centered=True),
+    "Adagrad": lambda m: optim.Adagrad(m.parameters(), 0.01, lr_decay=0.1),
+    "NAdam": lambda m: optim.NAdam(m.parameters(), 0.01),
+    "NAdam of lists": lambda m: optim.NAdam(m.parameters(), 0.01, foreach=True),
+    "Adamax": lambda m: optim.Adamax(m.parameters(), 0.01),
+    "Adadelta": lambda m: optim.Adadelta(m.parameters()),
+    "Rprop": lambda m: optim.Rprop(m.parameters()),
+    "groups": lambda m: optim.AdamW(
+        [{"params": [m[0].weight], "lr": 0.1}, {"params": [m[0].bias], "weight_decay": 0.0}], 0.01
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers(name):
+    compared(OPTIMIZERS[name])
+
+
+def test_a_step_after_the_first_has_one_graph():
+    record = compared(OPTIMIZERS["AdamW"])
+    assert [len(each.breaks) for each in record.compiles] == [0, 0]
+    assert [each.caller for each in record.compiles]
+
+
+def halve(optimizer, scheduler):
+    for group in optimizer.param_groups:
+        group["lr"] *= 0.5
+
+
+def test_a_rate_that_changes_compiles_nothing_again():
+    compared(OPTIMIZERS["AdamW"], between=halve)
+
+
+def test_a_schedule():
+    compared(
+        OPTIMIZERS["SGD with momentum"],
+        schedule=lambda o: optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=10),
+        between=lambda optimizer, scheduler: scheduler.step(),
+    )
+
+
+def clipped(model, optimizer, x, y):
+    optimizer.zero_grad(set_to_none=False)
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    optimizer.step()
+    return loss.detach()
+
+
+def test_gradients_that_are_clipped_and_kept():
+    compared(OPTIMIZERS["AdamW"], step=clipped)
+
+
+class Lion(optim.Optimizer):
+    """An optimizer of the program."""
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.99)):
+        super().__init__(params, {"lr": lr, "betas": betas})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                if not state:
+                    state["mean"] = torch.zeros_like(p)
+                mean = state["mean"]
+                p.add_(torch.sign(mean * beta1 + p.grad * (1 - beta1)), alpha=-group["lr"])
+                mean.lerp_(p.grad, 1 - beta2)
+
+
+def test_an_optimizer_of_the_program():
+    compared(lambda m: Lion(m.parameters(), 0.01))
+
+
+def averaged(model, optimizer, x, y):
+    loss = step(model, optimizer, x, y)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            AVERAGE[name].lerp_(p, 0.1)
+    return loss, [each.clone() for each in AVERAGE.values()]
+
+
+AVERAGE = {}
+
+
+def test_an_average_of_the_weights():
+    def make(model):
+        AVERAGE.clear()
+        AVERAGE.update((name, p.detach().clone()) for name, p in model.named_parameters())
+        return OPTIMIZERS["AdamW"](model)
+
+    compared(make, step=averaged)
+
+
+def test_hooks_of_an_optimizer():
+    def make(model):
+        optimizer = OPTIMIZERS["SGD"](model)
+        optimizer.steps = 0
+        optimizer.register_step_post_hook(lambda o, args, kwargs: setattr(o, "steps", o.steps + 1))
+        return optimizer
+
+    compared(make)
+
+
+@pytest.mark.parametrize("name", ["RAdam", "ASGD", "Adafactor"])
+def test_those_that_read_values_break(name):
+    compared(lambda m: getattr(optim, name)(m.parameters(), 0.01), graphs=3, breaks=2)
+
+
+def test_without_the_option_an_optimizer_breaks():
+    run = compiler_core.compile(step, backend="cpp")
+    model = net()
+    run(model, OPTIMIZERS["SGD"](model), torch.randn(4, 6), torch.randint(3, (4,)))
+    found = [each.reason for compile_ in record_of(run).compiles for each in compile_.breaks]
+    assert found == ["optimizer", "backward", "optimizer"]
+
+
+def test_operators_whose_scale_is_a_tensor():
+    def f(a, b, c, s):
+        return [
+            *(torch.addcdiv(a, b, c, value=s), torch.addcmul(a, b, c, value=s), a.add(b, alpha=s)),
+            *(a.sub(b, alpha=s), torch.add(a, b, alpha=s), a.clone().addcdiv_(b, c, value=s)),
+        ]
+
+    run = compiler_core.compile(f, backend="cpp")
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        for shape in ((3,), (), (2, 3)):
+            args = *(torch.rand(shape).to(dtype) + 0.5 for _ in range(3)), torch.tensor(0.3)
+            for wanted, found in zip(f(*args), run(*args), strict=True):
+                rtol, atol = (0.02, 0.01) if dtype is torch.bfloat16 else (1e-5, 1e-6)
+                torch.testing.assert_close(wanted, found, rtol=rtol, atol=atol)
+    assert not [each.breaks for each in record_of(run).compiles if each.breaks]
