@@ -25,21 +25,3 @@ from compiler_core.bytecode.instructions import (
     instruction_indices,
 )
 from compiler_core.bytecode.verify import bytecode_text, constant_text, operand, verify
-
-__all__ = [
-    "Handler",
-    "Instruction",
-    "assemble",
-    "bytecode_text",
-    "constant_text",
-    "disassemble",
-    "disassemble_cached",
-    "instruction_indices",
-    "live_locals",
-    "make",
-    "operand",
-    "opset",
-    "outermost_loops",
-    "reachable",
-    "verify",
-]

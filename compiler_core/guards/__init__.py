@@ -10,7 +10,7 @@ conditions on sizes and numbers) and `state_guards` have the table of kinds.  `l
 what may be freed.
 """
 
-from compiler_core.guards import relation_guards, value_guards  # noqa: F401  (they register their kinds)
+from compiler_core.guards import relation_guards, value_guards
 from compiler_core.guards.kinds import (
     KINDS,
     GuardSpec,
@@ -22,9 +22,3 @@ from compiler_core.guards.kinds import (
 )
 from compiler_core.guards.state_guards import LibraryLookups, current_gpu_guard, no_dispatch_mode_guard, state_guard
 from compiler_core.guards.tree import GuardTree, HeldTensors
-
-__all__ = [
-    "KINDS", "GuardSpec", "GuardTree", "HeldTensors", "LibraryLookups", "all_hold", "apply_guard_filter",
-    "current_gpu_guard", "failures", "guarded_value", "guards_text",
-    "no_dispatch_mode_guard", "state_guard",
-]  # fmt: skip

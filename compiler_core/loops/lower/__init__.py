@@ -9,5 +9,3 @@ from __future__ import annotations
 
 from compiler_core.loops.lower.body import NotLowered
 from compiler_core.loops.lower.lowering import lower
-
-__all__ = ["NotLowered", "lower"]
