@@ -38,8 +38,8 @@ class GraphPass:
 
     A lowering rule takes the body of a loop nest and the operator's arguments, of which each tensor is its element at
     the current index, and returns the element of the result; ``body.op("mul", x, 2)`` applies an operation.  A fusion
-    rule takes two loop nests (`pipeline.user_passes.LoopNest`) and returns ``"keep_apart"``, ``"force_fuse"`` (where
-    that is possible), or None to leave the decision to the compiler.
+    rule takes two loop nests (`tools.changes.user_changes.LoopNest`) and returns ``"keep_apart"``, ``"force_fuse"``
+    (where that is possible), or None to leave the decision to the compiler.
 
     Raises:
         UsageError: `function` cannot be called, `at` is not such a point, `name` is not an identifier, or a lowering

@@ -15,16 +15,27 @@ if TYPE_CHECKING:
 TOOLS: dict[str, str] = {}
 """The functions of the tools that stages call, by name, with their modules; `compiler_core.tools` fills it.
 
-    Replay                the states of the symbolic interpreter after each recorded step
+    breaking_code         returns the user's code at a graph break
+    callee_names          returns the user's expressions of what a caller's resume function passes to another
+    check_names           raises CompilerBug if a generated Triton kernel reads an undefined name
     decompile             returns bytecode as Python text, and the line of each instruction
+    example_inputs        returns the function of a wrapper's source that makes inputs like those at capture
     explain_partition     returns what a partition saves, and why, for the record
     find_problems         returns the problems of a record
     link_guards           links what was recorded of guards in steps to the guards
+    record_change         records a graph that the user's backend changed
     record_guard_costs    writes the cost of each guard to the record
     record_machine_code   compiles the kernels of an artifact for a target, and records their machine code
     record_rank_if_asked  records this process as a rank of a job, if it is not recorded yet
     record_steps          returns the recorder and the class of interpreters that record steps
-    time_parts            returns how long each part of a program takes on the device
+    Replay                the states of the symbolic interpreter after each recorded step
+    stack_names           returns the user's expressions of the values on the stack at a graph break
+    timings_text          returns times as a table, with what makes them doubtful
+    triton_lookups        context manager that notes each lookup of a kernel in Triton's cache
+    tuned_blocks          returns the block sizes of Triton kernels that options ask for: the fastest, or those named
+    UserChanges           the user's passes, rules and edits, which the stages apply
+    verdict               returns whether compiling was worth it
+    what_failed           returns why a frame was compiled again, in sentences
 """
 
 frame_watch: FrameWatch | None = None

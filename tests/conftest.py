@@ -91,14 +91,14 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Co
 @pytest.fixture(scope="session", autouse=True)
 def _checked_kernels() -> Iterator[None]:
     """Every Triton kernel that a test has made is looked at, also where nothing compiles it."""
-    from compiler_core.codegen.triton import module as triton_module
     from compiler_core.codegen.triton import printer as triton
+    from compiler_core.tools.triton_names import check_names
 
     generate = triton.generate
 
     def checked(*args: Any) -> Any:
         code = generate(*args)
-        triton_module.check_names(code.text)
+        check_names(code.text)
         return code
 
     with mock.patch.object(triton, "generate", checked):

@@ -16,6 +16,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core.api.recording import new_record, open_record
+from compiler_core.capture.source_lines import add_lines
 from compiler_core.codegen.source import check_target
 from compiler_core.config import Options
 from compiler_core.errors import UsageError
@@ -23,7 +24,6 @@ from compiler_core.hook.failures import only_recorded
 from compiler_core.hook.skip_rules import is_library_file
 from compiler_core.pipeline.graph import compile_graph
 from compiler_core.records import Compile, Record
-from compiler_core.records.user_lines import SourceFiles
 from compiler_core.support.fx_graphs import record_graph
 from compiler_core.torch_private import FakeTensor, FakeTensorMode, TracingContext, detect_fake_mode
 
@@ -44,11 +44,11 @@ def record_foreign_graph(gm: fx.GraphModule, record: Record) -> Compile:
     # The ids of stock's frames are not their positions in the list.
     frame.id = 1 + max((each.id for each in record.frames if each is not frame), default=-1)
     compile_ = record.compile(frame)
-    lines = SourceFiles(record, read_files=True)
+    for each in dict.fromkeys(file for file, _, _ in locations.values()):
+        add_lines(record, each, [int(number) for file, number, _ in locations.values() if file == each])
     for node in gm.graph.nodes:
-        item = lines.item(locations[node][0], int(locations[node][1])) if node in locations else None
+        item = record.line(locations[node][0], int(locations[node][1])) if node in locations else None
         node.meta |= {"origin": (item,) if item else (), "rule": "capture"}
-    lines.flush()
     with only_recorded(compile_, "capture", "the captured graph"):
         record_graph(compile_, "captured", "captured", gm)
     compile_.outcome = "compiled"

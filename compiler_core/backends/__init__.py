@@ -1,7 +1,6 @@
 """Backends: what turns a captured FX graph into a callable, and the parts of it that need a machine or a disk.
 
 `registry` has the backends by name; `pipeline/graph.py` runs the stages of our own ones.  `graph_cache` loads and saves
-compiled graphs (keys in `graph_key`).  `user_changes` replaces generated texts by the user's and records a graph that a
-pass changed, `kernel_recorder` writes the results to the record, `autotune` chooses block sizes by timing, and
-`cuda_graphs` replays launches (`replay_memory`: what a forward and its backward share).
+compiled graphs (keys in `graph_key`).  `kernel_recorder` writes the results to the record, and `cuda_graphs`
+replays launches (`replay_memory`: what a forward and its backward share).
 """

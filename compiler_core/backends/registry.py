@@ -24,13 +24,13 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from compiler_core.backends.user_changes import differs, record_change
 from compiler_core.config import Options
 from compiler_core.errors import BackendError, UsageError
+from compiler_core.instruments import tool
 from compiler_core.loops import ir
 from compiler_core.records import Compile
 from compiler_core.support.eager_warnings import warning_emitter
-from compiler_core.support.fx_graphs import copy_graph, graph_tensors, returned_graph
+from compiler_core.support.fx_graphs import copy_graph, differs, graph_tensors, returned_graph
 from compiler_core.support.interrupts import immediate_signals
 from compiler_core.support.recorded_calls import with_recorded_calls
 from compiler_core.torch_private import (
@@ -140,7 +140,8 @@ def _custom_backend(function: Callable[..., Any]) -> Backend:
                 raise TypeError(f"it returned {type(result).__name__}, not a function of the graph's inputs")
         after = returned_graph(result) or given
         if differs(after, before):
-            record_change(compile_, gm, after, f"backend.{name if name.isidentifier() else 'function'}")
+            if record_change := tool("record_change"):
+                record_change(compile_, gm, after, f"backend.{name if name.isidentifier() else 'function'}")
         elif _runs_only(given, result):
             return gm.forward
         return _tuple_output(result, floats)

@@ -22,7 +22,6 @@ from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue
 from compiler_core.capture.values.builtin.sets import SetValue, replace_set
 from compiler_core.capture.values.cached_calls import OutsideState
-from compiler_core.capture.values.describe import describe
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.functions import CellValue
 from compiler_core.capture.values.user.object_attributes import InstanceValue
@@ -63,7 +62,7 @@ class SideEffects:
             raise Unsupported("unsupported mutation", str(value))
         self._changed.setdefault(id(value), value)
         if self._recorder is not None:
-            self._recorder.note("effect", f"changes {describe(value)}")
+            self._recorder.note_effect("changes {}", value)
 
     def note_attribute(self, obj: InstanceValue | TensorValue, name: str) -> None:
         """Notes that an attribute of an outside object or of a tensor is about to be set or deleted in `obj.stored`."""
@@ -72,7 +71,7 @@ class SideEffects:
             raise Unsupported("unsupported mutation", f"{name} is deleted and set again, which puts it last")
         self._attributes.setdefault((id(obj), name), (obj, name))
         if self._recorder is not None:
-            self._recorder.note("effect", f"sets {describe(obj)}.{name}")
+            self._recorder.note_effect(f"sets {{}}.{name}", obj)
 
     def note_call(self, function: Callable[..., None], args: list[Value]) -> None:
         """Notes a change that `function`, which is given outside objects and new values, makes when the graph has
@@ -80,7 +79,7 @@ class SideEffects:
         self._check_frozen()
         self._calls.append((function, args))
         if self._recorder is not None:
-            self._recorder.note("effect", f"calls {function.__name__}({', '.join(map(describe, args))})")
+            self._recorder.note_effect(f"calls {function.__name__}({', '.join(['{}'] * len(args))})", *args)
 
     def calls_with(self, value: Value) -> bool:
         """Whether a noted call is given this object."""
@@ -95,7 +94,7 @@ class SideEffects:
         self._check_frozen()
         self._globals[(id(module), name)] = (module, name, value)
         if self._recorder is not None:
-            self._recorder.note("effect", f"sets global {name} to {describe(value)}")
+            self._recorder.note_effect(f"sets global {name} to {{}}", value)
 
     def global_value(self, module: ConstantSource | None, name: str) -> Value | None:
         """Returns the value that a global was set to, UNBOUND if it was deleted, None if it was not changed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from compiler_core.hook.skip_rules import is_library_file
 from compiler_core.records import Compile, ItemId, Record, StackLine
@@ -41,13 +41,16 @@ class SourceLines:
 
 def add_source(record: Record, code: types.CodeType) -> None:
     """Adds the source of `code` to the record: a short file or a cell as a whole, otherwise the function's lines."""
-    lines = linecache.getlines(code.co_filename)
-    if len(lines) <= MAX_WHOLE_FILE:
-        record.source(code.co_filename, 1, lines)
-        return
     numbers = [n for _, _, n in code.co_lines() if n]
-    first, last = min(numbers, default=1), max(numbers, default=1)
-    record.source(code.co_filename, first, lines[first - 1 : last])
+    add_lines(record, code.co_filename, range(min(numbers, default=1), max(numbers, default=1) + 1))
+
+
+def add_lines(record: Record, filename: str, numbers: Iterable[int]) -> None:
+    """Adds lines of a file to the record; of a short file or a cell, all."""
+    lines = linecache.getlines(filename)
+    if len(lines) <= MAX_WHOLE_FILE:
+        numbers = range(1, len(lines) + 1)
+    record.source_lines(filename, {n: lines[n - 1].rstrip("\n") for n in numbers if n <= len(lines)})
 
 
 def format_stack(stack: Sequence[StackLine]) -> Iterator[str]:

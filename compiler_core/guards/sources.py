@@ -231,6 +231,25 @@ class GlobalSource(Source):
 
 
 @dataclass(frozen=True)
+class PartSource(Source):
+    """What is read of the value of another source, `base`, and is written alike for readers and in the user's words."""
+
+    base: Source
+
+    @property
+    def text(self) -> str:
+        return self.written(self.base.text)
+
+    @property
+    def shown(self) -> str:
+        return self.written(self.base.shown)
+
+    def written(self, base: str) -> str:
+        """Returns the path as text, from that of `base`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
 class AttrSource(Source):
     """``base.name``.
 
@@ -296,18 +315,11 @@ class AttrSource(Source):
 
 
 @dataclass(frozen=True)
-class InstanceDictSource(Source):
+class InstanceDictSource(PartSource):
     """``base.__dict__``"""
 
-    base: Source
-
-    @property
-    def text(self) -> str:
-        return f"{self.base.text}.__dict__"
-
-    @property
-    def shown(self) -> str:
-        return f"{self.base.shown}.__dict__"
+    def written(self, base: str) -> str:
+        return f"{base}.__dict__"
 
     def fetch(self, scope: Scope) -> Any:
         return self.base.fetch(scope).__dict__
@@ -431,18 +443,11 @@ def call_weakref(ref: weakref.ref[Any]) -> Any:
 
 
 @dataclass(frozen=True)
-class WeakRefCallSource(Source):
+class WeakRefCallSource(PartSource):
     """``base()``: the object that a weak reference refers to, or None."""
 
-    base: Source
-
-    @property
-    def text(self) -> str:
-        return f"{self.base.text}()"
-
-    @property
-    def shown(self) -> str:
-        return f"{self.base.shown}()"
+    def written(self, base: str) -> str:
+        return f"{base}()"
 
     def fetch(self, scope: Scope) -> Any:
         return call_weakref(self.base.fetch(scope))
@@ -489,10 +494,9 @@ class TensorPropertySource(Source):
 
 
 @dataclass(frozen=True)
-class _CallSource(Source):
-    """What a function returns for the value of another source, `base`, and constants."""
+class _CallSource(PartSource):
+    """What a function returns for the value of `base`, and constants."""
 
-    base: Source
     function: ClassVar[Any]
     constants: ClassVar[Any] = ()
 
@@ -536,13 +540,8 @@ class PlainTensorSource(_CallSource):
     function = staticmethod(without_class)
     loads_new_object = True
 
-    @property
-    def text(self) -> str:
-        return self.base.text
-
-    @property
-    def shown(self) -> str:
-        return self.base.shown
+    def written(self, base: str) -> str:
+        return base
 
     @property
     def name_in_tree(self) -> str:
@@ -564,13 +563,8 @@ class ContextVarSource(_CallSource):
 
     function = staticmethod(read_context_var)
 
-    @property
-    def text(self) -> str:
-        return f"{self.base.text}.get()"
-
-    @property
-    def shown(self) -> str:
-        return f"{self.base.shown}.get()"
+    def written(self, base: str) -> str:
+        return f"{base}.get()"
 
 
 def class_entry(cls: type, name: str, default: Any = None) -> Any:

@@ -4,6 +4,5 @@
 that is about to run; output: code to run in its place.
 
 `compiled_region` decides for each frame of a compiled function whether to compile it, and `code_state` has the state
-of each code object.  `breaking_code` finds the user's code at a graph break, and `user_passes` runs passes and rules of
-the user.
+of each code object.
 """

@@ -61,10 +61,8 @@ from compiler_core.hook.failures import only_recorded
 from compiler_core.hook.frame_hook import FrameInfo
 from compiler_core.hook.skip_rules import is_library_file
 from compiler_core.instruments import tool
-from compiler_core.pipeline.breaking_code import breaking_code, callee_names, stack_names
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
-from compiler_core.pipeline.graph import compile_graph
-from compiler_core.pipeline.user_passes import run_passes
+from compiler_core.pipeline.graph import compile_graph, user_changes
 from compiler_core.records import Compile, GraphBreak, StackLine, Stage
 from compiler_core.records.capture import is_around_function
 from compiler_core.records.recompiles import has_generated_name, readable
@@ -210,7 +208,8 @@ class FrameCompile:
         stack, code = list[StackLine](), BreakingCode()
         with self._only_recorded("capture", "the code at a graph break"):
             stack = capture.graph.current_tx.full_stack()
-            code = breaking_code(capture.graph.current_tx, self.state.frame.kind == "root")
+            if breaking_code := tool("breaking_code"):
+                code = breaking_code(capture.graph.current_tx, self.state.frame.kind == "root")
         if reason.kind == "data-dependent branch" and code.statement == "Assert":
             reason = Unsupported("assertion", reason.context)
         reason.context = capture.guards.symbols.with_values(reason.context)  # it may be an exception of the program
@@ -328,7 +327,8 @@ class FrameCompile:
             record_subgraphs(self.compile, graph)
         inputs, options = capture.graph.example_inputs(), self.region.options
         with _preserved_state(), EnableTorchFunction():  # FX traces patterns of passes by it
-            graph = run_passes(graph, "captured", self.compile, options)
+            if changes := user_changes(self.compile, options):
+                graph = changes.graph(graph, "captured")
             compiled = compile_graph(graph, inputs, self.compile, options)
         name = f"graph_{self.compile.id.replace('/', '_')}"
         function = eager_fallback.none_on_failure(graph, compiled, name, self.compile, options)
@@ -343,15 +343,17 @@ class FrameCompile:
             frame = self.region.add_resume(code, self.info.code, line, self.compile, self.state.record)
             self.region.states[CodeKey(code)].loop_break = self._loop_break
             with self._only_recorded("bytecode", "the expressions of stack values"):
-                self.region.states[CodeKey(code)].stack_names = {
-                    **stack_names(tx, layout),
-                    **(self._callee_names if layout.callee_args is not None else {}),
-                }
+                if stack_names := tool("stack_names"):
+                    self.region.states[CodeKey(code)].stack_names = {
+                        **stack_names(tx, layout),
+                        **(self._callee_names if layout.callee_args is not None else {}),
+                    }
         else:
             frame = known.frame.id
         self._callee_names = {}
         with self._only_recorded("bytecode", "the expressions of a caller's values"):
-            self._callee_names = callee_names(tx, layout, self.region.states[CodeKey(code)].stack_names)
+            if callee_names := tool("callee_names"):
+                self._callee_names = callee_names(tx, layout, self.region.states[CodeKey(code)].stack_names)
         if frame not in self.compile.breaks[-1].resumes:
             self.compile.breaks[-1].resumes.append(frame)
         return code

@@ -4,10 +4,10 @@
        simplify it                                                              autograd/passes/
     2  partition it into a forward and a backward         partition             autograd/partition.py
     then, for each of the two (`compile_kernels`):
-    3  lower ATen operators to loops                      rules.lower           loops/lower/ (loops/ir/: the loops)
-    4  fuse the loops                                     rules.fuse            loops/fuse/
+    3  lower ATen operators to loops                      lower                 loops/lower/ (loops/ir/: the loops)
+    4  fuse the loops                                     fuse_loops            loops/fuse/
     5  schedule the loops                                 schedule_loops        loops/schedule/
-    6  choose block sizes by timing, with `tune=True`     tune                  backends/autotune.py
+    6  choose block sizes by timing, with `tune=True`     tuned_blocks          instruments.py
     7  print the kernels                                  generate              codegen/: codegen/cpp/, codegen/triton/
     8  plan the memory of the buffers                     memory_plan.plan      codegen/wrapper/memory_plan.py
     9  print the wrapper, which calls the kernels         print_wrapper         codegen/wrapper/writer.py
@@ -42,16 +42,13 @@ from compiler_core.autograd.autograd_function import GraphCallables, bind_source
 from compiler_core.autograd.joint import JointRefused, output_nodes, trace_joint
 from compiler_core.autograd.partition import partition
 from compiler_core.backends import registry
-from compiler_core.backends.autotune import tune, with_requested
 from compiler_core.backends.cuda_graphs import with_replay
 from compiler_core.backends.graph_cache import CacheSlot
 from compiler_core.backends.kernel_recorder import KernelRecorder, Which, generate, step_counts
 from compiler_core.backends.registry import Call
 from compiler_core.backends.replay_memory import ReplayMemory
-from compiler_core.backends.user_changes import apply_edits, with_edited_loops, with_edited_wrapper
 from compiler_core.codegen.build.kernel_lookups import noted_lookups
 from compiler_core.codegen.source import KernelSource
-from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.triton import printer as triton
 from compiler_core.codegen.wrapper import memory_plan
 from compiler_core.codegen.wrapper.executable import Runner, load
@@ -59,12 +56,13 @@ from compiler_core.codegen.wrapper.writer import Wrapper, print_wrapper
 from compiler_core.config import Options
 from compiler_core.errors import BackendError, CompileWarning
 from compiler_core.hook.failures import RAISED, only_recorded, report_failure
+from compiler_core.instruments import tool
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.program_passes import fuse_horizontally, fuse_mix_order_reductions
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.fuse.rules import fuse
+from compiler_core.loops.lower import lower
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
-from compiler_core.pipeline.user_passes import UserRules, run_passes
 from compiler_core.records import Compile, CudaGraph
 from compiler_core.support import opaque_ops
 from compiler_core.support.eager_warnings import silence_warnings, warn_always
@@ -172,12 +170,13 @@ def compile_differentiable(
 
     `keep` is called with the source of the autograd function, its constants and both halves, for the graph cache.
     """
-    change = functools.partial(run_passes, at="joint", compile_=compile_, options=options) if options.passes else None
+    changes = user_changes(compile_, options)
+    change = functools.partial(changes.graph, at="joint") if changes else None
     joint = trace_joint(gm, example_inputs, compile_, change)
     parts = partition(joint, compile_, options.memory_budget, options.memory_curve, options.strict)
-    if options.passes:
-        after_passes = run_passes(parts.forward, "forward", compile_, options)
-        backward_after = parts.backward and run_passes(parts.backward, "backward", compile_, options)
+    if changes:
+        after_passes = changes.graph(parts.forward, "forward")
+        backward_after = parts.backward and changes.graph(parts.backward, "backward")
         parts = dataclasses.replace(parts, forward=after_passes, backward=backward_after)
     for operator in subgraphs_of(parts.forward.graph):
         _compile_subgraphs(operator, compile_, options, compile_half)
@@ -188,6 +187,12 @@ def compile_differentiable(
         keep(source, constants, forward, backward)
     backward_graph = None if parts.backward is None else parts.backward.forward
     return bind_source(source, constants, GraphCallables(gm, forward, backward, backward_graph), compile_)
+
+
+def user_changes(compile_: Compile, options: Options) -> Any:
+    """Returns what the user changes in a compile, a `UserChanges` (`tools/changes/user_changes.py`), or None."""
+    make = tool("UserChanges") if options.passes or options.edits else None
+    return make and make(compile_, options)
 
 
 def _compile_subgraphs(operator: Subgraphs, compile_: Compile, options: Options, compile_half: CompileHalf) -> None:
@@ -255,29 +260,37 @@ def print_kernels(
 
     `languages` maps each device type that gets kernels to their language; on other devices PyTorch's operators run.
     """
-    rules = UserRules(which, compile_, options)
+    changes, requests = user_changes(compile_, options), FusionRequests(options.keep_apart, options.force_fuse)
     with compile_.step("lower", which) as event:
-        program = rules.lower(gm, languages)
+        lower_graph = functools.partial(lower, gm, which, languages, options.mode != "default")
+        program = lower_graph()
+        program = changes.lowered(program, which, lower_graph) if changes else program
         with only_recorded(compile_, "lower", "the number of loops", options.strict):
             event.detail = step_counts(program)
     with compile_.step("fuse", which) as event:
-        fused = rules.fuse(functools.partial(fuse_loops, program, compile_=compile_))
+        fuse_program = functools.partial(fuse_loops, program, compile_=compile_)
+        fused = fuse_program(requests)
+        fused = changes.fused(fused, which, requests, fuse_program) if changes else fused
         with only_recorded(compile_, "fuse", "the number of loops", options.strict):
             event.detail = step_counts(fused.program)
     with compile_.step("codegen", which):
-        program = with_edited_loops(schedule_loops(fused.program), options.edits)
-        block_sizes = tune(program, which, compile_) if options.tune else triton.NO_TUNED_BLOCKS
-        block_sizes = with_requested(block_sizes, options.block_sizes, program, which, compile_)
+        program = schedule_loops(fused.program)
+        program = changes.loops(program) if changes else program
+        block_sizes = triton.NO_TUNED_BLOCKS
+        if (options.tune or options.block_sizes) and (tuned_blocks := tool("tuned_blocks")):
+            block_sizes = tuned_blocks(program, which, compile_, options)
         codes = [generate(program.in_language(each), each, block_sizes) for each in program.used_languages]
-        codes = [apply_edits(code, options.edits) for code in codes]
-        for code in codes:
-            if options.strict and code.language == "triton":
-                triton_module.check_names(code.text)
+        codes = [changes.kernels(code) for code in codes] if changes else codes
+        if options.strict and (check_names := tool("check_names")):
+            for code in codes:
+                if code.language == "triton":
+                    check_names(code.text)
         plan = memory_plan.plan(program)
-        wrapper = with_edited_wrapper(print_wrapper(program, codes, plan), options.edits)
+        wrapper = print_wrapper(program, codes, plan)
+        wrapper = changes.wrapper(wrapper) if changes else wrapper
         recorder = KernelRecorder(compile_, which, program, block_sizes)
         with only_recorded(compile_, "codegen", f"some of the {which}'s kernels", options.strict):
-            recorder.record_unknown_requests(FusionRequests(options.keep_apart, options.force_fuse))
+            recorder.record_unknown_requests(requests)
             recorder.record_memory_plan(plan)
             recorder.record_kernels(fused, codes, wrapper)
     return PrintedKernels(program, codes, wrapper, recorder)

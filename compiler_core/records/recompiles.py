@@ -1,4 +1,4 @@
-"""Why a frame was compiled again: what differs from what each compile expects, as facts, and in sentences."""
+"""Why a frame was compiled again: what differs from what each compile expects, as facts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
+from compiler_core.instruments import tool
 from compiler_core.records.artifacts import ItemId
 
 ENTRY_OF_OURS = "this entry is Cutaway's, so stock torch.compile does not use it"
@@ -17,7 +18,6 @@ AT_CAPTURE, ONE_AT_CAPTURE = "the object at capture", "the one at capture"
 INTERMEDIATE = "an intermediate value"
 _GENERATED = re.compile(r"\b_{2,3}((?:stack|callee)\d*)\b")
 _ROOT = re.compile(r"\b[LG]\[(['\"])(\w+)\1\]")
-_MAX_LISTED = 4
 
 GuardAspect = Literal[
     "class", "dtype", "device", "requires_grad", "rank", "size", "stride", "storage offset", "dispatch keys", "value",
@@ -178,9 +178,6 @@ def _order(shape: Extents, stride: Extents) -> list[int] | None:
     return order
 
 
-# ---- in sentences -------------------------------------------------------------------------------
-
-
 def readable(source: str) -> str:
     """Returns a source as the user would write it: ``self.calls`` for ``L['self'].calls``."""
     return named(_ROOT.sub(r"\2", source), {})
@@ -205,67 +202,6 @@ def recompile(entries: Sequence[MissedEntry], is_confirmed: bool) -> Recompile:
     failed, *besides = nearest.failed
     facts = {each.name: getattr(failed, each.name) for each in fields(failed)}
     cause = Recompile(**facts, of=nearest.compile, besides=besides, others=others, is_confirmed=is_confirmed)
-    cause.text = _what_failed(cause)
+    if what_failed := tool("what_failed"):
+        cause.text = what_failed(cause)
     return cause
-
-
-def _what_failed(cause: Recompile) -> str:
-    """Returns why the nearest compile did not fit, and what is known of the others, as sentences."""
-    of = f"compile {cause.of}" if cause.of else "an earlier compile"
-    sentences = [f"{_difference(cause, of)}."]
-    if cause.besides:
-        listed = "; ".join(_short(each) for each in cause.besides[:_MAX_LISTED])
-        left = len(cause.besides) - _MAX_LISTED
-        sentences.append(f"Also different: {listed}{f'; and {left} more' if left > 0 else ''}.")
-    others = [each for each in cause.others if [f.subject for f in each.failed] != [cause.subject]]
-    if others:
-        listed = "; ".join(f"{each.compile} ({', '.join(map(_short, each.failed[:2]))})" for each in
-                           others[:_MAX_LISTED])  # fmt: skip
-        left = len(others) - _MAX_LISTED
-        sentences.append(f"Further from this call: {listed}{f'; and {left} more' if left > 0 else ''}.")
-    return "  ".join(sentences)
-
-
-def _difference(failed: FailedGuard, of: str) -> str:
-    name, item, got, expected = failed.name, failed.item, failed.got, failed.expected
-    if failed.aspect in ("key", "attribute"):
-        noun = f"{failed.aspect} {item}"
-        is_there = got == "present"
-        return f"{name} has {'the' if is_there else 'no'} {noun}; {of} was made with{'out' if is_there else ''} it"
-    if failed.aspect == "aliasing":
-        return f"{name} and {item} are {got}; {of} was made for {expected}"
-    if failed.aspect == "relation":
-        now = f": {got}" if got else ""
-        return f"{item} does not hold{now}; {of} was made for calls in which it does"
-    if failed.aspect == "function":
-        return f"{name}.{item} was replaced after {of} was made"
-    if failed.aspect == "identity" and expected in (AT_CAPTURE, ONE_AT_CAPTURE):
-        return f"{name} is not the {got.removeprefix('another ')} for which {of} was made"
-    if failed.aspect == "identity" and got:
-        return f"{name} is {got}; {of} was made for {expected}"
-    at = f" in dimension {failed.dims[0]}" if failed.aspect == "size" and len(failed.dims) == 1 else ""
-    subject = failed.subject.replace("the size of", "the shape of") if len(failed.dims) > 1 else failed.subject
-    subject = _capitalized(subject) + at
-    if not got:
-        return f"{subject} {_is(failed)} not {expected}, for which {of} was made"
-    return f"{subject} {_is(failed)} {got}; {of} was made for {expected}"
-
-
-def _short(failed: FailedGuard) -> str:
-    """Returns a difference in few words: ``the dtype of x is torch.float64, not torch.float32``."""
-    if failed.aspect == "relation":
-        return f"not {failed.item}"
-    if failed.aspect in ("key", "attribute", "function"):
-        return f"{failed.subject} is {failed.got}"
-    if not failed.got:
-        return f"{failed.subject} is not {failed.expected}"
-    return f"{failed.subject} {_is(failed)} {failed.got}, not {failed.expected}"
-
-
-def _is(failed: FailedGuard) -> str:
-    return "are" if failed.aspect in ("keys", "items", "dispatch keys") else "is"
-
-
-def _capitalized(text: str) -> str:
-    """Returns a text with its first letter in upper case if it begins with an article, not with the user's name."""
-    return f"T{text[1:]}" if text.startswith("the ") else text

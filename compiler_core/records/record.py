@@ -60,7 +60,7 @@ from compiler_core.records.plain import (
 from compiler_core.records.problems import SLOW_COMPILE_S, Problem, needing_action
 from compiler_core.records.recompiles import Recompile
 from compiler_core.records.steps import Steps
-from compiler_core.records.timings import EagerTime, GraphTime, LineTime, Timings, Verdict, verdict
+from compiler_core.records.timings import EagerTime, GraphTime, LineTime, Timings, Verdict
 
 if TYPE_CHECKING:
     from compiler_core.tools.questions.step_states import Replay
@@ -457,8 +457,9 @@ class Record:
         return sum(compile_.duration_ns for compile_ in self.compiles)
 
     def find_verdict(self) -> None:
-        """Makes `verdict` from the problems, the times and the compiles."""
-        self.verdict = verdict(self.timings, self.compile_ns, len(needing_action(self.problems)), self.raised)
+        """Makes `verdict` from the problems, the times and the compiles, with the tools."""
+        if verdict := tool("verdict"):
+            self.verdict = verdict(self.timings, self.compile_ns, len(needing_action(self.problems)), self.raised)
 
     def source(self, filename: str, first: int, lines: Sequence[str]) -> Artifact:
         """Adds lines of a file, numbered from `first`; the key of a line's item is its number."""

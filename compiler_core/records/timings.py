@@ -1,33 +1,21 @@
-"""Times: of one call in several forms, which `compiler_core.time` measures; of a record's lines and graphs; of guards.
+"""Times: of one call in several forms, which `compiler_core.time` measures; of a record's lines and graphs.
 
-`verdict` says in one line whether compiling was worth it; `tools/timing/faster.py` has the rule by which a call
-is called faster.
+`tools/questions/verdict.py` says in one line whether compiling was worth it; `tools/timing/faster.py` has the rule by
+which a call is called faster.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from compiler_core.instruments import tool
 from compiler_core.records.artifacts import ItemId, Stage
 
-Outcome = Literal["faster", "slower", "same", "unclear"]
-"""How a call compares with another.  ``same``: no difference was measured; ``unclear``: the times vary too much."""
 MIN_DIFFERENCE = 0.03
 """A smaller difference is none: the addresses of code and data alone cause as much."""
-MAX_VARIATION = 3
-"""The greatest ratio of the last decile to the first without a warning."""
-MAX_LOAD = 1.2
-"""From this load on, other programs take a share of the CPUs."""
-MIN_CHANGE = 0.005
-"""Changes of memory below this share of it count as none."""
-MIN_BYTES = 4096
-"""Less memory than this is not mentioned."""
-MANY_TIMES = 10
-"""From this factor on, a change of memory is given as both amounts."""
 
 
 @dataclass(slots=True)
@@ -60,15 +48,6 @@ class Timing:
     unclear: bool = False
     """Whether the times vary too much to say how it compares with the reference."""
 
-    @property
-    def ratio_text(self) -> str:
-        """How it compares with the reference: ``1.63x``."""
-        outcome: Outcome = "unclear" if self.unclear else "faster" if self.differs else "same"
-        text = comparison_text(self.speed, outcome)
-        return (
-            f"{text}, compiling again at each call" if self.differs and 2 * self.compiled_again >= self.rounds else text
-        )
-
 
 @dataclass(slots=True)
 class Timings:
@@ -83,82 +62,9 @@ class Timings:
     def __getitem__(self, name: str) -> Timing:
         return next(row for row in self.rows if row.name == name)
 
-    def verdict(self, name: str) -> str:
-        """Returns one line on a form, compared with the reference."""
-        row = self[name]
-        compiled = f"compiled in {time_text(row.compile_seconds)}{pays_off_text(row)}" if row.compile_seconds else ""
-        parts = [self.speed_text(row), compiled, self.memory_text(row)]
-        if row.problems is not None:
-            parts.append(problems_text(row.problems))
-        return " · ".join(filter(None, parts))
-
-    def speed_text(self, row: Timing) -> str:
-        """Returns both times, and how they compare."""
-        first = self.rows[0]
-        names = f"{first.name[:1].upper()}{first.name[1:]} {time_text(first.median)} → {row.name}"
-        doubt = ", doubtful" if row.differs and not row.compiled_again and self.warnings() else ""
-        return f"{names} {time_text(row.median)} ({row.ratio_text}{doubt})"
-
-    def find_pays_off(self) -> None:
-        """Fills `Timing.pays_off`."""
-        is_doubtful = bool(self.warnings())
-        for row in self.rows[1:]:
-            gain = self.rows[0].median - row.median
-            is_known = gain > 0 and row.differs and not row.compiled_again and not is_doubtful
-            row.pays_off = math.ceil(row.compile_seconds / gain) if is_known else None
-
-    def memory_text(self, row: Timing) -> str:
-        """Returns how the peak memory compares; empty if hardly any is allocated."""
-        peak = self.rows[0].peak_bytes
-        if max(peak, row.peak_bytes) < MIN_BYTES:
-            return ""
-        if row.peak_bytes >= MANY_TIMES * peak:
-            return f"peak memory {bytes_text(peak)} → {bytes_text(row.peak_bytes)}"
-        change = row.peak_bytes / peak - 1
-        sign = "+" if change > 0 else "\N{MINUS SIGN}"
-        return f"peak memory {sign}{abs(change):.0%}" if abs(change) >= MIN_CHANGE else "the same peak memory"
-
-    def warnings(self) -> list[str]:
-        """Returns what makes the times doubtful, as sentences."""
-        found = [
-            f"{row.name} was compiled again {_times(row.compiled_again)} while it was timed: one call is not like the "
-            "one before, so that its time contains compiles."
-            for row in self.rows
-            if row.compiled_again
-        ]
-        varying = [row.name for row in self.rows if row.high > MAX_VARIATION * row.low]
-        if varying:
-            found.append(
-                f"The times of {' and '.join(varying)} vary more than {MAX_VARIATION}-fold: the machine is busy, or "
-                "the calls do not all do the same."
-            )
-        if self.load > MAX_LOAD:
-            busy = f"{self.load:.1f} threads for each CPU"
-            found.append(f"Other programs keep this machine busy ({busy}): when it is idle, times and ratios differ.")
-        return found
-
     def __str__(self) -> str:
-        head = ("", "median", "10 % to 90 %", "speed", "compile", "peak memory")
-        lines = table_lines([head, *map(self._cells, self.rows)])
-        verdicts = [self.verdict(row.name) for row in self.rows[1:]]
-        failed = [f"{name} was not timed: {reason}" for name, reason in self.failed.items()]
-        return "\n".join([*verdicts, *lines, *failed, *self.warnings()])
-
-    def _cells(self, row: Timing) -> tuple[str, ...]:
-        is_first = row is self.rows[0]
-        return (
-            row.name, time_text(row.median), f"{time_text(row.low)} to {time_text(row.high)}",
-            "" if is_first else row.ratio_text, time_text(row.compile_seconds) if row.compile_seconds else "",
-            bytes_text(row.peak_bytes),
-        )  # fmt: skip
-
-
-def comparison_text(speed: float, outcome: Outcome) -> str:
-    """Returns how many times as fast one call is as another, ``1.63x``, or why there is no such factor."""
-    if outcome in ("same", "unclear"):
-        return "no difference measured" if outcome == "same" else "not comparable: the times vary too much"
-    digits = 2 if speed < 10 else 1 if speed < 100 else 0
-    return f"{speed:,.{digits}f}x" if speed >= 0.1 else f"{speed:.2g}x"
+        text = tool("timings_text")
+        return str(text(self) if text else self.rows)
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -166,18 +72,6 @@ def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return [line.rstrip() for line in lines]
-
-
-def pays_off_text(row: Timing) -> str:
-    """Returns after how many calls the time of compiling is saved, as the end of a sentence; empty if not known."""
-    if not row.pays_off:
-        return ""
-    return f", pays off after {row.pays_off:,} {plural('call', row.pays_off)}"
-
-
-def problems_text(count: int) -> str:
-    """Returns the number of problems that need an action: ``0 problems``."""
-    return f"{count} {plural('problem', count)}"
 
 
 def bytes_text(number: float) -> str:
@@ -201,10 +95,6 @@ def time_text(seconds: float) -> str:
             digits = f"{seconds / size:.3g}" if seconds < 999.5 * size else f"{seconds / size:,.0f}"
             return f"{digits} {unit}"
     return f"{seconds * 1e9:.0f} ns"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times"
 
 
 @dataclass(slots=True)
@@ -294,47 +184,3 @@ class Verdict:
 
     def __str__(self) -> str:
         return " · ".join(filter(None, [self.speed, self.compile, self.memory, self.problems]))
-
-
-def verdict(timings: Timings | None, compile_ns: int, problems: int, raised: str = "") -> Verdict:
-    """Returns the verdict on a record.
-
-    Args:
-        timings: the times, if it was timed: first those of plain PyTorch.
-        compile_ns: the nanoseconds in the steps of all its compiles.
-        problems: the number of costly and blocking problems.
-        raised: the exception with which the program ended; empty if it did not.
-    """
-    counted = problems_text(problems) if problems or not raised else ""
-    found = Verdict(problems=", ".join(filter(None, [f"it raised {raised}" if raised else "", counted])))
-    if compile_ns:
-        found.compile = f"compiled in {time_text(compile_ns / 1e9)}"
-    if timings is None:
-        return found
-    found.warnings = timings.warnings() + [f"{name} was not timed: {why}" for name, why in timings.failed.items()]
-    row = next((row for row in timings.rows if row.name == COMPILED), None)
-    if row is None:
-        return found
-    found.speed, found.change = timings.speed_text(row), _change(row, timings)
-    if found.compile:
-        found.compile += pays_off_text(row)
-    found.memory = timings.memory_text(row)
-    return found
-
-
-def _change(row: Timing, timings: Timings) -> Literal["", "faster", "slower", "same"]:
-    if row.unclear or timings.warnings():
-        return ""
-    if not row.differs:
-        return "same"
-    return "faster" if row.speed > 1 else "slower"
-
-
-STEP_NS = 5.0
-"""What an access step usually costs."""
-KIND_NS = {
-    "ID_MATCH": 2.0, "TYPE_MATCH": 1.0, "EQUALS_MATCH": 2.0, "LENGTH_CHECK": 3.0, "DICT_CONTAINS": 8.0,
-    "DIMENSION_DYNAMIC_MARKING_GUARD": 13.0, "LAMBDA_GUARD": 33.0, "TENSOR_MATCH": 70.0,
-}  # fmt: skip
-"""What a check of each kind usually costs: checks of one value divide the cost of its part of the tree in these ratios.
-``make bench ARGS='-k kind_of_guard'`` measures them again."""

@@ -314,3 +314,22 @@ def returned_graph(result: Any) -> fx.GraphModule | None:
 def node_signature(node: fx.Node) -> str:
     """Returns a node as text, which is the same for its copy in a copy of the graph."""
     return repr((node.name, node.op, str(node.target), node.args, node.kwargs))
+
+
+def differs(after: fx.GraphModule, before: fx.GraphModule) -> bool:
+    """Returns whether two graphs differ in their nodes, or in the objects that they hold."""
+    nodes, others = after.graph.nodes, before.graph.nodes
+    return len(nodes) != len(others) or any(
+        node_signature(node) != node_signature(other) or _held(after, node) is not _held(before, other)
+        for node, other in zip(nodes, others, strict=True)
+    )
+
+
+def _held(gm: fx.GraphModule, node: fx.Node) -> Any:
+    """Returns the tensor or module of `gm` that a node reads or calls, or None."""
+    if node.op not in ("get_attr", "call_module"):
+        return None
+    held: Any = gm
+    for name in str(node.target).split("."):
+        held = getattr(held, name, None)
+    return held

@@ -6,6 +6,11 @@ pin                  runs a compile without its guards
 capture_methods      compares `torch.jit.trace`, `torch.export` and others on one function
 replay               runs the programs of a finished record, for `measure` and `accuracy`
 roofline             lower bounds of kernel times
+breaking_code        the user's code at a graph break, and what lies on the stack there
+example_inputs       random inputs like those that a program was captured with
+value_texts          short texts of symbolic values
+triton_names         undefined names in Triton kernels
+triton_lookups       Triton's lookups of kernels in its cache
 step_recorder        records the steps of the symbolic interpreter, with the option `steps`
 standalone_script    a graph's program as a Python file
 check                checks this machine: ``python -m compiler_core.tools.check``
@@ -16,7 +21,8 @@ inspection/          the compiles of a function: those in use, with something ch
 frames/              which Python frames ran in a compiled call
 decompile/           bytecode as Python
 machine_code/        kernels as machine code
-editing/             edited kernels, wrappers and graphs
+changes/             what the user changes in a compile: passes, rules, edited texts
+editing/             edited kernels, wrappers and graphs, which are tried
 reproduce/           files that show a fault
 timing/              times of a call in several forms
 stock/               stock `torch.compile`, observed
@@ -32,14 +38,25 @@ from __future__ import annotations
 from compiler_core import instruments
 
 instruments.TOOLS |= {
-    "Replay": "compiler_core.tools.questions.step_states",
+    "breaking_code": "compiler_core.tools.breaking_code",
+    "callee_names": "compiler_core.tools.breaking_code",
+    "check_names": "compiler_core.tools.triton_names",
     "decompile": "compiler_core.tools.decompile",
+    "example_inputs": "compiler_core.tools.example_inputs",
     "explain_partition": "compiler_core.tools.inspection.partition_report",
     "find_problems": "compiler_core.tools.questions.problems",
+    "link_guards": "compiler_core.tools.step_recorder",
+    "record_change": "compiler_core.tools.changes.user_changes",
     "record_guard_costs": "compiler_core.tools.guard_times",
     "record_machine_code": "compiler_core.tools.machine_code.compiled_forms",
     "record_rank_if_asked": "compiler_core.tools.recording",
     "record_steps": "compiler_core.tools.step_recorder",
-    "link_guards": "compiler_core.tools.step_recorder",
-    "time_parts": "compiler_core.tools.timing.device_timer",
+    "Replay": "compiler_core.tools.questions.step_states",
+    "stack_names": "compiler_core.tools.breaking_code",
+    "triton_lookups": "compiler_core.tools.triton_lookups",
+    "tuned_blocks": "compiler_core.tools.timing.autotune",
+    "UserChanges": "compiler_core.tools.changes.user_changes",
+    "timings_text": "compiler_core.tools.questions.verdict",
+    "verdict": "compiler_core.tools.questions.verdict",
+    "what_failed": "compiler_core.tools.questions.what_failed",
 }

@@ -2,7 +2,7 @@
 
 The program is the one that was compiled: the wrapper's text, our kernels from the disk cache, and PyTorch's own.  It
 depends on no object of the original compile and keeps none alive.  Its inputs are random
-(`codegen.wrapper.example_inputs`).
+(`example_inputs`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from compiler_core.codegen.wrapper.executable import NAMES, launchers
-from compiler_core.codegen.wrapper.writer import random_tensor
 from compiler_core.errors import CutawayError, UsageError
 from compiler_core.loops import ir
 from compiler_core.records import Artifact, Compile, Kernel, Record
+from compiler_core.tools.example_inputs import random_tensor
 from compiler_core.torch_private import AutoDispatchBelowADInplaceOrView
 
 BeforeKernel = Callable[[Kernel], None]

@@ -11,12 +11,12 @@ import re
 
 from compiler_core import torch_private
 from compiler_core.codegen.build import compilers as build
-from compiler_core.codegen.wrapper.writer import random_tensor
 from compiler_core.errors import BuildError, UsageError
 from compiler_core.loops.ir import philox
 from compiler_core.records import Compile
 from compiler_core.support import opaque_ops
 from compiler_core.tools import replay
+from compiler_core.tools.example_inputs import random_tensor
 
 _PRELUDE = """\
 import math

@@ -17,11 +17,11 @@ from compiler_core.capture.interpreter import Interpreter
 from compiler_core.capture.values.base import UNBOUND, NullValue, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.static import StaticValue
-from compiler_core.capture.values.describe import describe
 from compiler_core.errors import Unsupported
 from compiler_core.records import Compile
 from compiler_core.records.steps import StepCall, StepCode, StepNote, StepResult, Steps, StepStore, StepText
 from compiler_core.support.fx_graphs import node_text
+from compiler_core.tools.value_texts import describe
 
 MAX_STEPS = 200_000
 # an instruction may change this many values at the top of the stack in place
@@ -193,6 +193,10 @@ class StepRecorder:
         """Records a note at the latest step: a new node, guard or side effect, or a graph break."""
         if not self.is_full:
             self.steps.notes.append(StepNote(max(self._now, 0), kind, text, item))
+
+    def note_effect(self, text: str, *values: Value) -> None:
+        """Records a note of a side effect; `text` has ``{}`` for each value."""
+        self.note("effect", text.format(*map(describe, values)))
 
     def note_node(self, node: fx.Node) -> None:
         self.note("node", node_text(node), f"{self._graph}#{node.name}")

@@ -27,6 +27,7 @@ from compiler_core.records.steps import Steps
 from compiler_core.records.timings import COMPILED, bytes_text
 from compiler_core.tools.questions.problems import break_id
 from compiler_core.tools.questions.queries import first_inaccurate
+from compiler_core.tools.questions.verdict import line_on
 
 MAX_VALUES_EXPLAINED = 3
 """How many saved tensors, and how many kernel times, a summary lists."""
@@ -59,7 +60,7 @@ def _timing_lines(record: Record) -> Iterator[OutlineLine]:
     if record.timings is None or record.verdict is None:
         return
     others = [row.name for row in record.timings.rows[1:] if row.name != COMPILED]
-    verdicts = [str(record.verdict), *map(record.timings.verdict, others), *record.verdict.warnings]
+    verdicts = [str(record.verdict), *(line_on(record.timings, name) for name in others), *record.verdict.warnings]
     yield from (OutlineLine(1, text) for text in verdicts)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import UsageError
 from compiler_core.records import Record, needing_action
 from compiler_core.records.timings import COMPILED
+from compiler_core.tools.questions.verdict import find_pays_off
 from kernel_magics.cell.parse import Program, Unit
 from kernel_magics.run import outside_effects
 from kernel_magics.run.request import Request, unit_compiler
@@ -61,7 +62,7 @@ class CellTimer:
             if row.name == COMPILED:  # compiled by now, so the first call took less than it did in the cell
                 row.compile_seconds = record.compile_ns / 1e9
                 row.problems = len(needing_action(record.problems))
-        timings.find_pays_off()
+        find_pays_off(timings)
         record.timings = timings
         record.find_problems()
 

@@ -35,7 +35,7 @@ def add(shell: Any, name: str, at: Any, operator: str, cell: str) -> str:
     try:
         made = GraphPass(shell.user_ns[functions[-1]], at, name, operator)
         if operator:
-            from compiler_core.pipeline.user_passes import operator_of
+            from compiler_core.tools.changes.user_changes import operator_of
 
             operator_of(operator)
     except WrongUse as error:

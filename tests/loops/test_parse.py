@@ -16,6 +16,7 @@ from compiler_core.loops.fuse.rewriter import FusionRequests
 from compiler_core.loops.lower import lower
 from compiler_core.pipeline.graph import fuse_loops, schedule_loops
 from compiler_core.records import Record
+from compiler_core.tools.changes.loops_from_text import ParseContext, parse, symbols_of
 
 PROGRAMS: list[Callable[[torch.Tensor], Any]] = [
     lambda x: x.softmax(-1) + 1,
@@ -46,7 +47,7 @@ def test_the_text_of_loops_is_read_back(dynamic: bool) -> None:
         dtypes = {name: buffer.dtype for name, buffer in program.buffers.items()}
         for loops in (step for step in program.steps if isinstance(step, ir.Loops)):
             seen.append(loops)
-            assert ir.parse(loops.text(), ir.ParseContext(dtypes, ir.symbols_of(loops), loops.scalars)) == loops
+            assert parse(loops.text(), ParseContext(dtypes, symbols_of(loops), loops.scalars)) == loops
     kinds = {type(statement) for loops in seen for statement in loops.body}
     assert kinds >= {ir.Load, ir.Index, ir.Position, ir.Compute, ir.Reduce, ir.Scan, ir.Store}
     assert any(loops.symbols for loops in seen) == dynamic

@@ -22,10 +22,10 @@ from compiler_core.capture.interpreter import Interpreter
 from compiler_core.capture.tensors.symbolic_shapes import Symbols
 from compiler_core.guards import kinds
 from compiler_core.hook.failures import NOT_RECORDED
-from compiler_core.pipeline import breaking_code, compiled_region, frame
+from compiler_core.pipeline import compiled_region, frame
 from compiler_core.records import recompiles, timings
 from compiler_core.support import fx_graphs
-from compiler_core.tools import guard_times
+from compiler_core.tools import breaking_code, guard_times
 from compiler_core.tools.decompile import decompile
 from compiler_core.tools.inspection import partition_report
 from tests.sampling import sample

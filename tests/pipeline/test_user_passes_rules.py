@@ -13,8 +13,8 @@ import torch
 import compiler_core
 from compiler_core import GraphPass
 from compiler_core.errors import GraphPassWarning, StrictError, UsageError
-from compiler_core.pipeline.user_passes import LoopNest
 from compiler_core.records import Record
+from compiler_core.tools.changes.user_changes import LoopNest
 from compiler_core.tools.inspection.what_if import NOT_POSSIBLE, fusion_rules, notes_of_rules
 from compiler_core.tools.stock.inductor_passes import stock_passes
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from compiler_core.records.differences import SECONDS, AdviceTrial, Total
-from compiler_core.records.timings import Timing, Timings, verdict
+from compiler_core.records.timings import Timing, Timings
 from compiler_core.tools.editing.guarded_run import seconds_in_rounds
 from compiler_core.tools.editing.kernel_trial import Trial
+from compiler_core.tools.questions.verdict import verdict
 from compiler_core.tools.sweep.results import Thresholds, _flags, _row_changes
 from compiler_core.tools.timing.faster import compare
 from compiler_core.tools.timing.forms import Form
@@ -209,7 +210,7 @@ def _begins_with_x(node: ast.expr) -> bool:
 def test_each_text_with_a_ratio_is_made_by_the_rule() -> None:
     """`comparison_text` gets the outcome of `compare`; a sweep stores the speed that `_speed` takes from it."""
     assert list(texts_with_ratios()) == [
-        "compiler_core/records/timings.py: comparison_text",
+        "compiler_core/tools/questions/verdict.py: comparison_text",
         "compiler_core/tools/sweep/results.py: _flags",
     ]
     pages = (ROOT / "extension" / "src").rglob("*.ts")

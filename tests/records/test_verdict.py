@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compiler_core.records import Problem, Record, Timing, Timings
-from compiler_core.records.timings import verdict
+from compiler_core.tools.questions.verdict import find_pays_off, verdict
 from kernel_magics.display.static_html import html
 from kernel_magics.display.summary import text
 
@@ -34,7 +34,7 @@ def compiled(**fields: Any) -> Timing:
 def test_the_line(row: Timing, line: str, change: str) -> None:
     timings = Timings([EAGER, row])
     if change != "slower":  # its times are made up
-        timings.find_pays_off()
+        find_pays_off(timings)
     found = verdict(timings, 8_000_000_000, 1)
     assert str(found) == f"{line} · peak memory \N{MINUS SIGN}20% · 1 problem"
     assert found.change == change

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from compiler_core.codegen.triton import module as triton_module
 from compiler_core.errors import CompilerBug
+from compiler_core.tools import triton_names
 from tests.sampling import always
 from tests.sweeps.cuda_sweep import overflow
 from tests.sweeps.cuda_sweep.ptx import Compiler, form
@@ -89,9 +89,9 @@ def kernel(program: str = "tl.program_id(0).to(tl.int64)", address: str = "i") -
 
 
 def test_a_name_that_is_not_defined_is_found() -> None:
-    triton_module.check_names(kernel())
+    triton_names.check_names(kernel())
     with pytest.raises(CompilerBug, match=r"k, line 14: i2 is not defined"):
-        triton_module.check_names(kernel(address="3*i + i2"))
+        triton_names.check_names(kernel(address="3*i + i2"))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_name_that_is_not_defined_is_found() -> None:
 )
 def test_scopes_of_names_are_tritons(lines: str, unknown: list[str]) -> None:
     text = f"import triton.language as tl\n\n\ndef k(x_ptr, BLOCK_I: tl.constexpr = 4):\n    {lines}\n"
-    assert [p.split(": ")[1] for p in triton_module.undefined_names(text)] == [
+    assert [p.split(": ")[1] for p in triton_names.undefined_names(text)] == [
         f"{name} is not defined" for name in unknown
     ]
 

@@ -11,12 +11,12 @@ import torch
 import compiler_core
 from compiler_core.api.compile import compile as compile_
 from compiler_core.api.compile import record_of
-from compiler_core.backends.user_changes import apply_edits, function_text, without_edits
 from compiler_core.codegen.source import KernelSource, LineOrigin
 from compiler_core.config import CodeEdit
 from compiler_core.errors import GraphPassError, UsageError
 from compiler_core.records import Record
 from compiler_core.support.fx_graphs import graph_module
+from compiler_core.tools.changes.edited_texts import apply_edits, function_text, without_edits
 from compiler_core.tools.editing import kernel_trial, wrapper_trial
 from compiler_core.tools.editing.graph_from_text import graph_from_text, printed
 from compiler_core.tools.editing.kernel_trial import Trial

@@ -18,7 +18,7 @@ from torch import nn
 
 import compiler_core
 from compiler_core.errors import CompilerBug, UsageError
-from compiler_core.pipeline import user_passes
+from compiler_core.pipeline import graph as graph_stages
 from tests.sampling import sample
 
 pytestmark = pytest.mark.usefixtures("fresh_stock")
@@ -69,7 +69,7 @@ def test_a_wrong_value_of_stock(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_compile_that_fails(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    lower = user_passes.lower  # type: ignore[attr-defined]
+    lower = graph_stages.lower  # type: ignore[attr-defined]
 
     def fails_at_softmax(gm: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         if any("exp.default" in str(node.target) for node in gm.graph.nodes):
@@ -78,7 +78,7 @@ def test_a_compile_that_fails(
 
     monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path))
     with monkeypatch.context() as planted:
-        planted.setattr(user_passes, "lower", fails_at_softmax)
+        planted.setattr(graph_stages, "lower", fails_at_softmax)
         text = compiler_core.reproducer(model, *arguments())
     assert len(calls(text)) == 1
     assert "softmax" in calls(text)[0]

@@ -12,12 +12,12 @@ import torch
 
 from compiler_core.api import compile as api
 from compiler_core.capture.values.base import UNBOUND
-from compiler_core.capture.values.describe import describe
 from compiler_core.records import Compile, Guard, Record, to_plain
 from compiler_core.records.steps import Steps
 from compiler_core.tools import recording, step_recorder
 from compiler_core.tools.questions.step_states import Replay, steps_text
 from compiler_core.tools.step_recorder import RecordingInterpreter
+from compiler_core.tools.value_texts import describe
 
 State = tuple[list[str], dict[str, str]]
 layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())

@@ -24,14 +24,15 @@ import sys
 import threading
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from compiler_core import config
 from compiler_core.codegen.build import disk_cache, external
-from compiler_core.codegen.build.kernel_lookups import add_lookup, triton_lookups
+from compiler_core.codegen.build.kernel_lookups import add_lookup
 from compiler_core.errors import MissingTool
+from compiler_core.instruments import tool
 from compiler_core.support.fork_locks import replace_after_fork
 from compiler_core.support.interrupts import safe_point
 
@@ -116,13 +117,13 @@ def with_sealed_cache() -> Iterator[Programs]:
     """
     from triton import knobs
 
-    programs = Programs(config.compile_timeout())
+    programs, triton_lookups = Programs(config.compile_timeout()), tool("triton_lookups")
     with (
         _lock,
         disk_cache.any_build_folder("triton") as inside,
         knobs.cache.scope(),
         knobs.runtime.scope(),
-        triton_lookups(add_lookup, _unheard),
+        triton_lookups(add_lookup, _unheard) if triton_lookups else nullcontext(),
         _with_programs(programs),
     ):
         knobs.cache.dir = str(inside)

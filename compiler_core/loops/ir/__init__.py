@@ -1,8 +1,8 @@
 """The loop IR: loop nests over buffers, between a graph of aten operators and C++ or Triton source.
 
 Files, bottom up: `statements` (with operations, types and addresses), `loops` (one kernel, its sweeps and its
-verifier), `program` (a whole graph), `parse` (reads the text of a kernel back), `affine` (changes of the iteration
-domain), `philox` (the random numbers of dropout).
+verifier), `program` (a whole graph), `affine` (changes of the iteration domain), `philox` (the
+random numbers of dropout).
 
 Grammar (`check` verifies it)::
 
@@ -87,7 +87,6 @@ and the same, constructed directly and divided into sweeps over the row::
 from __future__ import annotations
 
 from compiler_core.loops.ir.loops import Loops, Sweep, check, sweeps
-from compiler_core.loops.ir.parse import ParseContext, parse, symbols_of, with_origins
 from compiler_core.loops.ir.program import (
     LANGUAGES,
     Buffer,
@@ -128,11 +127,3 @@ from compiler_core.loops.ir.statements import (
     eliminate_dead_code,
     map_addresses,
 )
-
-__all__ = [
-    "COMPARISONS", "FLOAT_FUNCTIONS", "LANGUAGES", "OPS", "REDUCTIONS", "SCANS", "SHORT", "Address", "Argument",
-    "Buffer", "Call", "Compute", "Index", "Language", "Languages", "Literal", "Load", "Loops", "Op", "ParseContext",
-    "Position", "Program", "Range", "Reduce", "Result", "Scalar", "Scan", "Statement", "Step", "Store", "Sweep",
-    "TensorView", "ValueStatement", "addresses", "check", "check_devices", "dependencies", "draw_bernoulli",
-    "eliminate_dead_code", "map_addresses", "parse", "sweeps", "symbols_of", "with_origins",
-]  # fmt: skip

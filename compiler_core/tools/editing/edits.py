@@ -15,12 +15,12 @@ import torch.fx as fx
 
 from compiler_core.api.compile import compile as compile_function
 from compiler_core.api.compiled import record_of, region_of
-from compiler_core.backends.user_changes import function_text, without_edits
 from compiler_core.codegen.build import compilers
 from compiler_core.config import CodeEdit, GraphPass, Options, PassPoint
 from compiler_core.errors import CutawayError, GraphPassError, UsageError
 from compiler_core.records import Artifact, Compile, Kernel, Record
 from compiler_core.tools import replay
+from compiler_core.tools.changes.edited_texts import function_text, without_edits
 from compiler_core.tools.editing import stock_edits
 from compiler_core.tools.editing.graph_from_text import graph_from_text, parse_function, printed
 from compiler_core.tools.editing.graph_trial import try_graph

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from compiler_core.codegen.wrapper.writer import random_tensor
 from compiler_core.errors import UsageError
 from compiler_core.records import Artifact
 from compiler_core.tools.accuracy import relative_error
 from compiler_core.tools.editing import guarded_run
 from compiler_core.tools.editing.graph_from_text import parse_function
 from compiler_core.tools.editing.kernel_trial import Trial, text_change, tolerance
+from compiler_core.tools.example_inputs import random_tensor
 from compiler_core.tools.measure import preserved_state
 from compiler_core.tools.recording import record
 from compiler_core.torch_private import tree_leaves

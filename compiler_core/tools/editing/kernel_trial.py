@@ -24,7 +24,6 @@ from typing import Any
 import torch
 
 from compiler_core.backends.kernel_recorder import generate
-from compiler_core.backends.user_changes import apply_edits, edited_loops, function_text
 from compiler_core.codegen.build import compilers
 from compiler_core.codegen.cpp import launch
 from compiler_core.codegen.source import KernelSource
@@ -34,6 +33,8 @@ from compiler_core.loops import ir
 from compiler_core.records import Compile, Kernel
 from compiler_core.tools import replay
 from compiler_core.tools.accuracy import relative_error
+from compiler_core.tools.changes.edited_texts import apply_edits, edited_loops, function_text
+from compiler_core.tools.changes.loops_from_text import ParseContext, parse
 from compiler_core.tools.editing import guarded_run
 from compiler_core.tools.measure import preserved_state
 from compiler_core.tools.timing.faster import SpeedComparison, compare
@@ -128,7 +129,7 @@ def try_loops(compile_: Compile, kernel: Kernel, original: str, text: str) -> tu
     names = [*dict.fromkeys(re.findall(r" = load (\w+)\[", original)), *dict.fromkeys(_STORED.findall(original))]
     tensors = {name: each for name, each in zip(names, arguments, strict=False) if isinstance(each, torch.Tensor)}
     dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
-    before = ir.parse(original, ir.ParseContext(dtypes, scalars=_scalars(original)))
+    before = parse(original, ParseContext(dtypes, scalars=_scalars(original)))
     edited = edited_loops(before, text, dtypes)
     buffers = {n: ir.Buffer(n, t.dtype, tuple(t.shape), t.stride(), t.device, "input") for n, t in tensors.items()}
     language: Any = kernel.language

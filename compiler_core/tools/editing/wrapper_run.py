@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from compiler_core.codegen.wrapper.executable import NAMES, launchers
-from compiler_core.codegen.wrapper.writer import random_tensor
 from compiler_core.tools.accuracy import relative_error
 from compiler_core.tools.editing.guarded_run import PATTERN, ZONE, seconds_in_rounds
+from compiler_core.tools.example_inputs import random_tensor
 from compiler_core.tools.replay import inductor_inputs
 from compiler_core.torch_private import AutoDispatchBelowADInplaceOrView, tree_leaves
 

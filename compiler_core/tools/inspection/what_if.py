@@ -12,9 +12,9 @@ from compiler_core.api.compile import compile as compile_
 from compiler_core.config import GraphPass
 from compiler_core.errors import UsageError
 from compiler_core.loops.fuse.rewriter import Decision
-from compiler_core.pipeline.user_passes import CHANGED, LoopNest
 from compiler_core.records import Compile, Guard, Kernel, Record
 from compiler_core.records.differences import Comparison
+from compiler_core.tools.changes.user_changes import CHANGED, LoopNest
 from compiler_core.tools.editing.kernel_trial import Trial
 from compiler_core.tools.editing.stock_edits import without_number
 from compiler_core.tools.editing.wrapper_trial import is_inductor, try_wrapper

@@ -1,6 +1,8 @@
 """What a finished record answers.  Like the record, this needs the standard library only.
 
 problems         what cost time here or stopped the compiler, with `advice` on recompiles and `changed_nodes`
+verdict          whether compiling was worth it; times in words
+what_failed      why a frame was compiled again, in sentences
 step_states      the state of the symbolic interpreter after any recorded step
 queries          why a value is kept, a size static, a node there; the first inaccurate value
 costs, memory    where the time went; what holds the memory at its peak

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from compiler_core.codegen.wrapper.writer import random_tensor
 from compiler_core.errors import UsageError
 from compiler_core.hook.skip_rules import is_library_file
+from compiler_core.tools.example_inputs import random_tensor
 from compiler_core.tools.reproduce.values import number_text, tensor_text
 
 HELPERS = ("random_tensor", "make_module")

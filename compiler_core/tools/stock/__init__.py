@@ -7,5 +7,6 @@ The input are events from `observer` (a running compile), `trace_logs` (files of
 ``build/``  from events to the record; start at ``record_builder.py``
 ``read/``   parsers of PyTorch's texts; ``trace_event.py`` is one event
 
-`inductor_passes` and `inductor_rules` run passes, rules and edits of the user in stock.
+`source_files` puts the lines that events refer to into the record.  `inductor_passes` and `inductor_rules` run passes,
+rules and edits of the user in stock.
 """

@@ -5,8 +5,9 @@
     forward, backward    post_grad_custom_post_pass, which gets both
     lowering, fusion     see `stock_rule_passes`
 
-The rules are those of `user_passes`, and a pass must change the graph in place.  It runs on a copy first: if that
-fails, the graph stays as it is and a warning says why.  Inductor keeps no compiled graph on disk while passes are set.
+The rules are those of `changes/user_changes.py`, and a pass must change the graph in place.  It runs on a copy first:
+if that fails, the graph stays as it is and a warning says why.  Inductor keeps no compiled graph on disk while passes
+are set.
 """
 
 from __future__ import annotations
@@ -18,19 +19,18 @@ from typing import Any
 
 import torch.fx as fx
 
-from compiler_core.backends.user_changes import differs
 from compiler_core.config import GraphPass
-from compiler_core.pipeline.user_passes import (
+from compiler_core.support.fx_graphs import copy_graph, differs
+from compiler_core.tools.changes.pass_checks import checked
+from compiler_core.tools.changes.user_changes import (
     CHANGED,
     FAILED,
     NOT_APPLIED,
     RULE_POINTS,
     SAME,
-    checked,
     warn_of_pass,
     why_failed,
 )
-from compiler_core.support.fx_graphs import copy_graph
 from compiler_core.tools.stock.inductor_rules import stock_rules
 
 _HOOKS = {

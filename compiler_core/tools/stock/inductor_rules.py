@@ -21,7 +21,7 @@ import torch
 
 from compiler_core.config import GraphPass
 from compiler_core.errors import GraphPassError
-from compiler_core.pipeline.user_passes import (
+from compiler_core.tools.changes.user_changes import (
     NO_VALUE,
     NOT_USED,
     RULE_POINTS,

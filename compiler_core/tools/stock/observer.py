@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from compiler_core.codegen.build.kernel_lookups import triton_lookups
 from compiler_core.records import Record
 from compiler_core.records.capture import STANDARD_LIBRARY, library_of
 from compiler_core.records.kernels import CacheLookup
@@ -30,6 +29,7 @@ from compiler_core.tools.stock.hooks import deferred_text, torch_internals, torc
 from compiler_core.tools.stock.hooks.after_import import call_after_import
 from compiler_core.tools.stock.hooks.dynamo_steps import DynamoStepRecorder
 from compiler_core.tools.stock.read.trace_event import TraceEvent, parse_event
+from compiler_core.tools.triton_lookups import triton_lookups
 
 _TRACE_LOGGER = "torch.__trace"
 _PYTEST = "_pytest.logging"

@@ -15,11 +15,11 @@ from typing import Any, cast
 
 import torch
 
-from compiler_core.codegen.wrapper.writer import INTEGER_DTYPES, random_tensor
 from compiler_core.errors import UsageError
 from compiler_core.records import Artifact, Compile, EagerTime, GraphTime
 from compiler_core.support.tensors import tensors_in
 from compiler_core.tools import replay
+from compiler_core.tools.example_inputs import INTEGER_DTYPES, random_tensor
 from compiler_core.tools.timing.device_timer import Clock, time_parts
 
 WHOLE = "whole"

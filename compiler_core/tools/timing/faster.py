@@ -23,7 +23,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler_core.records.timings import MIN_DIFFERENCE, Outcome, comparison_text
+from compiler_core.records.timings import MIN_DIFFERENCE
+from compiler_core.tools.questions.verdict import Outcome, comparison_text
 
 MIN_ROUNDS = 15
 AGREEMENT = 0.7

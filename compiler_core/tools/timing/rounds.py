@@ -18,6 +18,7 @@ import torch
 from compiler_core.errors import CutawayError
 from compiler_core.records import Record, needing_action
 from compiler_core.records.timings import Timing, Timings
+from compiler_core.tools.questions.verdict import find_pays_off
 from compiler_core.tools.timing.faster import MIN_ROUNDS, compare, fastest, slowest
 from compiler_core.tools.timing.forms import Form, Run, common_repeats
 from compiler_core.tools.timing.saved_state import SavedState
@@ -77,7 +78,7 @@ def time_forms(
             state.restore_quickly()
     for run, times, peak in zip(runs, samples, peaks, strict=True):
         result.rows.append(timing(run, times, samples[0], peak))
-    result.find_pays_off()
+    find_pays_off(result)
     return result
 
 

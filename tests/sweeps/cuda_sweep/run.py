@@ -20,6 +20,7 @@ import torch
 
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.loops import ir
+from compiler_core.tools import triton_names
 from tests.sweeps.cuda_sweep import drawn, forced, overflow, programs
 from tests.sweeps.cuda_sweep.drawn import Drawn
 from tests.sweeps.cuda_sweep.pipeline import Graph, Lowered, lowered, lowered_calls
@@ -107,7 +108,7 @@ def _in_graph(graph: Graph, compiler: Compiler) -> Iterator[str]:
     compile(graph.wrapper, "wrapper", "exec")
     if not graph.kernels:
         return
-    unknown = list(triton_module.undefined_names(graph.kernels))
+    unknown = list(triton_names.undefined_names(graph.kernels))
     yield from unknown
     for step in graph.program.steps:
         if isinstance(step, ir.Loops) and f"\ndef {step.name}(" in graph.kernels and not step.symbols:

@@ -18,12 +18,12 @@ from torch._inductor.utils import fresh_cache
 import compiler_core
 from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Record
-from compiler_core.records.user_lines import SourceLocation
 from compiler_core.tools.stock.build.record_builder import RecordBuilder
 from compiler_core.tools.stock.hooks import torch_internals
 from compiler_core.tools.stock.read.cache_keys import EVENTS
 from compiler_core.tools.stock.read.graph_text import read_graph
 from compiler_core.tools.stock.read.trace_event import parse_event
+from compiler_core.tools.stock.source_files import SourceLocation
 from tests.cases.scripts import namespace_of
 from tests.tools.stock.stock_programs import walk_through
 

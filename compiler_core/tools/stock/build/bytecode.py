@@ -7,9 +7,9 @@ from typing import Literal
 
 from compiler_core.bytecode.verify import bytecode_text
 from compiler_core.records import Compile
-from compiler_core.records.user_lines import SourceFiles
 from compiler_core.tools.decompile import decompile
 from compiler_core.tools.stock.read.bytecode_listing import listed_lines
+from compiler_core.tools.stock.source_files import SourceFiles
 
 
 def record_bytecode(compile_: Compile, lines: SourceFiles, before: types.CodeType, after: types.CodeType) -> None:

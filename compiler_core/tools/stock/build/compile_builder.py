@@ -9,7 +9,6 @@ from typing import Any
 
 from compiler_core.records import Compile, Event, MissedEntry, Symbol, limits
 from compiler_core.records.plain import MAX_SAFE_INT
-from compiler_core.records.user_lines import SourceFiles
 from compiler_core.tools.stock.build.graphs import ArtifactNames, GraphBuilder
 from compiler_core.tools.stock.build.kernels import KernelBuilder, aot_id
 from compiler_core.tools.stock.build.memory_budget import MemoryBudget
@@ -18,6 +17,7 @@ from compiler_core.tools.stock.build.partition import read_partition
 from compiler_core.tools.stock.read.recompile_reasons import size_as_call
 from compiler_core.tools.stock.read.source_names import EXTENT, shown_source
 from compiler_core.tools.stock.read.stages import stage_of
+from compiler_core.tools.stock.source_files import SourceFiles
 
 _RANGE = re.compile(r"\w*\[(-?[\w.]+), (-?[\w.]+)\]$")
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from compiler_core.records import Artifact, Compile, ItemId, Node, Pane
 from compiler_core.records.capture import library_of
-from compiler_core.records.user_lines import SourceFiles, SourceLocation
 from compiler_core.tools.stock.build.kernels import Direction, RecordedGraphs
 from compiler_core.tools.stock.build.memory_budget import EDGE_BYTES, MemoryBudget
 from compiler_core.tools.stock.read.graph_text import ParsedGraph, read_graph
 from compiler_core.tools.stock.read.origins import OriginIndex
 from compiler_core.tools.stock.read.trace_event import TraceEvent
+from compiler_core.tools.stock.source_files import SourceFiles, SourceLocation
 
 GRAPHS: dict[str, tuple[Pane, str, tuple[str, ...]]] = {
     "dynamo_output_graph": ("captured", "captured", ()),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from compiler_core.records import Frame, Guard, ItemId
 from compiler_core.records.capture import library_of
-from compiler_core.records.user_lines import SourceFiles
+from compiler_core.tools.stock.source_files import SourceFiles
 
 _LAST_STEP = re.compile(r"(\.\w+(\(\))?|\[[^\[\]]*\])$")
 _KEYS = re.compile(r"(?:list\()?dict\.\w+\((.+?)\)\)?(\[\d+\])?$")

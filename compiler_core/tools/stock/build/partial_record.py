@@ -11,7 +11,6 @@ from collections.abc import Callable
 from compiler_core.records import Compile, Frame, GraphBreak, Guard, Recompile, Record, limits
 from compiler_core.records.capture import is_around_call
 from compiler_core.records.recompiles import named
-from compiler_core.records.user_lines import SourceFiles
 from compiler_core.tools.stock.build.compile_builder import CompileBuilder
 from compiler_core.tools.stock.build.event_costs import cost_of
 from compiler_core.tools.stock.build.memory_budget import MemoryBudget
@@ -19,6 +18,7 @@ from compiler_core.tools.stock.build.missed_entries import recompile_of
 from compiler_core.tools.stock.read.breaks.stack_names import stack_names
 from compiler_core.tools.stock.read.trace_event import TraceEvent
 from compiler_core.tools.stock.read.wrapped_calls import argument_names, arguments_of_call, called_class, with_arguments
+from compiler_core.tools.stock.source_files import SourceFiles
 
 _FIRST_SKIPPED = -1_000_000
 """The number of the first frame that PyTorch gave no id, downwards."""

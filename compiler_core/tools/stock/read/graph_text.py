@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from compiler_core.records import Graph, Node, Span, limits
-from compiler_core.records.user_lines import SourceLocation
+from compiler_core.tools.stock.source_files import SourceLocation
 
 _HEAD = re.compile(r"    def forward\(")
 _STATEMENT = re.compile(r'        (\w+)(?:: "([^"]*)")? = (.*)$')

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from compiler_core.records import Artifact, Node, limits
-from compiler_core.records.user_lines import SourceLocation
 from compiler_core.tools.questions.line_facts import operation
 from compiler_core.tools.stock.read.graph_text import ParsedGraph
+from compiler_core.tools.stock.source_files import SourceLocation
 
 _INDEX = re.compile(r"AOTInput\((?:.*\b)?idx=(\d+)\)")
 

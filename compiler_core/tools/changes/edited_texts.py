@@ -1,31 +1,24 @@
-"""What the user changed: texts of kernels, loops and wrappers, and graphs that a pass or a backend of the user changed.
+"""Edited texts of kernels, loops and wrappers.
 
 An edit contains the whole text that it replaces, so it applies only where exactly that text is generated.
-
-A changed graph is recorded with links to the graph before: new nodes are linked to the nodes that are gone at the same
-place, that is between the same neighbours.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
-import torch.fx as fx
 
 from compiler_core.codegen.source import KernelSource, LineOrigin
 from compiler_core.codegen.wrapper.executable import NAMES
 from compiler_core.codegen.wrapper.writer import Wrapper
 from compiler_core.config import CodeEdit
 from compiler_core.errors import CompilerBug, UsageError
-from compiler_core.hook.failures import only_recorded
 from compiler_core.loops import ir
-from compiler_core.records import Compile
-from compiler_core.support.fx_graphs import node_signature, record_graph
+from compiler_core.tools.changes.loops_from_text import ParseContext, parse, symbols_of, with_origins
 
 _LAUNCH_LINE = re.compile(r"^LAUNCHES\[.*$\n?", re.MULTILINE)
 """Sets the grid and the number of warps of a Triton kernel."""
@@ -76,7 +69,7 @@ def edited_loops(before: ir.Loops, text: str, dtypes: Mapping[str, torch.dtype])
     Raises:
         UsageError: the text breaks a rule of the loop IR, or has another name or other arguments than `before`.
     """
-    edited = ir.parse(text, ir.ParseContext(dtypes, ir.symbols_of(before), before.scalars))
+    edited = parse(text, ParseContext(dtypes, symbols_of(before), before.scalars))
     try:
         ir.check(edited)
     except CompilerBug as error:
@@ -85,7 +78,7 @@ def edited_loops(before: ir.Loops, text: str, dtypes: Mapping[str, torch.dtype])
         is_now, was = getattr(edited, what), getattr(before, what)
         if is_now != was:
             raise UsageError(f"the {what} of the loops must stay {_listed(was)}, in this order, not {_listed(is_now)}")
-    return ir.with_origins(edited, before)
+    return with_origins(edited, before)
 
 
 def _listed(names: str | Sequence[str]) -> str:
@@ -151,77 +144,3 @@ def _moved(code: KernelSource, text: str) -> Iterator[LineOrigin]:
             elif tag != "equal" and any(at in old for at in range(first, last + 2)):
                 nearest = next(old[at] for at in range(first, last + 2) if at in old)
                 yield LineOrigin(number + 1, nearest.kernel)
-
-
-def differs(after: fx.GraphModule, before: fx.GraphModule) -> bool:
-    """Returns whether two graphs differ in their nodes, or in the objects that they hold."""
-    nodes, others = after.graph.nodes, before.graph.nodes
-    return len(nodes) != len(others) or any(
-        node_signature(node) != node_signature(other) or _held(after, node) is not _held(before, other)
-        for node, other in zip(nodes, others, strict=True)
-    )
-
-
-def record_change(compile_: Compile, before: fx.GraphModule, after: fx.GraphModule, name: str) -> None:
-    """Records `after` as an artifact called `name`, with links to the nodes of `before`."""
-    compile_.changes.append(name)
-    with only_recorded(compile_, "backend", f"the graph after {name}"):
-        _link(after.graph, before.graph, name)
-        record_graph(compile_, "passes", name, after)
-
-
-def new_nodes(after: fx.Graph, before: fx.Graph) -> list[fx.Node]:
-    """Returns the nodes that are new or changed, in order."""
-    known = set(map(node_signature, before.nodes))
-    return [n for n in after.nodes if n.op not in ("placeholder", "output") and node_signature(n) not in known]
-
-
-def _held(gm: fx.GraphModule, node: fx.Node) -> Any:
-    """Returns the tensor or module of `gm` that a node reads or calls, or None."""
-    if node.op not in ("get_attr", "call_module"):
-        return None
-    held: Any = gm
-    for name in str(node.target).split("."):
-        held = getattr(held, name, None)
-    return held
-
-
-def _link(after: fx.Graph, before: fx.Graph, name: str) -> None:
-    """Links the nodes of both graphs: equal ones, and new ones to those that were removed at the same place."""
-    kept = {n.name: n for n in before.nodes}
-    new = set(new_nodes(after, before)) - {n for n in after.nodes if n.name in kept}
-    removed = set(before.nodes) - {kept[n.name] for n in after.nodes if n.name in kept}
-    places = [(group, _neighbours(group)) for group in _connected(removed)]
-    for node in after.nodes:
-        if node.name in kept:
-            node.meta = {**node.meta, **_origin([kept[node.name]], name)}
-    for group in _connected(new):
-        around = _neighbours(group)
-        best = max(places, key=lambda place: len(place[1] & around), default=(set(), set()))
-        for node in group:
-            node.meta.update(_origin(best[0] if best[1] & around else (), name))
-
-
-def _origin(nodes: Iterable[fx.Node], name: str) -> dict[str, Any]:
-    items = tuple(sorted(n.meta["item"] for n in nodes if "item" in n.meta))
-    return {"origin": items, "rule": name}
-
-
-def _connected(nodes: set[fx.Node]) -> list[set[fx.Node]]:
-    """Returns the connected groups of `nodes`."""
-    groups, left = [], set(nodes)
-    while left:
-        group, todo = set(), [left.pop()]
-        while todo:
-            node = todo.pop()
-            group.add(node)
-            near = left.intersection((*node.all_input_nodes, *node.users))
-            left -= near
-            todo += near
-        groups.append(group)
-    return groups
-
-
-def _neighbours(group: set[fx.Node]) -> set[str]:
-    """Returns the names of the nodes around a group."""
-    return {n.name for node in group for n in (*node.all_input_nodes, *node.users)} - {n.name for n in group}

@@ -12,16 +12,15 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 
 from compiler_core.codegen.build import disk_cache
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.triton import printer
-from compiler_core.codegen.wrapper.writer import index_bound, random_tensor
+from compiler_core.config import Options
 from compiler_core.errors import BuildError, MissingTool
-from compiler_core.instruments import tool
 from compiler_core.loops import ir
 from compiler_core.loops.schedule.block_sizes import (
     MAX_BLOCK_ELEMENTS,
@@ -34,10 +33,17 @@ from compiler_core.loops.schedule.block_sizes import (
 from compiler_core.records import Compile, RecordError, Tuning, TuningTrial, from_plain
 from compiler_core.records.timings import MIN_DIFFERENCE
 from compiler_core.support.size_expr import hint
+from compiler_core.tools.example_inputs import index_bound, random_tensor
+from compiler_core.tools.timing.device_timer import Clock, time_parts
 from compiler_core.torch_private import disable_current_modes
 
-if TYPE_CHECKING:
-    from compiler_core.tools.timing.device_timer import Clock
+
+def tuned_blocks(
+    program: ir.Program, which: Literal["forward", "backward"], compile_: Compile, options: Options
+) -> Mapping[str, Blocks]:
+    """Returns the block sizes of Triton kernels that options ask for, by name: the fastest, or those that are named."""
+    tuned = tune(program, which, compile_) if options.tune else printer.NO_TUNED_BLOCKS
+    return with_requested(tuned, options.block_sizes, program, which, compile_)
 
 
 def tune(program: ir.Program, which: Literal["forward", "backward"], compile_: Compile) -> Mapping[str, Blocks]:
@@ -53,9 +59,6 @@ def tune(program: ir.Program, which: Literal["forward", "backward"], compile_: C
         return {}
     if not torch.cuda.is_available():
         note.reason = "tuning measures time on a GPU, and PyTorch finds none"
-        return {}
-    if tool("time_parts") is None:
-        note.reason = "tuning measures time with compiler_core.tools, which is not imported"
         return {}
     target = triton_module.current_target()
     note.target = f"{target.arch}" if target.backend == "hip" else f"sm_{target.arch}"
@@ -167,8 +170,6 @@ def _time_candidates(alone: ir.Program, loops: ir.Loops, texts: list[str], tried
             launch(*given)
             clock.end(number)
 
-    time_parts = tool("time_parts")
-    assert time_parts is not None  # `tune` has asked
     times = time_parts(run, cuda=True)
     for number, (each, _) in enumerate(ready):
         each.time_ns = times[number]
