@@ -25,6 +25,7 @@ from compiler_core.autograd.eager_runs import (
     graph_is_retained,
     inputs_unchanged,
     undoing_writes,
+    unrepeatable,
 )
 from compiler_core.autograd.function_class import FunctionClass
 from compiler_core.autograd.partition import Partitioned
@@ -414,5 +415,6 @@ _SOURCE_GLOBALS: dict[str, Any] = {
     "raise_freed": raise_freed,
     "IndexOutOfRange": IndexOutOfRange,
     "CannotDraw": CannotDraw,
+    "unrepeatable": unrepeatable,
 }
 """What the source may name besides its graphs, eager operators and constants."""

@@ -40,6 +40,17 @@ Gradients = tuple[torch.Tensor | None, ...]
 graph_is_retained: Any = get_current_graph_task_keep_graph
 
 
+def unrepeatable(error: Exception) -> Exception:
+    """Marks an error of a graph whose kernels may have updated inputs, so that nothing runs it again."""
+    error.__dict__["cutaway_updates"] = True
+    return error
+
+
+def is_unrepeatable(error: BaseException) -> bool:
+    """Whether an error is marked by `unrepeatable`."""
+    return "cutaway_updates" in error.__dict__
+
+
 def inputs_unchanged(ctx: Any) -> bool:
     """Returns whether the inputs of a run are still there and unchanged.  Its autograd node keeps them until autograd
     frees what was saved."""

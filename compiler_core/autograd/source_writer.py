@@ -84,6 +84,11 @@ class SourceWriter:
         """Whether the forward may raise IndexOutOfRange or CannotDraw."""
         return "forward" in self._executables and self._executables["forward"].may_raise
 
+    @property
+    def forward_updates(self) -> bool:
+        """Whether kernels of the forward update inputs in place."""
+        return "forward" in self._executables and self._executables["forward"].updates
+
     def inlined(self, graph: str, inputs: Sequence[str]) -> InlineBody | None:
         """Returns the statements of a graph if they can stand in the source: they are few, and name the inputs as the
         source does."""
@@ -219,10 +224,10 @@ class CallFunction:
 
     def _run(self) -> None:
         """Applies the autograd function, or runs the forward graph if there is no backward."""
-        joint, may_raise = self._joint, self._writer.forward_may_raise
-        if may_raise:
+        joint, may_raise, updates = self._joint, self._writer.forward_may_raise, self._writer.forward_updates
+        if may_raise or updates:
             self._writer.add(1, "try:")
-        depth = 2 if may_raise else 1
+        depth = 2 if may_raise or updates else 1
         if self._parts.backward is not None:
             function = "(Compiled.apply if transforms_are_active() else apply)"
             names = [name for name, _ in joint.function_outputs]
@@ -237,6 +242,9 @@ class CallFunction:
         if may_raise:
             self._writer.add(1, "except (IndexOutOfRange, CannotDraw):")
             self._writer.add(2, f"return rerun_eagerly(run_eagerly, {tuple_text(joint.primals)})")
+        if updates:
+            self._writer.add(1, "except Exception as error:")
+            self._writer.add(2, "raise unrepeatable(error)  # inputs may have their new values already")
 
     def _write_late(self) -> None:
         """Writes to the inputs that the autograd function has not written to."""

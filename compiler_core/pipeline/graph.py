@@ -63,6 +63,7 @@ from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.lower import lower
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
+from compiler_core.loops.schedule.updates import update_in_place
 from compiler_core.records import Compile, CudaGraph
 from compiler_core.support import opaque_ops
 from compiler_core.support.eager_warnings import silence_warnings, warn_always
@@ -180,6 +181,7 @@ def compile_differentiable(
         parts = dataclasses.replace(parts, forward=after_passes, backward=backward_after)
     for operator in subgraphs_of(parts.forward.graph):
         _compile_subgraphs(operator, compile_, options, compile_half)
+    parts.forward.meta["is_alone"] = parts.backward is None
     forward = compile_half(parts.forward, "forward", compile_)
     backward = None if parts.backward is None else compile_half(parts.backward, "backward", compile_)
     source, constants = write_source(parts, forward, backward, gm, compile_)
@@ -311,6 +313,6 @@ def schedule_loops(program: ir.Program) -> ir.Program:
 
     Raises CompilerBug if a kernel's buffers are not all on one device that has kernels.
     """
-    scheduled = memory_plan.with_result_layouts(split_reductions(split_passes(program)))
+    scheduled = update_in_place(memory_plan.with_result_layouts(split_reductions(split_passes(program))))
     ir.check_devices(scheduled)
     return scheduled

@@ -31,7 +31,7 @@ from typing import Any, cast
 import torch
 from torch import distributed
 
-from compiler_core.autograd.eager_runs import SavedInput, restore_inputs, versions_of, written_inputs
+from compiler_core.autograd.eager_runs import SavedInput, is_unrepeatable, restore_inputs, versions_of, written_inputs
 from compiler_core.capture.values.cached_calls import CacheChanges, ExpectedOutcome, Outcome, known_outcomes
 from compiler_core.config import Options
 from compiler_core.errors import BackendError, CompileWarning, CutawayError
@@ -122,7 +122,7 @@ def none_on_failure(
     def can_run_again(error: BaseException, undo: Undo | None) -> bool:
         calls = open_record() if records_calls else None
         is_of_assumption = isinstance(error, RuntimeError) and str(error) == ASSUMPTION_FAILED
-        again = is_of_assumption or _may_come_from_operation(error)
+        again = is_of_assumption or (_may_come_from_operation(error) and not is_unrepeatable(error))
         if again and is_of_user and not is_of_assumption and not _is_already_reported(compile_):
             report_failure(compile_, "run", BackendError.of(compile_.backend, cast(Exception, error)), meaning=RAISED)
         again = again and (is_of_assumption or not is_of_user)

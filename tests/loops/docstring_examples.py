@@ -18,6 +18,7 @@ import io
 import pkgutil
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,6 +36,7 @@ from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult, rewr
 from compiler_core.loops.lower import lower
 from compiler_core.loops.lower.scattering import write_in_place
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
+from compiler_core.loops.schedule.updates import update_in_place
 
 DTYPES = {short: dtype for dtype, short in ir.SHORT.items()}
 
@@ -81,7 +83,20 @@ def updated(expression: str, device: str = "cuda", **inputs: str) -> None:
     before = named(lower(graph(expression, device, **inputs), "forward"), list(inputs))
     (result,) = before.results
     assert isinstance(result, ir.TensorView)
-    print(text(before), "---", text(write_in_place(before, {result.buffer: next(iter(inputs))})), sep="\n")
+    print(
+        text(before),
+        "---",
+        text(write_in_place(replace(before, new_values={result.buffer: next(iter(inputs))}))),
+        sep="\n",
+    )
+
+
+def in_place(expression: str, device: str = "cuda", **inputs: str) -> None:
+    """Prints the loops of an expression that is the new value of its first input, after `update_in_place`."""
+    before = named(lower(graph(expression, device, **inputs), "forward"), list(inputs)).numbered()
+    (result,) = before.results
+    assert isinstance(result, ir.TensorView)
+    print(text(update_in_place(replace(before, new_values={result.buffer: next(iter(inputs))}, is_alone=True))))
 
 
 def apply_fusion(rule: str, program: ir.Program) -> FusionResult:
@@ -125,7 +140,7 @@ def call_text(call: ir.Call) -> str:
     return f"{call.name}: call of {call.target}"
 
 
-GLOBALS = {"lowered": lowered, "fused": fused, "split": split, "updated": updated}
+GLOBALS = {"lowered": lowered, "fused": fused, "split": split, "updated": updated, "in_place": in_place}
 
 
 def modules() -> Iterator[ModuleType]:

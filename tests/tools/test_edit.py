@@ -140,7 +140,7 @@ def test_edited_loops_that_are_wrong_are_caught(record: Record, old: str, new: s
         ("[i0]", "[i0 * i0]", "line 2: an index expression adds multiples"),
         ("add: f32", "add = f32", "line 6: not a statement"),
         ("primals_2[", "more[", "line 3: there is no buffer more; there are primals_1, primals_2"),
-        ("store add[i0] = add", "store primals_1[i0] = add", "primals_1 is both read and written"),
+        ("store add[i0] = add", "store primals_1[i0] = add", "the writes of the loops must stay add, rsub"),
         ("primals_2[", "primals_1[", "the reads of the loops must stay primals_1, primals_2"),
     ],
 )

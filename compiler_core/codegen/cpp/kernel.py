@@ -127,21 +127,33 @@ class KernelPrinter(ABC):
         return f'extern "C" {"i64" if self._loops.may_fail else "void"} {self._loops.name}({self._parameters()})'
 
     def _parameters(self) -> str:
-        types = {b: memory_type(self._buffers[b].dtype) for b in self._loops.arguments}
-        reads = [f"const {types[b]}* __restrict in_{b}" for b in self._loops.reads]
-        writes = [f"{types[b]}* __restrict out_{b}" for b in self._loops.writes]
-        sizes = [f"i64 {name}" for name in self._loops.symbols] + [f"f64 {name}" for name in self._loops.scalars]
-        return ", ".join(reads + writes + sizes)
+        loops, updated = self._loops, self._updated
+        types = {b: memory_type(self._buffers[b].dtype) for b in loops.arguments}
+        buffers = [
+            f"{types[b]}* out_{b}" if b in updated
+            else f"{types[b]}* __restrict out_{b}" if b in loops.writes
+            else f"const {types[b]}* __restrict in_{b}"
+            for b in loops.arguments
+        ]  # fmt: skip
+        sizes = [f"i64 {name}" for name in loops.symbols] + [f"f64 {name}" for name in loops.scalars]
+        return ", ".join(buffers + sizes)
+
+    @property
+    def _updated(self) -> list[str]:
+        """The buffers that are read and written."""
+        return [b for b in self._loops.reads if b in self._loops.writes]
 
     def _argument_list(self) -> list[str]:
         """Returns the names of the function's parameters, for calls of another function."""
         loops = self._loops
-        buffers = [f"in_{b}" for b in loops.reads] + [f"out_{b}" for b in loops.writes]
+        buffers = [f"{'out' if b in loops.writes else 'in'}_{b}" for b in loops.arguments]
         return [*buffers, *loops.symbols, *loops.scalars]
 
     def _function(self, heading: str, body: Callable[[], None]) -> None:
         self._line(f"{heading} noexcept {{")
         with self._text.nested():
+            for name in self._updated:
+                self._line(f"const {memory_type(self._buffers[name].dtype)}* in_{name} = out_{name};")
             body()
         self._line("}")
 

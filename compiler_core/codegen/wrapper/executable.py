@@ -148,6 +148,8 @@ class Executable:
     inline_body: InlineBody | None
     in_place: list[str] = field(default_factory=list)
     """The names of the inputs that kernels write to."""
+    updates: bool = False
+    """Whether a new value depends on the old one, so that a run that failed must not be repeated."""
 
 
 def load(executable: Executable, constants: Mapping[str, Any]) -> Runner:

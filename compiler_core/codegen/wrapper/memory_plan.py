@@ -85,7 +85,8 @@ def _producers(program: ir.Program, sizes: Mapping[str, int]) -> dict[str, int]:
     for at, step in enumerate(program.steps):
         source = step.args[0] if isinstance(step, ir.Call) and step.target is operator.getitem else None
         calls[step.name] = calls.get(source.name, at) if isinstance(source, ir.Result) else at
-        producers.update((name, calls[step.name]) for name in step.makes if name in sizes)
+        made = (name for name in step.makes if name in sizes and name not in program.inputs)
+        producers.update((name, calls[step.name]) for name in made)
     return producers
 
 
@@ -108,7 +109,8 @@ def _assign_memory(program: ir.Program, last_uses: dict[str, int]) -> dict[str, 
     free: dict[tuple[Any, ...], list[str]] = {}
     dead = names_by_last_use(last_uses)
     for at, step in enumerate(program.steps):
-        for name in step.makes if isinstance(step, ir.Loops) else ():
+        made = step.makes if isinstance(step, ir.Loops) else ()
+        for name in (name for name in made if name not in program.inputs):
             if waiting := free.get(_memory_class(program.buffers[name])):
                 reuses[name] = waiting.pop()
         for name in dead.get(at, ()):
@@ -121,7 +123,8 @@ def _assign_memory(program: ir.Program, last_uses: dict[str, int]) -> dict[str, 
 def _internal_buffers(program: ir.Program) -> set[str]:
     """Returns the buffers that only loops access, apart from the results."""
     computed = {name for step in program.steps if isinstance(step, ir.Loops) for name in step.makes}
-    return computed - {name for step in program.steps if isinstance(step, ir.Call) for name in step.reads}
+    read = {name for step in program.steps if isinstance(step, ir.Call) for name in step.reads}
+    return computed - read - set(program.inputs)
 
 
 def _retained_buffers(program: ir.Program, last_uses: Mapping[str, int], reuses: Mapping[str, str]) -> tuple[str, ...]:

@@ -90,6 +90,7 @@ class _WrapperPrinter:
             only_kernels=not self._values.uses_dispatcher,
             inline_body=inline_body,
             in_place=list(self._program.in_place),
+            updates=self._program.updates,
         )
 
     def _inline_body(self) -> InlineBody | None:
@@ -190,7 +191,7 @@ class _WrapperPrinter:
 
     def _launch(self, loops: ir.Loops) -> None:
         for name in loops.makes:
-            if name not in self._plan.retained:
+            if name not in self._plan.retained and name not in self._program.inputs:
                 self._allocate(name, loops)
         numbers = loops.symbols + loops.scalars
         self._values.symbols.update(numbers)

@@ -89,7 +89,7 @@ class Loops:
     @property
     def arguments(self) -> tuple[str, ...]:
         """The buffers that are arguments of the kernel, in order."""
-        return self.reads + self.writes
+        return tuple(dict.fromkeys(self.reads + self.writes))
 
     @cached_property
     def dtypes(self) -> dict[str, torch.dtype]:
@@ -287,8 +287,10 @@ def _statement_problem(
             return f"the address has {len(address.strides)} strides for {len(loops.space)} sizes"
         if any(name not in positions for name, _ in address.values):
             return "the address depends on a value that is not a position"
-    if isinstance(statement, Load) and statement.buffer in loops.writes:
-        return f"{statement.buffer} is both read and written"
+    if isinstance(statement, Load):
+        stored = {s.address for s in loops.body if isinstance(s, Store) and s.buffer == statement.buffer}
+        if not stored <= {statement.address}:
+            return f"{statement.buffer} is read and written at different addresses"
     if isinstance(statement, Store) and statement.mode != "=" and loops.inner:
         return "a store that updates an existing buffer is in a loop nest without inner indices"
     if isinstance(statement, Store) and statement.value in loops.inner_names and not loops.is_inner(statement):

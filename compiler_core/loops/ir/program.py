@@ -130,6 +130,10 @@ class Program:
     tapes: Mapping[str, FakeTape] = field(default_factory=dict)
     """The inputs that hold an autograd graph, for the backward of operators that are not decomposed."""
     languages: Languages = field(default_factory=lambda: LANGUAGES)
+    new_values: Mapping[str, str] = field(default_factory=dict)
+    """For the buffer of each result that is the new value of an input, the name of that input."""
+    is_alone: bool = False
+    """Whether it is a forward without a backward, so that nothing needs its inputs as they were."""
 
     def device(self, loops: Loops) -> torch.device:
         """Returns the device of a kernel, which is that of all its buffers (`check_devices`)."""
@@ -160,6 +164,12 @@ class Program:
         """The inputs that loops write to."""
         written = {name for step in self.steps if isinstance(step, Loops) for name in step.writes}
         return tuple(name for name in self.inputs if name in written)
+
+    @property
+    def updates(self) -> bool:
+        """Whether loops compute new values of inputs from the old ones, in place."""
+        found = (set(s.reads) & set(s.writes) for s in self.steps if isinstance(s, Loops))
+        return any(not names.isdisjoint(self.inputs) for names in found)
 
     def text(self) -> str:
         return "\n".join(s.text() for s in self.steps if isinstance(s, Loops))

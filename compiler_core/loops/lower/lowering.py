@@ -77,7 +77,7 @@ def lower(
         except Exception as error:
             set_error_location(error, [node.meta["item"]] if "item" in node.meta else ())
             raise
-    return write_in_place(lowering.program(), lowering.new_values())
+    return write_in_place(lowering.program())
 
 
 class _GraphLowering:
@@ -121,9 +121,11 @@ class _GraphLowering:
             self._number_inputs,
             self._tapes,
             self._languages,
+            self._new_values(),
+            self._gm.meta.get("is_alone", False),
         )
 
-    def new_values(self) -> dict[str, str]:
+    def _new_values(self) -> dict[str, str]:
         """Returns, for each buffer that is the new value of an input, the name of that input."""
         outputs = self._gm.graph.output_node().all_input_nodes
         found = ((self.env[n], n.meta["new_value_of"]) for n in outputs if "new_value_of" in n.meta)

@@ -9,7 +9,7 @@ If the result is the new value of an input, `write_in_place` removes the first.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -224,7 +224,7 @@ def _indexed_size(x: Operand, indices: Sequence[Operand | None]) -> list[Int]:
     return [*rest[:first], *common, *rest[first:]]
 
 
-def write_in_place(program: ir.Program, new_values: Mapping[str, str]) -> ir.Program:
+def write_in_place(program: ir.Program) -> ir.Program:
     """Removes the copy that functionalization makes of an updated input, where the input can be updated in place.
 
     An example is a key-value cache to which each token adds a row.  In a functional graph, the update makes a new
@@ -249,14 +249,10 @@ def write_in_place(program: ir.Program, new_values: Mapping[str, str]) -> ir.Pro
 
     The input is updated directly if that cannot be observed: no other step reads the input, and the stored values do
     not depend on it, so that running the graph again after a failure leaves the same values.
-
-    `new_values` has, for the buffer of each result that is the new value of an input, the name of that input.
     """
-    for updated, original in new_values.items():
+    for updated, original in program.new_values.items():
         if (copy := _removable_copy(program, updated, original)) is not None:
-            program = _replace_buffer(
-                program.with_steps([s for s in program.steps if s is not copy]), updated, original
-            )
+            program = replace_buffer(program.with_steps([s for s in program.steps if s is not copy]), updated, original)
     return program
 
 
@@ -298,7 +294,7 @@ def _only_replaces_elements(step: ir.Step, updated: str) -> bool:
     return all(s.mode == "put" for s in step.body if isinstance(s, ir.Store) and s.buffer == updated)
 
 
-def _replace_buffer(program: ir.Program, updated: str, original: str) -> ir.Program:
+def replace_buffer(program: ir.Program, updated: str, original: str) -> ir.Program:
     """Returns `program` with the buffer `original` in place of `updated`."""
 
     def view(value: Any) -> Any:

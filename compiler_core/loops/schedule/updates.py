@@ -1,0 +1,90 @@
+"""In-place updates: a loop that computes the new value of an input writes it to the input."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+
+from compiler_core.loops import ir
+from compiler_core.loops.lower.scattering import replace_buffer
+from compiler_core.support.operators import Fact, facts
+from compiler_core.support.size_expr import are_dense
+from compiler_core.torch_private import OpOverload
+
+
+def update_in_place(program: ir.Program) -> ir.Program:
+    """Writes new values of inputs, such as a parameter's after an optimizer's step, to the inputs themselves.
+
+    In a functional graph an update makes a new tensor, which the caller copies into the input.  The loops write to the
+    input where each element's new value depends on no other element of it, and nothing reads the old value later:
+
+    >>> in_place("aten.mul(x, 2)", x="f32[8]")
+    forward_0: for i0 < 8:
+        v0: f32 = load x[i0]
+        mul: f32 = mul(v0, 2.0)
+        store x[i0] = mul
+
+    The loops move behind the last step that reads the old value.  No step that may raise an error follows.
+    """
+    if not program.is_alone:
+        return program
+    for name in [s.name for s in program.steps if isinstance(s, ir.Loops)]:
+        loops = next(s for s in program.steps if isinstance(s, ir.Loops) and s.name == name)
+        made = {new: program.new_values[new] for new in loops.makes if new in program.new_values}
+        updates = {new: old for new, old in made.items() if _is_elementwise(program, loops, new, old)}
+        if updates:
+            program = _updated(program, loops, updates)
+    return program
+
+
+def _is_elementwise(program: ir.Program, loops: ir.Loops, new: str, old: str) -> bool:
+    """Whether the loops write each element of `new` once, and read no other element of `old` for it."""
+    made, given = program.buffers[new], program.buffers[old]
+    if (made.size, made.stride, made.dtype, made.device) != (given.size, given.stride, given.dtype, given.device):
+        return False
+    returned = [r.buffer for r in program.results if isinstance(r, ir.TensorView)]
+    if old in returned or returned.count(new) != 1 or not are_dense(given.size, given.stride):
+        return False
+    accesses = [s for s in loops.body if isinstance(s, ir.Load | ir.Store) and s.buffer in (new, old)]
+    stores = [s for s in accesses if isinstance(s, ir.Store)]
+    if len(stores) != 1 or stores[0].reduction or stores[0].mode != "=":
+        return False
+    alike = all(s.address == stores[0].address and not getattr(s, "within", ()) for s in accesses)
+    return alike and sum(new in s.writes for s in program.steps) == 1 and not _is_read_again(loops, stores[0], old)
+
+
+def _is_read_again(loops: ir.Loops, store: ir.Store, old: str) -> bool:
+    """Whether a sweep after that of the store loads from `old`, as one does that computes a value again."""
+    sweeps = [[*sweep.outer, *sweep.inner, *sweep.recomputed] for sweep in ir.sweeps(loops)]
+    at = next(i for i, statements in enumerate(sweeps) if store in statements)
+    return any(isinstance(s, ir.Load) and s.buffer == old for later in sweeps[at + 1 :] for s in later)
+
+
+def _updated(program: ir.Program, loops: ir.Loops, updates: Mapping[str, str]) -> ir.Program:
+    """Returns the program in which these loops write to inputs; `program` itself if they cannot."""
+    steps = list(program.steps)
+    at = steps.index(loops)
+    readers = [i for i, s in enumerate(steps) if s is not loops and not set(updates.values()).isdisjoint(s.reads)]
+    behind = max([at, *readers]) + 1
+    passed, rest = steps[at + 1 : behind], steps[behind:]
+    if any((isinstance(s, ir.Call) and s.barrier) or not set(loops.writes).isdisjoint(s.needs) for s in passed):
+        return program
+    if any(_may_fail(program, s) for s in (loops, *rest)):
+        return program
+    program = program.with_steps([*steps[:at], *passed, loops, *rest])
+    for new, old in updates.items():
+        program = replace_buffer(program, new, old)
+    return program
+
+
+def _may_fail(program: ir.Program, step: ir.Step) -> bool:
+    """Whether a step may raise an error for some values: eager PyTorch has then made no update that comes later, and
+    the graph may run again."""
+    if isinstance(step, ir.Loops):
+        return step.may_fail and program.language(step) == "cpp"
+    if not isinstance(step.target, OpOverload):
+        return step.target is not operator.getitem
+    return step.target.namespace != "aten" or bool(facts(step.target) & _CHECKS)
+
+
+_CHECKS = Fact.CHECKS_VALUES | Fact.CHECKS_ON_REQUEST | Fact.DIVIDES

@@ -1,0 +1,135 @@
+"""In-place updates of inputs by kernels, beside eager PyTorch."""
+
+import pytest
+import torch
+
+import compiler_core
+from compiler_core.api.compile import record_of
+from compiler_core.autograd.eager_runs import is_unrepeatable, unrepeatable
+
+
+def scaled(x):
+    x.mul_(2)
+
+
+def normalised(x):
+    x.copy_(torch.softmax(x, -1))  # the row is read again after its sum
+
+
+def shifted(x):
+    x.copy_(torch.roll(x, 1, -1))
+
+
+def centred(x):
+    x.sub_(x.mean(-1, keepdim=True))
+
+
+def of_all(x):
+    x.div_(x.sum())
+
+
+def summed(x):
+    total = x.sum()
+    x.add_(1)
+    return total, x.sum()
+
+
+def transposed(x):
+    x.copy_(x.t().clone())
+
+
+def twice(x, y):
+    x.add_(y)
+    y.add_(x)
+
+
+def read_later(x, y):
+    z = y @ x
+    x.mul_(0.5)
+    return z @ x
+
+
+def partly(x):
+    x[1:].mul_(3)
+    return x * 1
+
+
+def averaged(x, y):
+    x.lerp_(y, 0.1)
+    y.copy_(x.relu())
+
+
+PROGRAMS = (
+    scaled, normalised, shifted, centred, of_all, summed, transposed, twice, read_later, partly, averaged,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("size", [5, 33, 200])
+def test_values_versions_and_results(program, size):
+    count = program.__code__.co_argcount
+    given = [torch.rand(size, size) for _ in range(count)]
+    wanted, found = [t.clone() for t in given], [t.clone() for t in given]
+    run = compiler_core.compile(program, backend="cpp")
+    for _ in range(2):
+        results = program(*wanted), run(*found)
+        torch.testing.assert_close(results[0], results[1])
+        torch.testing.assert_close(wanted, found)
+    assert [t._version for t in wanted] == [t._version for t in found]
+
+
+def stores(run):
+    wrapper = next(a for c in record_of(run).compiles for a in c.artifacts if a.name == "forward.wrapper")
+    return wrapper.text.partition("def random_inputs")[0].count("= empty(")
+
+
+@pytest.mark.parametrize(("program", "allocations"), [(scaled, 0), (averaged, 0), (shifted, 1), (transposed, 1)])
+def test_where_nothing_else_reads_it_the_input_is_written(program, allocations):
+    run = compiler_core.compile(program, backend="cpp")
+    run(*(torch.rand(8, 8) for _ in range(program.__code__.co_argcount)))
+    assert stores(run) == allocations
+
+
+def test_nothing_is_updated_before_an_operation_that_may_raise():
+    def f(x, a):
+        factor = torch.linalg.cholesky_ex(a, check_errors=True)[0]
+        x.mul_(2)
+        return factor
+
+    x, bad = torch.ones(3), -torch.eye(2)
+    run = compiler_core.compile(f, backend="cpp")
+    run(x, torch.eye(2))
+    for each in (f, run):
+        with pytest.raises(torch.linalg.LinAlgError):
+            each(x, bad)
+    assert x.tolist() == [2, 2, 2]
+
+
+def test_an_index_out_of_range_after_an_update():
+    def f(x, i):
+        x.mul_(2)
+        return torch.arange(4.0)[i] * x
+
+    x, y = torch.ones(3), torch.ones(3)
+    run = compiler_core.compile(f, backend="cpp")
+    run(x, torch.tensor([0, 1, 2]))
+    f(y, torch.tensor([0, 1, 2]))
+    for each, value in ((f, y), (run, x)):
+        with pytest.raises(IndexError):
+            each(value, torch.tensor([0, 9, 2]))
+    assert x.tolist() == y.tolist() == [4, 4, 4]
+
+
+def test_an_update_that_fails_does_not_run_again():
+    def f(x, y):
+        x.mul_(2)
+        return y @ y
+
+    x, y = torch.ones(3), torch.ones(3, 3)
+    run = compiler_core.compile(f, backend="cpp")
+    run(x, y)
+    call = next(a.text for a in record_of(run).compiles[0].artifacts if a.name == "autograd")
+    assert "raise unrepeatable(error)" in call
+    error = unrepeatable(RuntimeError("of a kernel"))
+    assert is_unrepeatable(error)
+    assert not is_unrepeatable(RuntimeError("of a kernel"))
