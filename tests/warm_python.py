@@ -85,6 +85,8 @@ def start(
     arguments: Sequence[str], *, outputs: Sequence[Path], env: Mapping[str, str] | None = None, cwd: Path | str = ROOT
 ) -> Process:
     """Starts ``python ARGUMENTS``, as `run` does; standard output and error go to the files `outputs`."""
+    for output in outputs:
+        output.touch()
     environment = dict(os.environ if env is None else env)
     fixed = tuple((name, environment[name]) for name in FIXED_AT_IMPORT if name in environment)
     request = {"arguments": list(arguments), "env": environment, "cwd": str(cwd), "outputs": list(map(str, outputs))}
@@ -199,13 +201,13 @@ def become(request: dict[str, Any]) -> None:
         warnings.simplefilter(filters)  # type: ignore[arg-type]
     sys.path[:0] = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     first, *rest = request["arguments"]
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
     if first == "-c":
         sys.argv = ["-c", *rest[1:]]
-        main = sys.modules["__main__"] = types.ModuleType("__main__")
         exec(compile(rest[0], "<string>", "exec"), main.__dict__)
     elif first == "-m":
         sys.argv = rest
-        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]  # ``__main__`` stays to the end of the process
     else:
         sys.argv = [first, *rest]
         sys.path.insert(0, str(Path(first).parent))

@@ -16,7 +16,7 @@ from tests.faults.checks import errors
 from tests.sampling import sample
 
 
-@pytest.mark.parametrize("step", sample([2, 1], 2))
+@pytest.mark.parametrize("step", sample([3, 1], 2))
 def test_logs_name_the_same(step: int, tmp_path: Path) -> None:
     """One process runs all scripts."""
     from_logs.write_scripts(tmp_path, step)

@@ -19,6 +19,7 @@ import pytest
 from compiler_core.records import Record
 from kernel_magics.command.main import main
 from kernel_magics.command.page_server import PageServer
+from tests import warm_python
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ("run", "first-difference", "show", "logs", "diff", "sweep", "open", "doctor", "lessons")
@@ -52,6 +53,11 @@ def ran(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+def ran_warm(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Like `ran`, where PyTorch is imported already."""
+    return warm_python.run(arguments, env=os.environ | {"PYTHONPATH": str(ROOT)}, cwd=cwd)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -128,7 +134,7 @@ def test_the_first_difference_in_a_script_is_named(engine: str, tmp_path: Path) 
     (tmp_path / "script.py").write_text(DIFFERING)
     command = ("-m", "kernel_magics.command", "first-difference", "--engine", engine)
     for how, code in (("forward", 1), ("backward", 1), ("right", 0)):
-        done = ran(*command, "script.py", how, cwd=tmp_path)
+        done = ran_warm(*command, "script.py", how, cwd=tmp_path)
         first, *lines = done.stdout.splitlines()
         assert (done.returncode, first) == (code, "True"), done.stderr
         if how == "right":
@@ -141,11 +147,11 @@ def test_the_first_difference_in_a_script_is_named(engine: str, tmp_path: Path) 
 
 def test_the_first_difference_as_json(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(DIFFERING)
-    done = ran("-m", "kernel_magics.command", "first-difference", "--json", "script.py", "backward", cwd=tmp_path)
+    done = ran_warm("-m", "kernel_magics.command", "first-difference", "--json", "script.py", "backward", cwd=tmp_path)
     result = json.loads(done.stdout.splitlines()[-1])
     assert (result["graphs"], result["found"]["lineno"], result["found"]["gradient_of"]) == (1, 16, "mul")
     (tmp_path / "script.py").write_text("import torch\nraise SystemExit(7)")
-    assert ran("-m", "kernel_magics.command", "first-difference", "script.py", cwd=tmp_path).returncode == 7
+    assert ran_warm("-m", "kernel_magics.command", "first-difference", "script.py", cwd=tmp_path).returncode == 7
 
 
 def test_a_script_may_use_our_compiler_itself(tmp_path: Path) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from compiler_core.records import Record
 from compiler_core.tools.questions.advice import NOTHING_HELPS
+from tests import warm_python
+from tests.limits import HANG_S
 
 ROOT = Path(__file__).parents[2]
-CUTAWAY = [sys.executable, "-m", "kernel_magics.command", "run", "--try-advice"]
+CUTAWAY = ["-m", "kernel_magics.command", "run", "--try-advice"]
 ENGINES = ("core", "torch")
 HELPED = "Tried `t = t.contiguous()` before each call: 2 compiles became 1, same values."
 LAYOUTS = """
@@ -47,18 +48,22 @@ def written(tmp_path: Path, at_start: str = "", at_end: str = "pass", script: st
     return path
 
 
-def started(tmp_path: Path, *options: str) -> subprocess.Popen[str]:
+def started(tmp_path: Path, *options: str) -> warm_python.Process:
     command = [*CUTAWAY, *options, "--save", "record.json", "script.py"]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=tmp_path, env=env, stdout=pipe, stderr=pipe, text=True)
+    return warm_python.start(command, cwd=tmp_path, env=env, outputs=[tmp_path / "stdout", tmp_path / "stderr"])
+
+
+def ended(process: warm_python.Process, tmp_path: Path) -> tuple[int, str, str, Record]:
+    """Returns the exit code of the script, what it printed, and its record."""
+    code = process.wait(HANG_S)
+    out, errors = ((tmp_path / name).read_text() for name in ("stdout", "stderr"))
+    return code, out, errors, Record.load(tmp_path / "record.json")
 
 
 def ran(tmp_path: Path, *options: str) -> tuple[int, str, str, Record]:
-    """Runs the script; returns the exit code, what it printed, and its record."""
-    process = started(tmp_path, *options)
-    out, errors = process.communicate(timeout=200)
-    return process.returncode, out, errors, Record.load(tmp_path / "record.json")
+    """Runs the script."""
+    return ended(started(tmp_path, *options), tmp_path)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -142,13 +147,12 @@ def test_what_is_over_the_budget_is_not_tried(tmp_path: Path) -> None:
 def test_ctrl_c_ends_only_the_trials(own: str, tmp_path: Path) -> None:
     written(tmp_path, f"{SLEEPS}; {own}", SLEEPS_END)
     process = started(tmp_path)
-    assert process.stderr is not None
-    seen = ""
-    while "trying the advice" not in seen:
-        seen = process.stderr.readline()
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(3)
-    process.send_signal(signal.SIGINT)
-    out, errors = process.communicate(timeout=60)
-    assert (process.returncode, out.splitlines()[-1]) == (0, "bye True 1")
+    while "trying the advice" not in (tmp_path / "stderr").read_text():
+        assert not process.has_ended()
+        time.sleep(0.1)
+    time.sleep(1)  # it sleeps in its second run
+    assert not process.has_ended()
+    os.kill(process.pid, signal.SIGINT)
+    code, out, errors, _ = ended(process, tmp_path)
+    assert (code, out.splitlines()[-1]) == (0, "bye True 1")
     assert "note: --try-advice: stopped; no advice was tried." in errors

@@ -257,6 +257,7 @@ def test_an_assembler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         compiled_forms.compiled_forms(not_cached(1.75), "sm_90")
 
 
+@pytest.mark.usefixtures("_interruptible")
 def test_an_interrupt_while_threads_compile(hanging_ptxas: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends the assemblers, and the call that waits for the threads."""
 
