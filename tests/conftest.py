@@ -145,6 +145,9 @@ def shell(_ipython: InteractiveShell) -> Iterator[InteractiveShell]:
     if dynamo := sys.modules.get("torch._dynamo"):
         dynamo.reset()  # its names in the shell's namespace, which it removes with its code: KeyError if they are gone
     _ipython.reset()
+    if dynamo:  # a graph break's traceback keeps code alive: it would look for the names when the process ends
+        for hooks in dynamo.utils.CleanupManager.instance.values.values():
+            hooks[:] = [hook for hook in hooks if hook.name in hook.scope]
     gc.freeze()  # modules that the test imported; what could be collected was collected by the reset
 
 

@@ -62,6 +62,7 @@ def _importing(tree: ast.Module) -> Iterator[str]:
             yield from (name if name in WITH_TESTS else module for name, module in names)
 
 
+@functools.cache
 def _without_types(file: Path) -> set[str]:
     """The modules of ours that a file imports, but for those that it imports for types only, which may be any."""
     tree = ast.parse(file.read_text())
