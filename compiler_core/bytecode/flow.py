@@ -93,52 +93,28 @@ def outermost_loops(code: CodeType) -> list[int | None]:
 
 
 def _components(instructions: Sequence[Instruction], where: dict[Instruction, int]) -> list[int | None]:
-    """Tarjan's strongly connected components, without recursion."""
     found: list[int | None] = [None] * len(instructions)
     if not any(
         instruction.target is not None and where[instruction.target] <= i for i, instruction in enumerate(instructions)
     ):
         return found
-    order: dict[int, int] = {}
-    low: dict[int, int] = {}
-    path: list[int] = []
-    for start in range(len(instructions)):
-        work = [(start, iter(successors(instructions, where, start)))] if start not in order else []
-        while work:
-            at, following = work[-1]
-            if at not in order:
-                order[at] = low[at] = len(order)
-                path.append(at)
-            new = next((n for n in following if _is_unvisited(n, at, order, low)), None)
-            if new is not None:
-                work.append((new, iter(successors(instructions, where, new))))
-                continue
-            work.pop()
-            if work:
-                low[work[-1][0]] = min(low[work[-1][0]], low[at])
-            if low[at] == order[at]:
-                _pop_component(at, path, low, found, at in successors(instructions, where, at))
+    following = [successors(instructions, where, at) for at in range(len(instructions))]
+    reached = [0] * len(instructions)  # a bit for each instruction that can run later
+    changed = True
+    while changed:
+        changed = False
+        for at in reversed(range(len(instructions))):
+            bits = reached[at]
+            for each in following[at]:
+                bits |= reached[each] | 1 << each
+            if bits != reached[at]:
+                reached[at], changed = bits, True
+    # those of one component reach the same instructions, themselves included
+    first: dict[int, int] = {}
+    for at, bits in enumerate(reached):
+        if bits >> at & 1:
+            found[at] = first.setdefault(bits, at)
     return found
-
-
-def _is_unvisited(following: int, at: int, order: dict[int, int], low: dict[int, int]) -> bool:
-    """Returns whether a successor of `at` is new; if it is on the current path, lowers ``low[at]``."""
-    if following not in order:
-        return True
-    if following in low:  # on the path: part of the same loop
-        low[at] = min(low[at], order[following])
-    return False
-
-
-def _pop_component(at: int, path: list[int], low: dict[int, int], found: list[int | None], to_itself: bool) -> None:
-    """Takes the finished component of `at` off the path.  One instruction is a loop only if it jumps `to_itself`."""
-    members = [path.pop()]
-    while members[-1] != at:
-        members.append(path.pop())
-    first = min(members) if len(members) > 1 or to_itself else None
-    for member in members:
-        del low[member]
-        found[member] = first
 
 
 def names_read(instruction: Instruction) -> frozenset[str]:
