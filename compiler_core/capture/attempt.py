@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.graph_builder import GraphBuilder
+from compiler_core.capture.graph_builder import GraphBuilder, Region
 from compiler_core.capture.guard_collector import GuardCollector
 from compiler_core.capture.outside_objects import OutsideObjects
 from compiler_core.capture.rules.python.cached import state_read
@@ -69,6 +70,16 @@ class Capture:
         self.awaited: list[ConstantSource] = []
         """Functions that tell whether what the graph broke for is there: once it is, the frame is captured again."""
         self._iterations = 0
+
+    @contextmanager
+    def inside(self, region: Region | None, why: str) -> Iterator[None]:
+        """Within the block, nodes are of `region`, and changes of outside objects break the graph, with this reason."""
+        before = self.graph.region, self.effects.frozen
+        self.graph.region, self.effects.frozen = region, why
+        try:
+            yield
+        finally:
+            self.graph.region, self.effects.frozen = before
 
     # ------------------------------------------------------------ guards and limits
 

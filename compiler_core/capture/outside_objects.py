@@ -20,7 +20,7 @@ from compiler_core.capture.rules.python.library import GetterValue
 from compiler_core.capture.rules.torch import numpy as arrays
 from compiler_core.capture.side_effects import SideEffects
 from compiler_core.capture.values.arrays import ARRAY, ArrayValue
-from compiler_core.capture.values.base import NamedMethodValue, Value
+from compiler_core.capture.values.base import NamedMethodValue, OutsideValue, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue, is_atom, is_instance
 from compiler_core.capture.values.builtin.containers import ObjectKey
 from compiler_core.capture.values.builtin.context_vars import ContextVarValue, WeakRefValue
@@ -163,22 +163,11 @@ class OutsideObjects:
         return from_python(key) if is_atom(key) or isinstance(key, (tuple, frozenset)) else self.wrap(key)
 
 
-class OpaqueValue(Value):
+class OpaqueValue(OutsideValue):
     """An outside object of a type that capture does not support: it can only be passed on."""
-
-    def __init__(self, real: Any, source: Source) -> None:
-        self.real = real
-        self.source = source
 
     def __repr__(self) -> str:
         return f"{self.source.text if self.source else ''} ({_kind_name(self.real)})"
-
-    def python_type(self) -> type:
-        return type(self.real)
-
-    def install_guards(self, tx: Interpreter) -> None:
-        assert self.source is not None
-        tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
 
 
 class ArrayMethodValue(OpaqueValue):

@@ -100,9 +100,6 @@ class ArrayValue(Value):
     def __repr__(self) -> str:
         return self.source.text if self.source is not None else f"a {self.cls.__name__} of {self._tensor}"
 
-    def python_type(self) -> type:
-        return self.cls  # type: ignore[no-any-return]
-
     @property
     def is_number(self) -> bool:
         return self.cls is not ARRAY

@@ -85,12 +85,17 @@ class Value:
     """A symbolic value.  `source` is None for an object that the frame made."""
 
     source: Source | None = None
+    cls: Any = None
+    """The type of the object, where it is known: of all values of a class, or of this one."""
     always_true = False
     """Whether ``bool(self)`` is True, because the type has neither ``__bool__`` nor ``__len__``."""
 
     def python_type(self) -> type:
         """Returns the type that ``type(x)`` would give; raises Unsupported if it is not known."""
-        raise Unsupported("unsupported operation", f"the type of {self} is not known")
+        if self.cls is None:
+            raise Unsupported("unsupported operation", f"the type of {self} is not known")
+        found: type = self.cls
+        return found
 
     def install_guards(self, tx: Interpreter) -> None:
         """Adds the guards on what this value is.  Called once something depends on it."""
@@ -210,15 +215,27 @@ class Value:
         return f"{type(self).__name__.removesuffix('Value').lower()}"
 
 
+class OutsideValue(Value):
+    """An object from outside that is guarded by its type; it can be passed on, and what else a subclass says."""
+
+    def __init__(self, real: Any, source: Source) -> None:
+        self.real = real
+        self.source = source
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def install_guards(self, tx: Interpreter) -> None:
+        assert self.source is not None
+        tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
+
+
 class NewException(Value):
     """Stands for ``cls(*args)``, an exception that Python would raise; the arguments are values or Python constants."""
 
     def __init__(self, cls: type[BaseException], args: Sequence[Any]) -> None:
         self.cls = cls
         self.args = args
-
-    def python_type(self) -> type:
-        return self.cls
 
     def __repr__(self) -> str:
         shown = [str(a) if isinstance(a, Value) else safe_repr(a) for a in self.args]
@@ -262,6 +279,7 @@ class NamedMethodValue(Value):
     """A bound method of a value that has ``call_method``, such as a tensor, container or constant."""
 
     always_true = True
+    cls = types.BuiltinMethodType
 
     def __init__(self, owner: Any, name: str) -> None:
         self.owner = owner
@@ -269,9 +287,6 @@ class NamedMethodValue(Value):
 
     def __repr__(self) -> str:
         return f"{self.owner}.{self.name}"
-
-    def python_type(self) -> type:
-        return types.BuiltinMethodType
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if name == "__self__":

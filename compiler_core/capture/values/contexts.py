@@ -56,9 +56,6 @@ class ContextManagerValue(Value):
             outside.guards.add("EQUALS_MATCH", AttrSource(source, name), getattr(real, name))
         return cls(type(real), dict(vars(real)), source)
 
-    def python_type(self) -> type:
-        return self.cls
-
     def enter(self, tx: Interpreter) -> Value:
         raise NotImplementedError
 
@@ -261,6 +258,7 @@ class DecoratedValue(Value):
     """A function that a context manager decorates: ``torch.no_grad()(function)``."""
 
     always_true = True
+    cls = types.FunctionType
 
     def __init__(self, context: ContextManagerValue, function: Value) -> None:
         self.context = context
@@ -268,9 +266,6 @@ class DecoratedValue(Value):
 
     def __repr__(self) -> str:
         return repr(self.function)
-
-    def python_type(self) -> type:
-        return types.FunctionType
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         context = type(self.context)(self.context.cls, dict(self.context.attributes))

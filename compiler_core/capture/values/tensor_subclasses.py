@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 import torch.fx as fx
 
-from compiler_core.capture.values.base import NamedMethodValue, Value
+from compiler_core.capture.values.base import NamedMethodValue, OutsideValue, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.static import StaticValue
@@ -63,7 +63,7 @@ class SubclassTensorValue(TensorValue):
         return self.source.text if self.source else f"{self.origin}.as_subclass({self.cls.__name__})"
 
     def python_type(self) -> type:
-        return self.cls
+        return self.cls  # type: ignore[no-any-return]
 
     def node(self, tx: Interpreter) -> fx.Node:
         if self.origin is not None:
@@ -250,22 +250,7 @@ def overrides_functions(cls: Any) -> bool:
 SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
-class UncapturedTensorValue(Value):
-    """A tensor that a graph cannot hold: it can be passed on."""
-
-    def __init__(self, real: torch.Tensor, source: Source) -> None:
-        self.real = real
-        self.source = source
-
-    def python_type(self) -> type:
-        return type(self.real)
-
-    def install_guards(self, tx: Interpreter) -> None:
-        assert self.source is not None
-        tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
-
-
-class SparseTensorValue(UncapturedTensorValue):
+class SparseTensorValue(OutsideValue):
     """A sparse tensor, whose methods are called by Python after a graph break."""
 
     def __repr__(self) -> str:
@@ -286,7 +271,7 @@ class SparseTensorValue(UncapturedTensorValue):
         return Unsupported("sparse tensor", f"{self}{use}")
 
 
-class DistributedTensorValue(UncapturedTensorValue):
+class DistributedTensorValue(OutsideValue):
     """A `DTensor`, or the pending result of a collective, from outside.  Operations on it break the graph."""
 
     def __repr__(self) -> str:

@@ -189,7 +189,7 @@ def _extreme(fn: Any, tx: Interpreter, *args: Value, key: Value | None = None, d
     if not values and default is not None:
         return default
     if not values:
-        raise exception_from_error(_error_of(fn))
+        return evaluate(functools.partial(fn, []))  # raises
     if (key is None or tx.is_none(key)) and (symbolic := symbolic_extreme(fn, tx, values)) is not None:
         return symbolic
     ranks = [v if key is None or tx.is_none(key) else key.call(tx, [v], {}) for v in values]
@@ -199,14 +199,6 @@ def _extreme(fn: Any, tx: Interpreter, *args: Value, key: Value | None = None, d
         if less(tx, *pair) if fn is min else binary(operator.gt, tx, *pair).truth(tx):
             best = i
     return values[best]
-
-
-def _error_of(fn: Any) -> Exception:
-    try:
-        fn([])
-    except ValueError as error:
-        return error
-    raise AssertionError
 
 
 @handles(functools.reduce)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 class GetterValue(Value):
     """An ``operator.itemgetter``, ``attrgetter`` or ``methodcaller``."""
 
+    always_true = True
+
     def __init__(
         self, cls: Any, args: Sequence[Value], kwargs: dict[str, Value], source: Source | None = None, real: Any = None
     ) -> None:
@@ -51,16 +53,9 @@ class GetterValue(Value):
         named = {k: from_python(v) for k, v in kwargs.items()}
         return cls(type(obj), [from_python(a) for a in args], named, source, obj)
 
-    def python_type(self) -> type:
-        found: type = self.cls
-        return found
-
     def install_guards(self, tx: Interpreter) -> None:
         if self.source is not None:
             tx.capture.guards.add("ID_MATCH", self.source, self.real)
-
-    def truth(self, tx: Interpreter) -> bool:
-        return True
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         self.install_guards(tx)
@@ -187,14 +182,12 @@ class BoundArgumentsValue(Value):
     """The result of ``signature.bind(...)``, which keeps values where Python's object has objects."""
 
     always_true = True
+    cls = inspect.BoundArguments
 
     def __init__(self, bound: inspect.BoundArguments) -> None:
         self.signature = bound.signature
         parameters = self.signature.parameters
         self.arguments = DictValue({k: _argument(parameters[k], v) for k, v in bound.arguments.items()})
-
-    def python_type(self) -> type:
-        return inspect.BoundArguments
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if name == "arguments":
@@ -248,14 +241,11 @@ def _argument(parameter: inspect.Parameter, given: Any) -> Value:
 class SignatureValue(Value):
     """The result of ``inspect.signature``, whose parameters can be read, and bound to arguments."""
 
+    always_true = True
+    cls = inspect.Signature
+
     def __init__(self, signature: inspect.Signature) -> None:
         self.signature = signature
-
-    def python_type(self) -> type:
-        return inspect.Signature
-
-    def truth(self, tx: Interpreter) -> bool:
-        return True
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if name == "parameters":

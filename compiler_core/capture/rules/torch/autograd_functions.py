@@ -114,14 +114,13 @@ def trial_run(tx: Interpreter, name: str, given: Sequence[TensorValue]) -> Itera
         return tensors, len(capture.effects.tokens), [each.fake(tx)._version for each in given]
 
     before, grad_enabled = outside_state(), capture.graph.grad_enabled
-    frozen, capture.effects.frozen = capture.effects.frozen, f"a change made by {name}"
     capture.graph.change_state(grad_mode_change(False))
     was_trial, capture.graph.is_trial = capture.graph.is_trial, True
     nodes: list[fx.Node] = []
-    yield nodes
+    with capture.inside(capture.graph.region, f"a change made by {name}"):
+        yield nodes
     capture.graph.is_trial = was_trial
     capture.graph.change_state(grad_mode_change(grad_enabled))
-    capture.effects.frozen = frozen
     if outside_state() != before:
         raise Unsupported("unsupported call", f"{name} reads or changes tensors that it is not given")
     if len(capture.pending_works) != pending:

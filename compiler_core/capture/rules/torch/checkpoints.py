@@ -61,17 +61,15 @@ def _checkpoint(
     for each in (determinism_check, early_stop):  # they change nothing of a second run that is the same
         if each is not None:
             each.constant(tx)
-    graph, effects = tx.capture.graph, tx.capture.effects
+    graph = tx.capture.graph
     if graph.region is not None and not graph.region.number:
         raise Unsupported("checkpoint", "in a function of an operator such as torch.cond")
-    outer, frozen, drew = graph.region, effects.frozen, graph.mode.has_drawn
-    region = graph.region = outer or graph.new_region()
-    effects.frozen, graph.mode.has_drawn = CHANGES, False
+    region, drew, graph.mode.has_drawn = graph.region or graph.new_region(), graph.mode.has_drawn, False
     try:
-        result = function.call(tx, list(args), kwargs)
+        with tx.capture.inside(region, CHANGES):
+            result = function.call(tx, list(args), kwargs)
     finally:
         drawn_inside, graph.mode.has_drawn = graph.mode.has_drawn, drew or graph.mode.has_drawn
-        graph.region, effects.frozen = outer, frozen
     if graph.writes_outside(region):
         raise Unsupported("checkpoint", "its function writes to a tensor from outside, and a second run writes again")
     if drawn_inside and preserve_rng_state is not None and not preserve_rng_state.truth(tx):
@@ -94,13 +92,9 @@ def _requires_grad(tx: Interpreter, value: Value) -> bool:
 def _flex_attention(tx: Interpreter, operator: Value, query: Value, *args: Value, **kwargs: Value) -> Value:
     module: Any = sys.modules["torch._higher_order_ops.flex_attention"]
     function = tx.capture.outside.wrap(module.math_attention)
-    graph, effects = tx.capture.graph, tx.capture.effects
-    outer, frozen = graph.region, effects.frozen
-    graph.region, effects.frozen = outer or graph.new_region(), "in a function of flex_attention"
-    try:
+    region = tx.capture.graph.region or tx.capture.graph.new_region()
+    with tx.capture.inside(region, "in a function of flex_attention"):
         result, *statistics = function.call(tx, [query, *args], kwargs).unpack(tx)
-    finally:
-        graph.region, effects.frozen = outer, frozen
     assert isinstance(query, TensorValue)
     return TupleValue([_laid_out_like(tx, result, query.fake(tx)), *statistics])
 

@@ -213,7 +213,7 @@ def _add_rule(function: Any, start: Starter) -> None:
         pending, write = start(tx, group, **given)
         work = WorkValue(functools.partial(_finish, pending, write))
         if is_async:
-            tx.capture.pending_works[work] = _root(tx).stop_point
+            tx.capture.pending_works[work] = tx.root.stop_point
             return work
         work.finish(tx)
         return NONE
@@ -222,12 +222,6 @@ def _add_rule(function: Any, start: Starter) -> None:
 def _finish(pending: Value, write: Write, tx: Interpreter) -> None:
     _wait(tx, pending)
     write(tx)
-
-
-def _root(tx: Any) -> Any:
-    while tx.parent is not None:
-        tx = tx.parent
-    return tx
 
 
 def _note_deprecation(tx: Interpreter, function: Any) -> None:

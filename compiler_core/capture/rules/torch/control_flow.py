@@ -172,19 +172,16 @@ def _body(
     """Interprets a function, whose nodes stay in the graph for now; `own` are the arguments that are not operands."""
     if levels.depth():
         raise Unsupported(KIND, f"{operator} in a transform of torch.func")
-    graph, effects = tx.capture.graph, tx.capture.effects
+    graph = tx.capture.graph
     if graph.region is not None and graph.region.number:
         raise Unsupported(KIND, f"{operator} in a checkpoint")
     before, numbers = set(graph.fx_graph.nodes), dict(graph._nodes_by_expr)
-    frozen, changes, works = effects.frozen, len(graph.state_changes), len(tx.capture.pending_works)
+    changes, works = len(graph.state_changes), len(tx.capture.pending_works)
     outer, region = graph.region, graph.new_region(marked=False)
-    graph.region, effects.frozen = region, f"in a function of {operator}"
-    try:
+    with tx.capture.inside(region, f"in a function of {operator}"):
         result = function.call(tx, list(args), {})
         tensors = _tensors_in(tx, result, f"a function of {operator} returns")
         outputs = [each.node(tx) for each in tensors]
-    finally:
-        graph.region, effects.frozen = outer, frozen
     fakes = [each.fake(tx) for each in tensors]
     nodes = [n for n in graph.fx_graph.nodes if n not in before and n.op != "placeholder"]
     inside = set(nodes)

@@ -184,9 +184,6 @@ class MappedIteratorValue(IteratorValue):
         self.step = step
         self.recreate = recreate
 
-    def python_type(self) -> type:
-        return super().python_type() if self.cls is None else self.cls
-
     def next_value(self, tx: Interpreter) -> Value | None:
         tx.capture.count_iteration()
         try:
@@ -239,10 +236,6 @@ class ContainerValue(Value):
     mutable = False
     owner: Value | None = None
     """The instance of a subclass whose contents these are, or the dict behind a read-only proxy."""
-
-    def python_type(self) -> type:
-        cls: type = self.cls
-        return cls
 
     def load(self, tx: Interpreter) -> None:
         """Guards the structure and reads the contents of an outside container, if this was not done yet."""

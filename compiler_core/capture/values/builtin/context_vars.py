@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import NamedMethodValue, Value, observed_exception
+from compiler_core.capture.values.base import NamedMethodValue, OutsideValue, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import UNSET, ContextVarSource, Source, WeakRefCallSource
@@ -27,6 +27,7 @@ class ContextVarValue(Value):
     """A `contextvars.ContextVar` from outside."""
 
     always_true = True
+    cls = contextvars.ContextVar
 
     source: Source
 
@@ -36,9 +37,6 @@ class ContextVarValue(Value):
 
     def __repr__(self) -> str:
         return self.source.text
-
-    def python_type(self) -> type:
-        return contextvars.ContextVar
 
     def install_guards(self, tx: Interpreter) -> None:
         tx.capture.guards.add("ID_MATCH", self.source, self.real)
@@ -90,14 +88,12 @@ class TokenValue(Value):
     """The token that ``ContextVar.set`` returned.  Reconstructing it sets the variable."""
 
     always_true = True
+    cls = contextvars.Token
 
     def __init__(self, var: ContextVarValue, value: Value, before: TokenValue | None) -> None:
         self.var = var
         self.value = value
         self.before = before
-
-    def python_type(self) -> type:
-        return contextvars.Token
 
     def children(self) -> Sequence[Value]:
         return [self.value, *([self.before] if self.before else [])]
@@ -113,12 +109,10 @@ class NewWeakRefValue(Value):
     """A ``weakref.ref`` that the frame made of an object from outside, which lives as long as the call."""
 
     always_true = True
+    cls = weakref.ref
 
     def __init__(self, referent: Value) -> None:
         self.referent = referent
-
-    def python_type(self) -> type:
-        return weakref.ref
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if args or kwargs:
@@ -132,24 +126,13 @@ class NewWeakRefValue(Value):
         emit.call_object(weakref.ref, [self.referent])
 
 
-class WeakRefValue(Value):
+class WeakRefValue(OutsideValue):
     """A ``weakref.ref`` from outside."""
 
     always_true = True
 
-    def __init__(self, real: weakref.ref[Any], source: Source) -> None:
-        self.real = real
-        self.source = source
-
     def __repr__(self) -> str:
         return self.source.text if self.source else "a weak reference"
-
-    def python_type(self) -> type:
-        return type(self.real)
-
-    def install_guards(self, tx: Interpreter) -> None:
-        assert self.source is not None
-        tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """Returns the referent."""

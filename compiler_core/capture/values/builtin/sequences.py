@@ -277,14 +277,13 @@ class ListValue(SequenceValue):
 class RangeValue(Value):
     """A range."""
 
+    cls = range
+
     def __init__(self, value: range) -> None:
         self.value = value
 
     def __repr__(self) -> str:
         return repr(self.value)
-
-    def python_type(self) -> type:
-        return range
 
     def is_constant(self) -> bool:
         return True
@@ -324,6 +323,8 @@ class RangeValue(Value):
 class SliceValue(Value):
     """A slice.  `bounds` are its start, stop and step."""
 
+    cls = slice
+
     def __init__(self, bounds: Sequence[Value]) -> None:
         self.bounds = list(bounds)
 
@@ -333,9 +334,6 @@ class SliceValue(Value):
         found = cls([outside.wrap(getattr(obj, name), AttrSource(source, name)) for name in ("start", "stop", "step")])
         found.source = source
         return found
-
-    def python_type(self) -> type:
-        return slice
 
     def as_slice(self, tx: Interpreter) -> slice:
         bounds = [to_index(tx, b).constant(tx) for b in self.bounds]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import Value, observed_exception
@@ -21,6 +21,11 @@ from compiler_core.guards.sources import Source
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.capture.interpreter import Interpreter
+
+
+_READING = frozenset("union intersection difference symmetric_difference issubset issuperset isdisjoint".split())
+"""Methods that return a new set or a bool."""
+_UPDATING = frozenset({"intersection_update", "difference_update", "symmetric_difference_update"})
 
 
 class SetValue(ContainerValue):
@@ -136,15 +141,6 @@ class SetValue(ContainerValue):
             self.added.update((m, None) for m in members if m not in self.added)
         return NONE
 
-    def method_intersection_update(self, tx: Interpreter, *others: Value) -> Value:
-        return self._update_in_place(tx, "intersection_update", *others)
-
-    def method_difference_update(self, tx: Interpreter, *others: Value) -> Value:
-        return self._update_in_place(tx, "difference_update", *others)
-
-    def method_symmetric_difference_update(self, tx: Interpreter, other: Value) -> Value:
-        return self._update_in_place(tx, "symmetric_difference_update", other)
-
     def _update_in_place(self, tx: Interpreter, name: str, *others: Value) -> Value:
         members = [set_operand(tx, o) for o in others]
         self.prepare_mutation(tx)
@@ -170,26 +166,13 @@ class SetValue(ContainerValue):
         copied.added = dict(self.added)
         return self if self.cls is frozenset else copied
 
-    def method_union(self, tx: Interpreter, *others: Value) -> Value:
-        return self._call_set_method(tx, "union", *others)
-
-    def method_intersection(self, tx: Interpreter, *others: Value) -> Value:
-        return self._call_set_method(tx, "intersection", *others)
-
-    def method_difference(self, tx: Interpreter, *others: Value) -> Value:
-        return self._call_set_method(tx, "difference", *others)
-
-    def method_symmetric_difference(self, tx: Interpreter, other: Value) -> Value:
-        return self._call_set_method(tx, "symmetric_difference", other)
-
-    def method_issubset(self, tx: Interpreter, other: Value) -> Value:
-        return self._call_set_method(tx, "issubset", other)
-
-    def method_issuperset(self, tx: Interpreter, other: Value) -> Value:
-        return self._call_set_method(tx, "issuperset", other)
-
-    def method_isdisjoint(self, tx: Interpreter, other: Value) -> Value:
-        return self._call_set_method(tx, "isdisjoint", other)
+    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if name in _READING | _UPDATING and not kwargs and hasattr(self.cls, name):
+            try:
+                return (self._call_set_method if name in _READING else self._update_in_place)(tx, name, *args)
+            except TypeError as error:  # wrong arguments
+                raise Unsupported("exception", str(error)) from None
+        return super().call_method(tx, name, args, kwargs)
 
     # --- across a break
 

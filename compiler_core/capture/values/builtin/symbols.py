@@ -160,7 +160,7 @@ def _sampled(value: Value, sample: Callable[[SymbolicNumber], Any]) -> Any:
 def _copy_sequence(tx: Interpreter, arg: Value) -> Value:
     """Copies a list or tuple, which may be changed later; returns other values unchanged."""
     is_plain = isinstance(arg, SequenceValue) and arg.cls in (tuple, list, torch.Size)
-    return type(arg)(list(arg.unpack(tx)), arg.cls) if is_plain else arg  # type: ignore[attr-defined, call-arg]
+    return type(arg)(list(arg.unpack(tx)), arg.cls) if is_plain else arg  # type: ignore[call-arg]
 
 
 def join_text(*parts: str) -> str:

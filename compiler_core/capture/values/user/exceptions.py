@@ -197,6 +197,4 @@ class TracebackValue(Value):
     """The traceback that ``__exit__`` receives; only Python has it."""
 
     always_true = True
-
-    def python_type(self) -> type:
-        return types.TracebackType
+    cls = types.TracebackType

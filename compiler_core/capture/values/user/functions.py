@@ -103,6 +103,7 @@ class FunctionValue(Value):
     """A Python function: `fn` from outside, or one that the frame made with MAKE_FUNCTION."""
 
     always_true = True
+    cls = types.FunctionType
 
     def __init__(
         self,
@@ -154,9 +155,6 @@ class FunctionValue(Value):
         made = types.FunctionType(self.code, {}, None, tuple(self.defaults), cells)
         made.__qualname__, made.__kwdefaults__ = self.name, dict(self.kwdefaults)
         return made
-
-    def python_type(self) -> type:
-        return types.FunctionType
 
     def install_guards(self, tx: Interpreter) -> None:
         if self.source is None or self.fn is None:
@@ -289,6 +287,7 @@ class MethodValue(Value):
     """A callable bound to a value: ``types.MethodType``."""
 
     always_true = True
+    cls = types.MethodType
 
     def __init__(self, function: Value, owner: Value) -> None:
         self.function = function
@@ -296,9 +295,6 @@ class MethodValue(Value):
 
     def __repr__(self) -> str:
         return repr(self.function)
-
-    def python_type(self) -> type:
-        return types.MethodType
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if name == "__self__":
@@ -323,6 +319,7 @@ class PartialValue(Value):
     """A ``functools.partial``."""
 
     always_true = True
+    cls = functools.partial
 
     def __init__(self, function: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
         self.function = function
@@ -334,9 +331,6 @@ class PartialValue(Value):
     @property
     def kwargs(self) -> dict[str, Value]:
         return self.keywords.known_items()
-
-    def python_type(self) -> type:
-        return functools.partial
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if name == "func":

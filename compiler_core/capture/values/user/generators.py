@@ -26,6 +26,7 @@ class GeneratorValue(IteratorValue):
     """
 
     always_true = True
+    cls = types.GeneratorType
 
     def __init__(
         self, body: Interpreter, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]
@@ -38,9 +39,6 @@ class GeneratorValue(IteratorValue):
 
     def __repr__(self) -> str:
         return str(self.body.code.co_name)
-
-    def python_type(self) -> type:
-        return types.GeneratorType
 
     # --- running
 

@@ -398,9 +398,7 @@ class ModuleSliceValue(Value):
         self.container = container
         self.key = key
         self.modules = modules
-
-    def python_type(self) -> type:
-        return self.container.cls
+        self.cls = container.cls
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         return self.modules

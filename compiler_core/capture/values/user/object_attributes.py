@@ -56,9 +56,6 @@ class InstanceValue(Value):
     def __repr__(self) -> str:
         return self.source.text if self.source else f"{self.cls.__name__} object"
 
-    def python_type(self) -> type:
-        return self.cls
-
     def install_guards(self, tx: Interpreter) -> None:
         if self.source is not None:
             tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
