@@ -18,6 +18,7 @@ further conditions of a forward and a backward that share memory, and says when 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from compiler_core.codegen.wrapper.executable import Executable
 from compiler_core.errors import Refused
 from compiler_core.hook.failures import report_failure
 from compiler_core.loops import ir
+from compiler_core.loops.schedule.numbers import NumbersInput
 from compiler_core.records import Compile, CudaGraph
 from compiler_core.support.interrupts import raised_by_handler
 from compiler_core.support.node_facts import custom_operator
@@ -96,6 +98,7 @@ def with_replay(
     note: CudaGraph,
     compile_: Compile,
     memory: ReplayMemory,
+    numbers: NumbersInput | None = None,
 ) -> Run:
     """Returns `run` with replay from its second call on, or `run` itself if its launches cannot be recorded.
 
@@ -103,15 +106,16 @@ def with_replay(
         outputs: the nodes of the graph's outputs.
         note: the entry in the record of `compile_`, to which recordings and obstacles are written.
         memory: what the forward and the backward of a graph share.
+        numbers: how the program's last input is made from the floats among the inputs of the graph.
     """
     note.reason = replay_obstacle(program)
-    if note.reason:
+    if note.reason and numbers is None:
         return run
     written = [number for number, name in enumerate(program.inputs) if name in program.in_place]
     roles = ["" if node is None else node.meta.get("role", "") for node in outputs]
-    numbers = {name: number for number, name in enumerate(program.inputs) if number not in written}
-    updates = [None if node is None else numbers.get(node.meta.get("new_value_of", "")) for node in outputs]
-    layout = ReplayLayout(list(program.inputs), roles, written, updates)
+    places = {name: number for number, name in enumerate(program.inputs) if number not in written}
+    updates = [None if node is None else places.get(node.meta.get("new_value_of", "")) for node in outputs]
+    layout = ReplayLayout(list(program.inputs), roles, written, updates, numbers)
     return ReplayedRunner(run, layout, note, compile_, memory)
 
 
@@ -126,6 +130,8 @@ class ReplayLayout:
     """The numbers of the inputs that kernels write to."""
     updates: list[int | None] = field(default_factory=list)
     """For each result, the number of the input that it is the new value of, and to which it is copied."""
+    numbers: NumbersInput | None = None
+    """How the last input is made from the floats among the inputs of the graph, which the others do not have."""
 
     @property
     def updated_inputs(self) -> list[int]:
@@ -152,12 +158,15 @@ class ReplayedRunner:
         self._calls = self._misses = self._uses_of_gradients = 0
         self._postponements = MAX_MISSES
         """How often a recording may still be postponed because saved tensors have moved."""
+        self._numbers = None if layout.numbers is None else _NumbersOnDevice(layout.numbers)
         executable: Executable = run.executable  # type: ignore[attr-defined]
         written = [*executable.in_place, *(layout.inputs[number] for number in layout.updated_inputs)]
         self.executable = replace(executable, inline_body=None, only_kernels=False, in_place=written)
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         lock = self._memory.lock
+        if self._numbers is not None:
+            inputs = self._numbers.inputs(inputs)
         if self._note.reason or torch.cuda.is_current_stream_capturing() or not lock.acquire(blocking=False):
             return self._launch(inputs)
         try:
@@ -299,6 +308,29 @@ class ReplayedRunner:
             return
         self._note.recorded += 1
         self._note.copied = len(moved)
+
+
+class _NumbersOnDevice:
+    """The floats among the inputs of a graph in a tensor, which changes only where they do."""
+
+    def __init__(self, layout: NumbersInput) -> None:
+        scope: dict[str, Any] = {"operator": operator, "math": math, "torch": torch}
+        exec(compile(layout.source, "<cutaway numbers>", "exec"), scope)
+        self._layout, self._read = layout, scope["numbers"]
+        self._values: list[float] | None = None
+        self._tensor: torch.Tensor | None = None
+
+    def inputs(self, given: list[Any]) -> list[Any]:
+        """Returns the tensors among `given`, which is emptied, and that of the numbers."""
+        values = self._read(given)
+        if self._tensor is None or torch.cuda.is_current_stream_capturing():
+            self._tensor, self._values = torch.empty(len(values), dtype=torch.float64, device=self._layout.device), None
+        if values != self._values:
+            self._tensor.copy_(torch.tensor(values, dtype=torch.float64), non_blocking=True)
+            self._values = values
+        found = [given[i] for i in self._layout.tensors]
+        given.clear()
+        return [*found, self._tensor]
 
 
 class _Recording:

@@ -62,6 +62,7 @@ from compiler_core.loops.fuse.program_passes import fuse_horizontally, fuse_mix_
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.lower import lower
+from compiler_core.loops.schedule.numbers import NumbersInput, numbers_in_memory
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.loops.schedule.updates import update_in_place
 from compiler_core.records import Compile, CudaGraph
@@ -234,9 +235,8 @@ def compile_kernels(
     if options.mode == "default":
         return run
     compile_.cuda_graphs.append(CudaGraph(which))
-    return with_replay(
-        run, printed.program, output_nodes(gm.graph), compile_.cuda_graphs[-1], compile_, memory or ReplayMemory()
-    )
+    note, nodes = compile_.cuda_graphs[-1], output_nodes(gm.graph)
+    return with_replay(run, printed.program, nodes, note, compile_, memory or ReplayMemory(), printed.numbers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,6 +249,8 @@ class PrintedKernels:
     """The kernels, for each language."""
     wrapper: Wrapper
     recorder: KernelRecorder
+    numbers: NumbersInput | None
+    """How the program's last input is made from the floats among the graph's inputs, if launches are replayed."""
 
 
 def print_kernels(
@@ -276,7 +278,9 @@ def print_kernels(
         with only_recorded(compile_, "fuse", "the number of loops", options.strict):
             event.detail = step_counts(fused.program)
     with compile_.step("codegen", which):
-        program = schedule_loops(fused.program)
+        program, numbers = schedule_loops(fused.program), None
+        if options.mode != "default":
+            program, numbers = numbers_in_memory(program)
         program = changes.loops(program) if changes else program
         block_sizes = triton.NO_TUNED_BLOCKS
         if (options.tune or options.block_sizes) and (tuned_blocks := tool("tuned_blocks")):
@@ -295,7 +299,7 @@ def print_kernels(
             recorder.record_unknown_requests(requests)
             recorder.record_memory_plan(plan)
             recorder.record_kernels(fused, codes, wrapper)
-    return PrintedKernels(program, codes, wrapper, recorder)
+    return PrintedKernels(program, codes, wrapper, recorder, numbers)
 
 
 def fuse_loops(program: ir.Program, requests: FusionRequests, compile_: Compile) -> FusionResult:

@@ -238,6 +238,47 @@ def test_training_with_replays_equals_training_without(set_to_none: bool, parts:
     assert {g.reason for g in graphs_of(record).values()} == {""}
 
 
+def whole_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, target: torch.Tensor
+) -> torch.Tensor:
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), target)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss.detach()
+
+
+OPTIMIZERS = {
+    "SGD": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
+    "AdamW, capturable": lambda p: torch.optim.AdamW(p, 0.01, capturable=True),
+    "AdamW": lambda p: torch.optim.AdamW(p, 0.01),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_a_whole_step_whose_rate_changes(name: str, mode: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 10)).cuda()
+    other = copy.deepcopy(model)
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(whole_step, mode=mode, capture_backward=True)
+        runs = [(run, m, OPTIMIZERS[name](m.parameters())) for run, m in ((fast, model), (whole_step, other))]
+        losses: list[list[torch.Tensor]] = [[], []]
+        for _ in range(12):
+            batch = torch.randn(64, 32, device="cuda"), torch.randint(10, (64,), device="cuda")
+            for (run, m, optimizer), kept in zip(runs, losses, strict=True):
+                kept.append(run(m, optimizer, *batch))
+                optimizer.param_groups[0]["lr"] *= 0.9
+    torch.testing.assert_close(*losses, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(list(model.parameters()), list(other.parameters()), atol=1e-3, rtol=1e-3)
+    no_failure(record)
+    assert [len(c.breaks) for c in record.compiles] == [0, 0]
+    if mode != "default" and name != "AdamW":  # its counts of steps are on the CPU
+        assert graphs_of(record)["forward"].recorded == 1
+
+
 def layers() -> nn.Module:
     blocks = (nn.Sequential(nn.Linear(1024, 1024), nn.GELU(), nn.LayerNorm(1024)) for _ in range(6))
     return nn.Sequential(*blocks, nn.Linear(1024, 8)).cuda()

@@ -70,7 +70,7 @@ def decomposition_table() -> dict[OpOverload, Decomposition]:
 @functools.cache
 def _table() -> dict[OpOverload, Decomposition]:
     floats = {op: _for_floats_only(rule) for op, rule in _pytorch_decompositions(FLOAT_ONLY).items()}
-    return floats | _pytorch_decompositions(ALL_DTYPES) | OVERRIDES
+    return floats | _pytorch_decompositions(ALL_DTYPES) | _of_lists() | OVERRIDES
 
 
 def _pytorch_decompositions(names: Sequence[str]) -> dict[OpOverload, Decomposition]:
@@ -88,6 +88,46 @@ def _for_floats_only(rule: Decomposition) -> Decomposition:
         return rule(*args, **kwargs)
 
     return decompose
+
+
+def _of_lists() -> dict[OpOverload, Decomposition]:
+    """Returns decompositions of the ``_foreach`` operators: one operation for each tensor of the lists."""
+    names = [n for n in dir(torch) if n.startswith("_foreach_") and not n.endswith("_")]
+    packets = [getattr(aten, name) for name in (*names, "_foreach_copy", "_foreach_zero")]
+    operators = (getattr(p, overload) for p in packets for overload in p.overloads() if not overload.endswith("out"))
+    return {op: functools.partial(_for_each, op) for op in operators}
+
+
+def _for_each(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """Calls the function of `op` for each tensor; arguments that are no lists are the same for all."""
+    name = op._opname.removeprefix("_foreach_")
+    function = _OF_LISTS.get((name, op._overloadname)) or _OF_LISTS.get(name) or getattr(torch, name, None)
+    if function is None:
+        return NotImplemented
+    given = dict(zip((a.name for a in op._schema.arguments), args, strict=False)) | kwargs
+    count = next(len(value) for value in given.values() if isinstance(value, list | tuple))
+    by_name = {"scalars": "value", "value": "value", "alpha": "alpha", "dtype": "dtype"}
+    named = {n: v for n, v in given.items() if n in by_name and ("addc" in name or n in ("alpha", "dtype"))}
+    if any(isinstance(value, torch.Tensor) and value.dim() for value in named.values()):
+        return NotImplemented  # numbers in a tensor
+
+    def column(value: Any) -> Sequence[Any]:
+        return value if isinstance(value, list | tuple) else [value] * count
+
+    rows = zip(*(column(value) for name, value in given.items() if name not in named), strict=True)
+    keywords = {by_name[name]: column(value) for name, value in named.items()}
+    return [function(*row, **{name: values[i] for name, values in keywords.items()}) for i, row in enumerate(rows)]
+
+
+_OF_LISTS: dict[Any, Callable[..., Any]] = {
+    "norm": torch.linalg.vector_norm,
+    "zero": torch.zeros_like,
+    "copy": aten.copy.default,
+    "max": torch.amax,
+    **{("maximum", overload): torch.clamp_min for overload in ("Scalar", "ScalarList")},
+    **{("minimum", overload): torch.clamp_max for overload in ("Scalar", "ScalarList")},
+}
+"""The functions of ``_foreach`` operators that are not called like them, by name, or by name and overload."""
 
 
 def register_decomposition(*targets: OpOverload) -> Callable[[Decomposition], Decomposition]:
