@@ -15,7 +15,7 @@ from compiler_core.api.compile import compile, record_of
 from compiler_core.tools.testing import Expected, check
 from tests.cases.torch_version import SINCE_2_13
 
-BACKENDS = ("eager", "aot_eager")
+BACKENDS = [pytest.param("eager", marks=pytest.mark.sweep), "aot_eager"]
 """Before, PyTorch's decompositions make more sizes static."""
 Inputs = Callable[[], Sequence[Any]]
 

@@ -1665,8 +1665,7 @@ IN_PLACE = {
 }
 
 
-@pytest.mark.parametrize("backend", AHEAD_OF_TIME)
-@pytest.mark.parametrize("name", IN_PLACE)
+@pytest.mark.parametrize(("name", "backend"), pairs(IN_PLACE, AHEAD_OF_TIME, 2))
 def test_what_is_drawn_like_a_tensor_that_was_written_to(name, backend):
     def program(x):
         y = x * 2
@@ -1717,10 +1716,8 @@ def test_what_is_drawn_like_a_view_that_was_written_to(program, grad, backend):
     check(program, inputs, Expected(breaks=[]), grad=grad, backend=backend, tolerance=1e-5)
 
 
-@pytest.mark.parametrize("backend", ["eager", *AHEAD_OF_TIME])
-@pytest.mark.parametrize("grad", [False, True])
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3, 4)], ids=str)
+@pytest.mark.parametrize(("backend", "grad"), pairs(["eager", *AHEAD_OF_TIME], [False, True], 2))
+@pytest.mark.parametrize(("shape", "reduction"), pairs([(), (3,), (2, 3, 4)], ["none", "mean", "sum"], 3))
 def test_a_binary_cross_entropy_is_captured(shape, reduction, grad, backend):
     def loss(x, y):
         return F.binary_cross_entropy(x, y.detach(), reduction=reduction) * 2

@@ -20,7 +20,7 @@ from tests.sweeps import fuzz_inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 
-COUNTS = {"records": 25, "logs": 12, "messages": 600}
+COUNTS = {"records": 12, "logs": 6, "messages": 300}
 
 
 @pytest.mark.parametrize("kind", COUNTS)

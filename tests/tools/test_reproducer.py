@@ -134,7 +134,7 @@ def test_a_slow_graph(capsys: pytest.CaptureFixture[str]) -> None:
 
         def run(*inputs: Any) -> Any:
             if has_sine:  # sleep(0) would take long, too, on a busy machine
-                time.sleep(0.05)
+                time.sleep(0.01)
             return gm.forward(*inputs)
 
         return run
