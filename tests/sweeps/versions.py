@@ -22,7 +22,6 @@ TESTS = [
     "tests/api/test_compile.py",
     "tests/capture/test_break_kinds.py",
     "tests/bytecode/test_bytecode.py",
-    "tests/capture/test_capture.py",
     "tests/tools/test_decompile.py",
     "tests/tools/test_structured.py",
     "tests/guards/test_guards.py",
