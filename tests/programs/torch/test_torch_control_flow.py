@@ -307,6 +307,11 @@ def test_a_loop_over_a_dict_and_an_outside_tensor(x):
     )
 
 
+@whole(grad=False)
+def test_a_loop_whose_parameter_is_called_as_an_operation_or_self(x):
+    return while_loop(lambda self, mul: self < 2, lambda self, mul: (self + 1, mul * 2 + x), (torch.tensor(0), x + 1))
+
+
 @whole()
 def test_map(x):
     w = x.sum(0)

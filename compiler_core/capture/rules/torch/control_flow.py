@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -21,6 +22,7 @@ from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.capture.values.user.functions import FunctionValue
 from compiler_core.errors import Unsupported
 from compiler_core.support import transform_levels as levels
 from compiler_core.support.fx_graphs import graph_module
@@ -78,7 +80,8 @@ def _while_loop(tx: Interpreter, cond_fn: Value, body_fn: Value, carried_inputs:
     nodes = [each.node(tx) for each in carried]
     bodies = []
     for function in (cond_fn, body_fn):
-        given = [_argument(tx, each.fake(tx), False) for each in carried]
+        names = _names(tx, function, carried_inputs.unpack(tx))
+        given = [_argument(tx, each.fake(tx), False, name) for each, name in zip(carried, names, strict=True)]
         bodies.append(_body(tx, "while_loop", function, _packed(tx, carried_inputs, given).unpack(tx), given))
     condition, body = bodies
     if [(f.dtype, f.dim()) for f in condition.fakes] != [(torch.bool, 0)] or condition.result is not condition.tensors[
@@ -102,7 +105,8 @@ def _map(tx: Interpreter, f: Value, xs: Value, *args: Value) -> Value:
     rows = _tensors_in(tx, xs, "map over")
     _check_rows(tx, rows, 0)
     nodes = [each.node(tx) for each in rows]
-    given = [_argument(tx, each.fake(tx)[0], each.fake(tx).requires_grad) for each in rows]
+    names = _names(tx, f, [xs])
+    given = [_argument(tx, e.fake(tx)[0], e.fake(tx).requires_grad, n) for e, n in zip(rows, names, strict=True)]
     body = _body(tx, "map", f, [_packed(tx, xs, given), *args], given)
     length = rows[0].fake(tx).shape[0]
     return _node(
@@ -139,9 +143,16 @@ def _scan(
     rows = [moved(each, axis, 0, backward) for each in rows]
     nodes = [each.node(tx) for each in (*carried, *rows)]
     needs_grad = graph.grad_enabled and any(n.meta["val"].requires_grad for n in nodes)
+    names = _names(tx, combine_fn, [init, xs])
     while True:
-        first = [_argument(tx, e.fake(tx), needs_grad and e.fake(tx).is_floating_point()) for e in carried]
-        row = [_argument(tx, each.fake(tx)[0], each.fake(tx).requires_grad) for each in rows]
+        first = [
+            _argument(tx, e.fake(tx), needs_grad and e.fake(tx).is_floating_point(), name)
+            for e, name in zip(carried, names, strict=False)
+        ]
+        row = [
+            _argument(tx, e.fake(tx)[0], e.fake(tx).requires_grad, name)
+            for e, name in zip(rows, names[len(carried) :], strict=True)
+        ]
         body = _body(tx, "scan", combine_fn, [_packed(tx, init, first), _packed(tx, xs, row)], [*first, *row])
         if needs_grad or not any(f.requires_grad for f in body.fakes):
             break
@@ -211,13 +222,22 @@ def _body(
     return _Body([each.node(tx) for each in own], nodes, result, tensors, outputs, fakes)
 
 
-def _argument(tx: Interpreter, like: torch.Tensor, requires_grad: bool) -> TensorValue:
+def _names(tx: Interpreter, function: Value, args: Sequence[Value]) -> list[str]:
+    """Returns what a function calls the tensors in its first arguments: the names of its parameters."""
+    code = function.code if isinstance(function, FunctionValue) else None
+    known = code.co_varnames[: code.co_argcount] if code is not None else ()
+    known = tuple("argument" if name == "self" else name for name in known)  # a graph's own argument has that name
+    return [name for arg, name in zip(args, chain(known, repeat("argument")), strict=False) for _ in _leaves(tx, arg)]
+
+
+def _argument(tx: Interpreter, like: torch.Tensor, requires_grad: bool, name: str) -> TensorValue:
     """Returns a tensor that a function is given in each round; its node is no more than a name."""
     graph = tx.capture.graph
     with graph.mode, torch.no_grad():
         fake = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
     node = graph.fx_graph.call_function(_argument)
     graph._set_meta(node, fake.requires_grad_(requires_grad))
+    node.meta["parameter"] = name
     graph._values_by_fake[id(fake)] = value = TensorValue(fake, node)
     return value
 
@@ -283,8 +303,9 @@ def _moved(name: str, root: torch.nn.Module, body: _Body, outside: Sequence[fx.N
     graph = fx.Graph()
     copied: dict[fx.Node, fx.Node] = {}
     for node in (*body.arguments, *outside):
-        copied[node] = graph.placeholder(node.name)
-        copied[node].meta = dict(node.meta)
+        meta = dict(node.meta)
+        argument = copied[node] = graph.placeholder(meta.pop("parameter", node.name))
+        argument.target, argument.meta = argument.name, meta  # the name is unique
     for node in body.nodes:
         for read in node.all_input_nodes:
             if read.op == "get_attr" and read not in copied:
