@@ -6,7 +6,7 @@ import { locateLines } from "./view/model/analysis/line_matching";
 import { appendTo } from "./view/model/analysis/links";
 import { type Mark, mergeMarksOfLine } from "./view/model/analysis/marks";
 import type { Artifact } from "./view/model/record/record";
-import { MARK_TOOLTIP, markChip } from "./view/panes/text/mark_chip";
+import { MARK_TOOLTIP, markChips } from "./view/panes/text/mark_chip";
 
 /** The marks of one source, for the cells that contain its lines. */
 export interface SourceMarks {
@@ -53,6 +53,10 @@ interface OutputMark extends Mark {
   go(mark: Mark): void;
 }
 
+function goToOwn(mark: OutputMark): void {
+  mark.go(mark);
+}
+
 function markDecorations(state: EditorState, owners: Map<object, SourceMarks[]>): DecorationSet {
   const found = new Map<number, OutputMark[]>();
   for (const { source, marks, whole, go } of [...owners.values()].reverse().flat()) {
@@ -64,10 +68,9 @@ function markDecorations(state: EditorState, owners: Map<object, SourceMarks[]>)
   }
   const decorations = [...found].flatMap(([number, marks]): Range<Decoration>[] => {
     const { from, to } = state.doc.line(number);
-    return mergeMarksOfLine(marks).flatMap((mark) => [
-      Decoration.line({ class: `cutaway-line ${mark.kind}` }).range(from),
-      markChip(mark, to, mark.go),
-    ]);
+    const merged = mergeMarksOfLine(marks);
+    const lines = merged.map(({ kind }) => Decoration.line({ class: `cutaway-line ${kind}` }).range(from));
+    return [...lines, markChips(merged, to, goToOwn)];
   });
   return Decoration.set(decorations, true);
 }

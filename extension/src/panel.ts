@@ -1,5 +1,6 @@
 /**
- * The plugin for JupyterLab and Notebook 7 that shows the explorer of the active cell in a separate panel. The panel
+ * The plugin for JupyterLab and Notebook 7 that goes from a cell to its explorer and back with the keyboard, and shows the
+ * explorer of the active cell in a separate panel. The panel
  * follows the notebook: it shows the cell that becomes active, if that has an explorer, and what the cell shows after
  * it has run again. A live explorer in the panel is another view of the same widget.
  */
@@ -9,10 +10,15 @@ import { PanelLayout, Widget } from "@lumino/widgets";
 import { applyChange, type EditableCells, insertCell } from "./cell_edits";
 import { type Rendermime, renderWidget } from "./live_widget";
 import { MIME, widgetId } from "./outputs";
+import { focusExplorer, LEAVE_EVENT } from "./view/app/focus";
 import { PANEL_EVENT } from "./view/app/window_buttons";
 import { type CellRequest, type EditRequest, NEW_CELL_EVENT, NOTEBOOK_EDIT_EVENT } from "./view/model/widget_model";
 
 const COMMAND = "cutaway:open-panel";
+const GO_COMMAND = "cutaway:go-to-explorer";
+/** The key that goes from a cell to its explorer; Escape goes back. */
+const GO_KEY = "E";
+const COMMAND_MODE = ".jp-Notebook.jp-mod-commandMode:not(.jp-mod-readWrite) :focus";
 const PANEL_ID = "cutaway-panel";
 
 interface Signal {
@@ -22,7 +28,11 @@ interface Signal {
 
 /** The parts of the application, a notebook and a cell that are used here; plugin tokens would need their packages. */
 interface App {
-  commands: { addCommand(id: string, options: object): void; execute(id: string): Promise<unknown> };
+  commands: {
+    addCommand(id: string, options: object): void;
+    addKeyBinding(binding: { command: string; keys: string[]; selector: string }): void;
+    execute(id: string): Promise<unknown>;
+  };
   shell: Widget & {
     add(widget: Widget, area: string, options?: object): void;
     activateById(id: string): void;
@@ -39,7 +49,7 @@ interface Notebook extends Widget {
   };
 }
 
-interface Cell {
+interface Cell extends Widget {
   model: { outputs?: Outputs; executionCount?: number | null };
 }
 
@@ -169,6 +179,13 @@ function activate({ commands, shell }: App): void {
     const content = notebook()?.content;
     if (content) insertCell(content, event as CustomEvent<CellRequest>);
   });
+  const goToExplorer = () => {
+    const explorer = notebook()?.content.activeCell?.node.querySelector<HTMLElement>(".cutaway");
+    if (explorer) focusExplorer(explorer);
+  };
+  commands.addCommand(GO_COMMAND, { label: "Cutaway: Go to the Explorer of the Active Cell", execute: goToExplorer });
+  commands.addKeyBinding({ command: GO_COMMAND, keys: [GO_KEY], selector: COMMAND_MODE });
+  document.body.addEventListener(LEAVE_EVENT, () => notebook()?.content.activeCell?.node.focus());
   document.body.addEventListener(PANEL_EVENT, () => void commands.execute(COMMAND));
   document.body.dataset.cutawayPanel = "";
 }

@@ -64,7 +64,7 @@ EVALUATE = """async (expression) => {
 
 # Returns the text of lines without the marks at their ends.
 TEXTS = """(lines) => lines.map((line) =>
-    [...line.childNodes].filter((part) => !part.classList?.contains("cutaway-mark"))
+    [...line.childNodes].filter((part) => !part.classList?.contains("cutaway-marks"))
         .map((part) => part.textContent).join(""))"""
 
 CELLS = """() => window.jupyterapp.shell.currentWidget.content.widgets.map((cell) => ({

@@ -88,7 +88,7 @@ def test_kernels_are_joined_and_split_by_dragging(notebook: Notebook, screenshot
     runs = explorer.root.get_by_role("group", name="Runs")
     expect(runs).to_contain_text("forward_0 and forward_1 joined", timeout=RUN_MS)
     notebook.expect_python("[len(c.kernels) for c in kernel_magics.last().record.compiles]", [1])
-    two_runs = explorer.root.locator(".pane", has_text="kernel microseconds")
+    two_runs = explorer.root.locator(".pane", has_text="kernel time")
     expect(two_runs).to_be_visible()
     screenshot(page, "joined")
     pane = explorer.show(0, "fusion")

@@ -68,7 +68,9 @@ def test_kernels_open_at_the_first_kernel(browser: Browser, tmp_path: Path) -> N
         explorer = Explorer(page.locator(".cutaway"))
         explorer.show(1, "kernel")
         expect(explorer.line(1, 'extern "C" void forward_0')).to_be_in_viewport()
-        expect(explorer.line(1, "using f32 = float")).not_to_be_in_viewport()
+        expect(explorer.line(1, "using f32 = float")).to_have_count(0)
+        explorer.pane(1).get_by_role("button", name="lines that all kernels share").click()
+        expect(explorer.line(1, "using f32 = float")).to_be_in_viewport()
 
 
 def test_arrow_keys_move_along_the_chain(explorer: Explorer, page: Page, screenshot: Screenshot) -> None:
@@ -80,16 +82,16 @@ def test_arrow_keys_move_along_the_chain(explorer: Explorer, page: Page, screens
     expect(step).to_contain_text(re.compile(r"2/\d"))
     for stage in ("Joint", "Forward", "Backward", "Fusion", "Kernel"):
         page.keyboard.press("ArrowRight")
-        expect(explorer.stages.locator(".walked")).to_contain_text(stage)
+        expect(explorer.root.locator(".step.walked")).to_contain_text(stage)
         expect(explorer.root.locator(f'section.pane[aria-label^="{stage}"]')).to_be_visible()
     expect(explorer.root.locator(".cm-line.hovered, .cm-line.hover-linked").first).to_be_visible()
     screenshot(page, "chain")
     page.keyboard.press("ArrowLeft")
-    expect(explorer.stages.locator(".walked")).to_contain_text("Fusion")
+    expect(explorer.root.locator(".step.walked")).to_contain_text("Fusion")
 
 
 def test_arrow_keys_move_on_after_a_click(explorer: Explorer, page: Page) -> None:
-    walked = explorer.stages.locator(".walked")
+    walked = explorer.root.locator(".step.walked")
     explorer.click_line(0, "x.cos() + 1")
     page.keyboard.press("ArrowRight")
     expect(walked).to_contain_text("Bytecode")
@@ -134,7 +136,7 @@ def test_a_pin_shows_source_graph_and_kernel_and_its_chain(explorer: Explorer, p
     expect(explorer.stages.get_by_role("button", name=re.compile("^Graph"))).to_contain_text("cos")
     # a key in the text in which it was pinned moves along the chain
     page.keyboard.press("ArrowRight")
-    expect(explorer.stages.locator(".walked")).to_contain_text("Bytecode")
+    expect(explorer.root.locator(".step.walked")).to_contain_text("Bytecode")
     expect(explorer.root.locator('section.pane[aria-label^="Bytecode"]')).to_be_visible()
     page.keyboard.press("Escape")
     expect(explorer.stages.locator(".linked")).to_have_count(0)
@@ -160,10 +162,10 @@ def test_stages_and_the_menu_open_panes(explorer: Explorer) -> None:
 CUT = """(root) => [...root.querySelectorAll(".bar, .steps, .pane > header, table")]
     .filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.outerHTML.slice(0, 200))"""
 """What is wider than its place."""
-SMALL = """(root) => [...root.querySelectorAll("section.pane")].map((pane) => pane.getBoundingClientRect())
+SMALL = """(root) => [...root.querySelectorAll("section.pane:not(.shut)")].map((pane) => pane.getBoundingClientRect())
     .filter(({ width, height, bottom }) =>
         width <= 250 || height <= 120 || bottom > root.getBoundingClientRect().bottom)"""
-"""The panes that are small, or reach out of the explorer."""
+"""The panes that are small, or reach out of the explorer; those that are only titles have given way to others."""
 BLANK = """(root) => [...root.querySelectorAll("td")].map((cell) => [cell.textContent.trim(), cell.clientWidth])
     .filter(([text, width]) => text && width < 24)"""
 """The cells of tables that have no room for their text."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import nbformat
@@ -117,3 +118,21 @@ def test_a_saved_notebook_draws_what_can_be_seen(notebook: Notebook, screenshot:
             page.evaluate(SCROLL_TO, [PANEL, share])
             expect_value(lambda: page.evaluate(SEEN, PANEL)["blank"], 0)
         screenshot(page, "scrolled")
+
+
+def test_a_key_goes_from_a_cell_to_its_explorer_and_back(notebook: Notebook) -> None:
+    page = notebook.page
+    notebook.run("load")
+    notebook.run("first")
+    expect(notebook.element("first").locator(".cutaway > .verdict")).to_have_count(1)
+    page.evaluate(FROM_THE_FIRST)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("e")
+    inside = notebook.element("first").locator(".cutaway :focus")
+    expect(inside).to_have_count(1)
+    page.keyboard.press("ArrowRight")
+    expect(inside).to_contain_text("Bytecode")
+    page.keyboard.press("Escape")
+    expect(inside).to_have_count(0)
+    page.keyboard.press("ArrowDown")
+    expect(notebook.element("second")).to_have_class(re.compile("jp-mod-active"))

@@ -118,7 +118,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_page_without_a_kernel_says_so(browser: Browser, report: Path) -> None:
     with open_report(browser, report) as page:
         line = verdict(Explorer(page.locator(".cutaway")))
-        expect(line.locator(".whynot")).to_have_text("not timed: this page has no kernel")
+        expect(line.locator(".whynot")).to_have_text("not timed: this is a saved result")
         expect(line.get_by_role("button", name="Time it")).to_have_count(0)
         expect(line.locator(".parts")).to_have_text(KNOWN)
 

@@ -27,9 +27,13 @@ interface Count {
 /** How a count is coloured: a failure, a warning, or plain. */
 type Tone = "bad" | "warns" | "";
 
+/** So many counts fit beside the title in a narrow page. */
+const FEW = 3;
+
 /** Creates the bar: the title, the counts, and `more` controls. */
 export function createBar(state: State, ...more: HTMLElement[]): HTMLElement {
-  const counts = h("span", { class: "counts" }, ...countsOf(state).map((count) => countButton(state, count)));
+  const buttons = countsOf(state).map((count) => countButton(state, count));
+  const counts = h("span", { class: buttons.length > FEW ? "counts many" : "counts" }, ...buttons);
   return h("header", { class: "bar" }, h("b", {}, state.record.title || "Cutaway"), counts, ...more);
 }
 

@@ -3,7 +3,7 @@
 import { summaryOf } from "../model/record/details";
 import type { Record as CutawayRecord } from "../model/record/record";
 
-const BARS_PX = 165;
+const BARS_PX = 215;
 const LINE_PX = 17;
 const ROW_PX = 44;
 const NODE_PX = 50;

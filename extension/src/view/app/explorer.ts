@@ -11,8 +11,10 @@ import { StaticModel, type WidgetModel } from "../model/widget_model";
 import { hasContent, parsePane } from "../panes/registry";
 import { createBar } from "./bar";
 import { contentHeight, isFolded } from "./content_height";
+import { leaveExplorer, SHOWN_EVENT } from "./focus";
 import { PaneArea } from "./pane_area";
 import { largeTypeButton, Presentation } from "./presentation";
+import { ProblemLine } from "./problem_line";
 import { ProgressView } from "./progress";
 import { StageBar } from "./stage_bar";
 import { Tree } from "./tree";
@@ -27,9 +29,6 @@ const PANEL = ".cutaway-panel";
 
 /** Event by which a mark in a notebook's editor opens the explorer; its detail is the mark. */
 const GO_EVENT = "cutaway-go";
-
-/** Event of an explorer that shows other content; its detail is the model. */
-const SHOWN_EVENT = "cutaway-shown";
 
 /** Packed records that came while a page showed their compile: the cells have just ended. */
 const arrived = new WeakSet<object>();
@@ -210,6 +209,7 @@ class Explorer implements Shown {
   private readonly panes: PaneArea;
   private readonly presentation: Presentation;
   private readonly stages: StageBar;
+  private readonly main = h("div", { class: "main" });
   private readonly addButton = h("button", { class: "add", title: "Open another pane" }, "+ pane");
   private frameRequest = 0;
 
@@ -221,13 +221,15 @@ class Explorer implements Shown {
     this.panes = new PaneArea(this.state);
     this.addButton.onclick = () => this.panes.add();
     const tree = new Tree(this.state);
-    const main = h("div", { class: "main" }, tree.element, splitter("the list of frames"), this.panes.element);
+    const { main } = this;
+    main.append(tree.element, splitter("the list of frames"), this.panes.element);
     this.stages = new StageBar(this.state, (pane, items) => this.panes.reveal(pane, items));
     this.verdict = new VerdictLine(this.state);
     const buttons = [this.addButton, largeTypeButton(), ...windowButtons()];
     const bar = createBar(this.state, this.presentation.element, this.treeToggle(tree.element), ...buttons);
     if (record.views.length) main.tabIndex = -1; // so that PageDown goes on from wherever the pointer was pressed
-    this.elements = [this.verdict.element, bar, this.stages.element, main];
+    const problems = new ProblemLine(this.state);
+    this.elements = [this.verdict.element, problems.element, bar, this.stages.element, main, this.stages.chain];
     for (const element of this.elements) element.addEventListener("keydown", (event) => this.handleKey(event));
     // a text would take ← and → to move its cursor
     this.panes.element.addEventListener("keydown", (event) => this.moveFromPinned(event), { capture: true });
@@ -239,7 +241,7 @@ class Explorer implements Shown {
 
   /** Hides what would give an answer away while a pane is covered. */
   private updateCover(): void {
-    this.elements[1].parentElement?.classList.toggle("covering", this.state.covered.size > 0);
+    this.panes.element.closest(".cutaway")?.classList.toggle("covering", this.state.covered.size > 0);
   }
 
   private followState(): void {
@@ -251,7 +253,7 @@ class Explorer implements Shown {
     state.on("cover", () => {
       panes.updateContent();
       this.updateCover();
-      if (document.activeElement === document.body) this.elements[3].focus({ preventScroll: true });
+      if (document.activeElement === document.body) this.main.focus({ preventScroll: true });
     });
     state.on("hover", highlight);
     state.on("budget", highlight);
@@ -271,7 +273,10 @@ class Explorer implements Shown {
   }
 
   private handleKey(event: KeyboardEvent): void {
-    if (event.key === "Escape" && !event.defaultPrevented) this.state.pin([]);
+    if (event.key === "Escape" && !event.defaultPrevented) {
+      if (this.state.pinned.size) this.state.pin([]);
+      else leaveExplorer(this.main);
+    }
     if (this.presentation.handleKey(event)) event.preventDefault();
   }
 
@@ -306,7 +311,7 @@ class Explorer implements Shown {
   }
 
   private width(): number {
-    return this.elements[1].parentElement?.clientWidth ?? 0;
+    return this.main.parentElement?.clientWidth ?? 0;
   }
 
   private updatePanes(): void {

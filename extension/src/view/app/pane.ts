@@ -7,7 +7,7 @@ import { frameName, nothingCompiled } from "../model/frame_names";
 import type { Artifact, ItemId } from "../model/record/record";
 import type { State } from "../model/state";
 import { editButton } from "../panes/edit_button";
-import type { Mode } from "../panes/modes";
+import { drawing, type Mode } from "../panes/modes";
 import { coverOf } from "../panes/prediction";
 import { hasContent, PANES, type PaneKind, parsePane } from "../panes/registry";
 import { tryButton } from "../panes/try_button";
@@ -16,7 +16,13 @@ import { paneOptions } from "./pane_menu";
 /** The size that a pane wants, in characters and lines: of a text its own, within limits, of anything else this. */
 const USUAL_WIDTH = 62;
 const USUAL_HEIGHT = 26;
+const EMPTY_WIDTH = 26;
 const MIN_HEIGHT = 7;
+/** The least heights in pixels at which a pane can be read; of an answer that was just asked for, so that it is whole. */
+const LEAST_TEXT_PX = 125;
+const LEAST_TABLE_PX = 190;
+const LEAST_DRAWING_PX = 240;
+const LEAST_ANSWER_PX = 420;
 const MIN_WIDTH = 46;
 const MAX_WIDTH = 84;
 const MEASURED_CHARACTERS = 100_000;
@@ -30,6 +36,11 @@ export class Pane {
     "button",
     { class: "icon", title: "Close this pane", "aria-label": "Close this pane" },
     "×",
+  );
+  private readonly openButton = h(
+    "button",
+    { class: "icon open", title: "Show this pane", "aria-label": "Show this pane" },
+    "▸",
   );
   private readonly editing = h("div", { class: "modes" });
   private readonly prediction = h("p", { class: "prediction", role: "status" });
@@ -45,7 +56,9 @@ export class Pane {
   /** How large the pane should be beside and above others, in characters and lines. */
   wantedWidth = USUAL_WIDTH;
   wantedHeight = USUAL_HEIGHT;
+  /** Whether it needs no more than that: a text, or the reason why there is nothing. */
   isText = false;
+  private isDrawing = false;
 
   constructor(
     private readonly state: State,
@@ -55,14 +68,40 @@ export class Pane {
     this.kindPicker.onchange = () => this.choose(this.kindPicker.value);
     this.artifactPicker.onchange = () => this.choose(`${this.kind.name}:${this.artifactPicker.value}`);
     this.closeButton.onclick = close;
+    this.openButton.onclick = () => state.open(this.kind.name);
     this.element.append(
-      h("header", {}, this.kindPicker, this.artifactPicker, this.modeButtons, this.editing, this.closeButton),
+      h(
+        "header",
+        {},
+        this.openButton,
+        this.kindPicker,
+        this.artifactPicker,
+        this.modeButtons,
+        this.editing,
+        this.closeButton,
+      ),
       this.prediction,
       this.body,
     );
     // moving the pointer out of the pane ends hovering
     this.element.addEventListener("mouseleave", () => state.hover([]));
     this.update(index);
+  }
+
+  get kindName(): string {
+    return this.kind.name;
+  }
+
+  /** The height below which the pane cannot be read; `isAsked`: it is the one that was opened last. */
+  leastHeight(isAsked: boolean): number {
+    if (this.isText) return LEAST_TEXT_PX;
+    if (this.isDrawing) return LEAST_DRAWING_PX;
+    return isAsked && this.kind.group === "Answers" ? LEAST_ANSWER_PX : LEAST_TABLE_PX;
+  }
+
+  /** Shows only the title, or all again. */
+  setShut(isShut: boolean): void {
+    this.element.classList.toggle("shut", isShut);
   }
 
   private choose(shown: string): void {
@@ -136,8 +175,9 @@ export class Pane {
       ...[mode?.showsArtifact ? editButton(this.state, this.artifact) : null].filter((e) => e !== null),
     );
     const text = mode?.showsText ? this.artifact?.text : undefined;
-    this.isText = text !== undefined;
-    this.wantedWidth = text === undefined ? USUAL_WIDTH : textWidth(text);
+    this.isText = text !== undefined || !mode;
+    this.isDrawing = mode === drawing;
+    this.wantedWidth = text === undefined ? (mode ? USUAL_WIDTH : EMPTY_WIDTH) : textWidth(text);
     this.wantedHeight = text === undefined ? USUAL_HEIGHT : Math.min(USUAL_HEIGHT, MIN_HEIGHT + linesIn(text));
     this.content?.destroy();
     this.prediction.textContent = this.state.predictions.get(this.kind.name) ?? "";

@@ -1,6 +1,7 @@
 /**
  * The panes, in columns. There are as many columns as can be read; panes that do not get a whole one share the
  * last ones, one above the other. The widths of columns follow from the panes' texts, until the user drags a splitter.
+ * Where a column is too low for its panes, the one that was opened last has the place, and others are their titles.
  */
 
 import { h } from "../dom/elements";
@@ -17,14 +18,39 @@ const TABLE_PX = 375;
 /** Width of the whole from which there are four columns: a table needs more than what can just be read. */
 const FOUR_COLUMNS_PX = 1600;
 const READABLE_HEIGHT_PX = 180;
-/** The least height of panes that lie one above the other: the explorer scrolls if it is too low for them. */
-const LEAST_HEIGHT_PX = 140;
+/** The height of a pane of which only the title is shown. */
+const TITLE_PX = 29;
 const MIN_COLUMN_PX = 80;
 
 /** How many panes each of `columns` columns has: the last ones have more. */
 export function panesPerColumn(panes: number, columns: number): number[] {
   const used = Math.min(panes, columns);
   return Array.from({ length: used }, (_, at) => Math.floor((panes + at) / used));
+}
+
+/** What a pane needs: at least so many pixels of height, and of what is left a part in proportion to `weight`. */
+interface Need {
+  least: number;
+  weight: number;
+}
+
+/**
+ * Divides the height of a column among its panes. Those that do not fit are only titles: `last`, the one that was opened
+ * last, stays open, then the lowest ones.
+ */
+export function heightsOf(needs: Need[], height: number, last: number): number[] {
+  const lowestFirst = needs.map((_, at) => at).reverse();
+  const order = [...lowestFirst.filter((at) => at === last), ...lowestFirst.filter((at) => at !== last)];
+  const open = new Set<number>();
+  let free = height - TITLE_PX * needs.length;
+  for (const at of order) {
+    const more = needs[at].least - TITLE_PX;
+    if (open.size && more > free) continue;
+    open.add(at);
+    free -= more;
+  }
+  const weights = needs.reduce((sum, { weight }, at) => sum + (open.has(at) ? weight : 0), 0);
+  return needs.map(({ least, weight }, at) => (open.has(at) ? least + (free * weight) / weights : TITLE_PX));
 }
 
 export class PaneArea {
@@ -91,20 +117,25 @@ export class PaneArea {
     this.state.setShown([...this.state.shown, next?.name ?? "overview"]);
   }
 
-  /** Gives each pane its column and its rows, and each column its width. */
+  /** Gives each pane its column and its height, and each column its width. */
   private place(): void {
     const counts = panesPerColumn(this.panes.length, this.columns);
-    const rows = Math.max(...counts);
-    const heights = Array<number>(rows).fill(1);
     let next = 0;
-    const widths = counts.map((count, column) => {
-      const panes = this.panes.slice(next, next + count);
+    const columns = counts.map((count) => {
       next += count;
-      panes.forEach(({ element, wantedHeight }, row) => {
-        element.style.gridArea = `${row + 1} / ${column + 1} / ${count < rows ? -1 : "auto"} / auto`;
+      return this.panes.slice(next - count, next);
+    });
+    const ends = columns.map((panes) => this.endsOf(panes));
+    const edges = [...new Set(ends.flat())].sort((a, b) => a - b);
+    columns.forEach((panes, column) => {
+      panes.forEach(({ element }, row) => {
+        const from = row ? edges.indexOf(ends[column][row - 1]) + 2 : 1;
+        const to = row === panes.length - 1 ? -1 : edges.indexOf(ends[column][row]) + 2;
+        element.style.gridArea = `${from} / ${column + 1} / ${to} / auto`;
         element.classList.toggle("below", row > 0);
-        if (count === rows) heights[row] = Math.max(heights[row], wantedHeight);
       });
+    });
+    const widths = columns.map((panes) => {
       const width = Math.max(...panes.map(({ wantedWidth }) => wantedWidth));
       return { width, isText: panes.every(({ isText }) => isText) };
     });
@@ -113,10 +144,27 @@ export class PaneArea {
       this.widths[at] ? `${this.widths[at]}px` : `minmax(${isText ? 0 : least}, ${width}fr)`,
     );
     this.element.style.gridTemplateColumns = tracks.join(" ");
-    this.element.style.gridTemplateRows = heights
-      .map((height) => `minmax(${rows > 1 ? LEAST_HEIGHT_PX : 0}px, ${height}fr)`)
-      .join(" ");
+    const rows = edges.map((edge, at) => `${edge - (edges[at - 1] ?? 0)}px`);
+    this.element.style.gridTemplateRows = [...rows, "minmax(0, 1fr)"].join(" ");
     this.placeSplitters(counts.length - 1);
+  }
+
+  /** Where the panes of a column end, but the last one; shuts those that have too little room. */
+  private endsOf(panes: Pane[]): number[] {
+    const last = panes.findIndex(({ kindName }) => kindName === this.state.lastOpened);
+    const needs = panes.map((pane, at) => ({
+      least: pane.leastHeight(at === last),
+      weight: pane.wantedHeight * (at === last ? 2 : 1),
+    }));
+    const heights = panes.length > 1 ? heightsOf(needs, this.element.clientHeight, last) : [0];
+    panes.forEach((pane, at) => {
+      pane.setShut(panes.length > 1 && heights[at] === TITLE_PX);
+    });
+    let end = 0;
+    return heights.slice(0, -1).map((height) => {
+      end += Math.round(height);
+      return end;
+    });
   }
 
   private placeSplitters(count: number): void {

@@ -1,6 +1,7 @@
 /**
  * The stages of the compile, from the user's Python to the machine code: one button for each, which shows its pane.
- * While an item is pinned, the stages show what it is linked to: the chain of its links.
+ * While an item is pinned, the stages show what it is linked to: the chain of its links.  They stay where they are; the
+ * line at the bottom of the explorer has the other panes with links, such as guards.
  */
 
 import { h, scrollInside } from "../dom/elements";
@@ -14,6 +15,7 @@ import { paneOptions } from "./pane_menu";
 
 const MACHINE_ORDER: Artifact["language"][] = ["mlir", "llvm", "sass", "asm", "ptx"];
 const MAX_TEXT = 40;
+const HINT = "Click a line, an operation or a row to see what it became.";
 
 /** One stage: the items that are linked to the pinned one, of which one is current. */
 interface Stage {
@@ -27,6 +29,9 @@ export class StageBar {
   readonly element = h("div", { class: "stages" });
   private readonly list = h("div", { class: "steps", role: "toolbar", "aria-label": "Stages of the compile" });
   private readonly buttons = h("span", { class: "extras" });
+  /** The line at the bottom. */
+  readonly chain = h("div", { class: "chain" });
+  private readonly others = h("div", { class: "steps", role: "toolbar", "aria-label": "Other panes with links" });
   private stages: Stage[] = [];
 
   constructor(
@@ -36,19 +41,25 @@ export class StageBar {
     this.element.append(this.list, this.buttons);
     for (const change of ["pin", "compile"] as const) state.on(change, () => this.draw());
     state.on("shown", () => this.updateShown());
-    this.list.addEventListener("keydown", (event) => {
-      if (this.handleKey(event)) event.preventDefault();
-    });
+    for (const list of [this.list, this.others]) {
+      list.addEventListener("keydown", (event) => {
+        if (this.handleKey(event)) event.preventDefault();
+      });
+    }
     this.draw();
   }
 
   private draw(): void {
-    const hadFocus = this.list.contains(document.activeElement);
+    const hadFocus = [this.list, this.others].some((list) => list.contains(document.activeElement));
     const linked = this.itemsByPane();
     const shown = STAGES.filter((pane) => MAIN_STAGES.includes(pane) || linked.has(pane));
     this.stages = shown.map((pane) => this.createStage(pane, linked.get(pane) ?? []));
-    this.list.replaceChildren(...this.stages.map(({ element }) => element));
-    this.buttons.replaceChildren(...this.pinButtons(linked.size), this.menu());
+    const elements = (isMain: boolean) =>
+      this.stages.filter(({ pane }) => MAIN_STAGES.includes(pane) === isMain).map(({ element }) => element);
+    this.list.replaceChildren(...elements(true));
+    this.others.replaceChildren(...elements(false));
+    this.buttons.replaceChildren(this.menu());
+    this.chain.replaceChildren(...this.chainParts(linked.size));
     const own = this.stages.find(({ element }) => element.classList.contains("own")) ?? this.stages[0];
     this.setCurrent(own);
     this.updateShown();
@@ -65,16 +76,20 @@ export class StageBar {
     for (const { pane, element } of this.stages) element.setAttribute("aria-pressed", String(this.state.isShown(pane)));
   }
 
-  /** The buttons of a pinned item: the step that created it, if steps were recorded, and unpinning. */
-  private pinButtons(linkedStages: number): HTMLElement[] {
+  /**
+   * The line at the bottom: while an item is pinned, the other panes with links, the step that created the item, if steps
+   * were recorded, and unpinning.
+   */
+  private chainParts(linkedStages: number): HTMLElement[] {
     const { state } = this;
-    if (!state.pinned.size) return [];
-    const nowhere = h("span", { class: "hint" }, "The pinned item belongs to another compile.");
+    if (!state.pinned.size) return [h("span", { class: "hint" }, state.compile ? HINT : "")];
+    const nowhere = "The pinned item belongs to another compile.";
+    const also = this.others.childElementCount ? "Also linked in" : linkedStages ? "" : nowhere;
     const title = "Go to the symbolic step that created it";
     const step = h("button", { class: "made", title, onclick: () => state.open("steps") }, "Step ⤴");
     const label = { title: "Unpin (Esc)", "aria-label": "Unpin the item" };
     const clear = h("button", { class: "unpin", ...label, onclick: () => state.pin([]) }, "Unpin");
-    return [...(linkedStages ? [] : [nowhere]), ...(state.compile?.steps.length ? [step] : []), clear];
+    return [h("span", { class: "hint" }, also), this.others, ...(state.compile?.steps.length ? [step] : []), clear];
   }
 
   /** The menu of the panes that are not main stages. */

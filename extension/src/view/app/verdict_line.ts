@@ -46,9 +46,7 @@ export class VerdictLine {
     const { problems } = this.state.record;
     const worst = problems.find(({ grade }) => grade !== "expected");
     if (!worst) return h("span", {}, text);
-    const { line, compiles } = worst;
-    const known = line !== null && this.state.links.has(line) ? line : null;
-    const show = () => this.state.goTo({ compile: compiles[0] ?? "", pane: "overview", line: known });
+    const show = () => this.state.goToProblem(worst);
     const tone = worst.grade === "blocking" ? "bad" : "warns";
     return h("button", { class: `count ${tone}`, title: "Show the worst one", onclick: show }, text);
   }
@@ -164,7 +162,7 @@ function unfoldButton(): HTMLElement {
 function whyNot({ model }: State): HTMLElement {
   const [text, title] =
     model instanceof StaticModel
-      ? ["not timed: this page has no kernel", "Run the cell again in a notebook with its kernel"]
+      ? ["not timed: this is a saved result", "Run the cell again in a notebook to time it"]
       : ["not timed: the cell's inputs are not kept", "Run the cell again with %%compile in this kernel"];
   return h("span", { class: "whynot", title }, text);
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bytes, duration, plural, tensorType } from "./format";
+import { bytes, duration, plural, quantity, tensorType } from "./format";
 
 test("sizes and times are short", () => {
   assert.deepEqual([0, 1023, 2048, 40_000, 5e13].map(bytes), ["0 B", "1023 B", "2.0 KiB", "39.1 KiB", "45.5 TiB"]);
@@ -16,4 +16,11 @@ test("a tensor's type is written as PyTorch prints it", () => {
 
 test("one is not many", () => {
   assert.deepEqual([plural(1, "graph"), plural(2, "graph"), plural(1, "is", "are")], ["1 graph", "2 graphs", "1 is"]);
+});
+
+test("what is formatted can be compared again", () => {
+  assert.deepEqual(["0 B", "2.0 KiB", "1,024 B"].map(quantity), [0, 2048, 1024]);
+  assert.deepEqual([12, 1500, 2.5e6].map(duration).map(quantity), [12, 1500, 2.5e6]);
+  assert.deepEqual(["+41.9 µs", "12 %", "1.38x", "2.00 M"].map(quantity), [41_900, 12, 1.38, 2e6]);
+  assert.deepEqual(["not timed", "", "7 nodes", "forward_0"].map(quantity), [null, null, null, null]);
 });

@@ -55,3 +55,16 @@ export function errorText(error: number | null): string {
   if (error === null) return "not finite";
   return error === 0 ? "0" : error.toExponential(1);
 }
+
+const UNITS: { [unit: string]: number } = {
+  ...{ "": 1, "%": 1, x: 1, ns: 1, µs: 1e3, ms: 1e6, s: 1e9, min: 6e10 },
+  ...{ B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, TiB: 2 ** 40 },
+  ...{ k: 1e3, M: 1e6, G: 1e9, T: 1e12 },
+};
+
+/** The value of a text that is a quantity, as the functions here format it: 2048 for "2.0 KiB"; null for other texts. */
+export function quantity(text: string): number | null {
+  const [, number, unit] = /^\+?(-?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*([%A-Za-zµ]*)$/.exec(text) ?? [];
+  const factor = UNITS[unit ?? ""];
+  return number === undefined || factor === undefined ? null : Number(number.replaceAll(",", "")) * factor;
+}

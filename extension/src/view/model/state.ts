@@ -8,7 +8,16 @@ import { keyOf, Links } from "./analysis/links";
 import { type Mark, marksOf } from "./analysis/marks";
 import type { PaneName } from "./content";
 import { summaryOf } from "./record/details";
-import type { Artifact, BudgetPoint, Compile, Record as CutawayRecord, Frame, ItemId, View } from "./record/record";
+import type {
+  Artifact,
+  BudgetPoint,
+  Compile,
+  Record as CutawayRecord,
+  Frame,
+  ItemId,
+  Problem,
+  View,
+} from "./record/record";
 import { stageRank, USUAL_PANES } from "./stages";
 import type { WidgetModel } from "./widget_model";
 
@@ -57,8 +66,11 @@ export class State {
   readonly predictions = new Map<string, string>();
   /** How many panes fit. */
   paneCapacity = 2;
-  /** The pane that was opened last; the next one replaces it if there is no room, and the others stay as they are. */
-  private guest = "";
+  /**
+   * The pane that was opened last, which gets most of the room; the next one replaces it if there is none, and the others
+   * stay as they are.
+   */
+  lastOpened = "";
   private readonly listeners = new Map<Change, (() => void)[]>();
   private readonly traitListeners: [string, () => void][] = [];
 
@@ -148,6 +160,7 @@ export class State {
     const usual = this.record.comparison ? ["source", "engines"] : (loadSetting("shown", isStringList) ?? USUAL_PANES);
     if (requested.length) return requested.slice(0, MAX_PANES);
     const wanted = this.wantedPane();
+    this.lastOpened = wanted;
     return (wanted && !usual.includes(wanted) ? [usual[0], wanted] : usual).slice(0, MAX_PANES);
   }
 
@@ -266,6 +279,12 @@ export class State {
     if (line !== null && !equalSets(new Set([line]), this.pinned)) this.pin([line]);
   }
 
+  /** Shows a problem in the overview, beside its line. */
+  goToProblem({ compiles, line }: Problem): void {
+    const known = line !== null && this.links.has(line) ? line : null;
+    this.goTo({ compile: compiles[0] ?? "", pane: "overview", line: known });
+  }
+
   /** Uncovers a pane; `verdict` says whether the prediction was right, if one was made. */
   uncover(pane: string, verdict: string): void {
     this.covered.delete(pane);
@@ -290,17 +309,21 @@ export class State {
    * the last replaceable one. A source stays if it can. This is not stored as a setting.
    */
   open(pane: string, isReplaceable: (pane: string) => boolean = () => true): void {
-    if (this.isShown(pane)) return;
+    const before = this.lastOpened;
+    this.lastOpened = pane;
+    if (this.isShown(pane)) {
+      if (before !== pane) this.notify("shown");
+      return;
+    }
     const names = this.shown.map(paneName);
     const candidates = names.filter((name) => isReplaceable(name) && name !== "source");
-    const replaced = candidates.includes(this.guest) ? this.guest : candidates.at(-1);
+    const replaced = candidates.includes(before) ? before : candidates.at(-1);
     if (names.length < this.paneCapacity || (replaced === undefined && names.length < MAX_PANES)) {
       this.setTrait("shown", this.with(pane));
     } else {
       const at = names.indexOf(replaced ?? names[names.length - 1]);
       this.setTrait("shown", this.shown.with(at, pane));
     }
-    this.guest = pane;
   }
 
   /** The shown panes and `pane`, which is placed in the order of the stages. */
@@ -316,6 +339,7 @@ export class State {
 
   /** Shows `pane` as the pane at index `at`. */
   show(pane: string, at: number): void {
+    this.lastOpened = paneName(pane);
     this.setShown(this.shown.map((s, i) => (i === at ? pane : s)));
   }
 

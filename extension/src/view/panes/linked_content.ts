@@ -5,6 +5,7 @@ import type { Content } from "../model/content";
 import type { ItemId } from "../model/record/record";
 import type { State } from "../model/state";
 import { highlightClasses } from "./highlight_classes";
+import { makeSortable, rowElements, type TableRow } from "./table_rows";
 
 const HIGHLIGHT_CLASSES = ["pinned", "pin-linked", "hovered", "hover-linked", "stepped"];
 
@@ -34,13 +35,16 @@ export class LinkedContent implements Content {
     return element;
   }
 
-  protected table(heads: string[], rows: HTMLTableRowElement[]): HTMLTableElement {
+  /** A table that is sorted by the column whose heading is pressed. */
+  protected table(heads: string[], rows: TableRow[]): HTMLTableElement {
     const head = h("tr", {}, ...heads.map((text) => h("th", { scope: "col" }, text)));
-    return h("table", {}, h("thead", {}, head), h("tbody", {}, ...rows));
+    const table = h("table", {}, h("thead", {}, head), h("tbody", {}, ...rowElements(rows)));
+    makeSortable(table);
+    return table;
   }
 
   /** A table whose last column has sentences or code; in a narrow pane they are below the other columns. */
-  protected sentences(heads: string[], rows: HTMLTableRowElement[]): HTMLTableElement {
+  protected sentences(heads: string[], rows: TableRow[]): HTMLTableElement {
     const table = this.table(heads, rows);
     table.classList.add("sentences");
     table.style.setProperty("--columns", String(heads.length));
@@ -55,7 +59,7 @@ export class LinkedContent implements Content {
   }
 
   reveal(items: Set<ItemId>): void {
-    const row = this.linked.find((r) => r.items.some((item) => items.has(item)))?.element;
+    const row = this.linked.find((r) => !r.element.hidden && r.items.some((item) => items.has(item)))?.element;
     if (row) scrollInside(this.element, this.around(row));
   }
 

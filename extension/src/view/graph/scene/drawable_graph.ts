@@ -2,6 +2,7 @@
 
 import { bytes, tensorType } from "../../dom/format";
 import { matchTexts } from "../../model/analysis/diff";
+import { keyOf } from "../../model/analysis/links";
 import type { Artifact, Compile, Graph, ItemId, Node } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { type Layout, layOut, type Pair } from "../layout/layout";
@@ -37,7 +38,8 @@ export interface DrawableGraph {
 type Differences = ReadonlyMap<number, "changed" | "only">;
 
 export function drawableGraph(artifact: Artifact, graph: Graph, compile: Compile | null, state: State): DrawableGraph {
-  const indexed = new IndexedGraph(graph.nodes, itemsOf(artifact, graph), pairsOf(graph));
+  const items = itemsOf(artifact, graph);
+  const indexed = new IndexedGraph(graph.nodes, items, pairsOf(graph), undefined, namesOf(graph.nodes, items, state));
   const isCut = artifact.pane === "joint" && compile?.partition;
   return {
     name: artifact.name,
@@ -65,10 +67,28 @@ function parametersOf(graph: IndexedGraph, { links }: State): Map<number, number
     if (op !== "placeholder" || graph.users[i].length !== 1) return;
     const item = graph.items[i];
     const [reader] = graph.users[i];
-    if (graph.nodes[reader].op !== "output" && [item, ...links.sources(item)].some(isParameter)) readers.set(i, reader);
+    const origins = [item, ...links.sources(item), links.captured(item) ?? item];
+    if (graph.nodes[reader].op !== "output" && origins.some(isParameter)) readers.set(i, reader);
   });
   return readers;
 }
+
+/** What the user calls inputs: the name in the captured graph; the gradient with which the backward starts by its value. */
+function namesOf(nodes: Node[], items: ItemId[], { links }: State): Map<number, string> {
+  const names = new Map<number, string>();
+  nodes.forEach(({ op, key, role }, i) => {
+    if (op !== "placeholder") return;
+    const origin = links.captured(items[i]);
+    const name = origin === undefined ? "" : keyOf(origin);
+    if (!name || name === key) return;
+    if (role === "tangent") names.set(i, GIVEN.test(key) ? `has gradient of ${name}` : `gradient of ${name}`);
+    else if (links.node(origin as ItemId)?.op === "placeholder") names.set(i, name);
+  });
+  return names;
+}
+
+/** The inputs of a backward that say whether a gradient was passed. */
+const GIVEN = /^given_\d+$/;
 
 /** Lays out a joint graph with the backward below the forward, although no edge leads from the forward to a tangent. */
 async function layOutForwardFirst(indexed: IndexedGraph, scene: Scene): Promise<Layout> {
@@ -117,12 +137,9 @@ export function forwardAndBackward(state: State): DrawableGraph {
     ...pairsOf(right).map(([a, b]): Pair => [a + first, b + first]),
   ];
   const saved = savedPairs(left, right);
-  const indexed = new IndexedGraph(
-    [...left.nodes, ...right.nodes],
-    [...itemsOf(forward, left), ...itemsOf(backward, right)],
-    [...inner, ...saved],
-    isBackward,
-  );
+  const nodes = [...left.nodes, ...right.nodes];
+  const items = [...itemsOf(forward, left), ...itemsOf(backward, right)];
+  const indexed = new IndexedGraph(nodes, items, [...inner, ...saved], isBackward, namesOf(nodes, items, state));
   const sizes = new Map(saved.map(([node]) => [node, left.nodes[node].bytes ?? 0]));
   const isJoin = (scene: Scene, [from, to]: Pair) =>
     isBackward[scene.boxes[from].nodes[0]] !== isBackward[scene.boxes[to].nodes[0]];

@@ -17,6 +17,8 @@ export class IndexedGraph {
     readonly items: ItemId[],
     readonly edges: Pair[],
     late?: Uint8Array,
+    /** What the user calls the inputs, by node, where that is not the node's name. */
+    readonly names: ReadonlyMap<number, string> = new Map(),
   ) {
     this.users = nodes.map(() => []);
     this.inputs = nodes.map(() => []);

@@ -7,10 +7,11 @@ const MAX_LABEL = 32;
 /** The roles that have a colour, in the order of the legend. */
 export const ROLES = ["primal", "tangent", "saved", "output", "gradient"];
 
-/** Returns the two lines of text on a node. */
-export function labels(node: Node): [title: string, under: string] {
+/** Returns the two lines of text on a node; `called` is what the user calls an input. */
+export function labels(node: Node, called = ""): [title: string, under: string] {
   const type = shorten(tensorType(node.dtype, node.shape), MAX_LABEL);
   const name = shorten(node.key, MAX_LABEL);
+  if (node.op === "placeholder" && called) return [shorten(called, MAX_LABEL), `${name}: ${type}`];
   if (node.op === "placeholder") return [name, type];
   if (node.op === "output") return ["output", ""];
   const title = shorten(operator(node.target), MAX_LABEL);
@@ -25,10 +26,11 @@ export function operator(target: string): string {
 }
 
 /** Returns the description of a node for its tooltip and for screen readers, one fact per line. */
-export function description(node: Node, role: string): string {
+export function description(node: Node, role: string, called = ""): string {
   const size = node.bytes === null ? null : bytes(node.bytes);
   const facts = [
     labels(node).filter(Boolean).join(" "),
+    called,
     definition(node),
     [node.device, size].filter(Boolean).join(", "),
     node.module && `in ${node.module}`,

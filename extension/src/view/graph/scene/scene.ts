@@ -88,7 +88,7 @@ function fold(parameter: number, box: number, boxes: SceneBox[], boxOf: Int32Arr
 
 function createBox(graph: IndexedGraph, roles: string[], at: number, group: string | null, within: string[]): SceneBox {
   const node = graph.nodes[at];
-  const [title, under] = group === null ? labels(node) : [shorten(group, MAX_TITLE), ""];
+  const [title, under] = group === null ? labels(node, graph.names.get(at)) : [shorten(group, MAX_TITLE), ""];
   const role = group === null ? roles[at] : "";
   return { nodes: [at], group, within, title, subtitle: under, role, ...sizeOf(title, under) };
 }
@@ -98,7 +98,7 @@ export function describeBox(graph: IndexedGraph, { nodes, group, title, subtitle
   if (group === null) {
     const [node, ...parameters] = nodes.map((each) => graph.nodes[each]);
     const read = parameters.map((each) => `with ${labels(each).join(" ")}`);
-    return [description(node, role), ...read].join("\n");
+    return [description(node, role, graph.names.get(nodes[0])), ...read].join("\n");
   }
   return `${title}, collapsed: ${under}${role ? `\n${role}` : ""}`;
 }

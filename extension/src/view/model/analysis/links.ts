@@ -100,12 +100,17 @@ export class Links {
   /** Returns the name that an input of a graph has in the captured graph; empty for other nodes. */
   inputName(item: ItemId): string {
     if (this.node(item)?.op !== "placeholder") return "";
-    // from a backward graph over the forward and joint graph
+    const origin = this.captured(item);
+    return origin === undefined ? "" : keyOf(origin);
+  }
+
+  /** Returns the node of the captured graph that a node was made from: itself, or over the forward and joint graph. */
+  captured(item: ItemId): ItemId | undefined {
     for (let at: ItemId | undefined = item, graphs = 0; at !== undefined && graphs < 4; graphs++) {
-      if (this.artifactOf(at)?.pane === "captured") return keyOf(at);
+      if (this.artifactOf(at)?.pane === "captured") return at;
       [at] = this.sources(at);
     }
-    return "";
+    return undefined;
   }
 
   /** Returns the graph that the nodes of a graph were made from. */

@@ -127,7 +127,7 @@ test("a break is at the user's innermost line, also if a library's is further in
   assert.equal(breakPlace(graphBreak), undefined);
 });
 
-test("lines of expensive kernels are hot", () => {
+test("lines of expensive kernels are hot, unless all take microseconds", () => {
   const kernel = (key: string, bytes_read: number) => ({
     key,
     name: key,
@@ -146,13 +146,13 @@ test("lines of expensive kernels are hot", () => {
     ["0/0:kernel#a", ["src:0#10"]],
     ["0/0:kernel#b", ["src:0#11"]],
   ]);
-  compile.kernels.push(kernel("a", 900), kernel("b", 100));
-  const record = recordOf(["10", "11"], [compile]);
-  const marks = marksOf(record, new Links(record));
-  assert.deepEqual(
-    marks.map(({ line, title }) => [line, title]),
-    [["src:0#10", "hot: 90 % of the traffic"]],
-  );
+  const marks = (unit: number) => {
+    compile.kernels = [kernel("a", 900 * unit), kernel("b", 100 * unit)];
+    const record = recordOf(["10", "11"], [compile]);
+    return marksOf(record, new Links(record)).map(({ line, title }) => [line, title]);
+  };
+  assert.deepEqual(marks(1024), [["src:0#10", "hot: 90 % of the traffic"]]);
+  assert.deepEqual(marks(1), []);
 });
 
 test("marks of one line and kind are one, with a count; what differs is in its reason", () => {

@@ -36,6 +36,8 @@ export interface Mark {
 const HOT_SHARE = 0.25;
 const HOT_FACTOR = 1.5;
 const MAX_HOT_LINES = 2;
+/** Less memory traffic takes microseconds: no line of a small program is hot. */
+const MIN_HOT_BYTES = 2 ** 18;
 
 /** Returns all marks of a record: its problems, the worst first; then what became static, and what costs most. */
 export function marksOf(record: CutawayRecord, links: Links): Mark[] {
@@ -103,6 +105,7 @@ function hotMarks(record: CutawayRecord, links: Links): Mark[] {
   const byTime = allTimed(costs.flatMap((cost) => cost.kernels));
   return costs
     .filter(({ share }) => share >= Math.max(HOT_SHARE, HOT_FACTOR / costs.length))
+    .filter(({ bytes }) => byTime || bytes >= MIN_HOT_BYTES)
     .slice(0, MAX_HOT_LINES)
     .map((cost): Mark => {
       const share = `${Math.round(100 * cost.share)} %`;

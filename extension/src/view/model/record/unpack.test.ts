@@ -53,7 +53,7 @@ test("which line costs most is marked before details are read", async () => {
     ...{ key, name: key, language: "cpp", graph: "forward", item: null, bytes_read, bytes_written: 0, time_ns: null },
     ...{ operations: null, timed_on: null, device: null, reason: "" },
   });
-  const compile = { ...compileOf("0/0", []), kernels: [kernel("k0", 90), kernel("k1", 10)] };
+  const compile = { ...compileOf("0/0", []), kernels: [kernel("k0", 9e6), kernel("k1", 1e6)] };
   const read = await unpackRecord(byCompile(recordOf(["1", "2"], [compile])));
   const marks = marksOf(read, new Links(read));
   assert.deepEqual(

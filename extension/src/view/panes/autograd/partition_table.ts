@@ -3,9 +3,11 @@
 import { h } from "../../dom/elements";
 import { bytes, duration, plural } from "../../dom/format";
 import { keyOf } from "../../model/analysis/links";
+import { groupRepeats, modulePattern, patternOf } from "../../model/analysis/repeats";
 import type { Partition, ValueDecision } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell, stackedCell } from "../linked_content";
+import type { TableRow } from "../table_rows";
 import { tryButton } from "../try_button";
 import { BudgetSlider } from "./budget_slider";
 
@@ -20,17 +22,38 @@ export class PartitionTable extends LinkedContent {
     // inputs are in memory anyway
     const order = (a: ValueDecision, b: ValueDecision) => isInput(a) - isInput(b) || b.bytes - a.bytes;
     const values = DECISIONS.flatMap((d) => partition.values.filter((v) => v.decision === d).sort(order));
-    const rows = values.map((value) => {
-      const decision = h("span", { class: `chip ${value.decision}` }, value.decision);
-      const row = h(
-        "tr",
-        {},
-        ...cells(this.nameCell(value), decision, shortCell(bytes(value.bytes)), dropCostCell(value), value.reason),
-      );
-      return this.linkTo(row, [value.node]);
+    const equal = groupRepeats(values, ({ decision, node }) => {
+      const pattern = patternOf([node], state.links);
+      return pattern && `${decision} ${pattern}`;
     });
+    const rows = equal.map((group) => this.rowOf(group));
     this.element.append(this.sentences(["Value", "Decision", "Size", "Cost to drop", "Why"], rows));
     this.highlight();
+  }
+
+  /** One value, or equal ones of repeated modules as one row with their sum. */
+  private rowOf(values: ValueDecision[]): TableRow {
+    const rows = values.map((value) => this.row(value, this.nameCell(value), value.reason));
+    if (rows.length === 1) return this.linkTo(rows[0], [values[0].node]);
+    const [first] = values;
+    const module = modulePattern(this.state.links.node(first.node)?.module ?? null);
+    const name = h("span", {}, code(keyOf(first.node)), h("small", {}, ` × ${rows.length}`));
+    const total = (of: "bytes" | "drop_ns") => values.reduce((sum, value) => sum + (value[of] ?? 0), 0);
+    const drop_ns = first.drop_ns === null ? null : total("drop_ns");
+    const sum = { ...first, bytes: total("bytes"), drop_ns };
+    const head = this.row(sum, stackedCell(name, module), `The first: ${first.reason}`);
+    return {
+      head: this.linkTo(
+        head,
+        values.map(({ node }) => node),
+      ),
+      rows: rows.map((row, at) => this.linkTo(row, [values[at].node])),
+    };
+  }
+
+  private row(value: ValueDecision, name: HTMLTableCellElement, why: string): HTMLTableRowElement {
+    const decision = h("span", { class: `chip ${value.decision}` }, value.decision);
+    return h("tr", {}, ...cells(name, decision, shortCell(bytes(value.bytes)), dropCostCell(value), why));
   }
 
   /** The name of a value; of an input, also the one that it has in the captured graph. */

@@ -23,7 +23,7 @@ import type {
   StepNote,
 } from "../../model/record/record";
 import { frameOf, type State } from "../../model/state";
-import { code, LinkedContent } from "../linked_content";
+import { cells, code, LinkedContent, shortCell } from "../linked_content";
 import { changeOffer } from "../source_change";
 
 export class Overview extends LinkedContent {
@@ -37,7 +37,31 @@ export class Overview extends LinkedContent {
     else if (frame) this.element.append(h("p", {}, withoutCompile(frame)));
     else this.element.append(h("p", {}, nothingCompiled(state.record)));
     this.addNotes();
+    this.addProblems();
     this.highlight();
+  }
+
+  /** All problems of the run, the worst first; a row shows the compile and the line of one. */
+  private addProblems(): void {
+    const { problems } = this.state.record;
+    if (problems.length < 2) return;
+    const rows = problems.slice(0, MAX_PROBLEMS).map((problem) => {
+      const { grade, title, cause, lineno, filename, checked } = problem;
+      const open = (event: Event) => {
+        event.stopPropagation(); // the row pins its line only
+        this.state.goToProblem(problem);
+      };
+      const place = lineno ? `${this.state.label(filename)}:${lineno}` : "";
+      const name = h("button", { class: "link", onclick: open }, title);
+      const text = h("div", {}, name, h("div", {}, cause), checked && h("small", {}, checked));
+      return this.linkTo(h("tr", {}, ...cells(grade, shortCell(place), text)), [problem.line]);
+    });
+    const more = problems.length - rows.length;
+    this.element.append(
+      h("h3", { class: "problems" }, "All problems of this run"),
+      this.table(["Grade", "Line", "Problem"], rows),
+      ...(more > 0 ? [h("p", {}, `And ${more.toLocaleString("en")} more.`)] : []),
+    );
   }
 
   /** A line is shown with the whole problem that it belongs to. */
@@ -169,6 +193,8 @@ export class Overview extends LinkedContent {
     if (facts.length) this.element.append(h("p", { class: "facts" }, facts.join(" · ")));
   }
 }
+
+const MAX_PROBLEMS = 100;
 
 /** Shown where only one fact differs from what a compile expects. */
 const CONFIRMED = "Checked: all other guards of that compile hold for this call.";

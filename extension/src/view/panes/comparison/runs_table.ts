@@ -1,7 +1,7 @@
 /** Compares two runs by the user's lines: two engines, before and after an edit, or two ranks. */
 
 import { h } from "../../dom/elements";
-import { plural } from "../../dom/format";
+import { duration, plural } from "../../dom/format";
 import type { Comparison, Difference, ItemId, Total } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell } from "../linked_content";
@@ -110,13 +110,22 @@ function valuesSummary(values: { [name: string]: string }, before: string, after
 }
 
 function totalRow({ name, before, after }: Total): HTMLTableRowElement {
-  const row = h("tr", {}, ...cells(name, shortCell(figure(before)), shortCell(figure(after))));
+  const [shownName, unit] = nameAndUnit(name);
+  const figure = (value: number | null) =>
+    shortCell(value === null ? "" : unit ? duration(value * unit) : count(value));
+  const row = h("tr", {}, ...cells(shownName, figure(before), figure(after)));
   if (before !== after) row.classList.add("changed");
   return row;
 }
 
-function figure(value: number | null): string {
-  if (value === null) return "";
+/** The name of a total without its unit, and of a time the nanoseconds in one unit. */
+function nameAndUnit(name: string): [name: string, ns: number | null] {
+  if (name.endsWith(" microseconds")) return [name.replace("microseconds", "time"), 1e3];
+  if (name === "compile seconds") return ["compile time", 1e9];
+  return [name, name.startsWith("of these in ") ? 1e9 : null];
+}
+
+function count(value: number): string {
   return value.toLocaleString("en", { maximumFractionDigits: 3 });
 }
 

@@ -13,9 +13,11 @@ import {
   moduleCosts,
 } from "../../model/analysis/costs";
 import { keyOf } from "../../model/analysis/links";
-import type { Compile } from "../../model/record/record";
+import { groupRepeats, modulePattern, patternOf } from "../../model/analysis/repeats";
+import type { Compile, Kernel } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell, stackedCell } from "../linked_content";
+import type { TableRow } from "../table_rows";
 import { tryButton } from "../try_button";
 
 export class CostsTable extends LinkedContent {
@@ -30,7 +32,9 @@ export class CostsTable extends LinkedContent {
       h("p", { class: "lead" }, this.lead(kernels, compile), ...this.howToTime()),
       this.table(
         ["Kernel", "Share", ...this.heads()],
-        kernels.map((cost) => this.kernel(cost)),
+        groupRepeats(kernels, (cost) => this.patternOf(cost))
+          .sort((a, b) => shareOf(b) - shareOf(a))
+          .map((equal) => this.kernels(equal)),
       ),
       ...this.modules(moduleCosts(kernels, state.links)),
       h("h3", {}, "Your lines, over all compiles"),
@@ -77,14 +81,31 @@ export class CostsTable extends LinkedContent {
     return [shortCell(share), ...(this.byTime ? [shortCell(duration(cost.ns)), traffic] : [traffic])];
   }
 
+  /** What a kernel computes, if it does so for a repeated module. */
+  private patternOf({ kernel, nodes }: KernelCost): string {
+    const pattern = patternOf(nodes, this.state.links);
+    return pattern && `${kernel.graph} ${kernel.language}\n${pattern}`;
+  }
+
+  /** One kernel, or those of repeated modules as one row with their sum. */
+  private kernels(costs: KernelCost[]): TableRow {
+    const rows = costs.map((cost) => this.kernel(cost));
+    if (rows.length === 1) return rows[0];
+    const [{ kernel, nodes }] = costs;
+    const modules = [...new Set(nodes.map((node) => modulePattern(this.state.links.node(node)?.module ?? null)))];
+    const text = ` × ${rows.length} ${kernel.graph}, ${LANGUAGE_NAMES[kernel.language]}`;
+    const name = h("span", {}, code(shortName(kernel)), h("small", {}, text));
+    const total = (of: "bytes" | "ns") => costs.reduce((sum, cost) => sum + cost[of], 0);
+    const sum = { bytes: total("bytes"), ns: total("ns"), share: shareOf(costs) };
+    const head = h("tr", {}, ...cells(stackedCell(name, code(modules.join(", "))), ...this.figures(sum)));
+    const items = costs.flatMap((cost) => [cost.kernel.item, ...cost.nodes]);
+    return { head: this.linkTo(head, items.slice(0, MAX_LINKED)), rows };
+  }
+
   private kernel(cost: KernelCost): HTMLTableRowElement {
     const { kernel, nodes } = cost;
-    const name = h(
-      "span",
-      {},
-      code(kernel.name.replace(/^aten\./, "").replace(/\.default$/, "")),
-      h("small", {}, ` ${kernel.graph}, ${LANGUAGE_NAMES[kernel.language]}`),
-    );
+    const text = ` ${kernel.graph}, ${LANGUAGE_NAMES[kernel.language]}`;
+    const name = h("span", {}, code(shortName(kernel)), h("small", {}, text));
     const row = h("tr", {}, ...cells(stackedCell(name, code(nodes.map(keyOf).join(", "))), ...this.figures(cost)));
     return this.linkTo(row, [kernel.item, ...nodes]);
   }
@@ -107,6 +128,15 @@ export class CostsTable extends LinkedContent {
     const text = h("span", {}, h("small", {}, `${keyOf(line)} `), code(this.state.links.text(line)));
     return this.linkTo(h("tr", {}, ...cells(stackedCell(text, code(names)), ...this.figures(cost))), [line]);
   }
+}
+
+function shareOf(costs: Cost[]): number {
+  return costs.reduce((sum, { share }) => sum + share, 0);
+}
+
+/** The name of a kernel, without what PyTorch's own all have. */
+export function shortName({ name }: Kernel): string {
+  return name.replace(/^aten\./, "").replace(/\.default$/, "");
 }
 
 /** Modules of a smaller share of the cost are not listed. */

@@ -5,9 +5,11 @@
 import { h } from "../../dom/elements";
 import { bytes, plural } from "../../dom/format";
 import { appendTo, keyOf } from "../../model/analysis/links";
+import { groupRepeats, modulePattern, patternOf } from "../../model/analysis/repeats";
 import type { Compile, Fusion, FusionRefusal, ItemId, Kernel } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell } from "../linked_content";
+import type { TableRow } from "../table_rows";
 import { FusionHandles } from "./fusion_handles";
 
 export class FusionTable extends LinkedContent {
@@ -28,7 +30,7 @@ export class FusionTable extends LinkedContent {
     this.handles = FusionHandles.of(state);
     this.element.append(h("p", { class: "lead" }, this.lead()));
     const rows = [...this.groups(), ...this.single()];
-    if (rows.length) this.element.append(this.table(["Kernel", "Traffic avoided", "Kind", "Nodes"], rows));
+    if (rows.length) this.element.append(this.sentences(["Kernel", "Traffic avoided", "Kind", "Nodes"], rows));
     if (rows.length && this.handles) this.element.append(this.handles.element);
     if (compile.refusals.length) this.element.append(h("h3", {}, "Not fused"), ...this.refusals());
     this.highlight();
@@ -44,11 +46,25 @@ export class FusionTable extends LinkedContent {
     return `${plural(operations, "operation")} are fused into ${plural(fusions.length, "group")}${all}${traffic}.`;
   }
 
-  /** The fused kernels, those that avoid most traffic first. */
-  private groups(): HTMLTableRowElement[] {
-    const most = Math.max(1, ...this.compile.fusions.map((fusion) => fusion.bytes_saved ?? 0));
-    const sorted = [...this.compile.fusions].sort((a, b) => (b.bytes_saved ?? 0) - (a.bytes_saved ?? 0));
-    return sorted.map((fusion) => this.group(fusion, most));
+  /** The fused kernels, those that avoid most traffic first; those of repeated modules are one row. */
+  private groups(): TableRow[] {
+    const equal = groupRepeats(this.compile.fusions, ({ nodes }) => patternOf(nodes, this.state.links));
+    const most = Math.max(1, ...equal.map(savedBy));
+    return equal
+      .sort((a, b) => savedBy(b) - savedBy(a))
+      .map((fusions) => {
+        const rows = fusions.map((fusion) => this.group(fusion, most));
+        return rows.length === 1 ? rows[0] : { head: this.sum(fusions, most), rows };
+      });
+  }
+
+  private sum(fusions: Fusion[], most: number): HTMLTableRowElement {
+    const [{ kernel, key, kind, nodes }] = fusions;
+    const modules = new Set(nodes.map((node) => modulePattern(this.state.links.node(node)?.module ?? null)));
+    const name = h("span", {}, code(kernel ?? key), h("small", {}, ` × ${fusions.length}`));
+    const traffic = shortCell(trafficBar(savedBy(fusions), most));
+    const row = h("tr", {}, ...cells(shortCell(name), traffic, kind, code([...modules].join(", "))));
+    return this.linkTo(row, fusions.flatMap((fusion) => fusion.nodes).slice(0, MAX_LINKED));
   }
 
   /** The kernels that nothing was fused into, which may be joined with others. */
@@ -74,17 +90,10 @@ export class FusionTable extends LinkedContent {
 
   private group(fusion: Fusion, most: number): HTMLTableRowElement {
     const kernel = fusion.kernel === null ? undefined : this.kernels.get(fusion.kernel);
-    const saved = fusion.bytes_saved;
-    const bar = h("span", { class: "bar saved", style: `width:${(100 * (saved ?? 0)) / most}%` });
-    const traffic = h(
-      "span",
-      { class: "traffic" },
-      h("span", { class: "track" }, bar),
-      saved === null ? "" : bytes(saved),
-    );
     const nodes = code(fusion.nodes.map(keyOf).join(", "));
     const row = h("tr", {});
     const name = kernel ? this.nameCell(kernel.name, row) : shortCell(code(fusion.kernel ?? fusion.key));
+    const traffic = fusion.bytes_saved === null ? "" : trafficBar(fusion.bytes_saved, most);
     row.append(...cells(name, shortCell(traffic), fusion.kind, nodes));
     return this.linkTo(row, [...fusion.nodes, kernel?.item ?? null]);
   }
@@ -101,10 +110,27 @@ export class FusionTable extends LinkedContent {
         h("summary", {}, h("b", {}, kind), ` ${refusals.length.toLocaleString("en")}`),
         this.table(
           ["First", "Second", "Why"],
-          refusals.map((refusal) => this.refusal(refusal)),
+          groupRepeats(refusals, (refusal) => this.patternOf(refusal)).map((equal) => this.refusalsOf(equal)),
         ),
       ),
     );
+  }
+
+  /** What was not fused, if both are in repeated modules. */
+  private patternOf({ first, second, reason }: FusionRefusal): string {
+    const [a, b] = [first, second].map((name) => patternOf(this.nodes.get(name) ?? [], this.state.links));
+    return a && b && [a, b, reason].join("\n\n");
+  }
+
+  /** One pair, or equal pairs of repeated modules as one row. */
+  private refusalsOf(refusals: FusionRefusal[]): TableRow {
+    const rows = refusals.map((refusal) => this.refusal(refusal));
+    if (rows.length === 1) return rows[0];
+    const [{ first, second, reason }] = refusals;
+    const name = h("span", {}, code(first), h("small", {}, ` × ${rows.length}`));
+    const head = h("tr", {}, ...cells(shortCell(name), shortCell(code(second)), reason));
+    const items = refusals.flatMap((each) => [each.first, each.second]).flatMap((each) => this.itemsOf(each));
+    return { head: this.linkTo(head, items.slice(0, MAX_LINKED)), rows };
   }
 
   private refusal({ first, second, reason }: FusionRefusal): HTMLTableRowElement {
@@ -122,4 +148,15 @@ export class FusionTable extends LinkedContent {
   }
 }
 
+/** The bytes of memory traffic that fusing avoids. */
+function savedBy(fusions: Fusion[]): number {
+  return fusions.reduce((sum, { bytes_saved }) => sum + (bytes_saved ?? 0), 0);
+}
+
+function trafficBar(saved: number, most: number): HTMLElement {
+  const bar = h("span", { class: "bar saved", style: `width:${(100 * saved) / most}%` });
+  return h("span", { class: "traffic" }, h("span", { class: "track" }, bar), bytes(saved));
+}
+
 const MAX_OPEN = 12;
+const MAX_LINKED = 500;

@@ -5,6 +5,7 @@ import { bytes, duration } from "../../dom/format";
 import { type Compile, type Device, type Kernel, PEAKS } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell, stackedCell } from "../linked_content";
+import { shortName } from "./costs_table";
 
 /** The peaks of a device, per nanosecond. */
 interface Roof {
@@ -26,7 +27,7 @@ interface KernelRoofline {
 }
 
 export class RooflineTable extends LinkedContent {
-  private readonly body = h("tbody");
+  private readonly place = h("div");
   private readonly lead = h("p", { class: "lead" });
   private readonly kernels: Kernel[];
 
@@ -37,18 +38,18 @@ export class RooflineTable extends LinkedContent {
     const choice = h("select", { "aria-label": "Device" }, ...roofs.map(option));
     choice.value = String(roofs.indexOf(state.record.devices.length ? roofs[0] : defaultRoof(state, compile, roofs)));
     choice.onchange = () => this.fill(roofs[Number(choice.value)]);
-    const head = h("tr", {}, ...HEADS.map((text) => h("th", { scope: "col" }, text)));
-    this.element.append(
-      h("p", { class: "choices" }, h("label", {}, "Device: ", choice)),
-      this.lead,
-      h("table", {}, h("thead", {}, head), this.body),
-    );
+    this.element.append(h("p", { class: "choices" }, h("label", {}, "Device: ", choice)), this.lead, this.place);
     this.fill(roofs[Number(choice.value)]);
   }
 
   private fill(roof: Roof): void {
     const rows = this.kernels.map((kernel) => kernelRoofline(kernel, roof)).sort((a, b) => rankingNs(b) - rankingNs(a));
-    this.body.replaceChildren(...rows.map((row) => this.row(row)));
+    this.place.replaceChildren(
+      this.table(
+        HEADS,
+        rows.map((row) => this.row(row)),
+      ),
+    );
     this.lead.textContent = `${figures(roof)} The minimum time of a kernel is its traffic divided by the bandwidth, or its operations divided by their rate, whichever is longer.${rows.some(exceedsRoof) ? OVER_NOTE : ""}`;
     this.highlight();
   }
@@ -63,7 +64,7 @@ export class RooflineTable extends LinkedContent {
       "tr",
       {},
       ...cells(
-        stackedCell(code(kernel.name), `${bound}, ${kernel.graph}`),
+        stackedCell(code(shortName(kernel)), `${bound}, ${kernel.graph}`),
         shortCell(ofRoof),
         shortCell(ns === null ? "" : duration(ns)),
         shortCell(duration(minNs)),

@@ -1,4 +1,4 @@
-/** A mark as a button at the end of its line, with a tooltip; a click shows it in the explorer. */
+/** The marks of a line as buttons at its end, with tooltips; a click shows a mark in the explorer. */
 
 import { type Range, StateEffect, StateField } from "@codemirror/state";
 import { Decoration, type EditorView, showTooltip, type Tooltip, WidgetType } from "@codemirror/view";
@@ -7,9 +7,9 @@ import type { Mark } from "../../model/analysis/marks";
 const MAX_CHARACTERS = 1500;
 const setTooltip = StateEffect.define<Tooltip | null>();
 
-/** Returns the decoration of a mark at position `at`, the end of its line; `go` shows the mark in the explorer. */
-export function markChip(mark: Mark, at: number, go: (mark: Mark) => void): Range<Decoration> {
-  return Decoration.widget({ widget: new MarkChip(mark, at, go), side: 1 }).range(at);
+/** Returns the decoration of a line's marks at position `at`, its end; `go` shows a mark in the explorer. */
+export function markChips<M extends Mark>(marks: M[], at: number, go: (mark: M) => void): Range<Decoration> {
+  return Decoration.widget({ widget: new MarkChips(marks, at, go), side: 1 }).range(at);
 }
 
 /** The tooltip of the hovered mark; an editor with marks needs this extension. */
@@ -22,25 +22,30 @@ export const MARK_TOOLTIP = StateField.define<Tooltip | null>({
   provide: (field) => showTooltip.from(field),
 });
 
-class MarkChip extends WidgetType {
+class MarkChips<M extends Mark> extends WidgetType {
   constructor(
-    private readonly mark: Mark,
+    private readonly marks: M[],
     private readonly at: number,
-    private readonly go: (mark: Mark) => void,
+    private readonly go: (mark: M) => void,
   ) {
     super();
   }
 
-  eq(other: MarkChip): boolean {
-    const { mark, at, go } = other;
-    const isSame = (["kind", "title", "reason", "hint", "compile"] as const).every(
-      (key) => mark[key] === this.mark[key],
-    );
-    return isSame && at === this.at && go === this.go; // the same chip keeps its focus and its tooltip
+  eq({ marks, at, go }: MarkChips<M>): boolean {
+    const isSame = (mark: M, other?: M) =>
+      (["kind", "title", "reason", "hint", "compile"] as const).every((key) => mark[key] === other?.[key]);
+    const areSame = marks.length === this.marks.length && this.marks.every((mark, i) => isSame(mark, marks[i]));
+    return areSame && at === this.at && go === this.go; // the same chips keep their focus and their tooltip
   }
 
   toDOM(view: EditorView): HTMLElement {
-    const { mark } = this;
+    const element = document.createElement("span");
+    element.className = "cutaway-marks";
+    element.append(...this.marks.map((mark) => this.chip(mark, view)));
+    return element;
+  }
+
+  private chip(mark: M, view: EditorView): HTMLElement {
     const chip = document.createElement("button");
     chip.className = `cutaway-mark ${mark.kind}`;
     chip.type = "button";

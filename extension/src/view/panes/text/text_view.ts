@@ -20,7 +20,8 @@ import type { Artifact, ItemId } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { highlightClasses } from "../highlight_classes";
 import { syntaxHighlighting } from "./highlighting";
-import { MARK_TOOLTIP, markChip } from "./mark_chip";
+import { MARK_TOOLTIP, markChips } from "./mark_chip";
+import { foldedPrelude } from "./prelude";
 
 export class TextView implements Content {
   readonly element = document.createElement("div");
@@ -44,19 +45,12 @@ export class TextView implements Content {
       for (const item of items) appendTo(this.lines, item, n);
     });
     const begin = EditorState.create({ doc, extensions: this.extensions(label) });
-    this.view = new EditorView({ parent: this.element, state: begin, scrollTo: this.initialScroll(begin) });
+    this.view = new EditorView({ parent: this.element, state: begin });
     // the editor ignores a scroll before it knows that it is visible, and would stay blank
     this.view.scrollDOM.addEventListener("scroll", () => this.view.requestMeasure());
     // in a shadow root, as in marimo, that is where the editor's styles must be
     onceSized(this.element, () => this.view.setRoot(this.element.getRootNode() as Document | ShadowRoot));
     this.highlight();
-  }
-
-  /** Kernels are scrolled to the first linked line: above it is the prelude that all kernels share. */
-  private initialScroll(state: EditorState): StateEffect<unknown> | undefined {
-    const first = this.items.findIndex((items) => items?.length);
-    if (this.artifact.pane !== "kernel" || this.side || first < 1) return undefined;
-    return EditorView.scrollIntoView(state.doc.line(first).from, { y: "start" });
   }
 
   private extensions(label: string): Extension {
@@ -77,7 +71,9 @@ export class TextView implements Content {
       this.artifact.pane === "source"
         ? [EditorView.decorations.of((view) => this.markDecorations(view)), MARK_TOOLTIP]
         : [],
-      SCROLL_INSIDE,
+      this.artifact.pane === "kernel" && !this.side
+        ? foldedPrelude(this.items.findIndex((items) => items?.length))
+        : [],
       search({ top: true }),
       keymap.of([
         { key: "Enter", run: (view) => this.pinLine(view.state.doc.lineAt(view.state.selection.main.head).number) },
@@ -174,8 +170,8 @@ export class TextView implements Content {
       const line = this.lines.get(mark.line)?.[0];
       if (line !== undefined) appendTo(byLine, line, mark);
     }
-    const decorations = [...byLine].flatMap(([line, marks]) =>
-      mergeMarksOfLine(marks).map((mark) => markChip(mark, view.state.doc.line(line).to, this.goTo)),
+    const decorations = [...byLine].map(([line, marks]) =>
+      markChips(mergeMarksOfLine(marks), view.state.doc.line(line).to, this.goTo),
     );
     return Decoration.set(decorations, true);
   }
@@ -255,13 +251,6 @@ class GapWidget extends WidgetType {
     return gap;
   }
 }
-
-/** The first scroll of a text moves its own box only: the editor would scroll the whole notebook to the text, too. */
-const SCROLL_INSIDE = EditorView.scrollHandler.of((view, { head }, { y }) => {
-  if (y !== "start") return false; // a scroll to the cursor
-  view.scrollDOM.scrollTop = view.lineBlockAt(head).top;
-  return true;
-});
 
 const setHighlights = StateEffect.define<DecorationSet>();
 const HIGHLIGHTS = StateField.define<DecorationSet>({

@@ -1,0 +1,230 @@
+"""Where the explorer shows what was asked for, in reports of three sizes: problems, deep models, kernels, subgraphs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Locator, Page, expect
+from torch._higher_order_ops import while_loop
+
+from compiler_core.api import compile as api
+from compiler_core.tools import recording
+from kernel_magics.display.report import write_report
+from tests.ui.drive import Explorer, expect_value, open_report
+
+Screenshot = Callable[[Page, str], None]
+WIDTH, LAYERS = 16, 4
+SIZES = [(567, 518), (1007, 666), (2100, 1065)]
+"""The explorers of windows of 1000 by 700, 1440 by 900 and 2560 by 1440 pixels, the last one full screen."""
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.linear = torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.nn.functional.gelu(self.linear(self.norm(x)))
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Block() for _ in range(LAYERS))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def newton(x: torch.Tensor) -> torch.Tensor:
+    def go(i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return i < 5
+
+    def step(i: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return i + 1, (y + x / y) / 2
+
+    found: tuple[torch.Tensor, torch.Tensor] = while_loop(go, step, (torch.tensor(0), torch.ones_like(x)))
+    return found[1]
+
+
+def two_problems(x: torch.Tensor, scale: torch.Tensor, names: list[str]) -> torch.Tensor:
+    y = x.cos() * float(scale)
+    print("a long line of code, so that its mark lies to the right of what a narrow pane can show of it", *names)
+    return y.sin() + 1
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    torch.manual_seed(0)
+    x = torch.randn(4, WIDTH)
+    programs: dict[str, Callable[[], Any]] = {
+        "deep": lambda: api.compile(Model())(x).sum().backward(),
+        "problems": lambda: api.compile(two_problems)(x, torch.tensor(2.0), []),
+        "loop": lambda: api.compile(newton)(x.exp()),
+    }
+    folder, found = tmp_path_factory.mktemp("layout"), {}
+    for name, program in programs.items():
+        with recording.record(name) as record:
+            program()
+        record.find_problems()
+        found[name] = write_report(record, folder / f"{name}.html")
+    return found
+
+
+@pytest.fixture
+def page(browser: Browser, reports: dict[str, Path], request: pytest.FixtureRequest) -> Iterator[Page]:
+    """The report of `of`, in a new context."""
+    with open_report(browser, reports[request.param]) as page:
+        yield page
+
+
+def of(report: str) -> pytest.MarkDecorator:
+    """Gives a test the page of a report."""
+    return pytest.mark.parametrize("page", [report], indirect=True)
+
+
+@pytest.fixture
+def explorer(page: Page) -> Explorer:
+    return Explorer(page.locator(".cutaway"))
+
+
+def pane_of(explorer: Explorer, title: str) -> Locator:
+    return explorer.root.locator(f'section.pane[aria-label^="{title}"]')
+
+
+PLACES = "(steps) => steps.map((step) => [step.offsetLeft, step.offsetTop, step.offsetWidth])"
+CUT_NAMES = "(names) => names.filter((name) => name.scrollWidth > name.clientWidth + 1).map((name) => name.textContent)"
+OUTSIDE = """(elements, outer) => elements.filter((element) =>
+    element.getBoundingClientRect().right > element.closest(outer).getBoundingClientRect().right + 1).length"""
+FIGURES = "(rows) => rows.map((row) => row.cells[row.cells.length - 1].textContent)"
+
+
+@of("problems")
+@pytest.mark.parametrize("size", SIZES)
+def test_an_answer_gets_the_place(
+    explorer: Explorer, page: Page, screenshot: Screenshot, size: tuple[int, int]
+) -> None:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    explorer.root.locator(".problem .what").click()
+    overview = pane_of(explorer, "Overview")
+    expect(overview.locator(".block h4").first).to_be_in_viewport(ratio=1)
+    expect(overview.get_by_text("What to do:").first).to_be_in_viewport(ratio=1)
+    height = "(body) => body.clientHeight / body.closest('.panes').clientHeight > 0.75"
+    expect_value(lambda: overview.locator(".body").evaluate(height), True)
+    screenshot(page, f"answer_{size[0]}")
+    # a pane that gave way comes back
+    for title in explorer.root.locator("section.pane.shut").get_by_label("Show this pane").all()[:1]:
+        title.click()
+        expect(explorer.root.locator("section.pane:not(.shut) .body").first).to_be_visible()
+    expect(explorer.root.locator("section.pane:not(.shut)")).not_to_have_count(0)
+
+
+@of("problems")
+def test_problems_are_shown_one_after_another(explorer: Explorer) -> None:
+    line = explorer.root.locator(".problem")
+    expect(line.locator(".what")).to_contain_text(re.compile(r"^Line \d+: graph break: "))
+    expect(line.locator(".which")).to_have_text("1 of 2")
+    first = line.locator(".what").inner_text()
+    line.get_by_label("Next problem").click()
+    expect(line.locator(".which")).to_have_text("2 of 2")
+    expect(line.locator(".what")).not_to_have_text(first)
+    listed = pane_of(explorer, "Overview").locator("h3.problems + table tbody tr")
+    expect(listed).to_have_count(2)
+    expect(listed.nth(1)).to_have_class(re.compile("pinned"))
+    listed.nth(0).get_by_role("button").click()
+    expect(listed.nth(0)).to_have_class(re.compile("pinned"))
+    line.get_by_label("Previous problem").click()
+    expect(line.locator(".which")).to_have_text("1 of 2")
+
+
+@of("deep")
+@pytest.mark.parametrize("size", SIZES[1:])
+def test_stages_stay_and_keep_their_names(explorer: Explorer, page: Page, size: tuple[int, int]) -> None:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    steps = explorer.stages.locator(".step")
+    expect(steps).to_have_count(8)
+    before = steps.evaluate_all(PLACES)
+    explorer.click_line(0, "return x + ")
+    expect(explorer.root.locator(".chain .step")).not_to_have_count(0)
+    expect_value(lambda: steps.evaluate_all(PLACES), before)
+    expect_value(lambda: explorer.root.locator(".step b").evaluate_all(CUT_NAMES), [])
+    explorer.root.get_by_role("button", name="Unpin").click()
+    expect(explorer.root.locator(".chain .step")).to_have_count(0)
+
+
+@of("problems")
+@pytest.mark.parametrize("size", SIZES[:2])
+def test_counts_and_marks_are_not_cut(explorer: Explorer, page: Page, size: tuple[int, int]) -> None:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    explorer.show(0, "source")
+    marks = explorer.pane(0).locator(".cutaway-mark")
+    expect(marks).not_to_have_count(0)
+    expect_value(lambda: marks.evaluate_all(OUTSIDE, "section"), 0)
+    expect_value(lambda: explorer.root.locator(".counts .count").evaluate_all(OUTSIDE, ".counts"), 0)
+
+
+@of("deep")
+def test_equal_rows_of_repeated_modules_are_one(explorer: Explorer, page: Page, screenshot: Screenshot) -> None:
+    for pane, title in (("costs", "Costs"), ("partition", "Partition"), ("fusion", "Fusion")):
+        explorer.show(1, pane)
+        rows = pane_of(explorer, title).locator("table").first.locator("tr")
+        group = rows.filter(has=page.locator(".unfold-rows")).first
+        expect(group).to_contain_text("layers.*")
+        inside = pane_of(explorer, title).locator("tr.in-group:visible")
+        expect(inside).to_have_count(0)
+        group.locator(".unfold-rows").click()
+        expect_value(lambda inside=inside: inside.count() in (LAYERS - 1, LAYERS), True)  # the first may differ
+    screenshot(page, "groups")
+
+
+@of("deep")
+def test_tables_are_sorted_by_a_column(explorer: Explorer) -> None:
+    table = explorer.show(1, "costs").locator("table").first
+    rows = table.locator("tbody tr:not(.in-group)")
+    before = rows.evaluate_all(FIGURES)
+    traffic = table.get_by_role("button", name="Traffic")
+
+    def sizes() -> list[float]:
+        units = {"B": 1, "KiB": 1024}
+        return [float(number) * units[unit] for number, unit in map(str.split, rows.evaluate_all(FIGURES))]
+
+    traffic.click()
+    expect(table.locator("th[aria-sort=descending]")).to_have_text("Traffic")
+    expect_value(lambda: sizes() == sorted(sizes(), reverse=True), True)
+    traffic.click()
+    expect(table.locator("th[aria-sort=ascending]")).to_have_text("Traffic")
+    expect_value(lambda: sizes() == sorted(sizes()), True)
+    traffic.click()
+    expect_value(lambda: rows.evaluate_all(FIGURES), before)
+
+
+@of("deep")
+def test_inputs_of_a_backward_have_the_users_names(explorer: Explorer) -> None:
+    pane = explorer.show(1, "backward")
+    pane.get_by_label("Collapse by").select_option("No groups")
+    named = pane.locator('.node-elements > [aria-label^="tangents_1 "]')
+    expect(named).to_have_attribute("aria-label", re.compile("gradient of "))
+    button = pane.get_by_role("button", name="Parameters")
+    expect(button).to_have_attribute("aria-pressed", "false")
+    weights = pane.locator('.node-elements > [aria-label^="primals_"][aria-label*="linear_weight"]')
+    expect(weights).to_have_count(0)
+    button.click()
+    expect(weights).not_to_have_count(0)
+
+
+@of("loop")
+def test_functions_of_a_loop_are_drawn_with_the_users_names(explorer: Explorer, screenshot: Screenshot) -> None:
+    pane = explorer.show(1, "subgraphs")
+    pane.get_by_label("Artifact").select_option("while_loop_body_0.captured")
+    for name in ("i", "y"):
+        expect(explorer.node(1, name)).to_have_count(1)
+    explorer.click_line(0, "return i + 1")
+    explorer.expect_pinned_nodes(1, "add")
+    screenshot(explorer.root.page, "subgraphs")
