@@ -45,7 +45,7 @@ _MODULES = {"Explorer": "explorer", "save": "export", "draw_partitions": "static
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Registers the magics and hooks in `shell`; called by ``%load_ext kernel_magics``."""
-    from kernel_magics import completion
+    from kernel_magics import completion, misspelled
     from kernel_magics.cell import awaiting
     from kernel_magics.display import outputs
     from kernel_magics.display.record_view import print_line
@@ -55,6 +55,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
     shell.register_magics(CutawayMagics)
     awaiting.install(shell)
+    misspelled.install(shell)
     outputs.install(shell)
     shown_records.install(shell)
     if shell.Completer is not None and completion.complete not in shell.Completer.custom_matchers:
@@ -66,7 +67,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Removes the magics and hooks from `shell`; called by ``%unload_ext kernel_magics``."""
-    from kernel_magics import completion
+    from kernel_magics import completion, misspelled
     from kernel_magics.cell import awaiting
     from kernel_magics.display import outputs
     from kernel_magics.display.storage import shown_records
@@ -81,6 +82,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     if shell.Completer is not None and completion.complete in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.remove(completion.complete)
     awaiting.remove(shell)
+    misspelled.remove(shell)
     outputs.remove(shell)
     shown_records.remove(shell)
     warmup.stop(shell)

@@ -108,6 +108,21 @@ def test_syntax_error_reads_as_in_a_plain_cell(magics: InteractiveShell, body: s
 
 
 @pytest.mark.parametrize(
+    ("cell", "says"),
+    [
+        ("%%compil\nran = True", "Did you mean %%compile?"),
+        ("%explian f(x)", "Did you mean %explain?"),
+        ("%%nothing_alike\nran = True", ""),
+    ],
+)
+def test_a_magic_that_does_not_exist_has_a_suggestion(magics: InteractiveShell, cell: str, says: str) -> None:
+    result, printed, errors = run(magics, cell)
+    assert isinstance(result.error_in_exec, UsageError)
+    assert "not found" in errors
+    assert printed.strip() == says
+
+
+@pytest.mark.parametrize(
     ("line", "says"),
     [
         ("--nope", "there is no option --nope. `%%compile?` lists all options"),
