@@ -366,7 +366,7 @@ class Interpreter:
             raise Unsupported("stock-compiled function", function.name)
         in_step = self.capture.graph.captures_backward and is_optimizer(function.code)
         if not in_step and (reason := skip_reason(function.code, inlining=True)):
-            raise Unsupported(_kind_of_skipped(function), f"{function.name} ({reason})")
+            raise Unsupported(_kind_of_skipped(function), f"{function.name}, {reason}")
         return self._inline(function, args, kwargs, is_resumable)
 
     def _inline(

@@ -7,6 +7,7 @@ sizes once.
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -105,6 +106,15 @@ class Condition:
     def holds(self, scope: Scope) -> bool:
         return bool(eval(self.code, dict(EXPRESSION_NAMES), self._values(scope)))
 
+    def failing(self, scope: Scope) -> str:
+        """Returns the parts of ``a and b`` that do not hold, as the user would write them; else all of it."""
+        parts, shown = _parts(self.code), _parts(self.shown)
+        if len(parts) != len(shown):
+            return self.shown
+        values = self._values(scope)
+        fails = [not eval(part, dict(EXPRESSION_NAMES), values) for part in parts]
+        return " and ".join(text for text, part_fails in zip(shown, fails, strict=True) if part_fails) or self.shown
+
     def _values(self, scope: Scope) -> dict[str, Any]:
         return {name: source.fetch(scope) for name, source in self.sources.items()}
 
@@ -123,6 +133,19 @@ class Condition:
         values = self._values(scope)
         shown = sorted(self.sources.items(), key=lambda each: self.shown.find(each[1].shown))
         return ", ".join(f"{source.shown} is {safe_repr(values[name])}" for name, source in shown)
+
+
+def _parts(expression: str) -> list[str]:
+    """Returns the operands of ``a and b``, or the expression itself."""
+    try:
+        found = ast.parse(expression, mode="eval").body
+    except SyntaxError:
+        return [expression]
+    return (
+        list(map(ast.unparse, found.values))
+        if isinstance(found, ast.BoolOp) and isinstance(found.op, ast.And)
+        else [expression]
+    )
 
 
 def compile_conditions(conditions: Sequence[Condition], scope: Scope) -> Callable[[dict[str, Any]], bool]:
@@ -200,7 +223,7 @@ def _failed_condition(guard: GuardSpec, obj: Any, scope: Scope) -> Iterator[Foun
         return
     source = guard.source
     if found is not None:
-        yield Mismatch("relation", condition.shown, found, item=condition.shown)
+        yield Mismatch("relation", condition.shown, found, item=condition.failing(scope))
     elif not isinstance(source, TensorPropertySource):
         yield Mismatch("value", condition.expected, safe_repr(obj), is_specialised=condition.is_specialised)
     else:

@@ -102,7 +102,7 @@ class CaptureBreak:
         if not about or has_generated_name(self.reason.context):
             is_users = self.code.expression and self.stack and not self.stack[0].library
             about = f"`{self.code.expression}`" if is_users else ""
-        return f" ({about})" if about else ""
+        return f" ({about.removesuffix('.')})" if about else ""
 
     @property
     def explanation(self) -> str:
@@ -443,7 +443,7 @@ class FrameCompile:
         with self._only_recorded("capture", "the explanation of a graph break"):
             recorded.is_consequence = break_.reason.kind in _OF_OBJECTS and has_generated_name(break_.reason.context)
             recorded.hint = break_.hint
-            recorded.explanation = break_.explanation + break_.about
+            recorded.explanation = break_.explanation.removesuffix(".") + f"{break_.about}."
             if break_.stop.in_loop:
                 outer = break_.stack[break_.stop.level : -1]
                 recorded.explanation += f"  {break_kinds.in_a_loop(outer[0] if outer else None)}"

@@ -146,7 +146,7 @@ class Comparison:
     def brief(self) -> str:
         """Returns the main totals in one line, how values differ, and the notes; `str` has everything."""
         totals = [t for t in self.totals if t.name in _MAIN_TOTALS and (t.before or t.after)]
-        numbers = ", ".join(f"{t.name} {_format_number(t.before)} / {_format_number(t.after)}" for t in totals)
+        numbers = ", ".join(" ".join([name, before, "/", after]) for name, before, after in map(_shown, totals))
         return "\n".join([f"{self.before} / {self.after}: {numbers}", *self._remarks()])
 
     def _remarks(self) -> list[str]:
@@ -166,9 +166,10 @@ class Comparison:
         return self._table(self.totals, self.lines)
 
     def _table(self, totals: list[Total], lines: list[Difference]) -> str:
-        width = max((len(total.name) for total in totals), default=0)
+        shown = list(map(_shown, totals))
+        width = max((len(name) for name, _, _ in shown), default=0)
         rows = [f"{'':{width}}  {self.before:>14}  {self.after:>14}"]
-        rows += [f"{t.name:{width}}  {_format_number(t.before):>14}  {_format_number(t.after):>14}" for t in totals]
+        rows += [f"{name:{width}}  {before:>14}  {after:>14}" for name, before, after in shown]
         for each in lines:
             if each.state != "same":
                 at = f"line {each.line}: {each.text.strip()}" if each.line else "no line"
@@ -178,10 +179,22 @@ class Comparison:
         return "\n".join(rows + self._remarks())
 
 
-def _format_number(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if value == int(value) or value >= 1000 else f"{value:.3g}"
+def _shown(total: Total) -> tuple[str, str, str]:
+    """Returns the name of a total, and both sides as text; a time has the unit that fits it."""
+    name = total.name
+    if name.endswith(" microseconds"):
+        return f"{name.removesuffix('microseconds')}time", _time(total.before, 1e-6), _time(total.after, 1e-6)
+    if name.startswith(_TIMES):
+        return name.replace("seconds", "time"), _time(total.before, 1.0), _time(total.after, 1.0)
+    return name, _count(total.before), _count(total.after)
+
+
+def _count(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _time(value: float | None, unit: float) -> str:
+    return "" if value is None else time_text(value * unit)
 
 
 def _only_in(texts: list[str], others: list[str]) -> list[str]:

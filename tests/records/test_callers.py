@@ -114,7 +114,7 @@ def test_the_compiled_function_may_be_a_packages(engine: Engine, package: Any) -
     record = recorded(engine, package.branches, (torch.ones(3),))
     (found,) = (each for each in record.problems if each.kind == "graph break")
     assert (found.filename, record.line_text(found.line)) == (__file__, "compiled(*args)")
-    assert "their (code.py:9)" in found.behind
+    assert found.behind == "It is in code of their (code.py:9: `if y.sum() > 0:`), which this line calls."
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -88,6 +88,10 @@ def counts_down(x: torch.Tensor, n: int) -> Any:
     return x
 
 
+def rows_from(x: torch.Tensor, start: int) -> Any:
+    return x[start : start + 4].cos()
+
+
 def dropped(x: torch.Tensor, p: float) -> Any:
     return torch.nn.functional.dropout(x, p)
 
@@ -163,6 +167,14 @@ def test_a_number_keeps_its_type(engine: Engine) -> None:
 def test_a_condition_has_no_sum_with_a_negative_number() -> None:
     causes = [each.cause for each in run(counts_down, "core", PROGRAMS[counts_down]).problems]
     assert any(cause.startswith("n <= 3 does not hold") for cause in causes), causes
+
+
+def test_of_several_conditions_those_that_do_not_hold_are_named() -> None:
+    rows = torch.ones(10, 3)
+    causes = [each.cause for each in run(rows_from, "core", [(rows, 0), (rows, 4), (rows, 8)]).problems]
+    assert any(cause.startswith("4 + start <= 10 does not hold: start is 8; compile 0/1 was") for cause in causes), (
+        causes
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)

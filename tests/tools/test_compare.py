@@ -163,7 +163,13 @@ def test_times_of_single_measurements_are_not_called_changed() -> None:
     found = compare(before, after)
     assert {each.state for each in found.lines} == {"same"}
     assert "changed" not in str(found)
-    assert "compile seconds" in str(found)
+    assert "compile time" in str(found)
+
+
+def test_times_have_the_units_that_fit_them() -> None:
+    text = str(compare(kernel_record("cos();", 4000, 87_068_600), kernel_record("cos();", 1000, 2_100_000_000)))
+    rows = {" ".join(line.split()) for line in text.splitlines()}
+    assert {"kernel time 4 us 1 us", "compile time 87.1 ms 2.1 s"} <= rows, text
 
 
 def test_missing_times_are_not_compared() -> None:

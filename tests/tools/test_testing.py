@@ -243,3 +243,13 @@ def test_training_compares_buffers() -> None:
     found = testing.Comparison(testing.Exact()).compare("", want, other)
     assert found is not None
     assert "running_mean" in found
+
+
+def test_of_a_large_tensor_the_first_element_that_differs_is_named() -> None:
+    want = torch.arange(200.0).view(20, 10)
+    got = want.clone()
+    got[3, 4:6] += 0.5
+    how = testing.difference({"x": want}, {"x": got}, 1e-3)
+    assert how is not None
+    assert how.endswith(": 2 of 200 elements differ; at [3, 4]: 34.5, not 34"), how
+    assert ", not tensor(" in str(testing.difference(want[0], got[0] + 1, 1e-3)), "few elements are shown"

@@ -91,9 +91,9 @@ REMEDIES: dict[str, str] = {
     "that.  Each takes one more compile.  To avoid it, pad {names} to 2 or more.",
     "few sizes": "This compile holds for one size of {names} only, since the program needs the number itself, and "
     "dynamic=True does not change that.  Pad to a few sizes.",
-    "one case": "The program, or an operation in it, compares: calls in which `{item}` holds and those in which it "
-    "does not are compiled separately.  Pass only one of the two{padding} or remove the comparison, or the range of a "
-    "mark.",
+    "one case": "Calls in which `{item}` holds, and those in which it does not, are compiled separately, since the "
+    "program, or an operation in it, compares.  Pass only one of the two{padding} or remove the comparison; bounds of "
+    "mark_dynamic compare, too.",
     "value of a break": "It is what the graph break before it leaves, so what is passed to the function does not "
     "choose it.  If it is read from a tensor, compute with the tensor in its place (torch.where for a branch): the "
     "graph break goes, and this compile with it.",

@@ -170,16 +170,17 @@ def _causes(problem: Problem) -> frozenset[str]:
 
 
 def _cost(problem: Problem) -> str:
-    took = f"{problem.ns / 1e9:.2g} s" if problem.ns else ""
+    took = time_text(problem.ns / 1e9) if problem.ns else ""
     if problem.kind == "recompile":
         times = "once" if problem.count == 1 else f"{problem.count} times"
         return f"Compiled again {times}, in {took}." if took else f"Compiled again {times}."
     if problem.kind == "graph break":
-        return f"What follows is compiled separately, in {took}." if took else ""
+        # what follows an expected break is compiled in any case
+        return f"What follows is compiled separately, in {took}." if took and problem.grade != "expected" else ""
     if problem.kind == "no CUDA graph":
         return "Its kernels are launched one by one, as in the default mode."
     if problem.kind == "slow compile":
-        return f"It took {time_text(problem.ns / 1e9)} to compile."
+        return f"It took {took} to compile."
     return f"{took} of compile time had no effect." if took and problem.grade == "blocking" else ""
 
 
@@ -511,11 +512,11 @@ def _behind(innermost: StackLine) -> str:
     """Returns a sentence on the line that has a problem, for a line that calls it."""
     text = f": `{innermost.text.strip()}`" if innermost.text.strip() else ""
     if not innermost.library:
-        return f"In {innermost.function}{text}"
+        return f"In {innermost.function}{text}."
     _, _, file = innermost.filename.replace("\\", "/").rpartition("/")
     if is_around_call(innermost.filename):
-        return f"It is in {innermost.function}, which this line calls"
-    return f"It is in code of {innermost.library} ({file}:{innermost.lineno}), which this line calls{text}"
+        return f"It is in {innermost.function}, which this line calls."
+    return f"It is in code of {innermost.library} ({file}:{innermost.lineno}{text}), which this line calls."
 
 
 # ---- breaks that divide no graph ---------------------------------------------------------------

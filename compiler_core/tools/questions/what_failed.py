@@ -20,7 +20,7 @@ def what_failed(cause: Recompile) -> str:
         listed = "; ".join(f"{each.compile} ({', '.join(map(_short, each.failed[:2]))})" for each in
                            others[:_MAX_LISTED])  # fmt: skip
         left = len(others) - _MAX_LISTED
-        sentences.append(f"Further from this call: {listed}{f'; and {left} more' if left > 0 else ''}.")
+        sentences.append(f"Other compiles did not fit either: {listed}{f'; and {left} more' if left > 0 else ''}.")
     return "  ".join(sentences)
 
 

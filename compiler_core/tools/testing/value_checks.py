@@ -18,6 +18,8 @@ ALLOWED_ULPS = 4.0
 """Errors of this many units in the last place of the greatest value are ignored: eager may be exact by chance."""
 WITHOUT_FLOAT64 = 1e-4
 """The greatest allowed difference from eager, in multiples of a tensor's greatest value, if there is no float64 run."""
+FEW_ELEMENTS = 16
+"""Larger tensors are not printed: which element differs says more."""
 NOISE_FACTOR = 12.0
 """The greatest allowed difference, in multiples of the noise."""
 
@@ -88,7 +90,12 @@ class Close:
         a, b = plain(want), plain(got)
         if torch.equal(a, b) or torch.allclose(a, b, self._tolerance, self._tolerance, equal_nan=True):
             return None
-        return f"{path}: {got}, not {want}"
+        if want.numel() <= FEW_ELEMENTS:
+            return f"{path}: {got}, not {want}"
+        differ = ~torch.isclose(b, a, self._tolerance, self._tolerance, equal_nan=True)
+        first = tuple(differ.nonzero()[0].tolist())
+        shown = f"{b[first].item():.6g}, not {a[first].item():.6g}"
+        return f"{path}: {int(differ.sum())} of {differ.numel()} elements differ; at {list(first)}: {shown}"
 
 
 class Float64Error:
