@@ -26,6 +26,9 @@ interface Signal {
   disconnect(slot: () => void, of: object): void;
 }
 
+/** Set on the page while the panel is seen: the explorers in notebooks are their first lines then. */
+const OPEN = "cutawayPanelOpen";
+
 /** The parts of the application, a notebook and a cell that are used here; plugin tokens would need their packages. */
 interface App {
   commands: {
@@ -77,6 +80,35 @@ class ActiveCellPanel extends Widget {
     shell.currentChanged?.connect(this.followNotebook, this);
     this.followNotebook();
     if (!this.shown) this.showHint();
+  }
+
+  protected onAfterAttach(): void {
+    this.noteVisible(this.isVisible);
+  }
+
+  protected onAfterShow(): void {
+    this.noteVisible(true);
+  }
+
+  protected onAfterHide(): void {
+    this.noteVisible(false);
+  }
+
+  protected onBeforeDetach(): void {
+    this.noteVisible(false);
+  }
+
+  protected onCloseRequest(): void {
+    this.dispose();
+  }
+
+  /** Notes on the page whether the panel is seen; then explorers have other heights, and the active cell stays in view. */
+  private noteVisible(isSeen: boolean): void {
+    if (isSeen === OPEN in document.body.dataset) return;
+    if (isSeen) document.body.dataset[OPEN] = "";
+    else delete document.body.dataset[OPEN];
+    const cell = this.notebook?.isDisposed ? null : this.notebook?.content.activeCell;
+    requestAnimationFrame(() => cell?.node.scrollIntoView({ block: "nearest" }));
   }
 
   /** Follows the current notebook; while another tab is current, the last one. */

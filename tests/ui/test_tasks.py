@@ -368,9 +368,19 @@ def test_the_panel_follows_the_active_cell(task: Begin) -> None:
     expect(panel.root.locator(".bar b")).to_have_text(title)
     expect(panel.root.get_by_role("button", name="Time it")).to_be_visible()  # it is live
     panel.click_line(0, "hidden = linear")
-    t.explorer.expect_pinned(0, "hidden = linear(x.tanh(), weight)")
+    panel.expect_pinned(0, "hidden = linear(x.tanh(), weight)")
+    in_cell = t.explorer.root
+    expect(in_cell.locator(".verdict")).to_be_visible()  # the cell keeps the first lines
+    expect(in_cell.locator(".stages")).to_be_hidden()
     page.locator(".jp-Notebook .jp-InputArea-editor").filter(has_text="rows(six)").locator(".cm-line").last.click()
     expect(panel.root.locator(".bar b")).not_to_have_text(title)
     expect(panel.root.locator(".cm-content").first).to_contain_text("def rows(x)")
-    page.locator(".lm-TabBar-tab", has_text="Cutaway").locator(".lm-TabBar-tabCloseIcon").click()
+    closing = page.locator(".lm-TabBar-tab", has_text="Cutaway").locator(".lm-TabBar-tabCloseIcon")
+    closing.click()
+    expect(panel.root).to_have_count(0)
+    expect(in_cell.locator(".stages")).to_be_visible()
+    t.explorer.expect_pinned(0, "hidden = linear(x.tanh(), weight)")
+    in_cell.get_by_role("button", name="Panel").click()  # it can be opened again
+    expect(panel.root).to_have_count(1)
+    closing.click()
     expect(panel.root).to_have_count(0)
