@@ -8,6 +8,7 @@
 import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { PanelLayout, Widget } from "@lumino/widgets";
 import { applyChange, type EditableCells, insertCell } from "./cell_edits";
+import { colourKernels } from "./kernel_cells";
 import { type Rendermime, renderWidget } from "./live_widget";
 import { MIME, widgetId } from "./outputs";
 import { focusExplorer, LEAVE_EVENT } from "./view/app/focus";
@@ -45,6 +46,7 @@ interface App {
 }
 
 interface Notebook extends Widget {
+  context: { ready: Promise<void> };
   content: EditableCells & {
     activeCell: Cell | null;
     activeCellChanged: Signal;
@@ -202,6 +204,13 @@ function activate({ commands, shell }: App): void {
   };
   commands.addCommand(COMMAND, { label: "Cutaway: Show the Explorer of the Active Cell in a Panel", execute: open });
   const notebook = () => (isNotebook(shell.currentWidget) ? shell.currentWidget : panel?.notebook);
+  const colour = () => colourKernels(notebook()?.content.widgets ?? []);
+  const colouring = {};
+  const follow = () => {
+    notebook()?.content.activeCellChanged.connect(colour, colouring); // a second connection is none
+    void notebook()?.context.ready.then(colour);
+  };
+  shell.currentChanged?.connect(follow, colouring);
   document.body.addEventListener(NOTEBOOK_EDIT_EVENT, (event) => {
     const content = notebook()?.content;
     const run = () => commands.execute("notebook:run-cell");
@@ -210,6 +219,7 @@ function activate({ commands, shell }: App): void {
   document.body.addEventListener(NEW_CELL_EVENT, (event) => {
     const content = notebook()?.content;
     if (content) insertCell(content, event as CustomEvent<CellRequest>);
+    colour();
   });
   const goToExplorer = () => {
     const explorer = notebook()?.content.activeCell?.node.querySelector<HTMLElement>(".cutaway");

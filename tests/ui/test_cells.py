@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.ui.drive import RUN_MS, Notebook, Server
+from tests.ui.drive import RUN_MS, Notebook, Server, expect_value
 
 Screenshot = Callable[[Page, str], None]
 
@@ -43,6 +43,10 @@ lost""",
 }
 
 
+LANGUAGE = "() => window.jupyterapp.shell.currentWidget.content.activeCell.model.mimeType"
+"""The language of the active cell."""
+
+
 @pytest.fixture(scope="module")
 def notebook(page: Page, server: Server) -> Notebook:
     notebook = Notebook(page, server, server.notebook("cells.ipynb", CELLS)).open()
@@ -66,6 +70,7 @@ def test_edit_makes_a_cell_that_tries_the_text(notebook: Notebook, screenshot: S
     cell = page.locator(".jp-Notebook .jp-Cell.jp-mod-active")
     expect(cell.locator(".cm-content")).to_contain_text("%%kernel 0/0:forward_0")
     expect(cell.locator(".cm-content")).to_contain_text("void forward_0(")
+    expect_value(lambda: page.evaluate(LANGUAGE), "text/x-c++src")
     page.keyboard.press("Shift+Enter")
     printed = page.locator(".jp-OutputArea", has_text="forward_0: the same values").last
     expect(printed).to_be_visible(timeout=RUN_MS)
