@@ -242,7 +242,7 @@ def test_a_cold_compile_beside_a_cached_one_is_noted(tmp_path: Path, monkeypatch
         records.append(record)
     cold, first, second = records
     (note,) = compare(cold, first).notes
-    assert "took 0 of 1 compiles from the cache on disk" in note
+    assert "took 0 of 1 compiles with a graph from the cache on disk" in note
     assert "cannot be compared" in note
     assert f"note: {note}" in str(compare(cold, first))
     assert compare(first, second).notes == []

@@ -206,7 +206,7 @@ def test_5_which_operation_costs_most(task: Begin) -> None:
 def test_6_which_line_made_the_size_static(task: Begin) -> None:
     t = task("static")
     t.click(t.mark("became 6"))
-    expect(t.pane("Sizes")).to_contain_text("six.size()[0] == 6")
+    expect(t.pane("Sizes")).to_contain_text("six.size(0) == 6")
     t.explorer.expect_pinned(0, "if x.shape[0] == 6:")
 
 

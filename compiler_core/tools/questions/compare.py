@@ -75,7 +75,7 @@ def _cache_notes(first: ComparedRun, second: ComparedRun) -> Iterator[str]:
     built = [sum(from_cache(c) is False for c in side.compiles) for side in (first, second)]
     if cached[0] != cached[1] and any(built):
         texts = [
-            f"{side.title} took {cached[i]} of {cached[i] + built[i]} compiles from the cache on disk"
+            f"{side.title} took {cached[i]} of {cached[i] + built[i]} compiles with a graph from the cache on disk"
             for i, side in enumerate((first, second))
         ]
         hint = "so their compile times cannot be compared; run the cell again, and both are cached"

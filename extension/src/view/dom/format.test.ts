@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bytes, duration, plural, quantity, tensorType } from "./format";
+import { bytes, duration, plural, quantity, readable, tensorType } from "./format";
 
 test("sizes and times are short", () => {
   assert.deepEqual([0, 1023, 2048, 40_000, 5e13].map(bytes), ["0 B", "1023 B", "2.0 KiB", "39.1 KiB", "45.5 TiB"]);
@@ -23,4 +23,8 @@ test("what is formatted can be compared again", () => {
   assert.deepEqual([12, 1500, 2.5e6].map(duration).map(quantity), [12, 1500, 2.5e6]);
   assert.deepEqual(["+41.9 µs", "12 %", "1.38x", "2.00 M"].map(quantity), [41_900, 12, 1.38, 2e6]);
   assert.deepEqual(["not timed", "", "7 nodes", "forward_0"].map(quantity), [null, null, null, null]);
+});
+
+test("sources are written as the user writes them", () => {
+  assert.equal(readable("L['x'].size()[0] == G['y'].stride()[1]"), "x.size(0) == y.stride(1)");
 });

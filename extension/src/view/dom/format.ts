@@ -1,8 +1,8 @@
 /** Texts for numbers, sizes, times and tensor types. */
 
-/** An expression over sources as the user would write it: `x.size()[0]` for `L['x'].size()[0]`. */
+/** An expression over sources as the user would write it: `x.size(0)` for `L['x'].size()[0]`. */
 export function readable(text: string): string {
-  const rooted = text.replace(/\b[LG]\[(['"])(\w+)\1\]/g, "$2");
+  const rooted = text.replace(/\b[LG]\[(['"])(\w+)\1\]/g, "$2").replace(/\.(size|stride)\(\)\[(\d+)\]/g, ".$1($2)");
   return rooted.replace(/\b__(stack|callee)\d*\b/g, "an intermediate value");
 }
 

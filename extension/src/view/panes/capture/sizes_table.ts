@@ -14,10 +14,15 @@ interface FixedSize {
   guard: Guard;
 }
 
+const MAX_CONDITIONS = 6;
+
 export class SizesTable extends LinkedContent {
   private readonly guardsArtifact: string | undefined;
 
-  constructor(state: State, compile: Compile) {
+  constructor(
+    state: State,
+    private readonly compile: Compile,
+  ) {
     super(state);
     this.guardsArtifact = compile.artifacts.find((a) => a.pane === "guards")?.id;
     const free = compile.symbols.filter((symbol) => symbol.became === null);
@@ -67,10 +72,19 @@ export class SizesTable extends LinkedContent {
 
   private symbol({ name, source, low, high, equals, why, line, condition, condition_line }: Sym): HTMLTableRowElement {
     const range = equals === null ? `${low ?? "−∞"} … ${high ?? "∞"}` : `equal to ${readable(equals)}`;
-    const narrowed = condition && h("small", {}, " narrowed by ", code(readable(condition)));
+    const conditions = this.conditionsOn(source, condition).map((each) => code(readable(each)));
+    const listed = conditions.flatMap((each, i) => (i ? [", ", each] : [each]));
+    const narrowed = conditions.length > 0 && h("small", {}, " narrowed by ", ...listed);
     const shown = code(name || readable(source));
     const row = h("tr", {}, ...cells(shown, h("span", {}, range, narrowed), why, this.lineText(line)));
     return this.linkTo(row, [condition_line ?? line]);
+  }
+
+  /** The conditions on a size, but that it is not 0 or 1; or the one that is known. */
+  private conditionsOn(source: string, known: string | null): string[] {
+    const all = this.compile.guards.filter(({ kind, code }) => kind === "CONDITION" && code.includes(source));
+    const found = all.map(({ code }) => code).filter((code) => !code.startsWith(`${source} >= `));
+    return (found.length ? found : known ? [known] : []).slice(0, MAX_CONDITIONS);
   }
 
   private fixed({ source, value, guard }: FixedSize): HTMLTableRowElement {

@@ -1,7 +1,7 @@
 /** Compares two runs by the user's lines: two engines, before and after an edit, or two ranks. */
 
 import { h } from "../../dom/elements";
-import { duration, plural } from "../../dom/format";
+import { bytes, duration, plural } from "../../dom/format";
 import type { Comparison, Difference, ItemId, Total } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell } from "../linked_content";
@@ -111,8 +111,9 @@ function valuesSummary(values: { [name: string]: string }, before: string, after
 
 function totalRow({ name, before, after }: Total): HTMLTableRowElement {
   const [shownName, unit] = nameAndUnit(name);
-  const figure = (value: number | null) =>
-    shortCell(value === null ? "" : unit ? duration(value * unit) : count(value));
+  const text = (value: number) =>
+    unit ? duration(value * unit) : name === "saved bytes" ? bytes(value) : value.toLocaleString("en");
+  const figure = (value: number | null) => shortCell(value === null ? "" : text(value));
   const row = h("tr", {}, ...cells(shownName, figure(before), figure(after)));
   if (before !== after) row.classList.add("changed");
   return row;
@@ -123,10 +124,6 @@ function nameAndUnit(name: string): [name: string, ns: number | null] {
   if (name.endsWith(" microseconds")) return [name.replace("microseconds", "time"), 1e3];
   if (name === "compile seconds") return ["compile time", 1e9];
   return [name, name.startsWith("of these in ") ? 1e9 : null];
-}
-
-function count(value: number): string {
-  return value.toLocaleString("en", { maximumFractionDigits: 3 });
 }
 
 /** What each run has at a line; of a changed one, what the other run has not. */

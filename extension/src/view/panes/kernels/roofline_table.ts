@@ -44,17 +44,20 @@ export class RooflineTable extends LinkedContent {
 
   private fill(roof: Roof): void {
     const rows = this.kernels.map((kernel) => kernelRoofline(kernel, roof)).sort((a, b) => rankingNs(b) - rankingNs(a));
+    const isTimed = rows.some(({ ns }) => ns !== null);
     this.place.replaceChildren(
       this.table(
-        HEADS,
-        rows.map((row) => this.row(row)),
+        HEADS.filter((head) => isTimed || !OF_TIMED.includes(head)),
+        rows.map((row) => this.row(row, isTimed)),
       ),
     );
-    this.lead.textContent = `${figures(roof)} The minimum time of a kernel is its traffic divided by the bandwidth, or its operations divided by their rate, whichever is longer.${rows.some(exceedsRoof) ? OVER_NOTE : ""}`;
+    const untimed = isTimed ? "" : " The kernels were not timed on this device.";
+    this.lead.textContent = `${figures(roof)}${untimed} The minimum time of a kernel is its traffic divided by the bandwidth, or its operations divided by their rate, whichever is longer.${rows.some(exceedsRoof) ? OVER_NOTE : ""}`;
     this.highlight();
   }
 
-  private row(row: KernelRoofline): HTMLTableRowElement {
+  /** `isTimed`: whether any kernel was timed; else there are no columns for that. */
+  private row(row: KernelRoofline, isTimed: boolean): HTMLTableRowElement {
     const { kernel, minNs, bound, ns } = row;
     const share = ns ? minNs / ns : null;
     const filled = h("span", { class: "bar ok", style: `width:${Math.min(100, 100 * (share ?? 0))}%` });
@@ -65,8 +68,7 @@ export class RooflineTable extends LinkedContent {
       {},
       ...cells(
         stackedCell(code(shortName(kernel)), `${bound}, ${kernel.graph}`),
-        shortCell(ofRoof),
-        shortCell(ns === null ? "" : duration(ns)),
+        ...(isTimed ? [shortCell(ofRoof), shortCell(ns === null ? "" : duration(ns))] : []),
         shortCell(duration(minNs)),
         shortCell(bytes(row.bytes)),
         shortCell(kernel.operations === null ? "" : count(row.operations)),
@@ -79,11 +81,19 @@ export class RooflineTable extends LinkedContent {
 
 const HEADS = ["Kernel", "Of roofline", "Time", "Minimum", "Traffic", "Operations", "Per byte"];
 
+/** The columns that kernels have which were timed. */
+const OF_TIMED = ["Of roofline", "Time"];
+
 const OVER_NOTE = " Over 100 %: the data is in caches, or the arithmetic uses units that the peak does not include.";
 
 function figures(roof: Roof): string {
-  const memory = `${roof.bytes.toPrecision(3)} GB/s${roof.isMeasured ? ", as measured with a copy," : ""}`;
-  return `${memory} and ${roof.operations.toPrecision(3)} billion additions per second.`;
+  const memory = `${rounded(roof.bytes)} GB/s${roof.isMeasured ? ", as measured with a copy," : ""}`;
+  return `${memory} and ${rounded(roof.operations)} billion additions per second.`;
+}
+
+/** A number in three digits: 4,800 for 4800.3. */
+function rounded(value: number): string {
+  return Number(value.toPrecision(3)).toLocaleString("en");
 }
 
 function exceedsRoof({ minNs, ns }: KernelRoofline): boolean {
