@@ -181,7 +181,7 @@ class KernelRecorder:
         if isinstance(step, ir.Call) and (step.target in NO_KERNELS or step.draws):
             return
         language: Any = self._program.language(step) if isinstance(step, ir.Loops) else "extern"
-        name = step.name if isinstance(step, ir.Loops) else target_name(opaque_ops.opaque_operator(step) or step.target)
+        name = step.name if isinstance(step, ir.Loops) else _called(opaque_ops.opaque_operator(step) or step.target)
         read, written = self._total_bytes(self._reads(step)), self._total_bytes(step.writes)
         key = f"{self._which}.{number}"
         kernel = Kernel(key, name, language, self._which, item, read, written)
@@ -226,3 +226,9 @@ def generate(
     if language == "triton":
         return triton.generate(program, tuned)
     return cpp.generate(program, compilers.simd_math())
+
+
+def _called(target: Any) -> str:
+    """Returns the name of what a call runs; of a function of ours, such as `draw_bernoulli`, without its module."""
+    module, _, name = target_name(target).rpartition(".")
+    return name if module.partition(".")[0] == __name__.partition(".")[0] else f"{module}.{name}" if module else name

@@ -407,11 +407,14 @@ def _add_open(commands: Any) -> None:
         "open",
         "show records in the explorer, in a browser",
         "  cutaway open record.json\n"
+        "  cutaway open notebook.ipynb\n"
         "  cutaway open logs/\n"
         "  cutaway open --no-browser --port 8123 record.json   # for a tunnel: ssh -L 8123:127.0.0.1:8123\n",
         "\n\nThe pages are served on this machine's loopback address, for reading, until Ctrl-C.",
     )
-    command.add_argument("path", metavar="RECORD", help="a record (.json), a log, or a folder of logs")
+    command.add_argument(
+        "path", metavar="RECORD", help="a record (.json), a notebook (.ipynb), a log, or a folder of logs"
+    )
     command.add_argument("--port", type=_port, default=0, help="the port; by default one that is free")
     command.add_argument("--no-browser", action="store_true", help="print the address, and open no browser")
     command.set_defaults(function=_open)

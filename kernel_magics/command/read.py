@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from compiler_core.records import Record, RecordError
@@ -12,8 +13,9 @@ def read_records(path: str) -> list[Record]:
     """Reads what is at `path`.
 
     Args:
-        path: a record (``.json``), a rank's file (``.jsonl``), a log that PyTorch wrote under ``TORCH_TRACE``, or a
-            folder of logs.  Damaged entries of a log are left out, with a note.
+        path: a record (``.json``), a notebook with compiled cells (``.ipynb``), a rank's file (``.jsonl``), a log that
+            PyTorch wrote under ``TORCH_TRACE``, or a folder of logs.  Damaged entries of a log are left out, with a
+            note.
 
     Raises:
         RecordError: there is nothing that can be read; the message says where and why.
@@ -28,6 +30,8 @@ def read_records(path: str) -> list[Record]:
             raise RecordError(f"{path}: {error}") from None
         record.title = record.title or target.stem
         return [record]
+    if target.is_file() and target.suffix == ".ipynb":
+        return _of_notebook(path, target)
     if target.is_file() and target.suffix == ".jsonl":
         from compiler_core.tools.ranks.journal import read_journal
 
@@ -41,6 +45,24 @@ def read_records(path: str) -> list[Record]:
         return read_logs(target, progress, strict=False)
     finally:
         progress.close()
+
+
+def _of_notebook(path: str, file: Path) -> list[Record]:
+    """Reads the records among the outputs of a notebook's cells."""
+    from kernel_magics.display.explorer import MIME
+    from kernel_magics.display.packing import unpack
+
+    try:
+        cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+        outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", ())]
+        records = [unpack(data[MIME]) for data in outputs if MIME in data]
+    except RecordError as error:
+        raise RecordError(f"{path}: {error}") from None
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise RecordError(f"{path}: it is no notebook") from None
+    if not records:
+        raise RecordError(f"{path}: no output has a record; run its cells with %%compile, and save it")
+    return records
 
 
 def read_one(path: str) -> Record:

@@ -19,6 +19,9 @@ import pytest
 from compiler_core.records import Record
 from kernel_magics.command.main import main
 from kernel_magics.command.page_server import PageServer
+from kernel_magics.command.read import read_records
+from kernel_magics.display.explorer import MIME
+from kernel_magics.display.packing import pack
 from tests import warm_python
 
 ROOT = Path(__file__).parents[2]
@@ -188,6 +191,16 @@ def saved(path: Path, kind: str) -> str:
     return str(path)
 
 
+def test_the_records_of_a_notebook_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = [Record.load(saved(tmp_path / f"{name}.json", "")) for name in ("first", "second")]
+    outputs = [{"output_type": "display_data", "data": {MIME: pack(record)}} for record in records]
+    notebook = tmp_path / "both.ipynb"
+    notebook.write_text(json.dumps({"cells": [{"cell_type": "code", "outputs": outputs}, {"cell_type": "markdown"}]}))
+    assert [record.title for record in read_records(str(notebook))] == ["first", "second"]
+    assert main(["diff", str(notebook), str(tmp_path / "first.json")]) == 2
+    assert "one record is needed here, and this has 2: first, second" in capsys.readouterr().err
+
+
 def test_diff_says_by_its_exit_code_whether_records_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = saved(tmp_path / "a.json", ""), saved(tmp_path / "b.json", "")
     assert main(["diff", first, second]) == 0
@@ -219,6 +232,8 @@ def test_logs_counts_each_rank_and_checks(tmp_path: Path, capsys: pytest.Capture
         ("run --save out.pdf raises.py", "the path must end in .html"),
         ("logs none", "none: there is no such file or folder"),
         ("logs empty", "there is no log (*.log, *.log.gz); TORCH_TRACE=empty has PyTorch write some"),
+        ("open damaged.ipynb", "damaged.ipynb: it is no notebook"),
+        ("open plain.ipynb", "plain.ipynb: no output has a record; run its cells with %%compile"),
         ("open raises.py", "does not begin as the entries of PyTorch's logs do"),
         ("diff none", "none is no file or folder"),
         ("diff raises.py", "raises.py is a file: name the second one, too"),
@@ -238,6 +253,8 @@ def test_wrong_input_is_named_with_what_to_do(
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "empty").mkdir()
     (tmp_path / "raises.py").write_text("1 / 0\n")
+    (tmp_path / "damaged.ipynb").write_text('{"cells": ["x"]}')
+    (tmp_path / "plain.ipynb").write_text('{"cells": [{"cell_type": "code", "outputs": [{"text": "1"}]}]}')
     assert main(arguments.split()) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"cutaway {arguments.split()[0]}: ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -13,6 +13,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from torch._higher_order_ops import while_loop
 
 from compiler_core.api import compile as api
+from compiler_core.records import Record
+from compiler_core.records.artifacts import Language
 from compiler_core.tools import recording
 from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer, expect_value, open_report
@@ -75,7 +77,11 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             program()
         record.find_problems()
         found[name] = write_report(record, folder / f"{name}.html")
-    return found
+    machine = Record(title="machine")
+    compile_ = machine.compile(machine.frame("f", "a.py", 1, "root"))
+    for language in get_args(Language)[-6:]:
+        compile_.artifact("machine", f"forward.{language}", language, f"the {language}")
+    return found | {"machine": write_report(machine, folder / "machine.html")}
 
 
 @pytest.fixture
@@ -170,17 +176,21 @@ def test_counts_and_marks_are_not_cut(explorer: Explorer, page: Page, size: tupl
     expect_value(lambda: explorer.root.locator(".counts .count").evaluate_all(OUTSIDE, ".counts"), 0)
 
 
+def expect_groups(pane: Locator) -> None:
+    """Waits for a row that stands for equal ones, and opens it."""
+    group = pane.locator("table").first.locator("tr").filter(has=pane.page.locator(".unfold-rows")).first
+    expect(group).to_contain_text("layers.*")
+    inside = pane.locator("tr.in-group:visible")
+    expect(inside).to_have_count(0)
+    group.locator(".unfold-rows").click()
+    expect_value(lambda: inside.count() in (LAYERS - 1, LAYERS), True)  # the first may differ
+
+
 @of("deep")
 def test_equal_rows_of_repeated_modules_are_one(explorer: Explorer, page: Page, screenshot: Screenshot) -> None:
     for pane, title in (("costs", "Costs"), ("partition", "Partition"), ("fusion", "Fusion")):
         explorer.show(1, pane)
-        rows = pane_of(explorer, title).locator("table").first.locator("tr")
-        group = rows.filter(has=page.locator(".unfold-rows")).first
-        expect(group).to_contain_text("layers.*")
-        inside = pane_of(explorer, title).locator("tr.in-group:visible")
-        expect(inside).to_have_count(0)
-        group.locator(".unfold-rows").click()
-        expect_value(lambda inside=inside: inside.count() in (LAYERS - 1, LAYERS), True)  # the first may differ
+        expect_groups(pane_of(explorer, title))
     screenshot(page, "groups")
 
 
@@ -228,3 +238,9 @@ def test_functions_of_a_loop_are_drawn_with_the_users_names(explorer: Explorer, 
     explorer.click_line(0, "return i + 1")
     explorer.expect_pinned_nodes(1, "add")
     screenshot(explorer.root.page, "subgraphs")
+
+
+@of("machine")
+def test_machine_code_opens_at_what_the_device_runs(explorer: Explorer) -> None:
+    explorer.stages.get_by_role("button", name=re.compile("^Machine")).click()
+    expect(pane_of(explorer, "Machine code").locator(".cm-content")).to_have_text("the sass")

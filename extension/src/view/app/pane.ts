@@ -25,6 +25,8 @@ const LEAST_DRAWING_PX = 240;
 const LEAST_ANSWER_PX = 420;
 const MIN_WIDTH = 46;
 const MAX_WIDTH = 84;
+/** The languages of machine code that a device runs, the last of a compiler first. */
+const FINAL: Artifact["language"][] = ["sass", "asm", "ptx"];
 const MEASURED_CHARACTERS = 100_000;
 
 export class Pane {
@@ -155,7 +157,9 @@ export class Pane {
       return found && artifacts.includes(found) ? found : artifacts[0];
     }
     const linked = new Set([...this.state.pinLinked].map((item) => this.state.links.artifactOf(item)));
-    return artifacts.find((a) => linked.has(a)) ?? artifacts[0];
+    const found = artifacts.find((a) => linked.has(a));
+    if (found || this.kind.name !== "machine") return found ?? artifacts[0];
+    return FINAL.flatMap((language) => artifacts.filter((a) => a.language === language))[0] ?? artifacts[0];
   }
 
   private fillPickers(artifacts: Artifact[]): void {

@@ -64,6 +64,7 @@ export class Toolbar {
   readonly bottom: HTMLElement;
   private readonly searchInput: HTMLInputElement;
   private readonly foundCount = h("span", { class: "count", role: "status" });
+  private readonly foundButtons: HTMLButtonElement[];
   private readonly onlyFoundButton: HTMLButtonElement;
   private readonly groupingSelect: HTMLSelectElement;
   private readonly legend = h("div", { class: "legend" });
@@ -87,6 +88,10 @@ export class Toolbar {
     this.onlyFoundButton = this.button("Only matches", "Show only the nodes that were found", () =>
       actions.showOnlyFound(),
     );
+    this.foundButtons = [
+      this.button("‹", "Previous match (N)", () => actions.goToFound(-1)),
+      this.button("›", "Next match (n)", () => actions.goToFound(1)),
+    ];
     this.groupingSelect = this.createGroupingSelect(groupings);
     this.narrowedButton = h("button", {
       class: "narrowed",
@@ -99,7 +104,9 @@ export class Toolbar {
     this.pathsButton = this.button("Paths", "Show the paths between the pinned node and this one (w)", () =>
       actions.showPaths(),
     );
-    for (const button of [this.onlyFoundButton, this.narrowedButton, this.collapseButton]) button.hidden = true;
+    for (const button of [...this.foundButtons, this.onlyFoundButton, this.narrowedButton, this.collapseButton]) {
+      button.hidden = true;
+    }
     this.top = this.createTop();
     this.bottom = this.createBottom();
     this.setHasPinned(false);
@@ -125,6 +132,7 @@ export class Toolbar {
       { class: "tools", role: "toolbar", "aria-label": "Find and group" },
       this.searchInput,
       this.foundCount,
+      ...this.foundButtons,
       this.onlyFoundButton,
       this.groupingSelect,
       overlaySelect,
@@ -218,7 +226,7 @@ export class Toolbar {
 
   /** Shows the number of matches (null: no search) and the index of the current one (-1: none). */
   setFound(count: number | null, at = -1): void {
-    this.onlyFoundButton.hidden = !count;
+    for (const button of [...this.foundButtons, this.onlyFoundButton]) button.hidden = !count;
     if (count === null) {
       this.foundCount.textContent = "";
       return;
