@@ -128,6 +128,8 @@ class CachedFunction:
         Raises:
             NotCacheable: it cannot be saved.
         """
+        if not hasattr(run, "constants") and not isinstance(run, ReplayedRunner):
+            raise NotCacheable("a part of it runs on the CPU")
         inner: Any = run.run if isinstance(run, ReplayedRunner) else run
         layout = run.layout if isinstance(run, ReplayedRunner) else None
         return CachedFunction(inner.executable, serialize(inner.constants), layout)

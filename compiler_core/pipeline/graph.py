@@ -65,6 +65,7 @@ from compiler_core.loops.lower import lower
 from compiler_core.loops.schedule.numbers import NumbersInput, numbers_in_memory
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.loops.schedule.updates import update_in_place
+from compiler_core.pipeline.host_part import split_host_part
 from compiler_core.records import Compile, CudaGraph
 from compiler_core.support import opaque_ops
 from compiler_core.support.eager_warnings import silence_warnings, warn_always
@@ -227,6 +228,13 @@ def compile_kernels(
     `print_kernels`.  Returns a function that takes the graph's inputs as one list and returns its outputs as a list.
     Raises BuildError if a tool that builds kernels failed or is missing; the message says what to install.
     """
+    if gm.meta.get("is_alone") and (parts := split_host_part(gm)):
+        with compile_.step("backend", "host") as event:
+            event.detail = "numbers of the GPU's kernels that the CPU computes"
+            part = Compile(f"{compile_.id}.host", compile_.frame)
+            host = compile_kernels(parts.host, which, part, dataclasses.replace(options, mode="default"), languages)
+            compile_.add_subgraph("host", part)
+        return parts.joined(host, compile_kernels(parts.device, which, compile_, options, languages, memory))
     printed = print_kernels(gm, which, compile_, options, languages)
     with compile_.step("build", which), noted_lookups(compile_.cache_lookups, which):
         run = load(printed.wrapper.executable, printed.wrapper.constants)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import torch
 import compiler_core
 from compiler_core.backends.cuda_graphs import replay_obstacle
 from compiler_core.loops import ir
-from compiler_core.loops.schedule.numbers import numbers_in_memory
+from compiler_core.loops.schedule.numbers import NumbersInput, numbers_in_memory
 from compiler_core.pipeline import graph
+from compiler_core.records import from_plain, to_plain
 
 
 def f(x: torch.Tensor, rate: float) -> torch.Tensor:
@@ -47,8 +49,9 @@ def test_a_float_becomes_an_element_of_the_last_input(monkeypatch: pytest.Monkey
     assert replay_obstacle(before)
     assert not replay_obstacle(after)
     assert numbers is not None
-    assert (numbers.tensors, after.inputs[-1]) == ((0,), "numbers")
+    assert (numbers.tensors, after.inputs[-1]) == ([0], "numbers")
     assert "load numbers[0]" in after.text()
+    assert from_plain(json.loads(json.dumps(to_plain(numbers))), NumbersInput, "") == numbers
     scope: dict[str, Any] = {"operator": __import__("operator")}
     exec(numbers.source, scope)
     assert sorted(scope["numbers"](["x", 0.25, 1.25][: len(before.inputs)])) == [0.25, 1.25]

@@ -20,12 +20,11 @@ NAME = "numbers"
 class NumbersInput:
     """How the inputs of the program are made from those of the graph."""
 
-    tensors: tuple[int, ...]
+    tensors: list[int]
     """The graph's inputs that are tensors, by their numbers."""
     source: str
     """A function ``numbers(inputs)`` as Python, which returns the numbers."""
-    device: torch.device
-    count: int
+    device: str
 
 
 def numbers_in_memory(program: ir.Program) -> tuple[ir.Program, NumbersInput | None]:
@@ -43,7 +42,7 @@ def numbers_in_memory(program: ir.Program) -> tuple[ir.Program, NumbersInput | N
     numbers = ir.Buffer(NAME, torch.float64, (len(names),), (1,), device, "input")
     at = {name: i for i, name in enumerate(names)}
     steps = [_with_loads(s, at) if isinstance(s, ir.Loops) else s for s in program.steps]
-    tensors = tuple(i for i, name in enumerate(program.inputs) if name in program.buffers)
+    tensors = [i for i, name in enumerate(program.inputs) if name in program.buffers]
     changed = replace(
         program,
         buffers=program.buffers | {NAME: numbers},
@@ -52,7 +51,7 @@ def numbers_in_memory(program: ir.Program) -> tuple[ir.Program, NumbersInput | N
         symbols={},
         numbers={},
     )
-    return changed, NumbersInput(tensors, _source(program, names), device, len(names))
+    return changed, NumbersInput(tensors, _source(program, names), str(device))
 
 
 def _are_all(program: ir.Program, names: list[str]) -> bool:

@@ -1,0 +1,79 @@
+"""The part of a GPU's graph that the CPU computes, tested on fake tensors; `test_cuda.py` runs such graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from compiler_core.pipeline.host_part import HostPart, split_host_part
+
+aten = torch.ops.aten
+
+
+def split(f: Callable[..., Any], *shapes_and_devices: tuple[tuple[int, ...], str]) -> HostPart | None:
+    with FakeTensorMode() as mode, mode:
+        args = [torch.empty(shape, device=device) for shape, device in shapes_and_devices]
+        gm = make_fx(f)(*args)
+    output = gm.graph.output_node()
+    output.args = (list(output.args[0]),)  # type: ignore[arg-type]
+    gm.meta["is_alone"] = True
+    return split_host_part(gm)
+
+
+def targets(gm: fx.GraphModule) -> list[Any]:
+    return [node.target for node in gm.graph.nodes if node.op == "call_function"]
+
+
+GPU, NUMBER = ((4, 4), "cuda"), ((), "cpu")
+
+
+def step(p: torch.Tensor, count: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    count = count + 1
+    return p - g * (0.1 / (1 - 0.9 ** count.double())), count
+
+
+def test_what_the_cpu_computes_is_a_graph_of_its_own() -> None:
+    parts = split(step, GPU, NUMBER, GPU)
+    assert parts is not None
+    assert (parts.host_inputs, parts.device_inputs) == ([1], [0, 2])
+    assert parts.results == [(False, 0), (True, 0)]
+    assert targets(parts.device) == [aten.mul.Tensor, aten.sub.Tensor]
+    assert aten.stack.default in targets(parts.host)
+    for each in (parts.host, parts.device):
+        each.graph.lint()
+        devices = {t.device.type for n in each.graph.nodes if isinstance(t := n.meta.get("val"), torch.Tensor)}
+        assert len(devices) == 1
+    *_, number = parts.device.graph.find_nodes(op="placeholder")
+    assert isinstance(number.meta["val"], torch.SymFloat)
+
+
+def test_the_function_of_the_whole_puts_the_results_together() -> None:
+    parts = split(step, GPU, NUMBER, GPU)
+    assert parts is not None
+    p, count, g = torch.rand(4, 4), torch.tensor(2.0), torch.rand(4, 4)
+    run = parts.joined(with_executable(parts.host), with_executable(parts.device))
+    torch.testing.assert_close(run([p, count, g]), list(step(p, count, g)))
+
+
+def with_executable(gm: fx.GraphModule) -> Any:
+    from compiler_core.codegen.wrapper.executable import Executable
+
+    def run(inputs: list[Any]) -> list[Any]:
+        return list(gm(*inputs))
+
+    run.executable = Executable("forward", "run", "", {}, {}, False, True, None)  # type: ignore[attr-defined]
+    return run
+
+
+def test_other_graphs_are_not_split() -> None:
+    assert split(lambda p, g: [p - g], GPU, GPU) is None  # nothing on the CPU
+    assert split(lambda p, c: [p + 1, c + 1], GPU, NUMBER) is None  # the GPU reads nothing of it
+    assert split(lambda p, c: [p + c, c], ((4,), "cpu"), NUMBER) is None  # no GPU
+    assert split(lambda p, c: [torch.where(p > 0, c, p)], GPU, NUMBER) is None  # not arithmetic
+    assert split(lambda p, c: [p * c], ((), "cuda"), NUMBER) is None  # the result would have another type
+    assert split(lambda p, c: [p[c.long()]], GPU, ((4,), "cpu")) is None  # not a number
