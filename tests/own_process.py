@@ -98,7 +98,7 @@ class _Process:
             self._process = warm_python.start(
                 ["-m", "pytest", str(item.path), *options],
                 outputs=self._outputs,
-                env=env | {ADDRESS: str(folder / "socket")},
+                env=env | {ADDRESS: str(folder / "socket"), warm_python.SOCKET: warm_python.address()},
                 cwd=config.rootpath,
             )
             listener.settimeout(1)

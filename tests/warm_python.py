@@ -37,6 +37,8 @@ IMPORTED = (
 )
 FIXED_AT_IMPORT = ("TRITON_INTERPRET",)
 """Environment variables that an imported module has read: there is one warm process for each of their values."""
+SOCKET = "CUTAWAY_TEST_WARM"
+"""The environment variable with the socket of the warm process from which this one was forked."""
 
 
 def run(
@@ -91,7 +93,7 @@ def start(
     fixed = tuple((name, environment[name]) for name in FIXED_AT_IMPORT if name in environment)
     request = {"arguments": list(arguments), "env": environment, "cwd": str(cwd), "outputs": list(map(str, outputs))}
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(_address(fixed))
+    connection.connect(address(fixed))
     connection.sendall(json.dumps(request).encode() + b"\n")
     return Process(arguments, connection)
 
@@ -101,7 +103,7 @@ def kernel_spec(folder: Path, name: str) -> dict[str, str]:
     under this name: IPython's kernel, in a process in which PyTorch is imported already."""
     spec = folder / "kernels" / name / "kernel.json"
     spec.parent.mkdir(parents=True)
-    argv = [sys.executable, "-S", "-E", str(ROOT / "tests" / "warm_kernel.py"), _address(())]
+    argv = [sys.executable, "-S", "-E", str(ROOT / "tests" / "warm_kernel.py"), address()]
     spec.write_text(
         json.dumps({"argv": [*argv, "{connection_file}"], "display_name": "Python 3", "language": "python"})
     )
@@ -110,12 +112,14 @@ def kernel_spec(folder: Path, name: str) -> dict[str, str]:
 
 
 @functools.cache
-def _address(fixed: tuple[tuple[str, str], ...]) -> str:
+def address(fixed: tuple[tuple[str, str], ...] = ()) -> str:
     """The socket of the warm process with these environment variables, which is started by the first call."""
+    if not fixed and SOCKET in os.environ:
+        return os.environ[SOCKET]
     folder = tempfile.mkdtemp()
-    address = f"{folder}/socket"
+    path = f"{folder}/socket"
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(address)
+    listener.bind(path)
     listener.listen()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | dict(fixed)
     command = [sys.executable, "-m", "tests.warm_python", str(listener.fileno())]
@@ -125,11 +129,11 @@ def _address(fixed: tuple[tuple[str, str], ...]) -> str:
     def stop() -> None:
         server.kill()
         server.wait()
-        Path(address).unlink()
+        Path(path).unlink()
         Path(folder).rmdir()
 
     atexit.register(stop)
-    return address
+    return path
 
 
 # ---- in the warm process ---------------------------------------------------------------------
@@ -197,6 +201,9 @@ def become(request: dict[str, Any]) -> None:
     if torch.__version__ >= "2.15":
         atexit.register(gc.unfreeze)  # Triton 3.9 prints its objects that are left at the end, which frozen ones are
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
+    if "TORCH_TRACE" in os.environ:  # which PyTorch reads when it is imported
+        torch._logging._internal.LOG_TRACE_HANDLER = None
+        torch._logging._internal._init_logs()
     if filters := os.environ.get("PYTHONWARNINGS"):
         warnings.simplefilter(filters)  # type: ignore[arg-type]
     sys.path[:0] = os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import compiler_core
 from compiler_core.records import Compile, Frame
+from tests import warm_python
 from tests.faults import from_logs
 from tests.faults.checks import errors
 from tests.sampling import sample
@@ -20,9 +19,9 @@ from tests.sampling import sample
 def test_logs_name_the_same(step: int, tmp_path: Path) -> None:
     """One process runs all scripts."""
     from_logs.write_scripts(tmp_path, step)
-    command = [sys.executable, "-m", "tests.faults.from_logs", str(tmp_path)]
     environment = os.environ | {"TORCH_TRACE": str(tmp_path / "trace"), "TORCH_LOGS": "-all"}
-    subprocess.run(command, env=environment, check=True)
+    ran = warm_python.run(["-m", "tests.faults.from_logs", str(tmp_path)], env=environment)
+    assert ran.returncode == 0, ran.stderr
     (record,) = compiler_core.read_logs(tmp_path / "trace")
     wrong = {}
     for fault in from_logs.FAULTS[::step]:

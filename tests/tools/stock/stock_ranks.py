@@ -8,7 +8,6 @@ The ranks are forked from one process, which has imported what they need.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -16,6 +15,8 @@ from pathlib import Path
 import torch
 import torch._inductor.compile_fx
 from torch import nn
+
+from tests import warm_python
 
 RANKS = 3
 
@@ -25,8 +26,7 @@ def run_job(folder: Path, backend: str) -> Path:
     inductor = Path(os.environ["CUTAWAY_CACHE_DIR"]) / "inductor"
     env = os.environ | {"TORCH_TRACE": str(folder / "trace"), "TORCHINDUCTOR_CACHE_DIR": str(inductor)}
     (folder / "trace").mkdir()
-    command = [sys.executable, "-m", "tests.tools.stock.stock_ranks", str(folder / "store"), backend]
-    ran = subprocess.run(command, env=env, stderr=subprocess.PIPE, text=True, check=False)
+    ran = warm_python.run(["-m", "tests.tools.stock.stock_ranks", str(folder / "store"), backend], env=env)
     assert ran.returncode == 0, ran.stderr[-4000:]
     return folder / "trace"
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from compiler_core.records import Record, RecordError
 from compiler_core.tools.stock.trace_logs import CHUNK_BYTES, MAX_ENTRY_BYTES, read_logs
+from tests import warm_python
 
 PROGRAM = """
 import torch
@@ -34,7 +33,8 @@ def write_log(folder: Path) -> Path:
     program = folder / "program.py"
     program.write_text(PROGRAM)
     environment = os.environ | {"TORCH_TRACE": str(folder)}
-    subprocess.run([sys.executable, str(program)], env=environment, check=True, capture_output=True)
+    ran = warm_python.run([str(program)], env=environment)
+    assert ran.returncode == 0, ran.stderr
     program.unlink()
     return log(folder)
 
