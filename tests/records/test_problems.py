@@ -106,6 +106,12 @@ def test_the_advice_fits_the_guard(fn: Any, calls: Sequence[Any], grade: str, ad
     assert problem.cost.startswith("Compiled again once, in ")
 
 
+def test_an_advice_says_nothing_twice() -> None:
+    record = recorded(scaled, [lambda c: c(x, 3), lambda c: c(torch.ones(5, 3), 4)])
+    (problem,) = record.problems
+    assert problem.advice.count("To avoid this one, too: dynamic=True (%%compile --dynamic)") == 1, problem.advice
+
+
 def test_a_symbol_for_the_size_is_none_for_the_dtype() -> None:
     calls = [lambda c, t=t: c(t, 3) for t in (x, torch.ones(5, 3), torch.ones(1, 3), torch.ones(5, 3).double())]
     one, dtype, size = recorded(scaled, calls).problems  # the costly ones first

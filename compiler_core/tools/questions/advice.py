@@ -83,6 +83,7 @@ NOTHING_TO_CHANGE = UNCHANGED | DYNAMIC
 
 _SYMBOL = "Nothing to change: compile {compile} has a symbol for it, and covers {covered}."
 _SETTLED = f"{_SYMBOL}  To avoid this one, too: "
+_AVOIDED = "To avoid this one, too: dynamic=True (%%compile --dynamic)"
 
 
 REMEDIES: dict[str, str] = {
@@ -315,8 +316,13 @@ def advice_after(parts: Mapping[str, Part], tried: Iterable[AdviceTrial]) -> str
 
 
 def sentences(texts: Iterable[str]) -> str:
-    """Returns the sentences of texts, each once.  Two spaces are between sentences."""
-    return "  ".join(dict.fromkeys(each for text in texts for each in text.split("  ") if each))
+    """Returns the sentences of texts, each once, and one of those that begin with dynamic=True, which avoids them all.
+
+    Two spaces are between sentences.
+    """
+    found = list(dict.fromkeys(each for text in texts for each in text.split("  ") if each))
+    _, *repeated = [each for each in found if each.startswith(_AVOIDED)] or [""]
+    return "  ".join(each for each in found if each not in repeated)
 
 
 def checked_text(tried: Iterable[AdviceTrial], proof: str, how: str) -> str:
