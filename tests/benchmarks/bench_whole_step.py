@@ -1,10 +1,11 @@
-"""Times whole training steps on a GPU: forward, backward and update in one graph, beside eager PyTorch and stock.
+"""Times whole training steps on a GPU: forward, backward and AdamW in one graph, beside eager PyTorch and stock.
 
     python -m tests.benchmarks.bench_whole_step [PROGRAM ...]
 
-The update is plain gradient descent with `torch._foreach_add_`.  *ours* is `compile(step, capture_backward=True)` in
-``reduce-overhead`` mode.  *stock* is the best of four: the step or only the modules compiled, in the default mode and
-with CUDA graphs.  Milliseconds are medians of 7 rounds that take turns.  Errors are the largest relative ones of the
+*ours* is `compile(step, capture_backward=True, mode="reduce-overhead")` with AdamW as PyTorch makes it.  *eager* has
+the fused AdamW.  *stock* is the best of five: the step compiled in the default mode and with CUDA graphs; the modules
+compiled, with the fused AdamW or with a compiled one; and a CUDA graph of the eager step that is recorded by hand, with
+the fused AdamW.  Milliseconds are medians of 7 rounds that take turns.  Errors are the largest relative ones of the
 losses of 5 steps, beside float64.
 """
 
@@ -28,57 +29,54 @@ from tests.benchmarks.bench_checkpoints import Block
 
 ROUNDS, CALLS, LOSSES, RATE = 7, 20, 5, 1e-3
 Step = Callable[..., torch.Tensor]
+Inputs = tuple[torch.Tensor, ...]
 
 
-def update(modules: Sequence[nn.Module]) -> None:
-    """Gradient descent; afterwards no parameter has a gradient."""
-    parameters: list[torch.Tensor] = [p for m in modules for p in m.parameters()]
-    with torch.no_grad():
-        torch._foreach_add_(parameters, [p.grad for p in parameters if p.grad is not None], alpha=-RATE)
-    for each in parameters:
-        each.grad = None
-
-
-def classify(modules: list[nn.Module], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def classify(modules: list[Any], optimizers: list[Any], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    optimizers[0].zero_grad()
     loss = F.cross_entropy(modules[0](x), y)
     loss.backward()
-    update(modules)
+    optimizers[0].step()
     return loss.detach()
 
 
-def accumulate(modules: list[nn.Module], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def accumulate(modules: list[Any], optimizers: list[Any], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    optimizers[0].zero_grad()
     total = torch.zeros((), device=x.device, dtype=x.dtype)
     for part, labels in zip(x.chunk(4), y.chunk(4), strict=True):
         loss = F.cross_entropy(modules[0](part), labels) / 4
         loss.backward()
         total = total + loss.detach()
-    update(modules)
+    optimizers[0].step()
     return total
 
 
-def adversarial(modules: list[nn.Module], real: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+def adversarial(modules: list[Any], optimizers: list[Any], real: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     generator, critic = modules
     with torch.no_grad():
         made = generator(noise)
+    optimizers[1].zero_grad()
     judged = F.softplus(-critic(real)).mean() + F.softplus(critic(made)).mean()
     judged.backward()
-    update([critic])
+    optimizers[1].step()
+    optimizers[0].zero_grad()
     fooled = F.softplus(-critic(generator(noise))).mean()
     fooled.backward()
-    update([generator])
-    for each in critic.parameters():
-        each.grad = None
+    optimizers[0].step()
     return judged.detach() + fooled.detach()
 
 
-def policy(modules: list[nn.Module], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def policy(modules: list[Any], optimizers: list[Any], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     actor, value = modules
+    for each in optimizers:
+        each.zero_grad()
     chosen = F.log_softmax(actor(x), -1).gather(1, y[:, None]).squeeze(1)
     ratio, advantage = (chosen - chosen.detach() + 0.1 * x[:, 0]).exp(), x[:, 1]
     clipped = torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
     loss = F.mse_loss(value(x).squeeze(-1), x[:, 2]) - clipped.mean()
     loss.backward()
-    update(modules)
+    for each in optimizers:
+        each.step()
     return loss.detach()
 
 
@@ -152,19 +150,70 @@ PROGRAMS: dict[str, tuple[Step, Callable[[], list[nn.Module]], tuple[int, ...], 
 """The step, its modules, the shape of the batch, and the number of classes (0: noise in place of labels)."""
 
 
-def forms(step: Step, modules: list[nn.Module]) -> dict[str, tuple[Step, list[nn.Module]]]:
-    """Returns each way to run the step, with copies of the modules."""
-    own = {name: copy.deepcopy(modules) for name in ("eager", "stock 1", "stock 2", "stock 3", "stock 4", "ours")}
+def adamw(modules: Sequence[nn.Module], **options: Any) -> list[Any]:
+    return [torch.optim.AdamW(m.parameters(), RATE, **options) for m in modules]
+
+
+class Way:
+    """One way to run the step, with its own modules and optimizers."""
+
+    def __init__(self, step: Step, modules: Sequence[nn.Module], optimizers: Sequence[Any], inputs: Inputs) -> None:
+        self.step, self.modules, self.optimizers, self.inputs = step, modules, optimizers, inputs
+
+    def __call__(self) -> torch.Tensor:
+        return self.step(self.modules, self.optimizers, *self.inputs)
+
+
+class Recorded(Way):
+    """A CUDA graph of the eager step."""
+
+    graph: torch.cuda.CUDAGraph | None = None
+    calls = 0
+
+    def __call__(self) -> torch.Tensor:
+        self.calls += 1
+        if self.calls <= 3:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                result = super().__call__()
+            torch.cuda.synchronize()
+            return result
+        if self.graph is None:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.result = super().__call__()
+        self.graph.replay()
+        return self.result
+
+
+class CompiledOptimizer:
+    def __init__(self, optimizer: Any) -> None:
+        self.zero_grad, self.step = optimizer.zero_grad, torch.compile(optimizer.step)
+
+
+def ways(step: Step, modules: Sequence[nn.Module], inputs: Inputs) -> dict[str, Way]:
+    """Returns each way to run the step."""
     graphs = "reduce-overhead"
-    compiled: list[Any] = [torch.compile(m, mode=graphs) for m in own["stock 3"]]
-    return {
-        "eager": (step, own["eager"]),
-        "stock 1": (torch.compile(step), own["stock 1"]),
-        "stock 2": (torch.compile(step, mode=graphs), own["stock 2"]),
-        "stock 3": (step, compiled),
-        "stock 4": (step, [torch.compile(m) for m in own["stock 4"]]),
-        "ours": (compiler_core.compile(step, capture_backward=True, mode=graphs), own["ours"]),
-    }
+
+    def copies() -> list[nn.Module]:
+        return [copy.deepcopy(m) for m in modules]
+
+    found: dict[str, Way] = {}
+    own = copies()
+    found["eager"] = Way(step, own, adamw(own, fused=True), inputs)
+    for name, mode in (("stock 1", "default"), ("stock 2", graphs)):
+        own = copies()
+        found[name] = Way(torch.compile(step, mode=mode), own, adamw(own), inputs)
+    own = copies()
+    compiled: list[Any] = [torch.compile(m, mode=graphs) for m in own]
+    found["stock 3"] = Way(step, compiled, adamw(own, fused=True), inputs)
+    own = copies()
+    compiled = [torch.compile(m, mode=graphs) for m in own]
+    found["stock 4"] = Way(step, compiled, [CompiledOptimizer(o) for o in adamw(own)], inputs)
+    own = copies()
+    found["stock 5"] = Recorded(step, own, adamw(own, fused=True, capturable=True), inputs)
+    own = copies()
+    found["ours"] = Way(compiler_core.compile(step, capture_backward=True, mode=graphs), own, adamw(own), inputs)
+    return found
 
 
 def row(name: str) -> str:
@@ -174,29 +223,32 @@ def row(name: str) -> str:
     modules = [m.cuda() for m in make()]
     x = torch.randn(shape, device="cuda")
     y = torch.randint(classes, shape[:1], device="cuda") if classes else torch.randn(shape[0], 16, device="cuda")
-    exact = [copy.deepcopy(m).double() for m in modules]
-    wanted = [step(exact, x.double(), y if classes else y.double()) for _ in range(LOSSES)]
-    ways, errors = forms(step, modules), {}
-    for way, (run, copies) in list(ways.items()):
+    double = [copy.deepcopy(m).double() for m in modules]
+    exact = Way(step, double, adamw(double), (x.double(), y if classes else y.double()))
+    wanted = [exact() for _ in range(LOSSES)]
+    found, errors = ways(step, modules, (x, y)), {}
+    for way, run in list(found.items()):
         try:
-            losses = [run(copies, x, y).clone() for _ in range(LOSSES)]
+            losses = [run().clone() for _ in range(LOSSES)]
         except Exception as error:
             print(f"{name}, {way}: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
-            del ways[way]
+            del found[way]
             continue
         errors[way] = max(abs(a.item() / b.item() - 1) for a, b in zip(losses, wanted, strict=True))
-    times: dict[str, list[float]] = {way: [] for way in ways}
+    times: dict[str, list[float]] = {way: [] for way in found}
     for _ in range(ROUNDS):
-        for way, (run, copies) in ways.items():
+        for way, run in found.items():
+            run()
             torch.cuda.synchronize()
             began = time.perf_counter()
             for _ in range(CALLS):
-                run(copies, x, y)
+                run()
             torch.cuda.synchronize()
             times[way].append((time.perf_counter() - began) / CALLS * 1e3)
-    ms = {way: statistics.median(found) for way, found in times.items()}
+    print(name, {way: round(statistics.median(each), 3) for way, each in times.items()}, file=sys.stderr, flush=True)
+    ms = {way: statistics.median(each) for way, each in times.items()}
     stock = min((value for way, value in ms.items() if way.startswith("stock")), default=float("nan"))
-    record = record_of(ways["ours"][0])
+    record = record_of(found["ours"].step)
     graphs = f"{len(record.compiles)} / {sum(len(c.breaks) for c in record.compiles)}"
     return (
         f"| {name} | {ms['eager']:.3f} | {stock:.3f} | {ms['ours']:.3f} | {stock / ms['ours']:.2f} | {graphs} | "
