@@ -105,6 +105,17 @@ def _checked_kernels() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _names_of_stock() -> Iterator[None]:
+    """Stock removes no names from namespaces when the process ends: of those that are gone, it would print KeyError.
+
+    The tracebacks that it makes at graph breaks keep its code alive after a reset."""
+    yield
+    if utils := sys.modules.get("torch._dynamo.utils"):
+        for hooks in utils.CleanupManager.instance.values.values():
+            hooks.clear()
+
+
 @pytest.fixture(autouse=True)
 def _seeded() -> Iterator[None]:
     """The same random numbers in every run of a test, and gradients on for the next one."""
@@ -145,9 +156,6 @@ def shell(_ipython: InteractiveShell) -> Iterator[InteractiveShell]:
     if dynamo := sys.modules.get("torch._dynamo"):
         dynamo.reset()  # its names in the shell's namespace, which it removes with its code: KeyError if they are gone
     _ipython.reset()
-    if dynamo:  # a graph break's traceback keeps code alive: it would look for the names when the process ends
-        for hooks in dynamo.utils.CleanupManager.instance.values.values():
-            hooks[:] = [hook for hook in hooks if hook.name in hook.scope]
     gc.freeze()  # modules that the test imported; what could be collected was collected by the reset
 
 
