@@ -33,23 +33,18 @@ class DequeValue(ListValue):
             tx.capture.guards.add("EQUALS_MATCH", AttrSource(self.source, "maxlen"), self.maxlen)
 
     def new_like(self, values: list[Value]) -> DequeValue:
-        deque = DequeValue([])
+        deque = DequeValue(list(collections.deque(values, self.maxlen)))
         deque.maxlen = self.maxlen
-        deque.add_items(values)
         return deque
 
-    def add_items(self, values: list[Value], left: bool = False) -> None:
-        """Adds items at the right or left end, and drops as many at the other end as exceed `maxlen`."""
-        items = self._values
-        assert items is not None
-        if left:
-            items[:0] = reversed(values)
-            if self.maxlen is not None:
-                del items[self.maxlen :]
-        else:
-            items.extend(values)
-            if self.maxlen is not None and len(items) > self.maxlen:
-                del items[: len(items) - self.maxlen]
+    def change(self, tx: Interpreter, name: str, *args: Any) -> Value:
+        self.prepare_mutation(tx)
+        items = self.unpack(tx)
+        changed = collections.deque(items, self.maxlen)
+        with errors_of_program(IndexError):
+            found: Value | None = getattr(changed, name)(*args)
+        items[:] = changed
+        return found or NONE
 
     def constant(self, tx: Interpreter) -> Any:
         return collections.deque(super().constant(tx), self.maxlen)
@@ -86,51 +81,25 @@ class DequeValue(ListValue):
         return DequeIteratorValue(self.unpack(tx))
 
     def method_append(self, tx: Interpreter, item: Value) -> Value:
-        self.prepare_mutation(tx)
-        self.add_items([item])
-        return NONE
+        return self.change(tx, "append", item)
 
     def method_appendleft(self, tx: Interpreter, item: Value) -> Value:
-        self.prepare_mutation(tx)
-        self.add_items([item], left=True)
-        return NONE
+        return self.change(tx, "appendleft", item)
 
     def method_extend(self, tx: Interpreter, other: Value) -> Value:
-        added = list(tx.list_of(other))
-        self.prepare_mutation(tx)
-        self.add_items(added)
-        return NONE
+        return self.change(tx, "extend", list(tx.list_of(other)))
 
     def method_extendleft(self, tx: Interpreter, other: Value) -> Value:
-        added = list(tx.list_of(other))
-        self.prepare_mutation(tx)
-        self.add_items(added, left=True)
-        return NONE
-
-    def _take(self, tx: Interpreter, index: int) -> Value:
-        if not self.length(tx):
-            raise observed_exception(IndexError, "pop from an empty deque")
-        self.prepare_mutation(tx)
-        return self.unpack(tx).pop(index)
+        return self.change(tx, "extendleft", list(tx.list_of(other)))
 
     def method_pop(self, tx: Interpreter) -> Value:  # type: ignore[override]
-        return self._take(tx, -1)
+        return self.change(tx, "pop")
 
     def method_popleft(self, tx: Interpreter) -> Value:
-        return self._take(tx, 0)
+        return self.change(tx, "popleft")
 
     def method_rotate(self, tx: Interpreter, n: Value | None = None) -> Value:
-        self.prepare_mutation(tx)
-        items = self.unpack(tx)
-        if items:
-            steps = (1 if n is None else n.constant(tx)) % len(items)
-            items[:] = items[len(items) - steps :] + items[: len(items) - steps]
-        return NONE
-
-    def method_insert(self, tx: Interpreter, index: Value, item: Value) -> Value:
-        if self.maxlen is not None and self.length(tx) >= self.maxlen:
-            raise observed_exception(IndexError, "deque already at its maximum size")
-        return super().method_insert(tx, index, item)
+        return self.change(tx, "rotate", 1 if n is None else n.constant(tx))
 
     def method_copy(self, tx: Interpreter) -> Value:
         return self.new_like(list(self.unpack(tx)))

@@ -17,7 +17,7 @@ from compiler_core.capture.values.base import (
     to_index,
     type_errors_left_to_python,
 )
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, errors_of_program
 from compiler_core.capture.values.builtin.containers import ContainerValue, IteratorValue, iterate_over
 from compiler_core.capture.values.classes import missing_attribute
 from compiler_core.errors import Unsupported
@@ -222,17 +222,17 @@ class ListValue(SequenceValue):
             self.unpack(tx).append(value)
         return NONE
 
-    def method_insert(self, tx: Interpreter, index: Value, item: Value) -> Value:
+    def change(self, tx: Interpreter, name: str, *args: Any) -> Value:
+        """Calls a method of the Python list of values, which changes it."""
         self.prepare_mutation(tx)
-        self.unpack(tx).insert(index.constant(tx), item)
-        return NONE
+        with errors_of_program(IndexError):
+            return getattr(self.unpack(tx), name)(*args) or NONE
+
+    def method_insert(self, tx: Interpreter, index: Value, item: Value) -> Value:
+        return self.change(tx, "insert", index.constant(tx), item)
 
     def method_pop(self, tx: Interpreter, index: Value | None = None) -> Value:
-        self.prepare_mutation(tx)
-        try:
-            return self.unpack(tx).pop(-1 if index is None else index.constant(tx))
-        except IndexError as error:
-            raise observed_exception(IndexError, str(error)) from None
+        return self.change(tx, "pop", -1 if index is None else index.constant(tx))
 
     def method_remove(self, tx: Interpreter, item: Value) -> Value:
         for index, value in enumerate(self.unpack(tx)):
@@ -249,14 +249,10 @@ class ListValue(SequenceValue):
         return NONE
 
     def method_reverse(self, tx: Interpreter) -> Value:
-        self.prepare_mutation(tx)
-        self.unpack(tx).reverse()
-        return NONE
+        return self.change(tx, "reverse")
 
     def method_clear(self, tx: Interpreter) -> Value:
-        self.prepare_mutation(tx)
-        self.unpack(tx).clear()
-        return NONE
+        return self.change(tx, "clear")
 
     def method_copy(self, tx: Interpreter) -> Value:
         return ListValue(list(self.unpack(tx)))
