@@ -2,5 +2,6 @@
 
 After fusion, `splitting` splits loop nests of which a GPU would run too few programs.  `block_sizes` has the
 thresholds, and chooses the block sizes of each Triton kernel, `cpp_kernels` the kind, threads and tiles of each C++
-kernel.  Input and output are an `ir.Program` and its `ir.Loops`.
+kernel.  `updates` has loops write new values of inputs in place, `numbers` keeps changing floats in tensors.  Input and
+output are an `ir.Program` and its `ir.Loops`.
 """
