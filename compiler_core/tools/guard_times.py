@@ -20,6 +20,7 @@ from typing import Any
 
 from compiler_core.guards import GuardSpec, GuardTree
 from compiler_core.records import Compile
+from compiler_core.tools.usual_guard_costs import KIND_NS
 from compiler_core.torch_private import C_guards as cpp
 
 _ROUNDS = 3
@@ -27,14 +28,6 @@ _ROUND_NS = 20_000
 """How long a round takes at least; a tree that takes longer is checked once a round."""
 _SAMPLE = 16
 """The most parts of a kind that are measured."""
-STEP_NS = 5.0
-"""What an access step usually costs."""
-KIND_NS = {
-    "ID_MATCH": 2.0, "TYPE_MATCH": 1.0, "EQUALS_MATCH": 2.0, "LENGTH_CHECK": 3.0, "DICT_CONTAINS": 8.0,
-    "DIMENSION_DYNAMIC_MARKING_GUARD": 13.0, "LAMBDA_GUARD": 33.0, "TENSOR_MATCH": 70.0,
-}  # fmt: skip
-"""What a check of each kind usually costs: checks of one value divide the cost of its part of the tree in these ratios.
-``make bench ARGS='-k kind_of_guard'`` measures them again."""
 
 
 @dataclass

@@ -14,7 +14,7 @@ from torch._C._dynamo import guards as cpp
 from torch._dynamo.guards import GuardManagerType
 
 import compiler_core
-from compiler_core.tools.guard_times import KIND_NS, STEP_NS
+from compiler_core.tools.usual_guard_costs import KIND_NS, STEP_NS
 
 CALLS = 10_000
 GUARD_CALLS = 200

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from compiler_core.records import Guard
-from compiler_core.tools.guard_times import KIND_NS, STEP_NS
+from compiler_core.tools.usual_guard_costs import KIND_NS, STEP_NS
 
 _MAX_STEPS = 100
 """Access steps counted for one source."""

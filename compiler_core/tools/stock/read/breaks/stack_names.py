@@ -10,7 +10,7 @@ import re
 from typing import TypeGuard
 
 from compiler_core.records import GraphBreak, StackLine
-from compiler_core.tools.breaking_code import values_on_stack
+from compiler_core.tools.stack_values import values_on_stack
 
 MAX_LENGTH = 80
 _NAMED = re.compile(r"Tensor\.(\w+)\(\)|(?:builtin(?: operator)?|function) `(?:[^`.]*\.)*(\w+)\.?`")
