@@ -14,12 +14,12 @@ An *item* is a part of a text that can be linked: a line of source, an instructi
 kernel.  Its id is ``"<artifact id>#<key>"``.  `Record.linked` follows the edges between items in both directions.
 
 A record holds no tensor, module or other live object, and this package needs the standard library only.  A record
-read from JSON is checked against its types and rules (`plain`), so an untrusted file is safe to open.  Its
-size is limited (`limits`), and its notes count what was left out.
+read from JSON is checked against its types and rules (`tools/record_reading.py`), so an untrusted file is safe to
+open.  Its size is limited (`limits`), and its notes count what was left out.
 
 `record.py` has the tree; `artifacts.py`, `capture.py` (with whose code a file is), `recompiles.py`, `kernels.py` (with
 the partition, collectives and cache lookups), `steps.py`, `timings.py`, `problems.py` and `differences.py` (between two
-runs) have its parts.  `plain.py` reads and writes them, and `user_lines.py` finds the user's lines.  What a finished
+runs) have its parts.  `plain.py` converts them, and `user_lines.py` finds the user's lines.  What a finished
 record answers, its problems too, is in `tools/questions`.
 """
 
@@ -62,6 +62,6 @@ from compiler_core.records.kernels import (
 from compiler_core.records.plain import RecordError, from_plain, public_fields, to_plain, without_gc
 from compiler_core.records.problems import Problem, expected_count, needing_action, problem_count
 from compiler_core.records.recompiles import FailedGuard, GuardAspect, MissedEntry, Recompile
-from compiler_core.records.record import MAX_JSON_BYTES, SCHEMA_VERSION, Compile, Frame, Listener, Record, View
+from compiler_core.records.record import SCHEMA_VERSION, Compile, Frame, Listener, Record, View
 from compiler_core.records.steps import Steps
 from compiler_core.records.timings import EagerTime, GraphTime, LineClock, LineTime, Timing, Timings, Verdict

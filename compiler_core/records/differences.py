@@ -3,17 +3,10 @@ came of trying an advice, which is such a difference."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from compiler_core.records.timings import time_text
-
-MAX_TEXT = 160
-"""Characters printed of one side of a difference."""
-
-_MAIN_TOTALS = ("graphs", "graph breaks", "recompiles", "kernels", "kernel microseconds", "compile seconds")
-_TIMES = ("compile seconds", "of these in ")
+from compiler_core.instruments import tool
 
 State = Literal["same", "added", "removed", "changed"]
 Aspect = Literal[
@@ -102,23 +95,7 @@ class AdviceTrial:
 
     def numbers(self) -> str:
         """Returns what became of compiles, graph breaks and graphs: ``6 compiles became 1``."""
-        counts = [total for total in self.totals if total.name != SECONDS and (total.before or total.after)]
-        changed = [each for each in counts if each.before != each.after]
-        main = [each for each in changed if each.name != GRAPHS]
-        shown = [_became(each) for each in main or changed or counts[:1]]
-        if self.is_timed:
-            times = [total for total in self.totals if total.name == SECONDS]
-            shown = [
-                f"compiling took {time_text(t.before or 0)} in one run, {time_text(t.after or 0)} in another"
-                for t in times
-            ] + shown
-        return ", ".join(shown)
-
-
-def _became(total: Total) -> str:
-    before, after = f"{total.before or 0:.0f}", f"{total.after or 0:.0f}"
-    name = total.name.removesuffix("s") if before == "1" else total.name
-    return f"{before} {name} {'stayed' if before == after else 'became'} {after}"
+        return _text("trial_numbers", self)
 
 
 @dataclass(slots=True)
@@ -145,63 +122,16 @@ class Comparison:
 
     def brief(self) -> str:
         """Returns the main totals in one line, how values differ, and the notes; `str` has everything."""
-        totals = [t for t in self.totals if t.name in _MAIN_TOTALS and (t.before or t.after)]
-        numbers = ", ".join(" ".join([name, before, "/", after]) for name, before, after in map(_shown, totals))
-        return "\n".join([f"{self.before} / {self.after}: {numbers}", *self._remarks()])
-
-    def _remarks(self) -> list[str]:
-        rows = [f"{name} differs: {how}" for name, how in (self.values or {}).items()]
-        rows += ["values: the same"] if self.values == {} else []
-        rows += [f"not copied, both runs used it: {name}" for name in self.shared]
-        return rows + [f"note: {note}" for note in self.notes]
+        return _text("comparison_text", self, "brief")
 
     def changes(self) -> str:
         """Returns the totals and the lines that changed, except for compile times, and how values differ."""
-        totals = [t for t in self.totals if t.before != t.after and not t.name.startswith(_TIMES)]
-        lines = [each for each in self.lines if each.aspect != "compile time"]
-        text = self._table(totals, lines)
-        return text if totals or len(text.splitlines()) > 2 else f"{text}\nnothing else changed"
+        return _text("comparison_text", self, "changes")
 
     def __str__(self) -> str:
-        return self._table(self.totals, self.lines)
-
-    def _table(self, totals: list[Total], lines: list[Difference]) -> str:
-        shown = list(map(_shown, totals))
-        width = max((len(name) for name, _, _ in shown), default=0)
-        rows = [f"{'':{width}}  {self.before:>14}  {self.after:>14}"]
-        rows += [f"{name:{width}}  {before:>14}  {after:>14}" for name, before, after in shown]
-        for each in lines:
-            if each.state != "same":
-                at = f"line {each.line}: {each.text.strip()}" if each.line else "no line"
-                rows += [f"{each.aspect} {each.state}, {at}"]
-                sides = ((self.before, each.before, each.after), (self.after, each.after, each.before))
-                rows += [f"    {title}: {_short(_only_in(texts, others))}" for title, texts, others in sides]
-        return "\n".join(rows + self._remarks())
+        return _text("comparison_text", self, "all")
 
 
-def _shown(total: Total) -> tuple[str, str, str]:
-    """Returns the name of a total, and both sides as text; a time has the unit that fits it."""
-    name = total.name
-    if name.endswith(" microseconds"):
-        return f"{name.removesuffix('microseconds')}time", _time(total.before, 1e-6), _time(total.after, 1e-6)
-    if name.startswith(_TIMES):
-        return name.replace("seconds", "time"), _time(total.before, 1.0), _time(total.after, 1.0)
-    return name, _count(total.before), _count(total.after)
-
-
-def _count(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"
-
-
-def _time(value: float | None, unit: float) -> str:
-    return "" if value is None else time_text(value * unit)
-
-
-def _only_in(texts: list[str], others: list[str]) -> list[str]:
-    """Returns the texts that the other side does not have as often; all if there is none, so that order differs."""
-    return list((Counter(texts) - Counter(others)).elements())
-
-
-def _short(texts: list[str]) -> str:
-    text = " ".join(", ".join(texts).split()) or "nothing"
-    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} ... ({len(texts)})"
+def _text(name: str, *args: Any) -> str:
+    text: Any = tool(name)
+    return str(text(*args))

@@ -1,8 +1,4 @@
-"""Records as plain data, as in JSON: converted, read again and checked, and in part stored elsewhere.
-
-Data that is read is checked against the types of the fields, and against the rules beyond them that readers of a record
-rely on.  `extension/src/view/model/record/rules.ts` has the same rules for the browser; `tests/sweeps/fuzz_inputs.py`
-compares the two."""
+"""Records as plain data, as in JSON: converted, read again, and checked against the types of the fields."""
 
 from __future__ import annotations
 
@@ -11,19 +7,10 @@ import functools
 import gc
 import json
 import math
-import re
-import threading
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
-
-from compiler_core.records import steps
-from compiler_core.records.artifacts import Artifact, Graph
-
-if TYPE_CHECKING:
-    from compiler_core.records.record import Compile, Record
-
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
 
@@ -262,110 +249,3 @@ def short_repr(value: Any) -> str:
 
 def _wrong_type(plain: Any, want: type) -> _TypeMismatch:
     return _TypeMismatch(f"expected {want.__name__}, got {'null' if plain is None else type(plain).__name__}")
-
-
-_COMPILE_ID = re.compile(r"(?!\.{1,2}(/|$))[A-Za-z0-9_!.\[\]-]{1,40}(/(?!\.{1,2}(/|$))[A-Za-z0-9_!.\[\]-]{1,40}){0,5}")
-"""``0/1``, ``!0/0/1``: parts that are safe as a path (no ``.`` or ``..``)."""
-
-
-def check(record: Record) -> None:
-    """Raises RecordError for the first rule that is broken; the message has the path to the wrong value."""
-    for violation in _violations(record):
-        raise RecordError(violation)
-
-
-def _violations(record: Record) -> Iterator[str]:
-    at = "record.frames"
-    yield from _unique((frame.id for frame in record.frames), f"{at}: two frames have one id")
-    yield from _unique((c.id for c in record.compiles), f"{at}: two compiles have one id")
-    yield from _unique((a.id for a in record.artifacts), "record: two artifacts have one id")
-    for i, source in enumerate(record.sources):
-        yield from _in_artifact(source, f"record.sources[{i}]")
-    for i, frame in enumerate(record.frames):
-        for j, compile_ in enumerate(frame.compiles):
-            if compile_.frame != frame.id:
-                yield f"{at}[{i}].compiles[{j}].frame: the compile is of another frame"
-            yield from _in_compile(compile_, f"{at}[{i}].compiles[{j}]")
-
-
-def _unique(values: Iterable[object], message: str) -> Iterator[str]:
-    listed = list(values)
-    if len(set(listed)) != len(listed):
-        yield message
-
-
-def _in_compile(compile_: Compile, at: str) -> Iterator[str]:
-    if not _COMPILE_ID.fullmatch(compile_.id):
-        yield f"{at}.id: not the id of a compile, such as 0/1"
-    for i, artifact in enumerate(compile_.artifacts):
-        yield from _in_artifact(artifact, f"{at}.artifacts[{i}]")
-    for i, attempt in enumerate(compile_.steps):
-        if not steps.is_consistent(attempt):
-            yield f"{at}.steps[{i}]: the steps are inconsistent"
-
-
-def _in_artifact(artifact: Artifact, at: str) -> Iterator[str]:
-    lines = artifact.text.count("\n") + 1
-    yield from _unique((span.key for span in artifact.spans), f"{at}.spans: two items have one key")
-    for i, span in enumerate(artifact.spans):
-        if not 1 <= span.first <= span.last <= lines:
-            yield f"{at}.spans[{i}]: no lines of the text, which has {lines:,}"
-    if artifact.graph is not None:
-        yield from _in_graph(artifact.graph, f"{at}.graph")
-
-
-def _in_graph(graph: Graph, at: str) -> Iterator[str]:
-    keys = {node.key for node in graph.nodes}
-    yield from _unique((node.key for node in graph.nodes), f"{at}.nodes: two nodes have one key")
-    for i, edge in enumerate(graph.edges):
-        if len(edge) != 2 or not keys.issuperset(edge):
-            yield f"{at}.edges[{i}]: not from one node to another"
-
-
-LARGE_FIELDS = frozenset({
-    "artifacts", "guards", "edges", "steps", "partition", "expansions", "fusions", "refusals", "kernels", "resources",
-    "accuracy", "memory", "cache_lookups", "line_times", "graph_times", "eager_times",
-})  # fmt: skip
-"""The fields of a compile that take memory.  Compiled code writes to none of them when it runs."""
-
-
-class FreedFields:
-    """The large fields of one record's compiles while they are stored elsewhere.
-
-    The record and its compiles stay the same objects.  Lists that were taken from them before are not affected.
-    """
-
-    def __init__(self, record: Record, compiles: Sequence[Compile], read: Callable[[], Record]) -> None:
-        """Frees the large fields of these compiles; `read` returns a record that has them."""
-        self.read: Callable[[], Record] | None = read
-        """None once they are in memory again."""
-        self._lock = threading.RLock()
-        self._compiles = compiles
-        with self._lock:  # another thread, which has the page's messages, may read one meanwhile
-            for compile_ in self._compiles:
-                compile_.free(self)
-            record._freed = self
-
-    def read_again(self) -> None:
-        """Gives the compiles their fields again."""
-        with self._lock:
-            if self.read is not None:
-                stored = {each.id: each for each in self.read().compiles}
-                for compile_ in self._compiles:
-                    for name in LARGE_FIELDS:
-                        setattr(compile_, name, getattr(stored[compile_.id], name))
-                self.read, self._compiles = None, []
-
-
-def freed_fields(record: Record) -> FreedFields | None:
-    """Returns the fields of a record that are stored elsewhere; None if all are in memory."""
-    freed = record._freed
-    return freed if freed is not None and freed.read is not None else None
-
-
-def read_field(compile_: Compile, name: str) -> Any:
-    """Returns a field of a compile that was freed; called where Python finds no attribute of this name."""
-    if name not in LARGE_FIELDS or compile_._freed is None:
-        raise AttributeError(f"'{type(compile_).__name__}' object has no attribute {name!r}", name=name, obj=compile_)
-    compile_._freed.read_again()
-    return object.__getattribute__(compile_, name)

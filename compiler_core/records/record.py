@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import stat
 import time
-import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from compiler_core.instruments import tool
 from compiler_core.records import limits
@@ -46,14 +42,7 @@ from compiler_core.records.kernels import (
     Tuning,
 )
 from compiler_core.records.plain import (
-    LARGE_FIELDS,
-    FreedFields,
-    RecordError,
-    check,
-    from_plain,
     json_text,
-    read_field,
-    short_repr,
     to_plain,
     without_gc,
 )
@@ -66,7 +55,11 @@ if TYPE_CHECKING:
     from compiler_core.tools.questions.step_states import Replay
 
 SCHEMA_VERSION = 3
-MAX_JSON_BYTES = limits.JSON
+LARGE_FIELDS = frozenset({
+    "artifacts", "guards", "edges", "steps", "partition", "expansions", "fusions", "refusals", "kernels", "resources",
+    "accuracy", "memory", "cache_lookups", "line_times", "graph_times", "eager_times",
+})  # fmt: skip
+"""The fields of a compile that take memory.  Compiled code writes to none of them when it runs."""
 
 
 Fate = Literal["compiled", "inlined", "skipped", "plain"]
@@ -159,11 +152,14 @@ class Compile:
     _ids: set[ArtifactId] = field(default_factory=set, repr=False, compare=False)
     """Ids of `artifacts`; out of date if the lengths differ."""
     _freed: FreedFields | None = field(default=None, repr=False, compare=False)
+    """The large fields, while they are stored elsewhere."""
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            return read_field(self, name)
+            if name in LARGE_FIELDS and self._freed is not None:
+                self._freed.read_again()
+            return object.__getattribute__(self, name)
 
     def free(self, freed: FreedFields) -> None:
         """Frees the large fields; `freed` reads them again when one is used."""
@@ -173,7 +169,7 @@ class Compile:
 
     def has_artifact(self, id: ArtifactId) -> bool:
         """Whether one of its texts has this id; known also while they are stored elsewhere."""
-        return id in (self._ids if self._freed and self._freed.read else self._artifact_ids())
+        return id in (self._ids if self._freed else self._artifact_ids())
 
     def _artifact_ids(self) -> set[ArtifactId]:
         if len(self._ids) != len(self.artifacts):
@@ -321,6 +317,16 @@ class View:
     pinned: list[ItemId] = field(default_factory=list)
     compile: str = ""
     """The id of the compile; empty: the one shown is kept."""
+
+
+class FreedFields(Protocol):
+    """The large fields of a record's compiles while they are stored elsewhere.
+
+    The record and its compiles stay the same objects.  Lists that were taken from them before are not affected.
+    """
+
+    def read_again(self) -> None:
+        """Gives the compiles their fields again."""
 
 
 Listener = Callable[[Compile, Event], None]
@@ -550,21 +556,9 @@ class Record:
     def from_json(cls, text: str) -> Record:
         """Reads a record from JSON and checks it.
 
-        Raises RecordError for a wrong text, with the path to the fault, and for a text of more than `MAX_JSON_BYTES`.
+        Raises RecordError for a wrong text, with the path to the fault, and for a text of more than `limits.JSON`.
         """
-        if len(text) > MAX_JSON_BYTES:
-            raise RecordError(f"the text has {len(text):,} characters; at most {MAX_JSON_BYTES:,} are read")
-        return without_gc(lambda: cls._from_json(text))
-
-    @classmethod
-    def _from_json(cls, text: str) -> Record:
-        if not text.strip():
-            raise RecordError("there is nothing in it")
-        try:
-            plain = json.loads(text)
-        except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
-            raise RecordError(f"not JSON: {error}") from None
-        return cls.from_plain(plain)
+        return _read("record_from_json", text)
 
     @classmethod
     def from_plain(cls, plain: object) -> Record:
@@ -572,46 +566,18 @@ class Record:
 
         Raises RecordError for wrong data, with the path to the fault, and for a record of another version.
         """
-        if not isinstance(plain, dict) or "schema_version" not in plain:
-            raise RecordError("not a Cutaway record: it has no schema_version")
-        version = plain["schema_version"]
-        if version != SCHEMA_VERSION:
-            raise RecordError(
-                f"the record has schema version {short_repr(version)} and this Cutaway reads {SCHEMA_VERSION}; "
-                "open it with the version of Cutaway that wrote it, or record it again"
-            )
-        record = typing.cast(Record, from_plain(plain, Record, "record"))
-        check(record)
-        for compile_ in record.compiles:
-            compile_._record = record
-        if "problems" not in plain:  # earlier versions
-            record.find_problems()
-        elif "verdict" not in plain:
-            record.find_verdict()
-        return record
+        return _read("record_from_plain", plain)
 
     @classmethod
     def load(cls, path: str | Path) -> Record:
         """Reads a record from a file; RecordError if it is not one."""
-        max_bytes = 4 * MAX_JSON_BYTES  # a character has at most 4 bytes
-        with open(path, "rb", opener=_open_without_waiting) as file:
-            info = os.fstat(file.fileno())
-            if not stat.S_ISREG(info.st_mode):
-                raise RecordError("not a regular file")
-            read = file.read(max_bytes + 1) if info.st_size <= max_bytes else b""
-        if max(info.st_size, len(read)) > max_bytes:
-            raise RecordError(
-                f"the file has more than {max_bytes:,} bytes; at most {MAX_JSON_BYTES:,} characters are read"
-            )
-        try:
-            return cls.from_json(read.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise RecordError(f"not UTF-8: {error}") from None
+        return _read("record_from_file", path)
 
 
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Opens a file; a named pipe, too, whose other end nobody has opened."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+def _read(name: str, source: object) -> Record:
+    read: Any = tool(name)
+    record: Record = read(source)
+    return record
 
 
 def _items_with(artifact: Artifact, text: str) -> Iterator[ItemId]:

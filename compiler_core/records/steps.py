@@ -10,12 +10,8 @@ change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
-
-MAX_CALL_DEPTH = 1000
-"""Nested calls; Python's own recursion limit."""
 
 
 @dataclass(slots=True)
@@ -93,37 +89,3 @@ class Steps:
     stores: list[StepStore] = field(default_factory=list)
     texts: list[StepText] = field(default_factory=list)
     notes: list[StepNote] = field(default_factory=list)
-
-
-def is_consistent(steps: Steps) -> bool:
-    """Whether all indices in `steps`, which may come from an untrusted file, are valid."""
-    return all(_conditions(steps))
-
-
-def _conditions(steps: Steps) -> Iterator[bool]:
-    """Yields the conditions in an order in which each may rely on those before it."""
-    calls, values = range(len(steps.calls)), range(len(steps.values))
-    yield len(steps.call) == len(steps.at) == len(steps.pops) == len(steps.pushes)
-    yield all(len(c.instructions) == len(c.lines) for c in steps.codes)
-    yield all(c.code in range(len(steps.codes)) and bool(steps.codes[c.code].lines) for c in steps.calls)
-    yield all(c.caller is None or c.caller in range(i) for i, c in enumerate(steps.calls))
-    yield _max_depth(steps) <= MAX_CALL_DEPTH
-    yield all(c in calls for c in steps.call)
-    lengths = [len(steps.codes[c.code].lines) for c in steps.calls]
-    yield all(at in range(lengths[c]) for c, at in zip(steps.call, steps.at, strict=True))
-    yield all(pops >= 0 for pops in steps.pops) and all(r.pops >= 0 for r in steps.results)
-    yield all(v in values for pushes in steps.pushes for v in pushes)
-    yield all(r.call in calls and all(v in values for v in r.pushes) for r in steps.results)
-    yield all(s.call in calls and (s.value is None or s.value in values) for s in steps.stores)
-    yield all(t.value in values for t in steps.texts)
-    for entries in (steps.results, steps.stores, steps.texts, steps.notes):
-        order = [entry.step for entry in entries]
-        yield order == sorted(order)
-
-
-def _max_depth(steps: Steps) -> int:
-    """Returns the greatest number of nested calls."""
-    depths: list[int] = []
-    for call in steps.calls:
-        depths.append(1 if call.caller is None else depths[call.caller] + 1)
-    return max(depths, default=0)

@@ -18,7 +18,7 @@ from IPython.utils.capture import capture_output
 import compiler_core
 import kernel_magics
 from compiler_core.records import Compile, Record
-from compiler_core.records.plain import LARGE_FIELDS, freed_fields
+from compiler_core.records.record import LARGE_FIELDS
 from kernel_magics.display import packing
 from kernel_magics.display.packing import unpack
 from kernel_magics.display.record_view import RecordView
@@ -52,7 +52,7 @@ def record_objects() -> int:
 
 
 def is_freed(record: Record) -> bool:
-    return freed_fields(record) is not None
+    return record._freed is not None
 
 
 @pytest.fixture

@@ -161,7 +161,7 @@ def test_the_lines_of_a_summary_are_limited(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_file_that_is_too_long_is_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     file = a_record().save(tmp_path / "a.json")
-    monkeypatch.setattr("compiler_core.records.record.MAX_JSON_BYTES", 20)
+    monkeypatch.setattr("compiler_core.records.limits.JSON", 20)
     monkeypatch.setattr("pathlib.Path.read_text", None)
     with pytest.raises(RecordError, match="at most 20 characters are read"):
         Record.load(file)

@@ -9,5 +9,6 @@ costs, memory    where the time went; what holds the memory at its peak
 counts           how many graphs and breaks there are
 line_facts       what a run has at each of the user's lines
 compare          two runs, line by line
+difference_texts comparisons of two runs in words
 key_differences  two lookups in a cache of compiled graphs, field by field
 """

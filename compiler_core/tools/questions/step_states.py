@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler_core.records.steps import StepCode, StepNote, Steps, StepStore, StepText, is_consistent
+from compiler_core.records.steps import StepCode, StepNote, Steps, StepStore, StepText
+from compiler_core.tools.record_reading import is_consistent
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from compiler_core.records import Compile, Record
-from compiler_core.records.plain import FreedFields, freed_fields
+from compiler_core.records.record import LARGE_FIELDS
 from kernel_magics.display.packing import pack, unpack
 from kernel_magics.display.storage.session_file import SessionFile
 
@@ -38,6 +39,33 @@ class StoredRecord:
         return unpack(self.packed(), sys.maxsize)
 
 
+class StoredFields:
+    """The large fields of a record's compiles while they are in the session's file."""
+
+    def __init__(self, record: Record, compiles: Sequence[Compile], stored: StoredRecord) -> None:
+        """Frees the fields of these compiles."""
+        self.stored: StoredRecord | None = stored
+        """None once they are in memory again."""
+        self._lock = threading.RLock()
+        self._record, self._compiles = weakref.ref(record), compiles
+        with self._lock:  # another thread, which has the page's messages, may read one meanwhile
+            for compile_ in compiles:
+                compile_.free(self)
+            record._freed = self
+
+    def read_again(self) -> None:
+        with self._lock:
+            if self.stored is not None:
+                found = {each.id: each for each in self.stored().compiles}
+                for compile_ in self._compiles:
+                    for name in LARGE_FIELDS:
+                        setattr(compile_, name, getattr(found[compile_.id], name))
+                    compile_._freed = None
+                if record := self._record():
+                    record._freed = None
+                self.stored, self._compiles = None, []
+
+
 def install(shell: Any) -> None:
     """Registers the callback that frees records at the end of a cell."""
     shell.events.register("post_run_cell", on_cell_end)
@@ -51,8 +79,9 @@ def remove(shell: Any) -> None:
 
 def packed(record: Record) -> dict[str, Any]:
     """Returns the packed record: as it was shown if it is in the session's file, else as it is now."""
-    freed = freed_fields(record)
-    return freed.read.packed() if freed and isinstance(freed.read, StoredRecord) else pack(record)
+    freed = record._freed
+    stored = freed.stored if isinstance(freed, StoredFields) else None
+    return stored.packed() if stored else pack(record)
 
 
 def add(record: Record) -> None:
@@ -75,8 +104,8 @@ def free(record: Record, compiles: Sequence[Compile], packed: dict[str, Any]) ->
     number = _file.write(json.dumps(packed))
     if number is None:
         _shown.pop(id(record), None)
-    elif freed_fields(record) is None:
-        FreedFields(record, compiles, StoredRecord(number))
+    elif record._freed is None:
+        StoredFields(record, compiles, StoredRecord(number))
 
 
 def free_again(record: Record) -> None:
@@ -89,7 +118,7 @@ def on_cell_end(_: Any) -> None:
     """Frees the records that were shown and have been used since, except the one shown last."""
     for reference in list(_shown.values())[:-1]:
         record = reference()
-        if record is not None and freed_fields(record) is None:
+        if record is not None and record._freed is None:
             free_again(record)
 
 

@@ -1,4 +1,4 @@
-/** The rules of a record beyond the types of its fields, the same as in compiler_core/records/plain.py. */
+/** The rules of a record beyond the types of its fields, the same as in compiler_core/tools/record_reading.py. */
 
 import type { Artifact, Compile, Record as CutawayRecord, Graph } from "./record";
 import { isConsistent } from "./step_rules";
