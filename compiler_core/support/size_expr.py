@@ -153,10 +153,15 @@ def are_contiguous(size: Sequence[Any], stride: Sequence[Any]) -> bool:
     )
 
 
-def are_dense(size: Sequence[Any], stride: Sequence[Any], value: Callable[[Any], int] = int) -> bool:
+def hint(number: Int) -> int:
+    """Returns the value of `number` at capture, for performance heuristics; correctness must not depend on it."""
+    return number if isinstance(number, int) else evaluate(number, lambda s: s.hint)
+
+
+def are_dense(size: Sequence[Any], stride: Sequence[Any], value: Callable[[Any], int] = hint) -> bool:
     """Returns whether a tensor of this size and stride has neither gaps nor elements that share memory.
 
-    This is PyTorch's "non-overlapping and dense".  `value` gives the number to sort a size or stride by.
+    This is PyTorch's "non-overlapping and dense".  `value` gives the number to sort a size or stride by: its hint.
     """
     numel = 1
     dims = [(step, length) for step, length in zip(stride, size, strict=True) if length != 1]
@@ -173,11 +178,6 @@ def total(numbers: Iterable[Int]) -> Int:
     for number in numbers:
         result = result + number
     return result
-
-
-def hint(number: Int) -> int:
-    """Returns the value of `number` at capture, for performance heuristics; correctness must not depend on it."""
-    return number if isinstance(number, int) else evaluate(number, lambda s: s.hint)
 
 
 def evaluate(number: Int, value: Callable[[Symbol], Any]) -> Any:
