@@ -96,7 +96,7 @@ def compile(
             them, with the accumulation into ``.grad``, and the steps of optimizers.  Such a graph has no joint graph
             and no partition: it is one forward graph.  Still a graph break: a loss with a history from before the
             call, leaves with hooks, sparse gradients, ``create_graph=True``, other ranks, and optimizers that read
-            values of tensors (RAdam, ASGD, Adafactor, LBFGS, gradient scalers).
+            values of tensors (RAdam, ASGD, Adafactor, LBFGS, gradient scalers) or have a kernel (``fused=True``).
 
     Returns:
         A function, method, partial or module like `fn`; a decorator if `fn` is None.

@@ -188,6 +188,11 @@ def test_those_that_read_values_break(name):
     compared(lambda m: getattr(optim, name)(m.parameters(), 0.01), graphs=3, breaks=2)
 
 
+@pytest.mark.parametrize("name", ["AdamW", "SGD"])
+def test_fused_kernels_break_where_the_optimizer_is_called(name):
+    compared(lambda m: getattr(optim, name)(m.parameters(), 0.01, fused=True), graphs=3, breaks=2)
+
+
 def test_without_the_option_an_optimizer_breaks():
     run = compiler_core.compile(step, backend="cpp")
     model = net()

@@ -5,6 +5,7 @@ They are Python code over tensors and are inlined, with what PyTorch has for com
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -59,3 +60,8 @@ def _foreach_scaled(fn: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) 
         graph.call_method(tx, name, tensors, {"value": value}) for *tensors, value in zip(*columns, each, strict=True)
     ]
     return NONE if name.endswith("_") else TupleValue(found)
+
+
+@handles_each(*(vars(torch)[name] for name in vars(torch) if re.fullmatch("_fused_(adam|adamw|sgd|adagrad)_", name)))
+def _fused(fn: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    raise Unsupported("optimizer", f"torch.{fn.__name__}, a kernel of PyTorch for the whole update")
