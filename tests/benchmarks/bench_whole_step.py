@@ -5,8 +5,8 @@
 *ours* is `compile(step, capture_backward=True, mode="reduce-overhead")` with AdamW as PyTorch makes it.  *eager* has
 the fused AdamW.  *stock* is the best of four: the step compiled in the default mode and with CUDA graphs, and the
 modules compiled with CUDA graphs, with the fused AdamW or with a compiled one.  *by hand* is a CUDA graph of the eager
-step with the fused AdamW, which the program records itself.  Milliseconds are medians of 7 rounds that take turns.  Errors are the largest relative ones of the
-losses of 5 steps, beside float64.
+step with the fused AdamW, which the program records itself.  Milliseconds are medians of 7 rounds that take turns.
+Errors are the largest relative ones of the losses of 5 steps, beside float64.
 """
 
 from __future__ import annotations
