@@ -266,7 +266,7 @@ class GraphBuilder:
         kwargs: dict[str, Value],
     ) -> Value:
         name = target if op == "call_method" else getattr(target, "__name__", "")
-        scale = _SCALES.get(name.removesuffix("_"), "")
+        scale = "value" if name.startswith("addc") else "alpha"  # the number by which it multiplies an operand
         if kwargs.keys() == {scale} and isinstance(number := kwargs[scale], TensorValue):
             return self._scaled(tx, name, args, number)
         # what an operator needs that PyTorch's fake tensors leave out
@@ -298,6 +298,8 @@ class GraphBuilder:
         def call(name: str, *args: Value) -> Value:
             return self.call_method(tx, name, args, {})
 
+        if not name.startswith(("add", "sub")):
+            raise Unsupported("tensor value read", f"{name}() with a tensor as scale")
         kind, dtype = name.removesuffix("_"), torch.result_type(*(each.fake(tx) for each in operands[:2]))
         first, *others = [call("float", each) for each in operands] if dtype in _HALF_TYPES else operands
         other = others[0] if len(others) == 1 else call("div" if kind == "addcdiv" else "mul", *others)
@@ -544,8 +546,6 @@ _FAKE: dict[Any, Callable[..., Any]] = {
 """What runs on fake tensors instead of a function."""
 
 _HALF_TYPES = (torch.float16, torch.bfloat16)
-_SCALES = {"add": "alpha", "sub": "alpha", "addcdiv": "value", "addcmul": "value"}
-"""Operators that multiply an operand by a number, and the name of that argument."""
 _ASKED_FOR_LAYOUT = ("dim", "size", "storage_offset", "stride")
 """The methods by which PyTorch asks a tensor what a fake one like it has to be."""
 

@@ -1,8 +1,8 @@
 """Numbers of a GPU's graph that the CPU computes, such as the bias corrections of Adam from its counts of steps.
 
 PyTorch keeps the counts of an optimizer's steps on the CPU, one tensor without dimensions for each parameter.  Eager
-PyTorch computes with them in Python.  So the part of a forward graph that only reads CPU tensors and numbers becomes a
-graph of its own, with C++ kernels.  What the GPU's part reads of it are numbers: arguments of its kernels, or elements
+PyTorch computes with them in Python.  So the part of a forward graph that only reads CPU tensors and numbers becomes
+another graph, with C++ kernels.  What the GPU's part reads of it are numbers: arguments of its kernels, or elements
 of one tensor if its launches are replayed as a CUDA graph.
 """
 

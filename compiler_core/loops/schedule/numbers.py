@@ -55,7 +55,7 @@ def numbers_in_memory(program: ir.Program) -> tuple[ir.Program, NumbersInput | N
 
 
 def _are_all(program: ir.Program, names: list[str]) -> bool:
-    """Whether nothing but the arguments `names` of kernels depends on numbers."""
+    """Whether only the arguments `names` of kernels depend on numbers."""
     loops = [s for s in program.steps if isinstance(s, ir.Loops)]
     calls = [s for s in program.steps if isinstance(s, ir.Call)]
     draws = {name for call in calls for name in call.draws}
