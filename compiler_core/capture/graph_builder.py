@@ -298,7 +298,7 @@ class GraphBuilder:
         def call(name: str, *args: Value) -> Value:
             return self.call_method(tx, name, args, {})
 
-        if not name.startswith(("add", "sub")):
+        if not name.startswith("addc") and name.removesuffix("_") not in ("add", "sub"):
             raise Unsupported("tensor value read", f"{name}() with a tensor as scale")
         kind, dtype = name.removesuffix("_"), torch.result_type(*(each.fake(tx) for each in operands[:2]))
         first, *others = [call("float", each) for each in operands] if dtype in _HALF_TYPES else operands

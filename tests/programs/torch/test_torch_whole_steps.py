@@ -201,6 +201,15 @@ def test_without_the_option_an_optimizer_breaks():
     assert found == ["optimizer", "backward", "optimizer"]
 
 
+def test_other_operators_with_a_tensor_as_scale_break():
+    def f(a, s):
+        return torch.addmm(a, a, a, alpha=s)
+
+    run, args = compiler_core.compile(f, backend="cpp"), (torch.rand(3, 3), torch.tensor(0.3))
+    torch.testing.assert_close(f(*args), run(*args))
+    assert [each.reason for each in record_of(run).compiles[0].breaks] == ["tensor value read"]
+
+
 def test_operators_whose_scale_is_a_tensor():
     def f(a, b, c, s):
         return [
