@@ -164,13 +164,11 @@ class ReplayedRunner:
         self.executable = replace(executable, inline_body=None, only_kernels=False, in_place=written)
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
-        lock = self._memory.lock
-        if self._numbers is not None:
-            inputs = self._numbers.inputs(inputs)
+        lock, numbers = self._memory.lock, self._numbers
         if self._note.reason or torch.cuda.is_current_stream_capturing() or not lock.acquire(blocking=False):
-            return self._launch(inputs)
+            return self._launch(inputs if numbers is None else numbers.inputs(inputs, is_shared=True))
         try:
-            return self._replay_or_run(inputs)
+            return self._replay_or_run(inputs if numbers is None else numbers.inputs(inputs))
         finally:
             lock.release()
 
@@ -320,16 +318,21 @@ class _NumbersOnDevice:
         self._values: list[float] | None = None
         self._tensor: torch.Tensor | None = None
 
-    def inputs(self, given: list[Any]) -> list[Any]:
-        """Returns the tensors among `given`, which is emptied, and that of the numbers."""
+    def inputs(self, given: list[Any], is_shared: bool = False) -> list[Any]:
+        """Returns the tensors among `given`, which is emptied, and that of the numbers.
+
+        It is a new one if another call may read the last one now (`is_shared`).
+        """
         values = self._read(given)
-        if self._tensor is None or torch.cuda.is_current_stream_capturing():
-            self._tensor, self._values = torch.empty(len(values), dtype=torch.float64, device=self._layout.device), None
+        found = [given[i] for i in self._layout.tensors]
+        given.clear()
+        if is_shared:
+            return [*found, torch.tensor(values, dtype=torch.float64, device=self._layout.device)]
+        if self._tensor is None:
+            self._tensor = torch.empty(len(values), dtype=torch.float64, device=self._layout.device)
         if values != self._values:
             self._tensor.copy_(torch.tensor(values, dtype=torch.float64), non_blocking=True)
             self._values = values
-        found = [given[i] for i in self._layout.tensors]
-        given.clear()
         return [*found, self._tensor]
 
 
