@@ -52,7 +52,7 @@ STAGES = {
     "codegen": ("compiler_core.codegen.cpp.printer.generate", "codegen", FIRST),
     "memory plan": ("compiler_core.pipeline.graph.memory_plan.plan", "codegen", FIRST),
     "wrapper": ("compiler_core.pipeline.graph.print_wrapper", "codegen", FIRST),
-    "tune": ("compiler_core.pipeline.graph.tune", "codegen", FIRST),
+    "tune": ("compiler_core.tools.timing.autotune.tuned_blocks", "codegen", FIRST),
     "build": ("compiler_core.codegen.build.compilers._find_or_build", "build", FIRST),
     "autograd source": ("compiler_core.autograd.source_writer.CallFunction.write", "backend", FIRST),
     "bind": ("compiler_core.pipeline.graph.bind_source", "backend", FIRST),
