@@ -344,6 +344,14 @@ def is_fixed(value: Value) -> bool:
 def graph_outputs(live: Sequence[Value]) -> dict[fx.Node, int]:
     """Returns the nodes that reconstructing `live` needs, each with its position in the graph's output."""
     found: dict[fx.Node, int] = {}
+    for value in rebuilt_from(live):
+        if isinstance(value, TensorValue) and (node := value.output_node) is not None:
+            found.setdefault(node, len(found))
+    return found
+
+
+def rebuilt_from(live: Sequence[Value]) -> Iterator[Value]:
+    """Yields the values from which `live` are reconstructed, each once."""
     seen: set[int] = set()
     work = list(reversed(live))
     while work:
@@ -351,8 +359,6 @@ def graph_outputs(live: Sequence[Value]) -> dict[fx.Node, int]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, TensorValue) and (node := value.output_node) is not None:
-            found.setdefault(node, len(found))
+        yield value
         if value.source is None:
             work.extend(reversed(value.children()))
-    return found

@@ -46,6 +46,8 @@ class SideEffects:
         """The tokens of context variables that were set and not reset, in order."""
         self._calls: list[tuple[Callable[..., None], list[Value]]] = []
         """Calls of functions of ours, in order."""
+        self.dropped_gradients: list[TensorValue] = []
+        """The tensors whose ``.grad`` the program has set to None before any operation of the graph."""
         self.frozen = ""
         """If not empty, changes break the graph, with this reason."""
 

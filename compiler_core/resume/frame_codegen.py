@@ -16,14 +16,14 @@ import torch.fx as fx
 
 from compiler_core.bytecode import assemble, make
 from compiler_core.capture.attempt import Capture, cell_identities
-from compiler_core.capture.bytecode_emitter import GRAPH_RESULT, Emitter
+from compiler_core.capture.bytecode_emitter import GRAPH_RESULT, Emitter, rebuilt_from
 from compiler_core.capture.interpreter import Interpreter, StopPoint
 from compiler_core.capture.rules.torch.overrides import enter_mode
 from compiler_core.capture.values.base import ObservedException, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import Box
+from compiler_core.guards.sources import Box, path
 from compiler_core.resume import resume_functions
 from compiler_core.resume.break_codegen import (
     BreakCode,
@@ -86,6 +86,7 @@ class FrameCode:
         self._rerun_if_cells_differ()
         waiting = self._look_for_cached_results()
         if compiled is not None:
+            self._drop_gradients()
             self.emit.call_graph(compiled)
             self._rerun_if_graph_failed()
         if waiting is not None:
@@ -102,6 +103,20 @@ class FrameCode:
         else:
             self._break(self.stop)
         return self._assemble()
+
+    def _drop_gradients(self) -> None:
+        """``parameter.grad = None`` of gradients that nothing needs and that the program drops before the graph's first
+        operation, as ``zero_grad()`` does: their memory is free while the graph computes the next ones."""
+        capture = self.capture
+        used = [*rebuilt_from(self.live()), *capture.graph.inputs]
+        kept = {source for value in used for source in path(value.source)}
+        for tensor in capture.effects.dropped_gradients:
+            assert tensor.real is not None and tensor.source is not None
+            _, old = capture.outside.values_by_id.get(id(tensor.real.grad), (None, None))
+            if old is not None and not any(value is old for value in used) and old.source not in kept:
+                self.emit.constant(None)
+                self.emit.source(tensor.source)
+                self.emit.store_attr("grad")
 
     def _rerun_if_graph_failed(self) -> None:
         """``if out is None: return run_frame_eagerly(...)``, see `eager_fallback.py`."""

@@ -248,6 +248,8 @@ class TensorValue(Value):
             raise Unsupported("unsupported mutation", f"Tensor.{name} = ...")
         self.install_guards(tx)
         tx.capture.effects.note_attribute(self, name)
+        if name == "grad" and name not in self.stored and tx.is_none(value) and tx.capture.graph.is_empty:
+            tx.capture.effects.dropped_gradients.append(self)
         self.stored[name] = value
 
     def _check_grad(self, tx: Interpreter, value: Value) -> None:

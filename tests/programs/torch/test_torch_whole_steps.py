@@ -2,6 +2,8 @@
 # ruff: noqa: B905, E731
 """Training steps in one graph: forward, backward and the step of an optimizer, beside eager PyTorch and float64."""
 
+import weakref
+
 import pytest
 import torch
 import torch.nn as nn
@@ -199,6 +201,51 @@ def test_without_the_option_an_optimizer_breaks():
     run(model, OPTIMIZERS["SGD"](model), torch.randn(4, 6), torch.randint(3, (4,)))
     found = [each.reason for compile_ in record_of(run).compiles for each in compile_.breaks]
     assert found == ["optimizer", "backward", "optimizer"]
+
+
+def alive_in_the_graph(step):
+    """Returns whether the gradient of the call before is alive while a graph runs, and what two calls return."""
+    model, alive, old = net(), [], []
+
+    def backend(gm, inputs):
+        def run(*args):
+            alive.append(any(reference() is not None for reference in old))
+            return gm(*args)
+
+        return run
+
+    run = compiler_core.compile(step, backend=backend, capture_backward=True)
+    optimizer, x, y = OPTIMIZERS["SGD"](model), torch.randn(4, 6), torch.randint(3, (4,))
+    results = [run(model, optimizer, x, y)]
+    old.append(weakref.ref(model[0].weight.grad))
+    results.append(run(model, optimizer, x, y))
+    assert model[0].weight.grad is not None
+    return alive[-1], results
+
+
+def test_dropped_gradients_are_freed_before_the_graph_runs():
+    assert not alive_in_the_graph(step)[0]
+
+
+def test_gradients_that_are_needed_are_kept():
+    def returned(model, optimizer, x, y):
+        old = model[0].weight.grad
+        return step(model, optimizer, x, y), old
+
+    def summed(model, optimizer, x, y):
+        norm = None if model[0].weight.grad is None else model[0].weight.grad.sum()
+        return step(model, optimizer, x, y), norm
+
+    def added(model, optimizer, x, y):
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    alive, results = alive_in_the_graph(returned)
+    assert alive
+    assert results[0][1] is None
+    assert results[1][1] is not None
+    for each in (summed, added):
+        assert alive_in_the_graph(each)[0]
 
 
 def test_other_operators_with_a_tensor_as_scale_break():
