@@ -18,7 +18,8 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from compiler_core.support.fx_graphs import graph_module
 from compiler_core.support.fx_symbols import is_symbolic
-from compiler_core.support.node_facts import is_pure
+from compiler_core.support.node_facts import custom_operator, is_pure, may_raise
+from compiler_core.support.operators import Fact, facts
 from compiler_core.support.tensors import tensors_in
 from compiler_core.torch_private import ConstantSource
 
@@ -68,6 +69,8 @@ def split_host_part(gm: fx.GraphModule) -> HostPart | None:
     if not any(t.is_cuda for node in graph.nodes for t in tensors_in(node.meta.get("val"))):
         return None
     host = _host_nodes(graph)
+    if any(map(_may_raise, graph.nodes)):
+        return None  # eager PyTorch has then changed nothing that comes later
     numbers = list(dict.fromkeys(n for node in graph.nodes if node not in host for n in _tensors_of(node, host)))
     if not numbers or not all(_is_number(number, host) for number in numbers):
         return None
@@ -81,6 +84,13 @@ def split_host_part(gm: fx.GraphModule) -> HostPart | None:
     second = _device_graph(gm, [placeholders[i] for i in taken], host, numbers, kept)
     results = [(node in host, (of_host if node in host else kept).index(node)) for node in outputs]
     return HostPart(first, given, second, taken, results)
+
+
+def _may_raise(node: fx.Node) -> bool:
+    """Whether an operator raises an error for some values on a GPU, where indices are not checked."""
+    return (Fact.CHECKS_ON_REQUEST in facts(node.target) and may_raise(node)) or custom_operator(
+        node.target
+    ) is not None
 
 
 def _host_nodes(graph: fx.Graph) -> set[fx.Node]:

@@ -1,5 +1,7 @@
 """In-place updates of inputs by kernels, beside eager PyTorch."""
 
+import random
+
 import pytest
 import torch
 
@@ -59,7 +61,17 @@ def averaged(x, y):
     y.copy_(x.relu())
 
 
+def crossed(x, y):
+    new_x = torch.softmax(x, 0)
+    new_y = torch.softmax(y, 1) + x  # it may not move behind the write to x
+    product = y @ y
+    x.copy_(new_x)
+    y.copy_(new_y)
+    return product
+
+
 PROGRAMS = (
+    crossed,
     scaled, normalised, shifted, centred, of_all, summed, transposed, twice, read_later, partly, averaged,
 )  # fmt: skip
 
@@ -76,6 +88,50 @@ def test_values_versions_and_results(program, size):
         torch.testing.assert_close(results[0], results[1])
         torch.testing.assert_close(wanted, found)
     assert [t._version for t in wanted] == [t._version for t in found]
+
+
+OPERATIONS = (
+    lambda t, a, b: t.add_(a),
+    lambda t, a, b: t.mul_(b).add_(1),
+    lambda t, a, b: t.copy_(a @ b),
+    lambda t, a, b: t.sub_(a.mean(-1, keepdim=True)),
+    lambda t, a, b: t.copy_(b.t() + t),
+    lambda t, a, b: t.div_(a.abs().sum() + 1),
+    lambda t, a, b: t.copy_(torch.softmax(a, -1) + b),
+    lambda t, a, b: t[0].add_(b[1]),
+)
+
+
+def of_random_writes(seed):
+    """A program that writes to its arguments in a random order, and returns values from between."""
+    chosen = random.Random(seed)
+    steps = [(chosen.choice(OPERATIONS), *chosen.choices(range(3), k=3)) for _ in range(chosen.randint(3, 7))]
+    kept = chosen.sample(range(len(steps)), 2)
+
+    def program(x, y, z):
+        values, found = (x, y, z), []
+        for i, (op, t, a, b) in enumerate(steps):
+            if t not in (a, b):
+                op(values[t], values[a], values[b])
+            if i in kept:
+                found.append(values[a] * 2 + values[t].sum())
+        return found
+
+    return program
+
+
+@pytest.mark.parametrize(
+    "seed", [seed if seed < 40 else pytest.param(seed, marks=pytest.mark.sweep) for seed in range(400)]
+)
+def test_random_writes(seed):
+    program, size = of_random_writes(seed), 4 if seed % 2 else 33
+    torch.manual_seed(seed)
+    given = [torch.rand(size, size, dtype=torch.float64) for _ in range(3)]
+    wanted, found = [t.clone() for t in given], [t.clone() for t in given]
+    run = compiler_core.compile(program, backend="cpp")
+    torch.testing.assert_close(run(*found), program(*wanted))
+    torch.testing.assert_close(found, wanted)
+    assert not [each.breaks for each in record_of(run).compiles if each.breaks]
 
 
 def stores(run):

@@ -303,6 +303,8 @@ def replace_buffer(program: ir.Program, updated: str, original: str) -> ir.Progr
         )
 
     def step(each: ir.Step) -> ir.Step:
+        if updated not in each.reads and updated not in each.writes:
+            return each
         if isinstance(each, ir.Call):
             args, kwargs = fx.node.map_aggregate((each.args, each.kwargs), view)
             return replace(

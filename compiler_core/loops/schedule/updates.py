@@ -67,14 +67,19 @@ def _updated(program: ir.Program, loops: ir.Loops, updates: Mapping[str, str]) -
     readers = [i for i, s in enumerate(steps) if s is not loops and not set(updates.values()).isdisjoint(s.reads)]
     behind = max([at, *readers]) + 1
     passed, rest = steps[at + 1 : behind], steps[behind:]
-    if any((isinstance(s, ir.Call) and s.barrier) or not set(loops.writes).isdisjoint(s.needs) for s in passed):
-        return program
-    if any(_may_fail(program, s) for s in (loops, *rest)):
+    if any(_depend(loops, s) for s in passed) or any(_may_fail(program, s) for s in (loops, *rest)):
         return program
     program = program.with_steps([*steps[:at], *passed, loops, *rest])
     for new, old in updates.items():
         program = replace_buffer(program, new, old)
     return program
+
+
+def _depend(loops: ir.Loops, passed: ir.Step) -> bool:
+    """Whether the loops cannot move behind a step: it needs what they write, or writes to an input that they read."""
+    is_barrier = isinstance(passed, ir.Call) and passed.barrier
+    needs = not set(loops.writes).isdisjoint(passed.needs)
+    return is_barrier or needs or not set(loops.reads).isdisjoint(passed.writes)
 
 
 def _may_fail(program: ir.Program, step: ir.Step) -> bool:
@@ -84,7 +89,9 @@ def _may_fail(program: ir.Program, step: ir.Step) -> bool:
         return step.may_fail and program.language(step) == "cpp"
     if not isinstance(step.target, OpOverload):
         return step.target is not operator.getitem
-    return step.target.namespace != "aten" or bool(facts(step.target) & _CHECKS)
+    on_cpu = step.name not in program.buffers or program.buffers[step.name].device.type == "cpu"
+    checks = _CHECKS if on_cpu else Fact.CHECKS_ON_REQUEST  # a GPU's kernels do not raise
+    return step.target.namespace != "aten" or bool(facts(step.target) & checks)
 
 
 _CHECKS = Fact.CHECKS_VALUES | Fact.CHECKS_ON_REQUEST | Fact.DIVIDES
