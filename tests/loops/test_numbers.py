@@ -16,6 +16,7 @@ from compiler_core.loops import ir
 from compiler_core.loops.schedule.numbers import NumbersInput, numbers_in_memory
 from compiler_core.pipeline import graph
 from compiler_core.records import from_plain, to_plain
+from compiler_core.support.size_expr import Real
 
 
 def f(x: torch.Tensor, rate: float) -> torch.Tensor:
@@ -60,3 +61,11 @@ def test_a_float_becomes_an_element_of_the_last_input(monkeypatch: pytest.Monkey
 def test_on_the_cpu_floats_stay_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     before = program("cpu", monkeypatch)
     assert numbers_in_memory(before) == (before, None)
+
+
+def test_where_an_operator_of_pytorch_takes_a_number_too_they_stay_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = program("cuda:0", monkeypatch)
+    (name,) = {n for s in before.steps if isinstance(s, ir.Loops) for n in s.scalars} & {before.inputs[1]}
+    view = ir.TensorView(before.inputs[0], (4,), (1,))
+    call = ir.Call("taken", torch.ops.aten.add.Scalar, (view, [Real(name)]), {}, (before.inputs[0],))
+    assert numbers_in_memory(before.with_steps([*before.steps, call]))[1] is None

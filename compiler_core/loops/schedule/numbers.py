@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from compiler_core.loops import ir
-from compiler_core.support.size_expr import Real
+from compiler_core.support.size_expr import symbols_in
 
 NAME = "numbers"
 
@@ -61,8 +61,9 @@ def _are_all(program: ir.Program, names: list[str]) -> bool:
     draws = {name for call in calls for name in call.draws}
     if any(s.symbols for s in loops) or not draws.isdisjoint(names):
         return False
-    used = (value for call in calls for value in (*call.args, *call.kwargs.values()))
-    return not any(isinstance(value, Real) for value in (*used, *program.results))
+    used = [program.results, *((call.args, tuple(call.kwargs.values())) for call in calls)]
+    sizes = [(buffer.size, buffer.stride) for buffer in program.buffers.values()]
+    return not any(symbols_in([*used, *sizes])) and not any(isinstance(n, int) for n in program.numbers.values())
 
 
 def _with_loads(loops: ir.Loops, at: dict[str, int]) -> ir.Loops:
