@@ -88,9 +88,8 @@ def split_host_part(gm: fx.GraphModule) -> HostPart | None:
 
 def _may_raise(node: fx.Node) -> bool:
     """Whether an operator raises an error for some values on a GPU, where indices are not checked."""
-    return (Fact.CHECKS_ON_REQUEST in facts(node.target) and may_raise(node)) or custom_operator(
-        node.target
-    ) is not None
+    raises = Fact.CHECKS_ON_REQUEST in facts(node.target) and may_raise(node)
+    return raises or custom_operator(node.target) is not None
 
 
 def _host_nodes(graph: fx.Graph) -> set[fx.Node]:
@@ -116,10 +115,12 @@ def _is_number(number: fx.Node, host: set[fx.Node]) -> bool:
     """Whether a tensor of the CPU's part is only read as a number: it has no dimensions, and its readers have some."""
     value = number.meta["val"]
     readers = [user for user in number.users if user not in host and user.op != "output"]
-    others = [n for user in readers for n in user.all_input_nodes if n is not number]
+    others = [n.meta["val"] for user in readers for n in user.all_input_nodes if n is not number]
     if any(user.target not in _TAKES_NUMBER or not user.meta["val"].dim() for user in readers):
         return False
-    return not value.dim() and value.is_floating_point() and all(n.meta["val"].is_cuda for n in others)
+    if any(is_symbolic(other) or not other.is_cuda for other in others):
+        return False
+    return not value.dim() and value.is_floating_point()
 
 
 def _host_graph(

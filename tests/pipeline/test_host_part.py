@@ -9,8 +9,10 @@ import torch
 import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from compiler_core.pipeline.host_part import HostPart, split_host_part
+from compiler_core.torch_private import ConstantSource
 
 aten = torch.ops.aten
 
@@ -76,3 +78,18 @@ def test_other_graphs_are_not_split() -> None:
     assert split(lambda p, c: [p + c, c], ((4,), "cpu"), NUMBER) is None  # no GPU
     assert split(lambda p, c: [torch.where(p > 0, c, p)], GPU, NUMBER) is None  # not arithmetic
     assert split(lambda p, c: [p * c], ((), "cuda"), NUMBER) is None  # the result would have another type
+
+
+def test_a_graph_with_a_symbol_beside_the_number_is_not_split() -> None:
+    graph, env = fx.Graph(), ShapeEnv()
+    with FakeTensorMode() as mode, mode:
+        values: list[Any] = [torch.empty(4, device="cuda"), torch.empty(())]
+    symbol = env.create_unspecified_symbol(0.5, ConstantSource("rate"), DimDynamic.DYNAMIC)
+    values.append(env.create_symfloatnode(symbol, hint=0.5))
+    p, c, rate = (graph.placeholder(name) for name in ("p", "c", "rate"))
+    count = graph.call_function(aten.add.Tensor, (c, 1))
+    result = graph.call_function(aten.add.Tensor, (p, count), {"alpha": rate})
+    for node, value in zip((p, c, rate, count, result), (*values, values[1], values[0]), strict=True):
+        node.meta["val"] = value
+    graph.output([result])
+    assert split_host_part(fx.GraphModule(torch.nn.Module(), graph)) is None
