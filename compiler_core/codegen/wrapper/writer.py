@@ -139,14 +139,7 @@ class _WrapperPrinter:
 
     def _symbol_definitions(self) -> list[str]:
         """Computes the symbols that the source uses from the inputs."""
-        lines: list[str] = []
-        needed = self._values.symbols
-        for name, definition in reversed(list(self._program.symbols.items())):
-            if name in needed:
-                needed = needed | definition.needs
-                if name != definition.text:
-                    lines.append(f"    {name} = {definition.text}")
-        return lines[::-1]
+        return [f"    {line}" for line in self._program.definitions(self._values.symbols)]
 
     # -- the body -----------------------------------------------------------------------------
 

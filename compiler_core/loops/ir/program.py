@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 from typing import Literal as OneOf
@@ -152,6 +152,16 @@ class Program:
     def used_languages(self) -> tuple[Language, ...]:
         """The languages of its kernels, in alphabetical order."""
         return tuple(sorted({self.language(s) for s in self.steps if isinstance(s, Loops)}))
+
+    def definitions(self, needed: Set[str]) -> list[str]:
+        """Returns assignments, as Python, that compute these symbols from the inputs."""
+        lines: list[str] = []
+        for name, definition in reversed(list(self.symbols.items())):
+            if name in needed:
+                needed = needed | definition.needs
+                if name != definition.text:
+                    lines.append(f"{name} = {definition.text}")
+        return lines[::-1]
 
     @property
     def saved(self) -> tuple[str, ...]:

@@ -75,10 +75,6 @@ def _with_loads(loops: ir.Loops, at: dict[str, int]) -> ir.Loops:
 
 
 def _source(program: ir.Program, names: list[str]) -> str:
-    lines, needed = [], set(names)
-    for name, definition in reversed(list(program.symbols.items())):
-        if name in needed and name != definition.text:
-            needed |= definition.needs
-            lines.append(f"    {name} = {definition.text}")
-    given = ", ".join(program.inputs)
-    return "\n".join([f"def numbers(inputs):\n    {given}, = inputs", *lines[::-1], f"    return [{', '.join(names)}]"])
+    unpacked = f"{', '.join(program.inputs)}, = inputs"
+    body = [unpacked, *program.definitions(set(names)), f"return [{', '.join(names)}]"]
+    return "\n    ".join(["def numbers(inputs):", *body])
