@@ -291,16 +291,15 @@ class GraphBuilder:
 
         Like PyTorch's kernels, it rounds a number of 16 bits once, at the end.
         """
-        operands = [arg for arg in args if isinstance(arg, TensorValue)]
-        if len(operands) != len(args) or scale.fake(tx).dim() or scale.fake(tx).requires_grad:
+        operands, kind = [arg for arg in args if isinstance(arg, TensorValue)], name.removesuffix("_")
+        is_number = not scale.fake(tx).dim() and not scale.fake(tx).requires_grad
+        if len(operands) != len(args) or not is_number or not (kind in ("add", "sub") or kind.startswith("addc")):
             raise Unsupported("tensor value read", f"{name}() with a tensor as scale")
 
         def call(name: str, *args: Value) -> Value:
             return self.call_method(tx, name, args, {})
 
-        if not name.startswith("addc") and name.removesuffix("_") not in ("add", "sub"):
-            raise Unsupported("tensor value read", f"{name}() with a tensor as scale")
-        kind, dtype = name.removesuffix("_"), torch.result_type(*(each.fake(tx) for each in operands[:2]))
+        dtype = torch.result_type(*(each.fake(tx) for each in operands[:2]))
         first, *others = [call("float", each) for each in operands] if dtype in _HALF_TYPES else operands
         other = others[0] if len(others) == 1 else call("div" if kind == "addcdiv" else "mul", *others)
         result = call("sub" if kind == "sub" else "add", first, call("mul", other, scale))

@@ -110,10 +110,11 @@ class FrameCode:
         capture = self.capture
         used = [*rebuilt_from(self.live()), *capture.graph.inputs]
         kept = {source for value in used for source in path(value.source)}
+        values = set(map(id, used))
         for tensor in capture.effects.dropped_gradients:
             assert tensor.real is not None and tensor.source is not None
             _, old = capture.outside.values_by_id.get(id(tensor.real.grad), (None, None))
-            if old is not None and not any(value is old for value in used) and old.source not in kept:
+            if old is not None and id(old) not in values and old.source not in kept:
                 self.emit.constant(None)
                 self.emit.source(tensor.source)
                 self.emit.store_attr("grad")

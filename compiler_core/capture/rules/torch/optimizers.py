@@ -5,7 +5,6 @@ They are Python code over tensors and are inlined, with what PyTorch has for com
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -62,6 +61,6 @@ def _foreach_scaled(fn: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) 
     return NONE if name.endswith("_") else TupleValue(found)
 
 
-@handles_each(*(vars(torch)[name] for name in vars(torch) if re.fullmatch("_fused_(adam|adamw|sgd|adagrad)_", name)))
+@handles_each(torch._fused_adam_, torch._fused_adamw_, torch._fused_sgd_, torch._fused_adagrad_)
 def _fused(fn: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
     raise Unsupported("optimizer", f"torch.{fn.__name__}, a kernel of PyTorch for the whole update")
