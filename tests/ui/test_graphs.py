@@ -15,29 +15,9 @@ from compiler_core.tools import recording
 from kernel_magics.display.report import write_report
 from tests.sampling import sample
 from tests.ui.drive import Explorer, expect_value
+from tests.ui.layers import WIDTH, Model
 
 Screenshot = Callable[[Page, str], None]
-WIDTH = 16
-
-
-class Block(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.linear = torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + torch.nn.functional.gelu(self.linear(self.norm(x)))
-
-
-class Model(torch.nn.Module):
-    def __init__(self, layers: int) -> None:
-        super().__init__()
-        self.layers = torch.nn.ModuleList(Block() for _ in range(layers))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x
 
 
 def report_of(layers: int, backend: str, path: Path) -> Path:

@@ -18,31 +18,12 @@ from compiler_core.records.artifacts import Language
 from compiler_core.tools import recording
 from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer, expect_value, open_report
+from tests.ui.layers import WIDTH, Model
 
 Screenshot = Callable[[Page, str], None]
-WIDTH, LAYERS = 16, 4
+LAYERS = 4
 SIZES = [(567, 518), (1007, 666), (2100, 1065)]
 """The explorers of windows of 1000 by 700, 1440 by 900 and 2560 by 1440 pixels, the last one full screen."""
-
-
-class Block(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.linear = torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + torch.nn.functional.gelu(self.linear(self.norm(x)))
-
-
-class Model(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = torch.nn.ModuleList(Block() for _ in range(LAYERS))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x
 
 
 def newton(x: torch.Tensor) -> torch.Tensor:
@@ -67,7 +48,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     torch.manual_seed(0)
     x = torch.randn(4, WIDTH)
     programs: dict[str, Callable[[], Any]] = {
-        "deep": lambda: api.compile(Model())(x).sum().backward(),
+        "deep": lambda: api.compile(Model(LAYERS))(x).sum().backward(),
         "problems": lambda: api.compile(two_problems)(x, torch.tensor(2.0), []),
         "loop": lambda: api.compile(newton)(x.exp()),
     }
