@@ -16,7 +16,14 @@ from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
-from compiler_core.torch_private import optimizer_get_value, optimizer_stack_if_compiling
+from compiler_core.torch_private import (
+    fused_adagrad,
+    fused_adam,
+    fused_adamw,
+    fused_sgd,
+    optimizer_get_value,
+    optimizer_stack_if_compiling,
+)
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
@@ -61,6 +68,6 @@ def _foreach_scaled(fn: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) 
     return NONE if name.endswith("_") else TupleValue(found)
 
 
-@handles_each(torch._fused_adam_, torch._fused_adamw_, torch._fused_sgd_, torch._fused_adagrad_)
+@handles_each(fused_adagrad, fused_adam, fused_adamw, fused_sgd)
 def _fused(fn: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
     raise Unsupported("optimizer", f"torch.{fn.__name__}, a kernel of PyTorch for the whole update")
