@@ -229,6 +229,7 @@ def _assemble(
     _set_node_roles(gm.graph, count, returned)
     _set_strides_of_captured(gm.graph, run.plan.captured_outputs[:returned])
     _mark_new_values(gm.graph, run, count)
+    _mark_gradients(gm.graph, run.plan.captured_outputs[:returned])
     gm.graph.lint()
     gm.recompile()
     nodes = output_nodes(gm.graph)
@@ -283,6 +284,13 @@ def _mark_new_values(graph: fx.Graph, run: FunctionalRun, count: int) -> None:
         )
         if not (recorded or mutation.resized) and outputs.count(node) == 1:
             node.meta["new_value_of"] = target.name
+
+
+def _mark_gradients(graph: fx.Graph, captured: Sequence[fx.Node]) -> None:
+    """Copies ``meta["is_gradient"]`` of the captured outputs, see `pipeline/frame.py`."""
+    for node, producer in zip(output_nodes(graph), captured, strict=False):
+        if "is_gradient" in producer.meta:
+            node.meta["is_gradient"] = True
 
 
 def _simplify(gm: fx.GraphModule, run: FunctionalRun, count: int, returned: int, compile_: Compile) -> tuple[int, ...]:

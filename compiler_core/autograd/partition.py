@@ -206,7 +206,8 @@ def _copy(graph: fx.Graph, node: fx.Node, copied: Mapping[fx.Node, fx.Node]) -> 
 
 
 def _meta(node: fx.Node) -> dict[str, Any]:
-    kept = {k: node.meta[k] for k in ("val", "module", "role", "new_value_of", "runs_to_raise") if k in node.meta}
+    names = ("val", "module", "role", "new_value_of", "is_gradient", "runs_to_raise")
+    kept = {name: node.meta[name] for name in names if name in node.meta}
     return kept | {"origin": items_of(node), "rule": "partition"}
 
 

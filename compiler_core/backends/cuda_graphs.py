@@ -30,7 +30,7 @@ import torch.fx as fx
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from compiler_core.autograd.autograd_function import new_zeros
-from compiler_core.backends.replay_memory import Lending, ReplayMemory, SavedTensors, UseCounts
+from compiler_core.backends.replay_memory import ReplayMemory, SavedTensors, UseCounts
 from compiler_core.codegen.wrapper.executable import Executable
 from compiler_core.errors import Refused
 from compiler_core.hook.failures import report_failure
@@ -51,7 +51,7 @@ MAX_MISSES = 4
 gradients that are in use, forward and backward are recorded into separate memory."""
 NO_REPLAY = "The compiled kernels run, launched one by one: the results are right, but each call costs more."
 SMALL_RESULT = 4096
-"""Bytes up to which results are always copied: programs keep losses and counts."""
+"""Bytes up to which results are always copied, unless they become gradients: programs keep losses and counts."""
 WARM_UP_CALLS = 1
 """The calls before the first recording, in which libraries choose kernels."""
 
@@ -115,7 +115,8 @@ def with_replay(
     roles = ["" if node is None else node.meta.get("role", "") for node in outputs]
     places = {name: number for number, name in enumerate(program.inputs) if number not in written}
     updates = [None if node is None else places.get(node.meta.get("new_value_of", "")) for node in outputs]
-    layout = ReplayLayout(list(program.inputs), roles, written, updates, numbers)
+    gradients = [at for at, n in enumerate(outputs) if n is not None and n.meta.get("is_gradient")]
+    layout = ReplayLayout(list(program.inputs), roles, written, updates, numbers, gradients)
     return ReplayedRunner(run, layout, note, compile_, memory)
 
 
@@ -133,9 +134,16 @@ class ReplayLayout:
     numbers: NumbersInput | None = None
     """How the last input is made from the floats among the inputs of the graph, which the others do not have."""
 
+    gradients: list[int] = field(default_factory=list)
+    """The numbers of the results that become the ``.grad`` of tensors, which programs drop before the next step."""
+
     @property
     def updated_inputs(self) -> list[int]:
         return [number for number in self.updates if number is not None]
+
+    def may_lend(self, number: int, result: torch.Tensor) -> bool:
+        """Whether this result may be returned without a copy."""
+        return self.roles[number] == "output" and (result.nbytes > SMALL_RESULT or number in self.gradients)
 
 
 class ReplayedRunner:
@@ -210,7 +218,7 @@ class ReplayedRunner:
         if not recording.results_are_unused() or not self._may_overwrite(inputs):
             return self._launch(inputs)
         self._misses = 0
-        results = recording.replay(inputs, self._memory.lending)
+        results = recording.replay(inputs)
         if self._is_forward:
             self._memory.copies, self._memory.lent = recording.copies(), recording.lent()
         return results
@@ -222,11 +230,11 @@ class ReplayedRunner:
     def _must_take_back(self) -> bool:
         """Whether the program has kept a lent result.  It stays where it is, and a recording elsewhere replaces this
         one."""
-        recording, lending = self._recording, self._memory.lending
-        if recording is None or not self._is_forward or not lending.is_on:
+        recording = self._recording
+        if recording is None or not self._is_forward or not (kept := recording.lent_in_use()):
             return False
-        lending.is_on = not recording.lent_are_used()
-        return not lending.is_on
+        self._memory.lending.take_back(kept)
+        return True
 
     def _warm_up(self, inputs: list[Any]) -> list[Any]:
         given = set(map(storage_id, inputs))
@@ -234,9 +242,9 @@ class ReplayedRunner:
             results = self._launch(inputs)
         self._zeros.clear()  # those of the recording are made later, and keep no large block of memory
         if self._is_forward:
-            pairs = zip(results, self.layout.roles, strict=True)
-            large = [r for r, role in pairs if role == "output" and _is_large(r)]
-            self._memory.lending.watch([r for r in large if storage_id(r) not in given])
+            tensors = {at: r for at, r in enumerate(results) if isinstance(r, torch.Tensor)}
+            made = {at: t for at, t in tensors.items() if storage_id(t) not in given}
+            self._memory.lending.watch({at: t for at, t in made.items() if self.layout.may_lend(at, t)})
         return results
 
     def _copies_for_caller(self, inputs: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
@@ -292,7 +300,8 @@ class ReplayedRunner:
                 if self._is_forward:
                     memory.saved = None
                 places = self._copies_for_caller(inputs)
-                self._recording = _Recording(self.run, inputs, moved, self.layout, saved, places)
+                lent = memory.lending.results if self._is_forward else frozenset()
+                self._recording = _Recording(self.run, inputs, moved, self.layout, saved, places, lent)
                 if self._is_forward and memory.is_shared:
                     memory.saved = self._recording.share_saved()
                 memory.forwards += self._is_forward
@@ -351,6 +360,7 @@ class _Recording:
         layout: ReplayLayout,
         saved: SavedTensors | None,
         places: Mapping[int, torch.Tensor],
+        lent: frozenset[int],
     ) -> None:
         self.input_copies = {i: places[i] if i in places else _clone_with_strides(inputs[i]) for i in moved}
         self._lent_places = places.keys() & moved
@@ -375,7 +385,7 @@ class _Recording:
         memory = _InputMemory(recorded_inputs)
         fixed = [None if number in moved else number for number in layout.updates]
         results = self._capture(run, recorded_inputs, fixed, shared and shared.pool)
-        self._results = _ReplayedResults(results, memory, layout.roles)
+        self._results = _ReplayedResults(results, memory, layout.roles, lent)
         if shared is not None:
             shared.gradients = self._results
 
@@ -405,9 +415,9 @@ class _Recording:
         """Whether no result of the last replay is in use any more."""
         return self._results.are_unused()
 
-    def lent_are_used(self) -> bool:
-        """Whether the program still uses a result that it got without a copy."""
-        return not self._results.lent.are_unused()
+    def lent_in_use(self) -> list[int]:
+        """Returns the numbers of the results that the program got without a copy and still uses."""
+        return self._results.lent_in_use()
 
     def copies(self) -> dict[int, torch.Tensor]:
         """Returns the results of the last replay that were copied for the caller, by the addresses of the copies."""
@@ -417,13 +427,13 @@ class _Recording:
         """Returns the addresses of the results of the last replay that the caller got without a copy."""
         return self._results.lent_places
 
-    def replay(self, inputs: Sequence[Any], lending: Lending) -> list[Any]:
+    def replay(self, inputs: Sequence[Any]) -> list[Any]:
         there = {i for i in self._lent_places if inputs[i].data_ptr() == self.input_copies[i].data_ptr()}
         copies = {i: place for i, place in self.input_copies.items() if i not in there}
         if copies:
             torch._foreach_copy_(list(copies.values()), [inputs[i] for i in copies])
         self._graph.replay()
-        results = self._results.after_replay(inputs, lending)
+        results = self._results.after_replay(inputs)
         if self._late_updates:
             update_inputs(inputs, results, self._late_updates)
         return results
@@ -471,12 +481,15 @@ class _ReplayedResults:
         results: the recorded results.
         inputs: the memory of the recorded inputs; those of every call have their shapes and strides.
         roles: for each result, its role in the graph.
+        lent: the numbers of the results for the caller that are not copied.
     """
 
-    def __init__(self, results: Sequence[Any], inputs: _InputMemory, roles: Sequence[str]) -> None:
+    def __init__(
+        self, results: Sequence[Any], inputs: _InputMemory, roles: Sequence[str], lent: frozenset[int]
+    ) -> None:
         saved, kept, constants = [], [], []
-        small: list[int] = []
-        large: list[int] = []
+        copied: list[int] = []
+        given: list[int] = []
         views: dict[int, _InputView] = {}
         first: dict[int, int] = {}
         """For each tensor that the caller gets, where it is first in the results; a saved one may be there twice."""
@@ -491,22 +504,24 @@ class _ReplayedResults:
             elif role != "output" or not is_dense(result):
                 kept.append(at)
             elif first.setdefault(id(result), at) == at:
-                (large if _is_large(result) else small).append(at)
-        parts = saved, kept, small, large
-        self._saved, self._kept, self._small, self._large = ([results[at] for at in part] for part in parts)
-        self._large_places = frozenset(map(torch.Tensor.data_ptr, self._large))
+                (given if at in lent else copied).append(at)
+        parts = saved, kept, copied, given
+        self._saved, self._kept, self._copied, self._lent = ([results[at] for at in part] for part in parts)
+        self._lent_numbers = given
         self._views = [*views.values()]
         self._constants = [*(results[at] for at in constants), None]
-        made = {at: number for number, at in enumerate([*saved, *kept, *small, *large, *views, *constants])}
+        made = {at: number for number, at in enumerate([*saved, *kept, *copied, *given, *views, *constants])}
         sources = [at if at in made else first[id(result)] for at, result in enumerate(results)]
         # the two extra items make the result a tuple, whatever the number of results
         self._in_order = operator.itemgetter(*(made[at] for at in sources), -1, -1)
-        self.lent = UseCounts(self._large)
-        self.uses = [UseCounts([*self._kept, *self._small]), self.lent, UseCounts(self._saved, are_given_out=True)]
+        self._lent_uses = UseCounts(self._lent)
+        self.uses = [
+            UseCounts([*self._kept, *self._copied]), self._lent_uses, UseCounts(self._saved, are_given_out=True)
+        ]  # fmt: skip
         self.copies: dict[int, torch.Tensor] = {}
         """The results that were copied for the caller, by the addresses of the copies."""
-        self.lent_places: frozenset[int] = frozenset()
-        """The addresses of the results that the caller got without a copy."""
+        self.lent_places = frozenset(map(torch.Tensor.data_ptr, self._lent))
+        """The addresses of the results that the caller gets without a copy."""
 
     def share_saved(self, graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> SavedTensors | None:
         """Replaces the saved tensors by those of a `SavedTensors`, which it returns; None if nothing is saved."""
@@ -521,18 +536,19 @@ class _ReplayedResults:
         """Whether no result of the last replay is in use any more."""
         return all(uses.are_unused() for uses in self.uses)
 
-    def after_replay(self, inputs: Sequence[torch.Tensor], lending: Lending) -> list[Any]:
+    def lent_in_use(self) -> list[int]:
+        """Returns the numbers of the results that the caller got without a copy and still uses."""
+        if self._lent_uses.are_unused():
+            return []
+        return self._lent_uses.used(dict(zip(self._lent_numbers, self._lent, strict=True)))
+
+    def after_replay(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
         """Returns the results, given the inputs of the call."""
         for uses in self.uses:
             uses.set_unused()
-        kept, copied = map(torch.Tensor.detach, self._kept), [*map(torch.clone, self._small)]
-        if lending.is_on:
-            lent, originals = [*map(torch.Tensor.detach, self._large)], self._small
-        else:
-            lent, originals = [], [*self._small, *self._large]
-            copied += map(torch.clone, self._large)
-        self.lent_places = self._large_places if lent else frozenset()
-        self.copies = dict(zip(map(torch.Tensor.data_ptr, copied), originals, strict=True))
+        kept, lent = map(torch.Tensor.detach, self._kept), map(torch.Tensor.detach, self._lent)
+        copied = [*map(torch.clone, self._copied)]
+        self.copies = dict(zip(map(torch.Tensor.data_ptr, copied), self._copied, strict=True))
         views = [view.in_input(inputs[view.number]) for view in self._views]
         return [*self._in_order([*self._saved, *kept, *copied, *lent, *views, *self._constants])[:-2]]
 
@@ -555,10 +571,6 @@ class _InputView:
         if self.is_input:
             return base
         return base.as_strided(self.size, self.stride, base.storage_offset() + self.offset)
-
-
-def _is_large(result: Any) -> bool:
-    return isinstance(result, torch.Tensor) and result.nbytes > SMALL_RESULT
 
 
 def _are_alike(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -16,7 +16,7 @@ import itertools
 import operator
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -51,6 +51,13 @@ class UseCounts:
     def are_unused(self) -> bool:
         """Returns whether nothing else uses the tensors."""
         return self._unused is None or self._count() == self._unused
+
+    def used(self, tensors: Mapping[int, torch.Tensor]) -> list[int]:
+        """Returns the keys of those of the list's `tensors` that something else uses."""
+        now = self._count()[0]
+        before = now if self._unused is None else self._unused[0]
+        changed = {storage for at, storage in enumerate(self._storages * 2) if now[at] != before[at]}
+        return [key for key, tensor in tensors.items() if storage_id(tensor) in changed]
 
     def are_used_only_in(self, values: Sequence[Any]) -> bool:
         """Returns whether only the list `values` uses the tensors, apart from the list that keeps them."""
@@ -137,24 +144,36 @@ class SavedTensors:
 
 
 class Lending:
-    """Whether large results are returned without a copy, in the memory that the next replay writes to.
+    """Which results are returned without a copy, in the memory that the next replay writes to.
 
-    They are if the program has freed the results of the warm-up call before the next call, until it keeps one.
+    These are the results that the program has freed between the warm-up call and the next one, less those that it keeps
+    later.  A second time that it keeps one ends the lending.
     """
 
     def __init__(self) -> None:
-        self._watched: list[StorageWeakRef] = []
-        self.is_on = False
+        self._watched: dict[int, StorageWeakRef] = {}
+        self._is_restricted = False
+        self.results: frozenset[int] = frozenset()
+        """The numbers of the results."""
 
     def begin_call(self) -> None:
-        """Finds out whether the program has freed the results that it got in the call before."""
+        """Finds out which results of the call before the program has freed."""
         if self._watched:
-            self.is_on = all(map(StorageWeakRef.expired, self._watched))
-            self._watched = []
+            expired: Callable[[StorageWeakRef], bool] = StorageWeakRef.expired
+            self.results = frozenset(at for at, storage in self._watched.items() if expired(storage))
+            self._watched = {}
 
-    def watch(self, results: Sequence[torch.Tensor]) -> None:
-        """Notes the large results of the warm-up call."""
-        self._watched = [StorageWeakRef(t.untyped_storage()) for t in results]  # type: ignore[no-untyped-call]
+    def watch(self, results: Mapping[int, torch.Tensor]) -> None:
+        """Notes the results of the warm-up call that may be lent, by their numbers."""
+        self._watched = {
+            at: StorageWeakRef(t.untyped_storage())  # type: ignore[no-untyped-call]
+            for at, t in results.items()
+        }
+
+    def take_back(self, kept: Collection[int]) -> None:
+        """Lends no more the results that the program has kept."""
+        self.results = frozenset() if self._is_restricted else self.results.difference(kept)
+        self._is_restricted = True
 
 
 class ReplayMemory:

@@ -157,6 +157,11 @@ class SideEffects:
             elif isinstance(changed, ContainerValue):
                 yield readable(changed.source.text), changed.known_values()
 
+    def gradients(self) -> list[Value]:
+        """Returns the tensors that become the ``.grad`` of others."""
+        tensors = [obj for obj, name in self._attributes.values() if name == "grad" and isinstance(obj, TensorValue)]
+        return [tensor.stored["grad"] for tensor in tensors if isinstance(tensor.stored["grad"], TensorValue)]
+
     def replay(self, emit: Emitter) -> None:
         """Emits the code of the replay: it loads everything first, then writes."""
         for token in self.tokens:

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import fractions
 import math
+import operator
 import pathlib
 import re
 import sys
@@ -55,7 +56,13 @@ def dict_keys(obj: Mapping[Any, Any]) -> Iterable[Any]:
 def same_keys(found: Iterable[Any], wanted: Sequence[Any]) -> bool:
     """Whether the keys are the same, in the same order.  1, True and 1.0 are different keys."""
     keys = list(found)
-    return len(keys) == len(wanted) and all(a is b or same_constant(a, b) for a, b in zip(keys, wanted, strict=True))
+    if len(keys) != len(wanted):
+        return False
+    return all(map(operator.is_, keys, wanted)) or all(map(_same_key, keys, wanted))
+
+
+def _same_key(a: Any, b: Any) -> bool:
+    return a is b or same_constant(a, b)
 
 
 def may_be_distinct_objects(a: Any, b: Any) -> bool:

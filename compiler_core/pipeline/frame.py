@@ -320,6 +320,8 @@ class FrameCompile:
         for place, values in capture.effects.places():
             for node in graph_outputs(values):
                 node.meta.setdefault("place", place)
+        for node in graph_outputs(capture.effects.gradients()):
+            node.meta["is_gradient"] = True
         spent = capture.graph.spent_outputs(list(outputs))
         graph = capture.graph.finish(outputs, spent)
         with self._only_recorded("capture", "the captured graph"):

@@ -11,7 +11,7 @@ import copy
 import random
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -513,3 +513,37 @@ def test_absent_tangents_are_not_copied() -> None:
             got, wanted = (torch.autograd.grad(torch.stack([*both[used]]).sum(), x)[0] for both in (ours, eagers))
             torch.testing.assert_close(got, wanted)
     assert [(g.graph, g.recorded, g.copied) for g in graphs(record)] == [("forward", 1, 0), ("backward", 1, 1)]
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_gradients_that_a_step_drops_are_lent(keeps: bool) -> None:
+    """However small they are; the loss, which is small and no gradient, is copied."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    plain = copy.deepcopy(model)
+
+    def step(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        layer.zero_grad()
+        loss = layer(x).square().mean()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter.sub_(0.1 * cast(torch.Tensor, parameter.grad))
+        return cast(torch.Tensor, loss.detach())
+
+    places, all_kept, losses = [], [], []
+    with compiler_core.record() as record:
+        run = compiler_core.compile(step, backend="triton", mode="reduce-overhead", strict=True, capture_backward=True)
+        for call in range(10):
+            x = torch.randn(5, 4)
+            losses.append((run(model, x), step(plain, x)))
+            gradients = [(a.grad, b.grad) for a, b in zip(model.parameters(), plain.parameters(), strict=True)]
+            torch.testing.assert_close(*map(list, zip(*gradients, strict=True)))
+            places.append(gradients[1][0].data_ptr())  # type: ignore[union-attr]
+            all_kept += [gradients] if keeps and call > 5 else []
+            del gradients
+    torch.testing.assert_close(*map(list, zip(*losses, strict=True)))
+    for kept in all_kept:
+        torch.testing.assert_close(*map(list, zip(*kept, strict=True)))
+    assert (len({*places[3:]}) == 1) == (not keeps)
+    assert [g.recorded for g in graphs(record)][-1] == (2 if keeps else 1)
