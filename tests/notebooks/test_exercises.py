@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from kernel_magics import workshop
+from kernel_magics.workshop import checks
 from tests.notebooks.exercises import FOLDER, SOURCES, versions
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -50,40 +50,6 @@ def test_the_student_version_fails_and_the_solution_passes(source: Path, run: An
 
 
 def test_a_comparison_shows_the_learner_s_values_beside_the_reference() -> None:
-    workshop.compare({"a": 1}, {"a": 1})
+    checks.compare({"a": 1}, {"a": 1})
     with pytest.raises(AssertionError, match=r"1 of 3 are right\.\nb: yours 2, reference 3\nc: yours None, reference"):
-        workshop.compare({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": "x" * 1000})
-
-
-def fill_in(question: workshop.Question, *answers: Any) -> list[str]:
-    """Gives answers to the form of a question; returns what it says of each, then the answer that it shows."""
-    text, *fields, buttons, message = workshop._form(question).children
-    check, show = buttons.children
-    assert text.value.startswith("<b>Which &lt;one&gt;?</b>")
-    shown = []
-    for answer in answers:
-        for field in fields:
-            field.value = field.description in answer if question.kind == "choices" else answer
-        check.click()
-        shown.append(message.value)
-    assert show.layout.visibility == "visible"
-    show.click()
-    return [re.sub("<.*?>", "", each) for each in (*shown, message.value)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "right", "among", "answers", "expected"),
-    [
-        ("number", (1024.0,), (), ["", "1,025", "1e3"], ["A number, please.", "Not 1,025.", "Not 1,000.", "1,024."]),
-        ("choice", ("this",), ("other", "this"), [None, "this", "other"], ["Choose one first.", "this.", "Not other."]),
-        (
-            *("choices", ("that", "this"), ("other", "that", "this"), [(), ("that", "this"), ("other", "this")]),
-            ["0 right, 0 wrong, 2 missing.", "that, this.", "1 right, 1 wrong, 1 missing."],
-        ),
-    ],
-)
-def test_a_question_says_whether_an_answer_is_right(
-    kind: Any, right: Any, among: Any, answers: list[Any], expected: list[str]
-) -> None:
-    question = workshop.Question("Which <one>?", right, among, "", kind)
-    assert [each.strip() for each in fill_in(question, *answers)][: len(expected)] == expected
+        checks.compare({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": "x" * 1000})

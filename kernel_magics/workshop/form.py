@@ -1,23 +1,15 @@
-"""The workshop: questions whose right answers come from a record, and the comparison that checks of exercises make.
-
-A question is a form of ipywidgets. It says whether an answer is right, and shows the right one after a wrong answer.
-"""
+"""A question as a form of ipywidgets: says whether an answer is right, and shows the right one after a wrong answer."""
 
 from __future__ import annotations
 
 import contextlib
 import html
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from IPython.display import display
-
-from compiler_core.records import Compile, Record
-
-MAX_SHOWN = 200
-"""The number of characters of a value that are shown."""
 
 Answers = tuple[str | float, ...]
 
@@ -50,44 +42,6 @@ def choice(text: str, right: str, wrong: Sequence[str], because: str = "") -> No
 def choices(text: str, right: Sequence[str], among: Sequence[str], because: str = "") -> None:
     """Asks for all right answers `among` several."""
     _ask(Question(text, tuple(each for each in among if each in right), tuple(among), because, "choices"))
-
-
-def graphs(record: Record) -> int:
-    """Returns the number of graphs that were captured."""
-    return sum(artifact.pane == "captured" for artifact in record.artifacts)
-
-
-def kernels(record: Record) -> int:
-    """Returns the number of kernels that were generated; calls of PyTorch's own kernels are not counted."""
-    return sum(kernel.language != "extern" for compile_ in record.compiles for kernel in compile_.kernels)
-
-
-def saved(compile_: Compile) -> list[str]:
-    """Returns the names of the values that a compile saves for the backward."""
-    values = compile_.partition.values if compile_.partition else []
-    return [value.node.rpartition("#")[2] for value in values if value.decision == "saved"]
-
-
-def compare(yours: Mapping[str, Any], reference: Mapping[str, Any]) -> None:
-    """Raises an AssertionError that shows the learner's values beside those of the reference, unless all are equal."""
-    rows = [(name, yours.get(name), value) for name, value in reference.items()]
-    wrong = [row for row in rows if not _are_equal(*row[1:])]
-    if wrong:
-        lines = [f"{name}: yours {_short(one)}, reference {_short(other)}" for name, one, other in wrong]
-        raise AssertionError("\n".join([f"{len(rows) - len(wrong)} of {len(rows)} are right.", *lines]))
-
-
-def _are_equal(one: Any, other: Any) -> bool:
-    import torch
-
-    if isinstance(other, torch.Tensor):
-        return isinstance(one, torch.Tensor) and one.shape == other.shape and torch.allclose(one, other, equal_nan=True)
-    return bool(one == other)
-
-
-def _short(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
 
 
 def _ask(question: Question) -> None:
