@@ -35,7 +35,9 @@ class HostPart:
     """The two graphs that a forward graph is split into."""
 
     host: fx.GraphModule
-    """Its first result is a tensor of the numbers that the other graph needs, its others are results of the whole."""
+    """Its first results are the numbers that the other graph needs, as tensors; the others are results of the whole."""
+    numbers: int
+    """How many numbers these are."""
     host_inputs: list[int]
     """The inputs of the whole that are its inputs, by their numbers."""
     device: fx.GraphModule
@@ -52,8 +54,8 @@ class HostPart:
         of_device = operator.itemgetter(*self.device_inputs, 0, 0)
 
         def run(inputs: list[Any]) -> list[Any]:
-            numbers, *found = host([*of_host(inputs)[:-2]])
-            computed = device([*of_device(inputs)[:-2], *numbers.tolist()])
+            found = host([*of_host(inputs)[:-2]])
+            computed = device([*of_device(inputs)[:-2], *map(torch.Tensor.item, found[: self.numbers])])
             return [found[i] if on_host else computed[i] for on_host, i in self.results]
 
         first, second = host.executable, device.executable  # type: ignore[attr-defined]
@@ -87,8 +89,9 @@ def split_host_part(gm: fx.GraphModule) -> HostPart | None:
     kept = [node for node in outputs if node not in host]
     first = _host_graph(gm, [placeholders[i] for i in given], host, numbers, of_host)
     second = _device_graph(gm, [placeholders[i] for i in taken], host, numbers, kept)
-    results = [(node in host, (of_host if node in host else kept).index(node)) for node in outputs]
-    return HostPart(first, given, second, taken, results)
+    places = [*numbers, *of_host]
+    results = [(node in host, (places if node in host else kept).index(node)) for node in outputs]
+    return HostPart(first, len(numbers), given, second, taken, results)
 
 
 def _may_raise(node: fx.Node) -> bool:
@@ -135,13 +138,7 @@ def _host_graph(
     for node in [*inputs, *(n for n in gm.graph.nodes if n in host and n.op != "placeholder")]:
         copies[node] = graph.node_copy(node, copies.__getitem__)
 
-    def add(target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        node = graph.call_function(target, args, kwargs)
-        node.meta["val"] = target(*fx.map_arg(args, lambda n: n.meta["val"]), **kwargs)
-        return node
-
-    doubles = [add(aten._to_copy.default, copies[number], dtype=torch.float64) for number in numbers]
-    graph.output([add(aten.stack.default, doubles), *(copies[node] for node in outputs)])
+    graph.output([copies[node] for node in (*numbers, *outputs)])
     return _module(gm, graph)
 
 

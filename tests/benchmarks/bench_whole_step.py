@@ -5,8 +5,9 @@
 *ours* is `compile(step, capture_backward=True, mode="reduce-overhead")` with AdamW as PyTorch makes it.  *eager* has
 the fused AdamW.  *stock* is the best of four: the step compiled in the default mode and with CUDA graphs, and the
 modules compiled with CUDA graphs, with the fused AdamW or with a compiled one.  *by hand* is a CUDA graph of the eager
-step with the fused AdamW, which the program records itself.  Milliseconds are medians of 7 rounds that take turns.
-Errors are the largest relative ones of the losses of 5 steps, beside float64.
+step with the fused AdamW, which the program records itself.  Milliseconds are lower quartiles of 11 rounds that take
+turns, since a machine with other users runs Python at two speeds.  Errors are the largest relative ones of the losses
+of 5 steps, beside float64.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import compiler_core
 from compiler_core.api.compile import record_of
 from tests.benchmarks.bench_checkpoints import Block
 
-ROUNDS, CALLS, LOSSES, RATE = 7, 20, 5, 1e-3
+ROUNDS, CALLS, LOSSES, RATE = 11, 20, 5, 1e-3
 Step = Callable[..., torch.Tensor]
 Inputs = tuple[torch.Tensor, ...]
 
@@ -245,8 +246,8 @@ def row(name: str) -> str:
                 run()
             torch.cuda.synchronize()
             times[way].append((time.perf_counter() - began) / CALLS * 1e3)
-    print(name, {way: round(statistics.median(each), 3) for way, each in times.items()}, file=sys.stderr, flush=True)
-    ms = {way: statistics.median(each) for way, each in times.items()}
+    ms = {way: statistics.quantiles(each, n=4)[0] for way, each in times.items()}
+    print(name, {way: round(each, 3) for way, each in ms.items()}, file=sys.stderr, flush=True)
     stock = min((value for way, value in ms.items() if way.startswith("stock")), default=float("nan"))
     by_hand = ms.get("recorded", float("nan"))
     record = record_of(found["ours"].step)
