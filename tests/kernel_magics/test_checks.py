@@ -15,7 +15,7 @@ from kernel_magics.workshop import Misconception, check, on_its_own
 CASES = {"1": (1,), "2": (2,), "-3": (-3,), "10": (10,)}
 
 
-def said(answer: Any, *misconceptions: Misconception) -> str:
+def message_for(answer: Any, *misconceptions: Misconception) -> str:
     with pytest.raises(AssertionError) as caught:
         check(answer, CASES, lambda number: number * 2, misconceptions)
     return str(caught.value)
@@ -26,21 +26,21 @@ def test_a_right_answer_passes() -> None:
     check(lambda number: number + number, CASES, {"1": 2, "2": 4, "-3": -6, "10": 20})
 
 
-def test_a_wrong_answer_is_told_what_its_author_thought() -> None:
+def test_the_message_of_a_wrong_answer_has_what_its_author_thought() -> None:
     power = Misconception("You probably raised to a power.", {"-3": 9, "10": 100})
     size = Misconception("You probably took the absolute value.", {"-3": lambda value: value > 0})
-    assert said(lambda number: number**2, power, size) == (
+    assert message_for(lambda number: number**2, power, size) == (
         "1 of 4 cases are right.\nYou probably raised to a power.\n-3:\n  yours 9\n  right -6"
     )
-    assert "the absolute value.\n-3:\n  yours 6" in said(lambda number: abs(number) * 2, power, size)
+    assert "the absolute value.\n-3:\n  yours 6" in message_for(lambda number: abs(number) * 2, power, size)
 
 
 def test_another_wrong_answer_is_shown_the_smallest_case() -> None:
     never = Misconception("", {"1": 2, "10": 7})  # 2 is right: no sign of a misconception
     shown = "3 of 4 cases are right. The smallest that is not:\n10:\n  yours 7\n  right 20"
-    assert said(lambda number: 7 if number == 10 else number * 2, never) == shown
-    assert "2:\n  yours raised ZeroDivisionError: " in said(lambda number: number * 2 // (number != 2))
-    assert "1:\n  yours 2.0\n" in said(lambda number: number * 2.0)  # of another type
+    assert message_for(lambda number: 7 if number == 10 else number * 2, never) == shown
+    assert "2:\n  yours raised ZeroDivisionError: " in message_for(lambda number: number * 2 // (number != 2))
+    assert "1:\n  yours 2.0\n" in message_for(lambda number: number * 2.0)  # of another type
 
 
 def test_an_answer_is_on_its_own() -> None:

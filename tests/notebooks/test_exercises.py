@@ -47,7 +47,9 @@ def test_the_committed_versions_are_those_of_the_source(source: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_right_answers_pass_and_wrong_ones_are_told_why(name: str, run: Callable[[str], Any], tmp_path: Path) -> None:
+def test_right_answers_pass_and_messages_of_wrong_ones_fit(
+    name: str, run: Callable[[str], Any], tmp_path: Path
+) -> None:
     answers = importlib.import_module(f"tests.notebooks.answers.{name}")
     *given, solution, check = cells("solutions", name)
     (tmp_path / f"{name}.ipynb").write_bytes((FOLDER / "solutions" / f"{name}.ipynb").read_bytes())
@@ -63,9 +65,9 @@ def test_right_answers_pass_and_wrong_ones_are_told_why(name: str, run: Callable
     unfinished = graded(cells("exercises", name)[-2])
     assert unfinished.grade < 1
     assert re.search(r"\d+ of \d+ cases are right\.", unfinished.summary())
-    said = {each.name: graded(each.text(solution)) for each in answers.WRONG}
-    assert [name for name, result in said.items() if result.grade == 1] == []
-    messages = {name: result.summary() for name, result in said.items()}
+    results = {each.name: graded(each.text(solution)) for each in answers.WRONG}
+    assert [name for name, result in results.items() if result.grade == 1] == []
+    messages = {name: result.summary() for name, result in results.items()}
     assert {each.name: messages[each.name] for each in answers.WRONG if each.says not in messages[each.name]} == {}
     thoughts = re.findall(r'Misconception\(\s+"(.+)",\n', cells("source", name)[-1])
     assert len(thoughts) >= 3
