@@ -4,6 +4,7 @@ gradients              formulas that PyTorch chooses by looking at values, which
 opaque operators       one node each in the forward and the backward (`support/opaque_ops.py`)
 custom operators       those that write to their arguments return the new values instead
 collectives            the same, for those that an ``autograd.Function`` calls
+fused optimizers       operations on single tensors (`fused_updates.py`)
 counting in memory     ``fill_diagonal_``, since functional values may lie elsewhere
 ``x.random_(a, b)``    the overload that can be called in Python
 """
@@ -21,6 +22,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import get_proxy_slot, track_tensor_tree
 from torch.overrides import TorchFunctionMode
 
+from compiler_core.autograd.trace.fused_updates import FUSED_UPDATES
 from compiler_core.autograd.trace.outputs import JointRefused, count_of_writes, unwrap
 from compiler_core.support import opaque_ops
 from compiler_core.support.node_facts import FUNCTIONAL, custom_operator
@@ -386,5 +388,5 @@ def _largest_exact_integer(dtype: torch.dtype) -> int:
 
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {torch.prod: prod, torch.autograd.grad: compute_gradients}
-FUNCTIONS |= {getattr(torch, n): f for n, f in _PICKING.items()}
+FUNCTIONS |= {getattr(torch, n): f for n, f in _PICKING.items()} | FUSED_UPDATES
 METHODS: dict[str, Callable[..., Any]] = {"prod": prod, "fill_diagonal_": fill_diagonal_} | _PICKING

@@ -16,14 +16,7 @@ from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
-from compiler_core.torch_private import (
-    fused_adagrad,
-    fused_adam,
-    fused_adamw,
-    fused_sgd,
-    optimizer_get_value,
-    optimizer_stack_if_compiling,
-)
+from compiler_core.torch_private import fused_sgd, optimizer_get_value, optimizer_stack_if_compiling
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
@@ -68,6 +61,13 @@ def _foreach_scaled(fn: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) 
     return NONE if name.endswith("_") else TupleValue(found)
 
 
-@handles_each(fused_adagrad, fused_adam, fused_adamw, fused_sgd)
-def _fused(fn: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
-    raise Unsupported("optimizer", f"torch.{fn.__name__}, a kernel of PyTorch for the whole update")
+@handles(fused_sgd)
+def _fused_sgd(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    """Leaves short types on a CPU to PyTorch, whose kernel computes wrong values for them."""
+    for x in args[0].unpack(tx):
+        if isinstance(x, TensorValue) and x.fake(tx).device.type == "cpu" and x.fake(tx).dtype in _SHORT:
+            raise Unsupported("optimizer", f"torch.optim.SGD(fused=True) of {x.fake(tx).dtype} on a CPU")
+    return tx.capture.graph.call_function(tx, fused_sgd, args, kwargs)
+
+
+_SHORT = frozenset({torch.bfloat16, torch.float16})
