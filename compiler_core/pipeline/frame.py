@@ -64,7 +64,7 @@ from compiler_core.instruments import tool
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
 from compiler_core.pipeline.graph import compile_graph, user_changes
 from compiler_core.records import Compile, GraphBreak, StackLine, Stage
-from compiler_core.records.capture import is_around_function
+from compiler_core.records.capture import TRAINING_BREAKS, WHOLE_STEP, is_around_function
 from compiler_core.records.recompiles import has_generated_name, readable
 from compiler_core.resume import eager_fallback, resume_functions
 from compiler_core.resume.eager_fallback import CachedCalls
@@ -94,6 +94,8 @@ class CaptureBreak:
     stop: StopPoint
     stack: list[StackLine]
     code: BreakingCode
+    captures_backward: bool
+    """Whether backwards and steps of optimizers may be in a graph."""
 
     @property
     def about(self) -> str:
@@ -110,7 +112,9 @@ class CaptureBreak:
 
     @property
     def hint(self) -> str:
-        return break_kinds.KINDS[self.reason.kind].hint_for(self.code)
+        hint = break_kinds.KINDS[self.reason.kind].hint_for(self.code)
+        is_step = self.reason.kind in TRAINING_BREAKS and not self.captures_backward
+        return f"{hint}  {WHOLE_STEP}" if is_step else hint
 
 
 @dataclass
@@ -213,7 +217,7 @@ class FrameCompile:
         if reason.kind == "data-dependent branch" and code.statement == "Assert":
             reason = Unsupported("assertion", reason.context)
         reason.context = capture.guards.symbols.with_values(reason.context)  # it may be an exception of the program
-        break_ = CaptureBreak(reason, tx.stop_point, stack, code)
+        break_ = CaptureBreak(reason, tx.stop_point, stack, code, self.region.options.capture_backward)
         break_ = self._break_of_loop(break_)
         self._record_break(break_)
         if self.region.options.fullgraph:

@@ -376,7 +376,7 @@ class _Calls:
                     done.add(block)
                     blocks.enter_context(compiled_class(block, functools.partial(own, **given)))
                 return self._kept(model, model)
-            compiled = own(model, **given | ({"dynamic": True} if fix.is_dynamic else {}))
+            compiled = own(model, **given | fix.options)
             function = getattr(model, "forward", model)
             code = getattr(inspect.unwrap(function), "__code__", None)
             if fix.lines and code is not None and (code.co_filename, code.co_firstlineno) in places:

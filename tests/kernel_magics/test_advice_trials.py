@@ -131,6 +131,38 @@ def test_a_change_with_other_values_is_not_offered(magics: InteractiveShell, eng
     assert "with the condition negated, it raises RuntimeError" in problem.checked
 
 
+NET = """import torch
+net = torch.nn.Linear(3, 2)
+optimizer = torch.optim.AdamW(net.parameters(), 0.1)
+earlier = net(torch.ones(2, 3)).square().sum()"""
+STEP = """for row in x:
+    optimizer.zero_grad()
+    loss = net(row).square().sum()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())"""
+
+
+def test_the_whole_step_in_one_graph_is_tried(magics: InteractiveShell) -> None:
+    magics.run_cell(NET).raise_error()
+    problems = [each for each in tried(magics, "core", STEP) if each.is_training]
+    assert [each.title for each in problems] == [
+        f"graph break: {each}" for each in ("optimizer", "backward", "optimizer")
+    ]
+    for problem in problems:
+        assert problem.grade == "expected"
+        assert "capture_backward=True" in problem.advice
+        assert problem.checked.startswith("Tried `capture_backward=True`: ")
+        assert problem.checked.endswith("5 graph breaks became 2, same values.")
+
+
+def test_a_backward_that_cannot_be_captured_is_not_offered(magics: InteractiveShell) -> None:
+    magics.run_cell(NET).raise_error()
+    (problem,) = tried(magics, "core", "y = x * 2\nearlier.backward(retain_graph=True)")
+    assert problem.tried
+    assert "capture_backward" not in problem.advice
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # Dynamo reads it
 @pytest.mark.parametrize("engine", ENGINES)
 def test_compiling_each_block_is_tried(magics: InteractiveShell, engine: str) -> None:

@@ -41,7 +41,7 @@ def why(experiments: CellExperiments) -> dict[str, str]:
 
 def test_each_experiment_answers_in_its_pane_and_changes_nothing(magics: InteractiveShell) -> None:
     found = experiments(magics)
-    assert [name for name, reason in why(found).items() if reason] == ["advice"]  # there is no problem
+    assert not any(why(found).values())  # the advice is to capture the backward
     assert set(EXPERIMENTS) == set(messages.EXPERIMENTS)
     names, own = magics.user_ns, kernel_magics.last_record()
     before = names["w"].grad.clone(), list(names["seen"]), names["h"], torch.get_rng_state()

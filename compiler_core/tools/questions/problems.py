@@ -13,6 +13,8 @@ from compiler_core.records.capture import (
     NO_CHANGE,
     NO_CHANGE_KNOWN,
     RECOMPILE_LIMIT,
+    TRAINING_BREAKS,
+    WHOLE_STEP,
     BreakReason,
     GraphBreak,
     StackLine,
@@ -47,8 +49,6 @@ _READS_ONLY = frozenset[BreakReason]({"tensor value read", "print"})
 _OF_THE_CALL = frozenset[BreakReason]({"distribution check", "checkpoint", "packed sequence", *_ASKED_FOR, *NO_CHANGE})
 """Reasons whose advice is on how the user's code calls a library."""
 _IN_A_LIBRARY = "Call it outside of the compiled function, or call something else."
-_TRAINING = frozenset[BreakReason]({"backward", "optimizer"})
-"""Reasons of the breaks of a step of training."""
 _Key = tuple[str, str, int]
 _SIZE = re.compile(r"\.(size|stride)\(\)\[(\d+)\]")
 _IS_FINITE = re.compile(r"<= 1\.79769\d*e\+308$|^abs\(.+\) <= 2147483648$|^not (?:math|torch)\.is(?:nan|inf)\(")
@@ -66,6 +66,8 @@ _OF_BROKEN_CALL = (
 )
 HINT = "hint"
 """The part of the advice on a graph break that is the hint for its kind."""
+STEP = "step"
+"""The part of the advice on a graph break of a step of training that keeps the whole step in the graph."""
 LOOP = "loop"
 """The part of the advice on a graph break that is for the loop that it is in."""
 BLOCKS = "blocks"
@@ -121,7 +123,11 @@ def conclude(problem: Problem, tried: list[AdviceTrial]) -> None:
 def _how_to_try(problem: Problem) -> str:
     """Returns how a reader tries the advice, where that takes no other program."""
     lines = f"before each call `{'; '.join(problem.lines)}`" if problem.lines else ""
-    ways = ["`dynamic=True`" if DYNAMIC.intersection(problem.remedies) else "", lines]
+    ways = [
+        "`dynamic=True`" if DYNAMIC.intersection(problem.remedies) else "",
+        "`capture_backward=True`" if STEP in problem._parts else "",
+        lines,
+    ]
     return f"To try it: {', or '.join(filter(None, ways))}." if any(ways) else ""
 
 
@@ -340,6 +346,10 @@ def _graph_break(
     if library and record.engine == "core" and break_.reason not in _OF_THE_CALL:
         advice = _IN_A_LIBRARY  # a hint would be on the library's own statement
     parts = {HINT: Part(advice)}
+    is_step = break_.hint == f"{NO_CHANGE.get(break_.reason)}  {WHOLE_STEP}"
+    if is_step:
+        parts[STEP] = Part(WHOLE_STEP)
+        advice = f"{advice}  {WHOLE_STEP}"
     if break_.in_loop and len(break_.stack) == 1 and break_.reason != "exception":
         parts = parts if grade != "expected" and break_.hint else {}
         if break_.hint != BODY_OF_LOOP:
@@ -362,11 +372,13 @@ def _graph_break(
         cause += f"  So {'the rest of ' if frame.kind == 'resume' else ''}{frame.name} runs as plain Python."
     problem = place.problem("graph break", grade, f"graph break: {break_.kind}", cause, compile_, advice,
                             ns=sum(c.duration_ns for c in resumed))  # fmt: skip
-    problem.breaks, problem.is_training = [break_id(compile_, break_)], break_.reason in _TRAINING
-    problem._parts |= parts if grade != "expected" else {HINT: Part(advice)}
+    problem.breaks, problem.is_training = [break_id(compile_, break_)], break_.reason in TRAINING_BREAKS
+    problem._parts |= parts if grade != "expected" or is_step else {HINT: Part(advice)}
     is_hint = HINT in parts and parts[HINT].text == break_.hint and break_.hint not in ("", NO_CHANGE_KNOWN)
     if grade != "expected" and (is_hint or LOOP in parts):
         problem._proof = FROM_PYTORCH if record.engine == "torch" and is_hint else PROVEN
+    elif is_step:
+        problem._proof = ""
     return problem
 
 

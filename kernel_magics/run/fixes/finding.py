@@ -13,7 +13,7 @@ from compiler_core.records import Problem, Record
 from compiler_core.records.capture import BreakReason
 from compiler_core.records.differences import SourceEdit
 from compiler_core.tools.questions.advice import DYNAMIC, LINES
-from compiler_core.tools.questions.problems import BLOCKS, HINT, MIN_REPEATS, break_id
+from compiler_core.tools.questions.problems import BLOCKS, HINT, MIN_REPEATS, STEP, break_id
 from kernel_magics.cell.parse import Program
 from kernel_magics.run.fixes.expressions import Modules
 from kernel_magics.run.fixes.live_code import functions_at, lines_of
@@ -43,8 +43,8 @@ class Fix:
     flipped: tuple[SourceEdit, SourceEdit] | None = None
     disables: str = ""
     """The name of the function that is left to Python."""
-    is_dynamic: bool = False
-    """Whether the change is an option of the compile, and not of the code."""
+    options: dict[str, bool] = field(default_factory=dict)
+    """The options of the compile that are the change, and not the code."""
     lines: list[str] = field(default_factory=list)
     """Lines that run before each unit of the cell."""
     block: type[torch.nn.Module] | None = None
@@ -53,7 +53,7 @@ class Fix:
     @property
     def is_of_code(self) -> bool:
         """Whether the text of the program changes."""
-        return not (self.is_dynamic or self.lines or self.block)
+        return not (self.options or self.lines or self.block)
 
 
 class FixFinder:
@@ -76,6 +76,7 @@ class FixFinder:
                     yield fix
         yield from self._blocks([n for n, problem in numbered if problem.kind == "slow compile"])
         yield from self._dynamic([n for n, problem in numbered if DYNAMIC.intersection(problem.remedies)])
+        yield from self._whole_step([n for n, problem in numbered if problem.is_training and STEP in problem._parts])
         for number, problem in numbered:
             if problem.lines and self._lines_reach(problem):
                 at = problem.lineno if problem.filename == self._program.filename else 1
@@ -117,12 +118,22 @@ class FixFinder:
 
     def _dynamic(self, numbers: list[int]) -> Iterator[Fix]:
         """Yields the change to dynamic sizes, for all problems that it is advised for."""
-        magic = self._program.source.partition("\n")[0].removeprefix("# ")
         if numbers and self._can_compile_otherwise and not self._request.dynamic:
-            is_magic = magic.startswith("%%compile")
-            edit = SourceEdit(_DYNAMIC_SIZES, self._program.filename, 1, [magic] if is_magic else [],
-                              [f"{magic} --dynamic" if is_magic else "dynamic=True"])  # fmt: skip
-            yield Fix(numbers, "`dynamic=True`", edit, sorted(DYNAMIC), is_dynamic=True)
+            edit = self._option_edit(_DYNAMIC_SIZES, "dynamic")
+            yield Fix(numbers, "`dynamic=True`", edit, sorted(DYNAMIC), options={"dynamic": True})
+
+    def _whole_step(self, numbers: list[int]) -> Iterator[Fix]:
+        """Yields the change that keeps backwards and optimizers in the graph."""
+        if numbers and self._can_compile_otherwise and self._request.engine == "core":
+            edit = self._option_edit("the whole step in one graph", "capture_backward")
+            yield Fix(numbers, "`capture_backward=True`", edit, [STEP], options={"capture_backward": True})
+
+    def _option_edit(self, title: str, option: str) -> SourceEdit:
+        """Returns the change that turns an option on."""
+        magic = self._program.source.partition("\n")[0].removeprefix("# ")
+        is_magic = magic.startswith("%%compile")
+        added = f"{magic} --{option.replace('_', '-')}" if is_magic else f"{option}=True"
+        return SourceEdit(title, self._program.filename, 1, [magic] if is_magic else [], [added])
 
     @property
     def _can_compile_otherwise(self) -> bool:

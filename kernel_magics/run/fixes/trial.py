@@ -163,7 +163,7 @@ class Fixes:
             outcome: TrialOutcome = "wrong" if isinstance(error, _Differs) else "not tried"
             return None, dict.fromkeys(fix.problems, AdviceTrial(fix.change, outcome, str(error), fix.remedies))
         record.comparison = compare(self._record, record)
-        record.comparison.values, record.comparison.edit = {}, fix.edit if fix.is_of_code or fix.is_dynamic else None
+        record.comparison.values, record.comparison.edit = {}, fix.edit if fix.is_of_code or fix.options else None
         return record, {each: self._concluded(fix, self._record.problems[each], record) for each in fix.problems}
 
     def _check_same(self, made: _Ran, expected: _Ran, state: Any, printed: Any, is_laid_out: bool) -> None:
@@ -189,7 +189,7 @@ class Fixes:
 
     def _compiled(self, fix: Fix, ran: _Ran) -> Record:
         """Runs the cell with a change; returns the record.  Raises `_Differs` if the cell raises."""
-        options: dict[str, Any] = {"save": None, "time": None} | ({"dynamic": True} if fix.is_dynamic else {})
+        options: dict[str, Any] = {"save": None, "time": None} | fix.options
         request = dataclasses.replace(self._request, **options)
         with ExitStack() as changed:
             if request.engine == "torch":
@@ -304,6 +304,9 @@ class Fixes:
                 return "does not help", "its kernels came from the cache, so its time says nothing"
             is_faster = FASTER * record.compile_ns < self._record.compile_ns
             return ("helps" if is_faster else "does not help"), ""
+        if "capture_backward" in fix.options:  # the first step, which makes state, is compiled apart
+            old, new = totals.get("graph breaks", (0, 0))
+            return ("helps" if new < old else "does not help"), ""
         stops = [totals.get(name, (0, 0)) for name in ("graph breaks", "recompiles")]
         if any(new > old for old, new in stops):
             return "does not help", ""
