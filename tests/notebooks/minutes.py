@@ -14,7 +14,7 @@ import nbformat
 
 FOLDER = Path(__file__).parents[2] / "notebooks" / "workshop"
 LESSONS = sorted(FOLDER.glob("[0-9]*.ipynb"))
-QUESTIONS = r"^\s*workshop\.(?:number|choice|choices)\("
+QUESTIONS = r"^\s*workshop\.ask\("
 VIEWS = r"^%%compile|^%(?:frames|what_if|explain|capture_methods)\b|kernel_magics\.Explorer\("
 MINUTES = {"words": 1 / 150, "lines": 0.1, "cells": 0.5, "questions": 1.0, "views": 1.5, "tasks": 3.0}
 """Of each word, line of code, cell without a question, question, explorer or other view, and task of *Try it*."""

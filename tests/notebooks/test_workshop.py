@@ -14,46 +14,37 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import start_new_kernel
 
+from kernel_magics.workshop.question import are_equal
+from kernel_magics.workshop.questions import QUESTIONS
 from tests.limits import HANG_S
 from tests.notebooks import minutes
 from tests.notebooks.minutes import LESSONS
+from tests.notebooks.second_ways import SECOND_WAYS
 from tests.sampling import sample
 
 pytestmark = pytest.mark.slow
 
-ANY = ["depends on the machine"]
-
-# What each question of a lesson has as its right answers, in order.
-ANSWERS: dict[str, list[list[Any]]] = {
-    "01_frames": [[2], [2], ["inlined into the graph of step"], [3]],
-    "02_bytecode": [[3], ["add", "mul"], [5], ["torch.jit.trace", "torch.fx.symbolic_trace with concrete_args"]],
-    "03_guards": [["x", "options['shift']", "SCALE"], [3], ["more than 100"], [2.0]],
-    "04_graph_breaks": [[1], [2], [2], [1], [3]],
-    "05_graphs_and_passes": [["call_function", "call_method", "output", "placeholder"], [3], [3]],
-    "06_joint_graph": [[2], [16384]],
-    "07_loops_and_fusion": [[400_000], ["softmax", "two_sums"], [1]],
-    "08_kernels": [[524288], [2048], ["adds"], ["sum"]],
-    "09_dynamic_shapes": [[2], [48], [3], ["6.0"], [4], [2]],
-    "10_whole_step": [[6], ANY, ANY],
-    "11_stock": [[2], [3], [1]],
-}
-
-QUESTIONS = ("workshop.number(", "workshop.choice(", "workshop.choices(")
-"""How cells begin that only ask: their code, which has the answer, is folded away."""
+ROOT = Path(__file__).parents[2]
+ASK = re.compile(r'workshop\.ask\("([\w/]+)"')
+"""How a cell asks a question."""
 
 SMALLER = {
-    "big, bounds = torch.randn(1000, 1000), {}": "big, bounds = torch.randn(100, 1000), {}",
+    "torch.randn(3000, 4000)": "torch.randn(100, 1000)",
     "seconds=0.5": "seconds=0.1",
 }
 """What is measured here is smaller, and for a shorter time, than in the lessons."""
 
-ASKED = """
-import json
+ANSWERS = """
+import json, sys
 from kernel_magics import workshop
-print(json.dumps([question.right for question in workshop.asked]))
+sys.path.insert(0, ROOT)
+from tests.notebooks.second_ways import SECOND_WAYS
+found = [[each.name, each.right, SECOND_WAYS[each.name](globals()), len(each.wrong)] for each in workshop.asked]
+print("", json.dumps(found), sep="\\n")
 workshop.asked.clear()
 %reset -f
 """
+"""Prints of each question that was asked: its name, its answer, the answer by a second way, the known wrong answers."""
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +76,27 @@ def smaller(source: str) -> str:
     return source
 
 
+def differing(answers: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """Returns both answers to each question of which they differ: numbers by more than a per cent."""
+
+    def hashable(answer: Any) -> Any:
+        return tuple(answer) if isinstance(answer, list) else answer
+
+    pairs = {name: (hashable(answer), hashable(others[name])) for name, answer in answers.items()}
+    return {name: pair for name, pair in pairs.items() if not are_equal(*pair, 0.01)}
+
+
+def planted(answer: Any) -> Any:
+    """Returns a wrong answer: another number, another choice, one choice less or more."""
+    if isinstance(answer, list):
+        return answer[1:] or ["another"]
+    return f"not {answer}" if isinstance(answer, str) else answer * 1.05 + 1
+
+
 @pytest.mark.parametrize("lesson", sample(LESSONS, 3), ids=lambda path: path.stem)
-def test_a_lesson_runs_and_its_questions_have_these_answers(kernel: BlockingKernelClient, lesson: Path) -> None:
+def test_a_lesson_runs_and_its_questions_have_the_answers_of_a_second_way(
+    kernel: BlockingKernelClient, lesson: Path
+) -> None:
     cells = nbformat.read(lesson, as_version=4).cells
     code = [smaller(cell.source) for cell in cells if cell.cell_type == "code"]
     for source in code:
@@ -94,8 +104,21 @@ def test_a_lesson_runs_and_its_questions_have_these_answers(kernel: BlockingKern
     for magic in re.findall(r"`(%[a-z]\w* [^`]+)`", cells[-1].source):  # of the tasks at the end
         run(kernel, next(source for source in code if source.startswith("%%compile")))
         run(kernel, magic)
-    asked, expected = json.loads(run(kernel, ASKED)), ANSWERS[lesson.stem]
-    assert [known if known is ANY else each for each, known in zip(asked, expected, strict=True)] == expected
+    printed = run(kernel, ANSWERS.replace("ROOT", repr(str(ROOT))))
+    found = json.loads(next(line for line in printed.splitlines() if line.startswith("[[")))
+    answers, others = {name: right for name, right, *_ in found}, {name: other for name, _, other, _ in found}
+    assert {name for name, _, _, wrong in found if wrong < 2} == set()
+    counted = [(name, right, len(QUESTIONS[name].each)) for name, right, *_ in found if QUESTIONS[name].each]
+    assert [each for each in counted if each[1] != each[2]] == [], "what is counted is not named one by one"
+    assert list(answers) == [name for source in code for name in ASK.findall(source)]
+    assert differing(answers, others) == {}
+    assert differing({name: planted(answer) for name, answer in answers.items()}, others).keys() == answers.keys()
+
+
+def test_each_question_is_asked_once_and_has_a_second_way() -> None:
+    cells = [cell for lesson in LESSONS for cell in nbformat.read(lesson, as_version=4).cells]
+    assert sorted(name for cell in cells for name in ASK.findall(cell.source)) == sorted(QUESTIONS)
+    assert sorted(SECOND_WAYS) == sorted(QUESTIONS)
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
@@ -109,11 +132,3 @@ def test_a_lesson_takes_a_person_20_to_40_minutes_by_the_estimate() -> None:
     assert {name: estimate for name, estimate in estimates.items() if not 20 <= estimate <= 40} == {}
     page = Path(__file__).parents[2] / "docs" / "classroom.md"
     assert minutes.table() in page.read_text(encoding="utf-8"), "copy what `python -m tests.notebooks.minutes` prints"
-
-
-def test_the_code_of_questions_is_folded_away() -> None:
-    cells = [cell for lesson in LESSONS for cell in nbformat.read(lesson, as_version=4).cells]
-    questions = [cell for cell in cells if cell.source.startswith(QUESTIONS)]
-    assert len(questions) > 10
-    shown = [cell.source for cell in questions if not cell.metadata.get("jupyter", {}).get("source_hidden")]
-    assert shown == []

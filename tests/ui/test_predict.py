@@ -34,11 +34,16 @@ view.present(
 )
 """
 
+QUESTION = """
+from kernel_magics import workshop
+workshop.ask("graphs/kinds", workshop.compile_of(kernel_magics.last_record(), "bar").find("captured").graph)
+"""
+
 CELLS = {
     "load": LOAD.strip(),
     "covered": "%%compile --backend aot_eager --cover captured,partition\nout = bar(a, b)",
     "present": PRESENT.strip(),
-    "question": "from kernel_magics import workshop\nworkshop.choices('Which?', ['a', 'b'], ['a', 'b', 'c'], 'Since.')",
+    "question": QUESTION.strip(),
     "save": "kernel_magics.save(kernel_magics.last_record(), 'views.html')",
 }
 
@@ -76,12 +81,15 @@ def test_a_question_of_a_lesson_is_answered(notebook: Notebook, screenshot: Scre
     notebook.run("question")
     form = notebook.element("question")
     answer = form.get_by_role("button", name="Answer", exact=True)
-    form.get_by_label("a", exact=True).check()
+    for kind in ("call_function", "call_method", "call_module"):
+        form.get_by_label(kind, exact=True).check()
     answer.click()
-    expect(form).to_contain_text("1 right, 0 wrong, 1 missing.")
-    form.get_by_label("b", exact=True).check()
+    expect(form).to_contain_text("2 right, 1 wrong, 2 missing. That is symbolic_trace, which keeps")
+    form.get_by_label("call_module", exact=True).uncheck()
+    for kind in ("output", "placeholder"):
+        form.get_by_label(kind, exact=True).check()
     answer.click()
-    expect(form).to_contain_text("a, b. Since.")
+    expect(form).to_contain_text("call_function, call_method, output, placeholder. Capture goes into modules")
     expect(form.get_by_role("button", name="Show the answer")).to_be_hidden()
     screenshot(notebook.page, "question")
 
