@@ -7,7 +7,7 @@ kernel and notes what it reads and writes.
 
 from __future__ import annotations
 
-from kernel_magics.workshop.checks import Misconception, Raised, check, compare, on_its_own
+from kernel_magics.workshop.checks import Misconception, Raised, check, on_its_own
 from kernel_magics.workshop.form import ask, asked
 from kernel_magics.workshop.measures import compile_of, graphs, kernels, saved
 from kernel_magics.workshop.triton_kernels import launch
@@ -18,7 +18,6 @@ __all__ = [
     "ask",
     "asked",
     "check",
-    "compare",
     "compile_of",
     "graphs",
     "kernels",

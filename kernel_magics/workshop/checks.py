@@ -86,11 +86,6 @@ def on_its_own(answer: Callable[..., Any], package: str = "compiler_core") -> Ca
     return call
 
 
-def compare(yours: Mapping[str, Any], reference: Mapping[str, Any]) -> None:
-    """Raises an AssertionError that shows the learner's values beside those of the reference, unless all are equal."""
-    check(yours.get, {name: (name,) for name in reference}, reference)
-
-
 def are_equal(one: Any, other: Any) -> bool:
     """Returns whether two values are equal; elements of tensors may differ as `torch.allclose` allows."""
     import torch

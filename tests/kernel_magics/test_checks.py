@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernel_magics.workshop import Misconception, check, on_its_own
+from tests import warm_python
 
 CASES = {"1": (1,), "2": (2,), "-3": (-3,), "10": (10,)}
 
@@ -96,8 +95,7 @@ def test_accesses_outside_of_operands_are_faults(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     (tmp_path / "kernels.py").write_text(KERNELS, encoding="utf-8")
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root)}
-    command = [sys.executable, str(tmp_path / "kernels.py")]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    ran = warm_python.run([str(tmp_path / "kernels.py")], env=environment)
     assert ran.stdout.splitlines() == [
         "True []",
         "False ['loads x[6], past its end']",

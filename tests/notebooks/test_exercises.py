@@ -3,41 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import nbformat
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
 
-from tests.notebooks.exercises import FOLDER, SOURCES, versions
+from tests import warm_python
+from tests.notebooks.exercises import SOURCES, versions
+from tests.notebooks.graded import cells
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-NAMES = [path.stem for path in SOURCES if Path(__file__).with_name("answers").joinpath(f"{path.stem}.py").exists()]
-
-
-@pytest.fixture
-def run(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Any]:
-    """Returns a function that runs a cell and returns its result."""
-
-    def run_cell(source: str) -> Any:
-        ran = shell.run_cell(source)
-        assert ran.success, source
-        return ran.result
-
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    monkeypatch.setenv("TRITON_INTERPRET", "0")  # so that what the exercise sets is undone
-    monkeypatch.chdir(tmp_path)
-    return run_cell
-
-
-def cells(version: str, name: str) -> list[str]:
-    """Returns the cells of code of an exercise: the last but one has the answer, the last has or calls the check."""
-    notebook = nbformat.read(FOLDER / version / f"{name}.ipynb", as_version=4)
-    return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+NAMES = [path.stem for path in SOURCES]
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
@@ -47,31 +26,17 @@ def test_the_committed_versions_are_those_of_the_source(source: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_right_answers_pass_and_wrong_ones_have_messages_that_fit(
-    name: str, run: Callable[[str], Any], tmp_path: Path
-) -> None:
+def test_right_answers_pass_and_wrong_ones_have_messages_that_fit(name: str) -> None:
     answers = importlib.import_module(f"tests.notebooks.answers.{name}")
-    *given, solution, check = cells("solutions", name)
-    (tmp_path / f"{name}.ipynb").write_bytes((FOLDER / "solutions" / f"{name}.ipynb").read_bytes())
-    for source in given:
-        run(source)
-
-    def graded(answer: str) -> Any:
-        run(answer)
-        return run(check)
-
-    for right, text in {"solution": solution, **answers.RIGHT}.items():
-        assert graded(text).grade == 1, f"{right}: {graded(text).summary()}"
-    unfinished = graded(cells("exercises", name)[-2])
-    assert unfinished.grade < 1
-    assert re.search(r"\d+ of \d+ cases are right\.", unfinished.summary())
-    results = {each.name: graded(each.text(solution)) for each in answers.WRONG}
-    assert [name for name, result in results.items() if result.grade == 1] == []
-    messages = {name: result.summary() for name, result in results.items()}
+    environment = os.environ | {"TRITON_INTERPRET": str(int(name.startswith("triton")))}  # as the exercise sets it
+    ran = warm_python.run(["-m", "tests.notebooks.graded", name], env=environment)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    graded: dict[str, tuple[float, str]] = json.loads(ran.stdout.splitlines()[-1])
+    messages = {answer: message for answer, (_, message) in graded.items()}
+    passed = [answer for answer, (grade, _) in graded.items() if grade == 1]
+    assert passed == ["solution", *answers.RIGHT], [messages[each] for each in answers.RIGHT if each not in passed]
+    assert re.search(r"\d+ of \d+ cases are right\.", messages["unfinished"])
     assert {each.name: messages[each.name] for each in answers.WRONG if each.says not in messages[each.name]} == {}
-    thoughts = re.findall(r'Misconception\(\s+"(.+)",\n', "\n".join(cells("source", name)))
-    assert len(thoughts) >= 3
-    assert [thought for thought in thoughts if not any(thought in message for message in messages.values())] == []
     thoughts = re.findall(r'Misconception\(\s+"(.+)",\n', "\n".join(cells("source", name)))
     assert len(thoughts) >= 3
     assert [thought for thought in thoughts if not any(thought in message for message in messages.values())] == []

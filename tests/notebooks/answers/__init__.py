@@ -16,9 +16,12 @@ class Wrong:
     """The whole answer; empty: it is a mutation of the solution."""
     old: str = ""
     new: str = ""
+    last: bool = False
+    """Whether the last `old` is replaced, not the first."""
 
     def text(self, solution: str) -> str:
         if self.code:
             return self.code
         assert self.old in solution, f"{self.old!r} is not in the solution"
-        return solution.replace(self.old, self.new, 1)
+        before, _, after = solution.rpartition(self.old) if self.last else solution.partition(self.old)
+        return before + self.new + after
