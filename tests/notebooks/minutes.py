@@ -6,6 +6,7 @@ lesson, with technical text read at 150 words a minute, and a line of code in 6 
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,7 @@ import nbformat
 FOLDER = Path(__file__).parents[2] / "notebooks" / "workshop"
 LESSONS = sorted(FOLDER.glob("[0-9]*.ipynb"))
 QUESTIONS = r"^\s*workshop\.ask\("
+GRADED = r"^workshop\.grade\(.\w+/(\w+)"
 VIEWS = r"^%%compile|^%(?:frames|what_if|explain|capture_methods)\b|kernel_magics\.Explorer\("
 MINUTES = {"words": 1 / 150, "lines": 0.1, "cells": 0.5, "questions": 1.0, "views": 1.5, "tasks": 3.0}
 """Of each word, line of code, cell without a question, question, explorer or other view, and task of *Try it*."""
@@ -31,7 +33,7 @@ class Lesson(NamedTuple):
     views: int
     tasks: int
     exercises: tuple[str, ...]
-    """The names of their notebooks, whose time comes on top."""
+    """The names of their notebooks, and of the tasks in the lesson that are checked; their time comes on top."""
 
     @property
     def minutes(self) -> float:
@@ -40,10 +42,12 @@ class Lesson(NamedTuple):
 
 def read(path: Path) -> Lesson:
     cells = nbformat.read(path, as_version=4).cells
-    texts = [cell.source for cell in cells if cell.cell_type == "markdown"]
+    texts = [cell.source for cell in cells if cell.cell_type == "markdown" and not cell.source.startswith("## Task")]
     code = [cell.source for cell in cells if cell.cell_type == "code"]
-    shown = [cell for cell in code if not re.search(QUESTIONS, cell, re.MULTILINE)]
+    starts = [cell for cell, check in itertools.pairwise(code) if re.match(GRADED, check)]
+    shown = [cell for cell in code if not re.search(f"{QUESTIONS}|{GRADED}", cell, re.MULTILINE) and cell not in starts]
     items = re.findall(r"^\d\. .*", next(text for text in texts if text.startswith("## Try it")), re.MULTILINE)
+    graded = [name for cell in code for name in re.findall(GRADED, cell)]
     exercises = [name for item in items for name in re.findall(r"exercises/(\w+)\.ipynb", item)]
     return Lesson(
         texts[0].splitlines()[0].rpartition(": ")[2],
@@ -53,7 +57,7 @@ def read(path: Path) -> Lesson:
         sum(len(re.findall(QUESTIONS, cell, re.MULTILINE)) for cell in code),
         sum(bool(re.search(VIEWS, cell, re.MULTILINE)) for cell in code),
         len(items) - len(exercises),
-        tuple(exercises),
+        (*graded, *exercises),
     )
 
 
