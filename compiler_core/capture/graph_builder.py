@@ -377,6 +377,16 @@ class GraphBuilder:
         values = ((key, self._values_by_fake[key]._fake) for key in region.versions)
         return any(fake is not None and fake._version != region.versions[key] for key, fake in values)
 
+    def versions(self) -> dict[int, int]:
+        """Returns how often each tensor has been written to, for `written_since`."""
+        fakes = ((key, value._fake) for key, value in self._values_by_fake.items())
+        return {key: fake._version for key, fake in fakes if fake is not None}
+
+    def written_since(self, versions: Mapping[int, int]) -> list[TensorValue]:
+        """Returns the tensors that have been written to since `versions` were returned."""
+        values = ((self._values_by_fake[key], version) for key, version in versions.items())
+        return [value for value, version in values if value._fake is not None and value._fake._version != version]
+
     def change_state(self, change: StateChange) -> None:
         """Changes PyTorch's global state, now for the following operations, and in the graph."""
         if self.inference_mode and (self._gradients_on_in_inference or change == grad_mode_change(True)):

@@ -40,7 +40,7 @@ _PACKING_FILE = _TORCH_NN + os.path.join("utils", "rnn.py")
 _RNN_FILE = _TORCH_NN + os.path.join("modules", "rnn.py")
 _CELLS = frozenset({"RNNCellBase", "RNNCell", "LSTMCell", "GRUCell"})
 _PADDING = frozenset({"pad_sequence", "unpad_sequence"})
-_OPTIMIZERS = _TORCH + "optim" + os.sep
+_OPTIMIZERS = (_TORCH + "optim" + os.sep, _TORCH + os.sep.join(("amp", "grad_scaler.py")))
 _MODULE_FILE = _TORCH + os.path.join("nn", "modules", "module.py")
 _STOCK_WRAPPERS_FILE = _TORCH + os.path.join("_dynamo", "eval_frame.py")
 _FUNCTIONAL_COLLECTIVES_FILE = _TORCH + os.path.join("distributed", "_functional_collectives.py")
@@ -197,7 +197,7 @@ def runs_as_a_whole(code: types.CodeType) -> bool:
 
 
 def is_optimizer(code: types.CodeType) -> bool:
-    """Whether this code is a part of PyTorch's optimizers."""
+    """Whether this code is a part of PyTorch's optimizers, or of its scaler of gradients."""
     return code.co_filename.startswith(_OPTIMIZERS)
 
 

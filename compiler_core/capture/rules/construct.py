@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _CAPTURED_MODULES = (
     "torch.distributions.", "torch.nn.utils._named_member_accessor", "torch.utils._pytree", "torch.autograd.forward_ad",
-    "torch.nn.attention.flex_attention", "torch._dynamo._trace_wrapped_higher_order_op",
+    "torch.nn.attention.flex_attention", "torch._dynamo._trace_wrapped_higher_order_op", "torch.amp.grad_scaler",
 )  # fmt: skip
 """Modules of PyTorch whose classes are ordinary Python code over tensors."""
 
@@ -56,7 +56,7 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
             return TupleValue(values, cls)
     home = module_of(cls)
     is_captured = issubclass(cls, torch.nn.Module) or home.startswith(_CAPTURED_MODULES)
-    from_torch = home.startswith("torch.") and not is_captured
+    from_torch = home.startswith("torch.") and (not is_captured or cls is torch.amp.GradScaler)
     is_tensor = issubclass(cls, torch.Tensor) and not _makes_plain_memory(cls)
     if not is_python_class(cls) or is_tensor or issubclass(cls, torch.autograd.Function) or from_torch:
         raise Unsupported(_kind_of_skipped(cls), f"{name_of(cls)}()")

@@ -144,6 +144,70 @@ def test_fused_kernels_that_skip_a_step(name):
     compared(FUSED[name], step=scaled)
 
 
+SCALED = {
+    "AdamW": (OPTIMIZERS["AdamW"], 3),  # the first step makes the state
+    "fused AdamW": (FUSED["AdamW"], 2),
+    "SGD": (OPTIMIZERS["SGD"], 2),
+    "SGD with momentum": (OPTIMIZERS["SGD with momentum"], 3),
+}
+
+
+@pytest.mark.parametrize("unscales", [False, True])
+@pytest.mark.parametrize("name", SCALED)
+@pytest.mark.parametrize("infinite", [(2,), (0, 3), ()], ids=str)
+def test_a_scaler_of_gradients(name, unscales, infinite):
+    """A step with an infinite gradient changes no parameter and no state, and halves the scale."""
+
+    def step(model, optimizer, scaler, x, y):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        if unscales:
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.detach()
+
+    make, compiles = SCALED[name]
+
+    def scaled(step):
+        torch.manual_seed(0)
+        model = net()
+        optimizer, scaler = make(model), torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=2)
+        found = []
+        for number in range(5):
+            x = torch.randn(4, 6) * (float("inf") if number in infinite else 1)
+            found.append(step(model, optimizer, scaler, x, torch.randint(3, (4,))))
+        grads = [p.grad for p in model.parameters()]
+        return [found, list(model.parameters()), grads, optimizer.state_dict()["state"], scaler.state_dict()]
+
+    run = compiler_core.compile(step, capture_backward=True, strict=True)
+    torch.testing.assert_close(scaled(run), scaled(step), equal_nan=True)
+    assert len(record_of(run).compiles) == compiles
+
+
+def test_a_scaler_of_an_optimizer_that_changes_other_things_breaks():
+    class Counting(optim.SGD):
+        def step(self, closure=None):
+            self.steps = getattr(self, "steps", 0) + 1
+            return super().step(closure)
+
+    def step(model, optimizer, scaler, x):
+        scaler.scale(model(x).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+    model = net()
+    optimizer, scaler = Counting(model.parameters(), 0.1), torch.amp.GradScaler("cpu")
+    run = compiler_core.compile(step, capture_backward=True, strict=True)
+    for number in range(4):
+        run(model, optimizer, scaler, torch.ones(4, 6) * (float("inf") if number == 2 else 1))
+    assert optimizer.steps == 3
+    assert {b.reason for c in record_of(run).compiles for b in c.breaks} == {"optimizer"}
+
+
 def test_a_decay_that_begins_later():
     def begin(optimizer, scheduler):
         if optimizer.state[optimizer.param_groups[0]["params"][0]]["step"] == 2:

@@ -1,21 +1,26 @@
-"""Rules for PyTorch's optimizers, whose steps are captured with ``capture_backward=True``.
+"""Rules for PyTorch's optimizers and gradient scaler, whose steps are captured with ``capture_backward=True``.
 
 They are Python code over tensors and are inlined, with what PyTorch has for compilers in it: ``is_compiling()`` holds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from compiler_core.capture.rules.table import handles, handles_each, has_tensor
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
+from compiler_core.capture.values.contexts import GradModeValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
+from compiler_core.records.capture import BreakReason
 from compiler_core.torch_private import fused_sgd, optimizer_get_value, optimizer_stack_if_compiling
 
 if TYPE_CHECKING:
@@ -59,6 +64,55 @@ def _foreach_scaled(fn: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) 
         graph.call_method(tx, name, tensors, {"value": value}) for *tensors, value in zip(*columns, each, strict=True)
     ]
     return NONE if name.endswith("_") else TupleValue(found)
+
+
+@handles(GradScaler._maybe_opt_step)
+def _step_unless_infinite(
+    tx: Interpreter, scaler: Value, optimizer: Value, scaler_state: Value, *args: Value, **kwargs: Value
+) -> Value:
+    """Takes the step, and undoes its writes to tensors where a gradient is infinite: eager PyTorch does not take it."""
+    graph = tx.capture.graph
+    of_devices = scaler_state.get_item(tx, ConstantValue("found_inf_per_device"))
+    assert isinstance(of_devices, DictValue)
+    found = list(of_devices.mapping(tx).values())
+    tensors = {id(each): each for each in _tensors_of(tx, optimizer)}
+    places = {each.fake(tx).device for each in (*tensors.values(), *found) if isinstance(each, TensorValue)}
+    if len(found) != 1 or len(places) > 1:
+        raise Unsupported("optimizer", "GradScaler.step with tensors on several devices")
+    before = {key: graph.call_method(tx, "clone", [each], {}) for key, each in tensors.items()}
+    versions = graph.versions()
+    try:
+        with tx.capture.inside(graph.region, _CHANGES_STATE):
+            result = optimizer.get_attr(tx, "step").call(tx, list(args), kwargs)
+    except Unsupported as error:
+        kind: BreakReason = "optimizer" if error.context == _CHANGES_STATE else error.kind
+        raise Unsupported(kind, error.context) from None
+    written = {id(each) for each in graph.written_since(versions)}
+    if not tx.is_none(result) or not written <= tensors.keys():
+        raise Unsupported("optimizer", "GradScaler.step of an optimizer that returns something or writes to others")
+    mode = GradModeValue(torch.no_grad, {})
+    mode.enter(tx)
+    skipped = graph.call_method(tx, "ne", [found[0], ConstantValue(0)], {})
+    for key, tensor in tensors.items():
+        if key in written:
+            kept = graph.call_function(tx, torch.where, [skipped, before[key], tensor], {})
+            graph.call_method(tx, "copy_", [tensor, kept], {})
+    mode.leave(tx)
+    return NONE
+
+
+_CHANGES_STATE = "GradScaler.step, which makes the optimizer's state or changes more than tensors"
+
+
+def _tensors_of(tx: Interpreter, optimizer: Value) -> Iterator[TensorValue]:
+    """Yields the parameters of an optimizer, and the tensors of its state."""
+    state = optimizer.get_attr(tx, "state")
+    assert isinstance(state, DictValue)
+    for group in optimizer.get_attr(tx, "param_groups").unpack(tx):
+        for parameter in group.get_item(tx, ConstantValue("params")).unpack(tx):
+            of_it = state.lookup(tx, parameter.as_key(tx))
+            values = of_it.mapping(tx).values() if isinstance(of_it, DictValue) else []
+            yield from (each for each in (parameter, *values) if isinstance(each, TensorValue))
 
 
 @handles(fused_sgd)
