@@ -214,6 +214,10 @@ def ways(step: Step, modules: Sequence[nn.Module], inputs: Inputs) -> dict[str, 
     found["recorded"] = Recorded(step, own, adamw(own, fused=True, capturable=True), inputs)
     own = copies()
     found["ours"] = Way(compiler_core.compile(step, capture_backward=True, mode=graphs), own, adamw(own), inputs)
+    own = copies()
+    found["ours, fused"] = Way(
+        compiler_core.compile(step, capture_backward=True, mode=graphs), own, adamw(own, fused=True), inputs
+    )
     return found
 
 

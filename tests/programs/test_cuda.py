@@ -253,6 +253,9 @@ OPTIMIZERS = {
     "SGD": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
     "AdamW, capturable": lambda p: torch.optim.AdamW(p, 0.01, capturable=True),
     "AdamW": lambda p: torch.optim.AdamW(p, 0.01),
+    "AdamW, fused": lambda p: torch.optim.AdamW(p, 0.01, fused=True),
+    "Adam, fused, rate in a tensor": lambda p: torch.optim.Adam(p, torch.tensor(0.01, device="cuda"), fused=True),
+    "SGD, fused": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, fused=True),
 }
 
 
@@ -277,6 +280,45 @@ def test_a_whole_step_whose_rate_changes(name: str, mode: str) -> None:
     assert [len(c.breaks) for c in record.compiles] == [0, 0]
     if mode != "default":
         assert graphs_of(record)["forward"].recorded == 1
+
+
+def scaled_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, x: torch.Tensor, y: torch.Tensor
+) -> torch.Tensor:
+    optimizer.zero_grad()
+    with torch.autocast("cuda", torch.float16):
+        loss = F.cross_entropy(model(x), y)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+    return loss.detach()
+
+
+@pytest.mark.parametrize("name", ["AdamW, fused", "AdamW, capturable", "SGD"])
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_a_scaled_step_with_infinite_gradients(name: str, mode: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 10)).cuda()
+    other = copy.deepcopy(model)
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(scaled_step, mode=mode, capture_backward=True)
+        runs = [
+            (run, m, OPTIMIZERS[name](m.parameters()), torch.amp.GradScaler("cuda", growth_interval=3))
+            for run, m in ((fast, model), (scaled_step, other))
+        ]
+        for step in range(14):
+            x, target = torch.randn(64, 32, device="cuda"), torch.randint(10, (64,), device="cuda")
+            x[0] = float("inf") if step in (5, 9) else x[0]
+            losses = [run(m, optimizer, scaler, x, target) for run, m, optimizer, scaler in runs]
+            torch.testing.assert_close(*losses, atol=1e-2, rtol=1e-2, equal_nan=True)
+    torch.testing.assert_close(list(model.parameters()), list(other.parameters()), atol=1e-2, rtol=1e-2)
+    assert runs[0][3].state_dict() == runs[1][3].state_dict()
+    no_failure(record)
+    assert not record.compiles[-1].breaks
+    if mode != "default":
+        assert graphs_of(record)["forward"].recorded >= 1
 
 
 def layers() -> nn.Module:
