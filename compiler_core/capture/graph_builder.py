@@ -53,6 +53,7 @@ from compiler_core.support.torch_state import (
     grad_mode_change,
 )
 from compiler_core.support.transform_levels import is_wrapped, outside_levels
+from compiler_core.torch_private import fused_adagrad, fused_adam, fused_adamw, fused_sgd
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
@@ -548,9 +549,15 @@ def _fake_execution(fn: Any, args: Any, kwargs: Any, mode: FakeMode, symbols: Sy
     return run
 
 
+def _write_lists(*lists: Sequence[torch.Tensor], **_: Any) -> None:
+    """Counts the writes of a fused optimizer.  Its numbers may be symbolic, which PyTorch's kernels make constants."""
+    torch.autograd.graph.increment_version([tensor for tensors in lists for tensor in tensors])
+
+
 _FAKE: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.batch_norm: batch_norm,
     torch.autograd.grad: compute_gradients,
+    **dict.fromkeys((fused_adagrad, fused_adam, fused_adamw, fused_sgd), _write_lists),
 }
 """What runs on fake tensors instead of a function."""
 

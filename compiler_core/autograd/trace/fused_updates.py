@@ -80,9 +80,9 @@ def adam(
     for at, update in _updates(len(params), found_inf, grad_scale):
         grad, param = update.gradient(grads[at], maximize), as_computed(params[at])
         step = state_steps[at].double()
-        if decoupled and weight_decay:
+        if decoupled and weight_decay != 0:
             param = param - param * (lr * weight_decay)
-        elif weight_decay:
+        elif weight_decay != 0:
             grad = grad + param * weight_decay
         mean = torch.lerp(as_computed(exp_avgs[at]), grad, 1 - beta1)
         square = as_computed(exp_avg_sqs[at]) * beta2 + grad * grad * (1 - beta2)
@@ -113,7 +113,7 @@ def sgd(
     """Replaces ``torch._fused_sgd_``."""
     for at, update in _updates(len(params), found_inf, grad_scale):
         grad, param = update.gradient(grads[at], maximize), as_computed(params[at])
-        if weight_decay:
+        if weight_decay != 0:
             grad = grad + param * weight_decay
         if momentum_buffer_list:
             buffer = momentum_buffer_list[at]
@@ -140,7 +140,7 @@ def adagrad(
     """Replaces ``torch._fused_adagrad_``."""
     for at, update in _updates(len(params), found_inf, grad_scale):
         grad, param = update.gradient(grads[at], maximize), as_computed(params[at])
-        if weight_decay:
+        if weight_decay != 0:
             grad = grad + param * weight_decay
         total = as_computed(state_sums[at]) + grad * grad
         update.set(state_sums[at], total)

@@ -225,10 +225,12 @@ def test_a_step_after_the_first_has_one_graph():
 def halve(optimizer, scheduler):
     for group in optimizer.param_groups:
         group["lr"] *= 0.5
+        group["weight_decay"] *= 2
 
 
-def test_a_rate_that_changes_compiles_nothing_again():
-    compared(OPTIMIZERS["AdamW"], between=halve)
+@pytest.mark.parametrize("make", [OPTIMIZERS["AdamW"], *FUSED.values()], ids=["AdamW", *FUSED])
+def test_a_rate_that_changes_compiles_nothing_again(make):
+    compared(make, between=halve)
 
 
 def test_a_schedule():
