@@ -1,10 +1,11 @@
 """Builds the documentation site into ``build/site`` without the network: ``python docs/site/build.py``.
 
-With ``--as-they-are`` the code of pages is not run, which the tests do elsewhere.
+The notebooks are run, so that their pages have outputs.  With ``--as-they-are`` no code of pages is run, which the
+tests do elsewhere.
 
 The pages are those of this folder, of `docs`, and the notebooks.  The reference is generated from docstrings and from
 the options of the magics, the explorers of the gallery from programs that run here.  Afterwards every link inside of
-the site is checked, and that no page with an explorer is larger than 2 MB.
+the site is checked, and that no page is larger than 2 MB with its explorers and their common script.
 
 Sphinx builds it, with myst-nb: `mystmd` and Jupyter Book 2 ask api.mystmd.org for their theme, which is in no package.
 """
@@ -24,13 +25,14 @@ from urllib.parse import unquote, urlsplit
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PAGES, SITE = ROOT / "build" / "site-pages", ROOT / "build" / "site"
+EXPLORERS = PAGES / "extra" / "explorers"
 MAX_PAGE_BYTES = 2_000_000
 MAGICS = ("compile", "explain", "frames", "speed", "capture_methods", "graph_pass", "what_if", "kernel", "graph")
 LINKED_FOLDERS = ("compiler_core", "kernel_magics")
 """Folders whose files the pages link to."""
 OTHER_PAGES = (
     *("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"),
-    *("extension/README.md", "tests/benchmarks/RESULTS.md"),
+    *("extension/README.md", "tests/benchmarks/RESULTS.md", "tests/sweeps/mutations.md"),
 )
 
 GOLDEN_BOOK = {
@@ -47,8 +49,11 @@ GOLDEN_BOOK = {
 
 def main(*, runs_code: bool = True) -> int:
     start = time.monotonic()
+    sys.path.insert(0, str(HERE))
     collect()
-    if not runs_code:
+    if runs_code:
+        run_notebooks()
+    else:
         page = PAGES / "how_to.md"
         page.write_text(page.read_text(encoding="utf-8").replace("execution_mode: force", "execution_mode: 'off'"))
     write_gallery()
@@ -69,15 +74,19 @@ def collect() -> None:
     """Copies the pages of the site into one folder, with the paths that they have to each other."""
     for folder in (PAGES, SITE):
         shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(HERE, PAGES, ignore=shutil.ignore_patterns("__pycache__", "build.py", "gallery.py"))
+    shutil.copytree(HERE, PAGES, ignore=shutil.ignore_patterns("__pycache__", "build.py", "gallery.py", "outputs.py"))
     ignored = shutil.ignore_patterns("site", ".ipynb_checkpoints", ".OTTER_LOG")
     for name in ("docs", "notebooks"):
         shutil.copytree(ROOT / name, PAGES / name, ignore=ignored)
+    EXPLORERS.mkdir(parents=True)
     for name in LINKED_FOLDERS:
         (PAGES / name).symlink_to(ROOT / name)
     for name in OTHER_PAGES:
         (PAGES / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, PAGES / name)
+    for notebook in PAGES.glob("notebooks/**/*.ipynb"):  # links in HTML, which Sphinx leaves as they are
+        text = notebook.read_text(encoding="utf-8")
+        notebook.write_text(re.sub(r'(href=\\"[\w./]+)\.ipynb\\"', r'\1.html\\"', text), encoding="utf-8")
     for page in PAGES.glob("docs/*.md"):
         text = page.read_text(encoding="utf-8")
         page.write_text(with_pictures(with_linked_files(text, page)), encoding="utf-8")
@@ -108,24 +117,28 @@ def with_pictures(page: str) -> str:
 
 def write_gallery() -> None:
     """Writes the explorers of the gallery, and a page for each."""
-    from kernel_magics import write_report
-
-    sys.path.insert(0, str(HERE))
     from gallery import EXAMPLES, record_of
+    from outputs import frame, write_explorer
 
-    explorers, pages = PAGES / "extra" / "explorers", PAGES / "gallery"
-    explorers.mkdir(parents=True)
+    pages = PAGES / "gallery"
     pages.mkdir()
     rows = []
     for name, example in EXAMPLES.items():
-        write_report(record_of(example), explorers / f"{name}.html")
+        write_explorer(record_of(example), EXPLORERS / f"{name}.html")
         address = f"../explorers/{name}.html" + ("#1" if example.panes else "")
-        frame = f'<iframe src="{address}" title="{example.title}" width="100%" height="640"></iframe>'
-        text = f'# {example.title}\n\n{example.text} <a href="{address}">Open it alone.</a>\n\n{frame}\n'
+        opened = f'{example.text} <a href="{address}">Open it alone.</a>'
+        text = f"# {example.title}\n\n{opened}\n\n{frame(address, example.title)}\n"
         (pages / f"{name}.md").write_text(text, encoding="utf-8")
         rows.append(f"- [{example.title}]({name}.md): {example.text}")
     text = "Explorers of small programs, without a kernel: press a line, a node, or a stage in the bar."
     write_index(pages, "Gallery", text, rows, EXAMPLES)
+
+
+def run_notebooks() -> None:
+    """Runs the tour, the questions and the lessons, so that their pages have outputs."""
+    from outputs import run_all
+
+    run_all(sorted((PAGES / "notebooks").glob("**/[0-9]*.ipynb")), EXPLORERS)
 
 
 def write_index(folder: Path, title: str, text: str, rows: list[str], names: Iterable[str]) -> None:
@@ -228,8 +241,9 @@ def check_site() -> list[str]:
                 problems.append(f"{name}: no place {address}")
             elif address in found.frames:
                 weight += target.stat().st_size
-        if found.frames and weight > MAX_PAGE_BYTES:
-            problems.append(f"{page.relative_to(SITE)}: {weight:,} bytes with its explorer")
+        weight += (SITE / "explorers" / "explorer.js").stat().st_size if found.frames else 0
+        if weight > MAX_PAGE_BYTES:
+            problems.append(f"{page.relative_to(SITE)}: {weight:,} bytes with its explorers")
     return problems
 
 

@@ -9,8 +9,10 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ex
 html_theme = "furo"
 html_title = "Cutaway"
 html_show_copyright = False
-html_extra_path = ["extra"]  # the explorers of the gallery
-exclude_patterns = ["compiler_core", "kernel_magics", "extra", "notebooks/workshop/source/*"]
+html_extra_path = ["extra"]  # the explorers
+html_static_path = ["static"]
+html_css_files = ["explorers.css"]
+exclude_patterns = ["compiler_core", "kernel_magics", "extra", "static", "notebooks/workshop/source/*"]
 exclude_patterns += ["notebooks/workshop/solutions/*"]
 
 myst_enable_extensions = ["colon_fence"]

@@ -19,7 +19,8 @@ def ask(name: str, what: object, **facts: object) -> None:
     """Asks the question of this name about what a lesson ran, such as its record; `facts` are named in its texts."""
     question = measured(name, QUESTIONS[name], what, facts)
     asked.append(question)
-    display({**_form(question)._repr_mimebundle_(), "text/plain": question.text}, raw=True)
+    form = _form(question)._repr_mimebundle_()
+    display({**form, "text/html": _static(question), "text/plain": question.text}, raw=True)
 
 
 def _form(question: Asked) -> Any:
@@ -46,6 +47,14 @@ def _form(question: Asked) -> Any:
         fields[0].observe(answer, "value")  # the Enter key
     text = widgets.HTML(f"<b>{html.escape(question.text)}</b>{_hint(question)}")
     return widgets.VBox([text, *fields, widgets.HBox([check, show]), message], layout={"padding": "8px 12px"})
+
+
+def _static(question: Asked) -> str:
+    """Returns a question for pages without a kernel: it opens on its answer."""
+    items = "".join(f"<li>{html.escape(each)}</li>" for each in question.measure.among)
+    among = f"<ul>{items}</ul>" if items else ""
+    text = f"<b>{html.escape(question.text)}</b>{_hint(question)}"
+    return f"<p>{text}</p>{among}<details><summary>Answer</summary>{_solution(question)}</details>"
 
 
 def _hint(question: Asked) -> str:

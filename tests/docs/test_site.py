@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from tests import warm_python
@@ -47,6 +49,33 @@ def test_links_and_pictures_of_the_readme_exist_and_are_small() -> None:
     pictures = [path for path in paths if path.suffix == ".webp"]
     assert len(pictures) == 12
     assert max(path.stat().st_size for path in pictures) < MAX_PICTURE_BYTES
+
+
+def test_a_page_of_a_notebook_has_its_outputs_and_needs_no_kernel(
+    warm_kernels: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(SITE))
+    outputs = importlib.import_module("outputs")
+    pages, explorers = tmp_path / "notebooks" / "workshop", tmp_path / "extra" / "explorers"
+    pages.mkdir(parents=True)
+    explorers.mkdir(parents=True)
+    setup = "%load_ext kernel_magics\nimport sys, torch, kernel_magics\nfrom kernel_magics import workshop"
+    ask = (
+        "workshop.ask('breaks/bar', kernel_magics.last_record())\nprint('printed')\nprint('a warning', file=sys.stderr)"
+    )
+    cells = [nbformat.v4.new_markdown_cell("# A page")]
+    cells += map(nbformat.v4.new_code_cell, (setup, "%%compile --backend eager\ntorch.ones(3) + 1", ask))
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), pages / "page.ipynb")
+    outputs.run_all([pages / "page.ipynb"], explorers)
+    found = nbformat.read(pages / "page.ipynb", as_version=4).cells
+    assert 'src="../../explorers/page_1.html"' in found[2].outputs[0]["data"]["text/html"]
+    question, printed = found[3].outputs
+    assert question["data"].keys() == {"text/html", "text/plain"}
+    assert "<details><summary>Answer</summary><span" in question["data"]["text/html"]
+    assert printed["text"] == "printed\n"
+    explorer = (explorers / "page_1.html").read_text()
+    assert '<script src="explorer.js"></script>' in explorer
+    assert len(explorer) < 200_000 < len((explorers / "explorer.js").read_text())
 
 
 @pytest.mark.sweep
