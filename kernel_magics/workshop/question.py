@@ -124,8 +124,7 @@ def measured(name: str, question: Question, what: object, facts: Mapping[str, ob
         is_right = answer in right if isinstance(right, tuple) else are_equal(answer, right, measure.within)
         if is_right == isinstance(known, Missed):
             wrong.append((known, answer, known.thought.format(**facts_and_answer)))
-    counted = "; ".join(question.each)
-    each = f"{counted[:1].upper()}{counted[1:]}." if counted and len(question.each) == right else ""
+    each = f"Namely {'; '.join(question.each)}." if question.each and len(question.each) == right else ""
     because = f"{each} {question.because.format(**facts_and_answer)}".strip()
     text = f"{question.given} {measure.words} {question.of}?".format(**facts).strip()
     return Asked(name, text, right, because, tuple(wrong), measure)

@@ -110,4 +110,4 @@ def test_what_is_counted_is_named_one_by_one_only_where_the_number_is_that() -> 
     question = Question(COMPILES, "are there", "Sizes are guarded.", each=("for 4", "for 8"))
     records = [type("Record", (), {"compiles": range(count)}) for count in (2, 3)]
     becauses = [measured("name", question, record, {}).because for record in records]
-    assert becauses == ["For 4; for 8. Sizes are guarded.", "Sizes are guarded."]
+    assert becauses == ["Namely for 4; for 8. Sizes are guarded.", "Sizes are guarded."]

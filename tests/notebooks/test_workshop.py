@@ -17,7 +17,7 @@ from jupyter_client.manager import start_new_kernel
 from kernel_magics.workshop.question import are_equal
 from kernel_magics.workshop.questions import QUESTIONS
 from tests.limits import HANG_S
-from tests.notebooks import minutes
+from tests.notebooks import minutes, teacher
 from tests.notebooks.minutes import LESSONS
 from tests.notebooks.second_ways import SECOND_WAYS
 from tests.sampling import sample
@@ -34,17 +34,15 @@ SMALLER = {
 }
 """What is measured here is smaller, and for a shorter time, than in the lessons."""
 
-ANSWERS = """
-import json, sys
-from kernel_magics import workshop
+WRITE = "run `python -m tests.notebooks.teacher`"
+
+SECOND = """
+import sys
 sys.path.insert(0, ROOT)
 from tests.notebooks.second_ways import SECOND_WAYS
-found = [[each.name, each.right, SECOND_WAYS[each.name](globals()), len(each.wrong)] for each in workshop.asked]
-print("", json.dumps(found), sep="\\n")
-workshop.asked.clear()
-%reset -f
+print("\\n" + json.dumps({each.name: SECOND_WAYS[each.name](globals()) for each in workshop.asked}))
 """
-"""Prints of each question that was asked: its name, its answer, the answer by a second way, the known wrong answers."""
+"""Prints the answers to the questions that were asked by a second way."""
 
 
 @pytest.fixture(scope="module")
@@ -104,15 +102,28 @@ def test_a_lesson_runs_and_its_questions_have_the_answers_of_a_second_way(
     for magic in re.findall(r"`(%[a-z]\w* [^`]+)`", cells[-1].source):  # of the tasks at the end
         run(kernel, next(source for source in code if source.startswith("%%compile")))
         run(kernel, magic)
-    printed = run(kernel, ANSWERS.replace("ROOT", repr(str(ROOT))))
-    found = json.loads(next(line for line in printed.splitlines() if line.startswith("[[")))
-    answers, others = {name: right for name, right, *_ in found}, {name: other for name, _, other, _ in found}
-    assert {name for name, _, _, wrong in found if wrong < 2} == set()
-    counted = [(name, right, len(QUESTIONS[name].each)) for name, right, *_ in found if QUESTIONS[name].each]
-    assert [each for each in counted if each[1] != each[2]] == [], "what is counted is not named one by one"
+    asked = json.loads(run(kernel, teacher.ASKED).splitlines()[-1])
+    printed = run(kernel, SECOND.replace("ROOT", repr(str(ROOT)))).splitlines()
+    answers = {each["name"]: each["right"] for each in asked}
+    others = json.loads(next(line for line in printed if line.startswith("{")))
+    run(kernel, "workshop.asked.clear()\n%reset -f")
+    assert {each["name"] for each in asked if len(each["wrong"]) < 2} == set()
+    counted = {name: (answers[name], len(QUESTIONS[name].each)) for name in answers if QUESTIONS[name].each}
+    assert {name: pair for name, pair in counted.items() if pair[0] != pair[1]} == {}, "not named one by one"
+    page = teacher.PAGE.read_text(encoding="utf-8")
+    assert [each["name"] for each in asked if teacher.block(each) not in page] == [], WRITE
     assert list(answers) == [name for source in code for name in ASK.findall(source)]
     assert differing(answers, others) == {}
     assert differing({name: planted(answer) for name, answer in answers.items()}, others).keys() == answers.keys()
+
+
+def test_plans_take_as_long_as_they_say() -> None:
+    page = teacher.PAGE.read_text(encoding="utf-8")
+    assert [way.title for way in teacher.WAYS if teacher.plan(way) not in page] == [], WRITE
+    lessons = {way.title: sum(minutes.read(LESSONS[at - 1]).minutes for at in way.lessons) for way in teacher.WAYS}
+    assert lessons["A day"] < 300
+    assert lessons["Half a day"] < 200
+    assert lessons["Two hours"] < 120
 
 
 def test_each_question_is_asked_once_and_has_a_second_way() -> None:

@@ -107,7 +107,7 @@ QUESTIONS = {
         BYTES_READ,
         "does the kernel read",
         "Each element is read once: its second use is in a register.",
-        given="x has {x.numel} elements of {x.itemsize} bytes, and the cell uses x twice.",
+        given="x has {elements:,} elements of {itemsize} bytes, and the cell uses x twice.",
         wrong=(
             Wrong(BYTES_MOVED, "Either x is counted for each use, or what is written is counted, too."),
             Wrong(100_000, "That is the number of elements."),
