@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.optim import Optimizer
 
 from compiler_core.capture.break_kinds import kind_of_skipped
 from compiler_core.capture.rules.construct import construct
@@ -168,6 +169,10 @@ def _is_pure(obj: Any) -> bool:
 # ------------------------------------------------------------ marks of this compiler and of stock, with the same effect
 
 
+_LAZILY_DISABLED = Optimizer.zero_grad.__code__
+"""The code of the functions that ``torch._disable_dynamo`` makes."""
+
+
 def marked_call(
     tx: Interpreter, fn: types.FunctionType, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value | None:
@@ -177,14 +182,17 @@ def marked_call(
         return tx.capture.outside.wrap(compiled_from).call(tx, args, kwargs)
     if getattr(fn, "_cutaway_graph_break", False):
         return _graph_break(tx, *args, **kwargs)
-    if getattr(fn, "_cutaway_disabled", False) or getattr(fn, "_torchdynamo_disable", False):
-        original = getattr(fn, "_torchdynamo_orig_callable", None)
+    is_lazy = fn.__code__ is _LAZILY_DISABLED
+    if is_lazy or getattr(fn, "_cutaway_disabled", False) or getattr(fn, "_torchdynamo_disable", False):
+        original = getattr(fn, "__wrapped__" if is_lazy else "_torchdynamo_orig_callable", None)
         if (
             tx.capture.graph.captures_backward
             and isinstance(original, types.FunctionType)
             and is_optimizer(original.__code__)
         ):
             return tx.capture.outside.wrap(original).call(tx, args, kwargs)  # stock has rules for it
+        if is_lazy:
+            return None
         if getattr(fn, "_torchdynamo_disable_recursive", True) is False and original is not None:
             disable_capture(original.__code__)
         raise Unsupported("asked for", fn.__qualname__)

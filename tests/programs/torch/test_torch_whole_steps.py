@@ -2,6 +2,8 @@
 # ruff: noqa: B905, E731
 """Training steps in one graph: forward, backward and the step of an optimizer, beside eager PyTorch and float64."""
 
+import inspect
+import sys
 import weakref
 
 import pytest
@@ -184,7 +186,31 @@ def test_a_scaler_of_gradients(name, unscales, infinite):
 
     run = compiler_core.compile(step, capture_backward=True, strict=True)
     torch.testing.assert_close(scaled(run), scaled(step), equal_nan=True)
-    assert len(record_of(run).compiles) == compiles
+    record = record_of(run)
+    assert len(record.compiles) == compiles
+    if 0 not in infinite:  # else a later step makes the state
+        assert not [each for each in record.compiles if each.frame == 0][-1].breaks
+
+
+def test_what_stock_has_disabled_is_inlined():
+    """On a GPU, Adam calls itself by a function that stock runs as plain Python."""
+    disabled = inspect.getclosurevars(sys.modules["torch.optim.adam"].adam).nonlocals["disabled_func"]
+
+    def step(parameter, gradient, state):
+        options = {"beta1": 0.9, "beta2": 0.99, "lr": 0.1, "weight_decay": 0.0, "eps": 1e-8}
+        options |= {"amsgrad": False, "maximize": False, "foreach": False}
+        with torch.no_grad():
+            disabled([parameter], [gradient], [state[0]], [state[1]], [], [state[2]], **options)
+
+    def updated(step):
+        parameter, gradient = torch.ones(3), torch.arange(3.0)
+        state = torch.zeros(3), torch.zeros(3), torch.tensor(0.0)
+        for _ in range(3):
+            step(parameter, gradient, state)
+        return parameter, state
+
+    run = compiler_core.compile(step, capture_backward=True, fullgraph=True)
+    torch.testing.assert_close(updated(run), updated(step))
 
 
 def test_a_scaler_of_an_optimizer_that_changes_other_things_breaks():

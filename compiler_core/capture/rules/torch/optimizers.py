@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.amp.grad_scaler import GradScaler
-from torch.optim import Optimizer
 
 from compiler_core.capture.rules.table import handles, handles_each, has_tensor
 from compiler_core.capture.values.base import Value
@@ -25,15 +24,6 @@ from compiler_core.torch_private import fused_sgd, optimizer_get_value, optimize
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
-
-
-@handles(Optimizer.zero_grad)
-def _zero_grad(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
-    """Inlines what PyTorch keeps from being compiled."""
-    if not tx.capture.graph.captures_backward:
-        raise Unsupported("optimizer", "Optimizer.zero_grad")
-    plain = vars(Optimizer.zero_grad)["__wrapped__"]
-    return tx.capture.outside.wrap(plain).call(tx, args, kwargs)
 
 
 @handles(optimizer_get_value)

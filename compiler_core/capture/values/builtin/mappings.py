@@ -126,6 +126,8 @@ class DictValue(ContainerValue):
 
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
         raw = key.as_key(tx)
+        if self.mutable and self.mapping(tx).get(raw) is value:
+            return  # such as a buffer that an optimizer puts into its state again
         self.prepare_mutation(tx)
         self.mapping(tx)[raw] = value
 
