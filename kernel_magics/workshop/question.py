@@ -95,7 +95,8 @@ class Asked:
         """Returns what is said of a wrong answer; it does not contain the right one."""
         thought = next(self._thoughts(given), "")
         if not isinstance(given, tuple):
-            return f"Not {shown(given)}. {thought}".strip()
+            quoted = f"“{given}”" if isinstance(given, str) else shown(given)
+            return f"Not {quoted}. {thought}".strip()
         right = set(self.right) if isinstance(self.right, tuple) else set()
         found = len({*given} & right)
         counts = f"{found} right, {len(given) - found} wrong, {len(right) - found} missing."
@@ -110,7 +111,7 @@ class Asked:
             else:
                 found = is_ticked if isinstance(known, Ticked) else not is_ticked
             if found:
-                yield thought
+                yield f"{answer}: {thought}" if isinstance(known, Ticked) else thought
 
 
 def measured(name: str, question: Question, what: object, facts: Mapping[str, object]) -> Asked:

@@ -58,14 +58,14 @@ FORMS: list[tuple[Question, Any, dict[Any, str], str]] = [
         },
         "1,024. 8 rows.",
     ),
-    (CHOICE, "this", {None: "Choose one first.", "this": "this.", "other": "Not other. It is not that."}, "this."),
+    (CHOICE, "this", {None: "Choose one first.", "this": "this.", "other": "Not “other”. It is not that."}, "this."),
     (
         CHOICES,
         ("that", "this"),
         {
             (): "0 right, 0 wrong, 2 missing. That, too.",
             ("that", "this"): "that, this.",
-            ("other", "this"): "1 right, 1 wrong, 1 missing. Not the other.",
+            ("other", "this"): "1 right, 1 wrong, 1 missing. other: Not the other.",
             ("this",): "1 right, 0 wrong, 1 missing. That, too.",
         },
         "that, this.",

@@ -192,7 +192,7 @@ def call(entries, compile_for, x):
         SMALLEST: _execute(returned="return None"),
     },
     "breaks/clip": {
-        "the graph still breaks": "def clip_in_one_graph(v):\n    return v / v.norm() if v.norm() > 1 else v\n",
+        "The graph still breaks": "def clip_in_one_graph(v):\n    return v / v.norm() if v.norm() > 1 else v\n",
         "You probably divide always": "def clip_in_one_graph(v):\n    return v / v.norm()\n",
         "You probably clamp each element": "def clip_in_one_graph(v):\n    return v.clamp(-1, 1)\n",
         "You probably divide by the largest element": (
@@ -200,7 +200,7 @@ def call(entries, compile_for, x):
         ),
         "You probably divide by the sum": "def clip_in_one_graph(v):\n    return v / v.abs().sum().clamp(min=1)\n",
         "You probably divide in place": "def clip_in_one_graph(v):\n    return v.div_(v.norm().clamp(min=1))\n",
-        "the gradient of zero is NaN": (
+        "The gradient of zero is NaN": (
             "def clip_in_one_graph(v):\n    norm = v.norm()\n    return torch.where(norm > 1, v / norm, v)\n"
         ),
     },

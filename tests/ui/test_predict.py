@@ -84,7 +84,7 @@ def test_a_question_of_a_lesson_is_answered(notebook: Notebook, screenshot: Scre
     for kind in ("call_function", "call_method", "call_module"):
         form.get_by_label(kind, exact=True).check()
     answer.click()
-    expect(form).to_contain_text("2 right, 1 wrong, 2 missing. That is symbolic_trace, which keeps")
+    expect(form).to_contain_text("2 right, 1 wrong, 2 missing. call_module: That is symbolic_trace")
     form.get_by_label("call_module", exact=True).uncheck()
     for kind in ("output", "placeholder"):
         form.get_by_label(kind, exact=True).check()

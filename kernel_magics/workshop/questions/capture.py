@@ -97,7 +97,7 @@ QUESTIONS = {
         ),
     ),
     "frames/fate": Question(
-        _among("What becomes", _fate, tuple(FATES.values())),
+        _among("What becomes", _fate, tuple(sorted(FATES.values()))),
         "of the two calls of scale before the call of log",
         "A function that can be captured as a whole is inlined, and its call disappears.",
         wrong=(

@@ -235,7 +235,7 @@ TASKS = {
         _clip,
         (
             Misconception(
-                "The values are right, but the graph still breaks: a branch, `.item()` or `bool()` needs the value.",
+                "The graph still breaks: a branch, `.item()` or `bool()` needs the value.",
                 {"[3, 4]": lambda got: got["graphs"] != 1},
             ),
             Misconception(
@@ -259,7 +259,7 @@ TASKS = {
                 {"[3, 4]": lambda got: "in-place" in str(got) or got["v afterwards"].tolist() != [3.0, 4.0]},
             ),
             Misconception(
-                "The value is right, but the gradient of zero is NaN: torch.where computes both sides, and 0 / 0.\n"
+                "The gradient of zero is NaN: torch.where computes both sides, and 0 / 0.\n"
                 "Choose the divisor, not the result.",
                 {"[0, 0]": lambda got: bool(got["gradient"].isnan().any())},
             ),

@@ -34,7 +34,7 @@ def _swish_function(x: Any) -> Any:
 
 
 def _saved_and_gradient(function: Function) -> Function:
-    """Returns the result, the gradient, and the shapes of what autograd was given to save."""
+    """Returns the result, the gradient, and how many tensors autograd was given to save, each counted once."""
     import torch
 
     def run(values: list[float], upstream: list[float]) -> dict[str, Any]:
@@ -48,7 +48,11 @@ def _saved_and_gradient(function: Function) -> Function:
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             result = function(x)
         result.backward(torch.tensor(upstream))
-        return {"result": result.detach(), "gradient": x.grad, "tensors saved": len(packed)}
+        return {
+            "result": result.detach(),
+            "gradient": x.grad,
+            "tensors saved": len({tensor.data_ptr() for tensor in packed}),
+        }
 
     return run
 
