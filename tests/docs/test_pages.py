@@ -31,6 +31,7 @@ DOCS = ROOT / "docs"
 SLOW = {"max-autotune": "torch", "ready.": "torchvision", "ipyparallel": "ipyparallel"}
 """In blocks that `make sweeps` runs, and what they need."""
 ELSEWHERE = {"architecture.md", "graph_breaks.md", "recompiles.md", "planted_faults.md", "kernels.md", "command.md"}
+ELSEWHERE |= {"toy_compiler.md"}
 """Pages whose code other tests make or run."""
 NO_CODE = {"classroom.md"}
 """Pages with Python code for another program."""

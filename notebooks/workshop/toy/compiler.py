@@ -1,0 +1,969 @@
+"""The toy compiler: a compiler for PyTorch programs in one file, with a section for each lesson of the workshop.
+
+It captures frames, guards what it relied on, breaks where it must, makes a backward, fuses loops, and prints kernels in
+C or Triton.  ``compile(function)`` is all that a program needs; ``entries()`` of what it returns has what was compiled.
+What it does not know runs as Python, so results are those of the program.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import dis
+import functools
+import hashlib
+import inspect
+import math
+import operator
+import re
+import runpy
+import subprocess
+import sys
+import tempfile
+import types
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import networkx
+import torch
+from torch import Tensor, fx, nn
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._dynamo.source import ConstantSource
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+from torch.utils._sympy.printers import PythonPrinter
+
+from compiler_core.guards.tree import EntryGuards
+from compiler_core.hook.frame_hook import FrameHook, FrameInfo, hook_off, run_code, skip_code
+from compiler_core.hook.skip_rules import skip_reason
+from compiler_core.torch_private import RootGuardManager
+
+aten = torch.ops.aten
+
+# ---------------------------------------------------------------- Lesson 1: the frame hook and the cache
+#
+# The hook sees each frame before it runs. A frame that the interpreter can handle gets new code, which hands the
+# frame's variables to `run_frame`. The real stage lets CPython's evaluator check guards written in C++ before any
+# Python runs, and knows many more kinds of frames that must be left alone.
+
+
+def compile(function: Callable[..., Any], language: str = "c", passes: Sequence[Callable[..., None]] = ()) -> Any:
+    """Returns a function that computes what `function` does, with the frames that it runs compiled."""
+    session = types.SimpleNamespace(language=language, passes=[*passes, remove_no_ops], units={})
+
+    def compile_frame(frame: FrameInfo) -> Any:
+        if skip_reason(frame.code) or frame.code.co_filename == __file__ or not can_interpret(frame.code):
+            return skip_code()
+        run = functools.partial(run_frame, session, frame.code)
+        return run_code(entry_code(frame.code, run), EntryGuards(RootGuardManager()), "0/0")
+
+    hooked = FrameHook(compile_frame).wrap(function.forward if isinstance(function, nn.Module) else function)
+    hooked.entries = lambda: [entry for unit in session.units.values() for entry in unit.entries]
+    return hooked
+
+
+def entry_code(code: types.CodeType, run: Callable[..., Any]) -> types.CodeType:
+    """Returns code with the parameters of `code` that calls `run` with its variables, globals and cells."""
+    cells = tuple(types.CellType() for _ in code.co_freevars)
+    signature, free = inspect.signature(types.FunctionType(code, {}, closure=cells)), ", ".join(code.co_freevars)
+    variables = ", ".join(f"{name!r}: {name}" for name in signature.parameters)
+    call = f"'<run>'({{{variables}}}, globals(), lambda: ({free}))"
+    text = f"def outer({free}):\n  def frame{signature}: return {call}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # a text is called: it is replaced by `run`
+        (outer,) = (each for each in builtins.compile(text, __file__, "exec").co_consts if inspect.iscode(each))
+    (frame,) = (each for each in outer.co_consts if inspect.iscode(each))
+    return frame.replace(co_consts=tuple(run if each == "<run>" else each for each in frame.co_consts))
+
+
+def run_frame(session: Any, code: types.CodeType, variables: dict[str, Any], scope: Any, free: Any) -> Any:
+    """Runs a frame in pieces: a graph up to a break, one instruction as Python, the next graph, and so on."""
+    state = State(code, scope, variables, dict(zip(code.co_freevars, free.__closure__ or (), strict=True)))
+    while True:
+        unit = session.units.setdefault((code, state.index, len(state.stack)), Unit())
+        with hook_off():
+            entry = next((each for each in unit.entries if each.holds(state)), None) or unit.capture(session, state)
+            if entry and entry.run(state):
+                return state.result
+        if Interpreter(state).step():
+            return state.result
+
+
+# ---------------------------------------------------------------- Lesson 2: an interpreter over bytecode
+#
+# A table says what each instruction does. The same interpreter runs with real values, one instruction at a break,
+# and with fake tensors, while a graph is captured. The real stage has a class for each kind of value, so it also
+# follows programs that change objects, raise exceptions or use generators; here frames with these run as Python.
+
+NULL = type("Null", (), {"__repr__": lambda self: "NULL"})()
+"""What CPython has on its stack beside a function that is no method."""
+NULL_FIRST = sys.version_info < (3, 13)
+MODULES = (nn.ModuleList, nn.Sequential)
+
+
+class Break(Exception):
+    """The graph ends before this instruction."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """An iterator whose position is a value: capture goes forward without moving the program's iterator."""
+
+    items: Any
+    position: int = 0
+
+
+@dataclass
+class State:
+    """A frame between two instructions."""
+
+    code: types.CodeType
+    scope: dict[str, Any]
+    variables: dict[str, Any]
+    cells: dict[str, types.CellType]
+    stack: list[Any] = field(default_factory=list)
+    index: int = 0
+    keywords: tuple[str, ...] = ()
+    result: Any = None
+
+
+@functools.cache
+def instructions(code: types.CodeType) -> list[dis.Instruction]:
+    return [each for each in dis.get_instructions(code) if each.opname not in ("CACHE", "EXTENDED_ARG")]
+
+
+def can_interpret(code: types.CodeType) -> bool:
+    makes_iterator = code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR)
+    return not makes_iterator and all(each.opname in TABLE for each in instructions(code))
+
+
+class Interpreter:
+    """Runs instructions of a frame: as Python, or for a capture, which then answers for loads and calls."""
+
+    def __init__(self, state: State, capture: Capture | None = None) -> None:
+        self.state, self.stack, self.variables, self.capture = state, state.stack, state.variables, capture
+
+    def step(self) -> bool:
+        """Runs an instruction; returns whether the frame has returned."""
+        instruction = instructions(self.state.code)[self.state.index]
+        self.state.index += 1
+        return TABLE[instruction.opname](self, instruction) is True
+
+    def push(self, *values: Any) -> None:
+        self.stack.extend(values)
+
+    def known(self, value: Any) -> Any:
+        return self.capture.load(value.value, value.source) if self.capture and isinstance(value, Unread) else value
+
+    def pop(self) -> Any:
+        return self.known(self.stack.pop())
+
+    def pops(self, count: int) -> list[Any]:
+        return [self.pop() for _ in range(count)][::-1]
+
+    def load(self, names: str | tuple[str, ...]) -> None:
+        for name in (names,) if isinstance(names, str) else names:
+            if name not in self.variables:
+                text = f"cannot access local variable '{name}' where it is not associated with a value"
+                raise UnboundLocalError(text)
+            self.variables[name] = self.known(self.variables[name])
+            self.push(self.variables[name])
+
+    def store(self, names: str | tuple[str, ...]) -> None:
+        for name in (names,) if isinstance(names, str) else names:
+            self.variables[name] = self.stack.pop()
+
+    def push_loaded(self, value: Any, source: str = "", has_null: int = 0) -> None:
+        value = self.capture.load(value, source) if self.capture and source else value
+        self.push(*((NULL, value) if NULL_FIRST else (value, NULL)) if has_null else (value,))
+
+    def load_global(self, name: str, has_null: int) -> None:
+        scope = self.state.scope
+        source = f"{self.capture.name_of(scope)}[{name!r}]" if self.capture and name in scope else ""
+        self.push_loaded(scope[name] if name in scope else getattr(builtins, name), source, has_null)
+
+    def load_cell(self, name: str) -> None:
+        cell = self.state.cells[name]
+        self.push_loaded(cell.cell_contents, f"{self.capture.name_of(cell)}.cell_contents" if self.capture else "")
+
+    def load_attribute(self, name: str, has_null: int) -> None:
+        value = self.pop()
+        self.push_loaded(self.capture.attribute(value, name) if self.capture else getattr(value, name), "", has_null)
+
+    def unpack(self, count: int) -> None:
+        container = self.pop()
+        if len(container) != count:
+            raise ValueError(f"{len(container)} values to unpack, not {count}")
+        self.push(*(self.item(container, i) for i in reversed(range(count))))
+
+    def item(self, container: Any, key: Any) -> Any:
+        return self.capture.item(container, key) if self.capture else container[key]
+
+    def jump(self, instruction: dis.Instruction, is_taken: bool = True) -> None:
+        if is_taken:
+            later = (i for i, each in enumerate(instructions(self.state.code)) if each.offset >= instruction.argval)
+            self.state.index = next(later)
+
+    def jump_if(self, instruction: dis.Instruction) -> None:
+        value, condition = self.pop(), instruction.opname.rpartition("IF_")[2]
+        holds = value is None if "NONE" in condition else self.truth(value)
+        self.jump(instruction, holds == (condition in ("TRUE", "NONE")))
+
+    def truth(self, value: Any) -> bool:
+        if self.capture and isinstance(value, Tensor):
+            raise Break("a branch on a tensor, whose value is known when the graph has run")
+        return bool(value)
+
+    def iterate(self) -> None:
+        value = self.pop()
+        if isinstance(value, MODULES):
+            value = [self.item(value, i) for i in range(len(value))]
+        is_list = isinstance(value, list | tuple | range)
+        if self.capture and not is_list and not isinstance(value, zip | enumerate | reversed):
+            raise Break(f"an iterator of the class {type(value).__name__}")
+        self.push(Items(value) if is_list else Items(list(value)) if self.capture else iter(value))
+
+    def next(self, instruction: dis.Instruction) -> None:
+        iterator, value = self.known(self.stack[-1]), NULL
+        if not isinstance(iterator, Items):
+            value = next(iterator, NULL)
+        elif iterator.position < len(iterator.items):
+            value = self.item(iterator.items, iterator.position)
+            self.stack[-1] = replace(iterator, position=iterator.position + 1)
+        if value is not NULL:
+            self.push(value)
+        else:
+            self.stack.pop()
+            self.jump(instruction)
+            at = instructions(self.state.code)[self.state.index].opname
+            self.state.index += (1 if NULL_FIRST else 2) if at == "END_FOR" else 0  # it pops what is popped already
+
+    def call_with(self, count: int, names: tuple[str, ...]) -> None:
+        first, second, *args = self.pops(count + 2)
+        split, self.state.keywords = len(args) - len(names), ()
+        self.call(second if first is NULL else first, args[:split], dict(zip(names, args[split:], strict=True)))
+
+    def call(self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> None:
+        self.push(self.capture.call(function, args, kwargs or {}) if self.capture else function(*args, **kwargs or {}))
+
+
+NAMES = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul"}
+NAMES |= {"&": "and", "|": "or", "^": "xor", "<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": "ge"}
+
+
+def operation(text: str) -> Callable[..., Any]:
+    """Returns the function of an operator: ``+``, ``+=`` or ``<``."""
+    return getattr(operator, f"__{NAMES.get(text) or 'i' + NAMES[text.removesuffix('=')]}__")
+
+
+def swap(stack: list[Any], depth: int) -> None:
+    stack[-1], stack[-depth] = stack[-depth], stack[-1]
+
+
+WAYS = [f"{way}IF_{value}" for way in ("", "FORWARD_", "BACKWARD_") for value in ("TRUE", "FALSE", "NONE", "NOT_NONE")]
+TABLE: dict[str, Callable[[Interpreter, Any], Any]] = {
+    **dict.fromkeys("RESUME NOP PRECALL COPY_FREE_VARS END_FOR".split(), lambda m, i: None),
+    "LOAD_CONST": lambda m, i: m.push(i.argval),
+    "RETURN_CONST": lambda m, i: setattr(m.state, "result", i.argval) or True,
+    "RETURN_VALUE": lambda m, i: setattr(m.state, "result", m.pop()) or True,
+    **dict.fromkeys("LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST".split(), lambda m, i: m.load(i.argval)),
+    **dict.fromkeys(("STORE_FAST", "STORE_FAST_STORE_FAST"), lambda m, i: m.store(i.argval)),
+    "STORE_FAST_LOAD_FAST": lambda m, i: m.store(i.argval[0]) or m.load(i.argval[1]),
+    "LOAD_GLOBAL": lambda m, i: m.load_global(i.argval, i.arg & 1),
+    "LOAD_DEREF": lambda m, i: m.load_cell(i.argval),
+    "LOAD_ATTR": lambda m, i: m.load_attribute(i.argval, i.arg & 1 if sys.version_info >= (3, 12) else 0),
+    "LOAD_METHOD": lambda m, i: m.load_attribute(i.argval, 1),
+    "PUSH_NULL": lambda m, i: m.push(NULL),
+    "POP_TOP": lambda m, i: m.stack.pop() and None,
+    "COPY": lambda m, i: m.push(m.stack[-i.arg]),
+    "SWAP": lambda m, i: swap(m.stack, i.arg),
+    "BINARY_OP": lambda m, i: m.call(operation(i.argrepr), m.pops(2)),
+    "COMPARE_OP": lambda m, i: m.call(operation(i.argval), m.pops(2)),
+    "BINARY_SUBSCR": lambda m, i: m.call(operator.getitem, m.pops(2)),
+    "BINARY_SLICE": lambda m, i: m.push(slice(*m.pops(2))) or m.call(operator.getitem, m.pops(2)),
+    "IS_OP": lambda m, i: m.push((m.pop() is m.pop()) != bool(i.arg)),
+    "CONTAINS_OP": lambda m, i: m.push(operator.contains(m.pop(), m.pop()) != bool(i.arg)),
+    "UNARY_NEGATIVE": lambda m, i: m.call(operator.neg, m.pops(1)),
+    "UNARY_NOT": lambda m, i: m.push(not m.truth(m.pop())),
+    "TO_BOOL": lambda m, i: m.push(m.truth(m.pop())),
+    "BUILD_TUPLE": lambda m, i: m.push(tuple(m.pops(i.arg))),
+    "BUILD_LIST": lambda m, i: m.push(m.pops(i.arg)),
+    "BUILD_SLICE": lambda m, i: m.push(slice(*m.pops(i.arg))),
+    "UNPACK_SEQUENCE": lambda m, i: m.unpack(i.arg),
+    **dict.fromkeys("JUMP_FORWARD JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT".split(), lambda m, i: m.jump(i)),
+    **dict.fromkeys([f"POP_JUMP_{way}" for way in WAYS], lambda m, i: m.jump_if(i)),
+    "GET_ITER": lambda m, i: m.iterate(),
+    "FOR_ITER": lambda m, i: m.next(i),
+    "KW_NAMES": lambda m, i: setattr(m.state, "keywords", m.state.code.co_consts[i.arg]),
+    "CALL": lambda m, i: m.call_with(i.arg, m.state.keywords),
+    "CALL_KW": lambda m, i: m.call_with(i.arg, m.pop()),
+}
+
+# ---------------------------------------------------------------- Lesson 3: guards
+#
+# What capture reads has a source, a text such as `L['self'].weight`, and becomes a guard: class, dtype and sizes of
+# a tensor, the value of a number, the identity of an object. All guards together are one Python expression. The
+# real stage also guards what changes inside of objects, checks in C++, and says which guard failed and why.
+
+LIMIT = 8
+"""So many times a piece of a frame is compiled; then it runs as Python."""
+CONSTANTS = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, slice, type(...))
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A value that the frame has, and that capture has not looked at yet."""
+
+    value: Any
+    source: str
+
+
+def is_like(value: Any, dtype: torch.dtype, device: str, sizes: Any, stride: Any, needs_grad: bool) -> bool:
+    """The guard of a tensor; None: any size, and the stride of contiguous memory."""
+    facts = type(value) in (Tensor, nn.Parameter), value.dtype, str(value.device), value.dim(), value.requires_grad
+    fits = facts == (True, dtype, device, len(sizes), needs_grad) and all(
+        a in (None, b) for a, b in zip(sizes, value.shape, strict=True)
+    )
+    return fits and (value.is_contiguous() if stride is None else value.stride() == stride)
+
+
+class Capture(TorchFunctionMode):
+    """One capture: fake inputs, the graph so far, sources of values, and guards."""
+
+    def __init__(self, unit: Unit, scope: dict[str, Any]) -> None:
+        super().__init__()
+        self.unit, self.shapes, self.graph = unit, ShapeEnv(), fx.Graph()
+        self.mode = FakeTensorMode(shape_env=self.shapes)
+        self.names: dict[str, Any] = {"torch": torch, "is_like": is_like, "G": scope}
+        self.guards = [f"torch.is_grad_enabled() == {torch.is_grad_enabled()}"]
+        self.inputs: dict[int, tuple[Tensor, Tensor, str]] = {}  # by id of the real tensor: it, its fake, its source
+        self.nodes: dict[int, fx.Node] = {}  # by id of a fake tensor
+        self.sources: dict[int, str] = {}
+        self.symbols: dict[str, tuple[Tensor, int, str]] = {}  # where a symbolic size comes from (lesson 9)
+        self.alive: list[Any] = []  # an id is that of an object while it lives
+
+    def name_of(self, value: Any) -> str:
+        """Returns the name by which guards refer to an object."""
+        name = next((name for name, each in self.names.items() if each is value), f"object_{len(self.names)}")
+        self.names[name] = value
+        return name
+
+    def load(self, value: Any, source: str) -> Any:
+        """Takes note that capture has read a value of the program, and returns what stands for it."""
+        if isinstance(value, Tensor):
+            return self.input(value, source)
+        if isinstance(value, Items):
+            self.guards.append(f"{source}.position == {value.position}")
+            return Items(self.load(value.items, f"{source}.items"), value.position)
+        if isinstance(value, types.MethodType):
+            function, owner = (self.load(getattr(value, n), f"{source}.{n}") for n in ("__func__", "__self__"))
+            return types.MethodType(function, owner)
+        if isinstance(value, CONSTANTS):
+            text = repr(value) if type(value) in (int, bool, str, type(None)) else self.name_of(value)
+            self.guards.append(f"{source} == {text} and type({source}) is {self.name_of(type(value))}")
+        elif id(value) not in self.sources:
+            self.sources[id(value)] = source
+            of = f"type({source}) is {self.name_of(type(value))}"
+            has_items = f"{of} and len({source}) == {len(value)}" if type(value) in (list, tuple) else ""
+            self.guards.append(has_items or f"{source} is {self.name_of(value)}")
+        self.alive.append(value)
+        return value
+
+    def input(self, value: Tensor, source: str) -> Tensor:
+        if id(value) in self.inputs:
+            _, fake, first = self.inputs[id(value)]
+            self.guards += [f"{source} is {first}"] if source != first else []
+            return fake
+        if type(value) not in (Tensor, nn.Parameter) or value.layout != torch.strided:
+            raise Break(f"a tensor of the class {type(value).__name__}")
+        fake, sizes, stride = fake_of(self, value, source)
+        facts = f"{value.dtype}, {str(value.device)!r}, {sizes}, {stride}, {value.requires_grad}"
+        self.guards.append(f"is_like({source}, {facts})")
+        self.inputs[id(value)], self.sources[id(fake)] = (value, fake, source), source
+        self.nodes[id(fake)] = self.graph.placeholder(f"x{len(self.inputs)}")
+        return fake
+
+    def item(self, container: Any, key: Any) -> Any:
+        if id(container) not in self.sources:
+            return container[key]
+        if isinstance(key, slice):
+            return type(container)(self.item(container, i) for i in range(*key.indices(len(container))))
+        return self.load(container[key], f"{self.sources[id(container)]}[{key!r}]")
+
+    def attribute(self, value: Any, name: str) -> Any:
+        source = self.sources.get(id(value))
+        if isinstance(value, Tensor) and name != "grad":
+            return self.recorded(getattr, [value, name], {})
+        if isinstance(value, Tensor):  # a fake tensor has no gradient: its real one has
+            value = next(real for real, fake, _ in self.inputs.values() if fake is value)
+        found = getattr(value, name)
+        return self.load(found, f"{source}.{name}") if source else found
+
+    # The rest is capture itself: calls go into Python functions, functions of PyTorch become nodes.
+
+    def call(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if function is operator.getitem and id(args[0]) in self.sources and not isinstance(args[0], Tensor):
+            return self.item(*args)
+        if isinstance(function, nn.Module):
+            if function._forward_hooks or function._forward_pre_hooks or function._backward_hooks:
+                raise Break("a module with hooks")
+            return self.call(self.attribute(function, "forward"), args, kwargs)
+        if isinstance(function, types.MethodType):
+            function, args = function.__func__, [function.__self__, *args]
+        home, owner = getattr(function, "__module__", None) or "", getattr(function, "__self__", None)
+        is_torch = home.partition(".")[0] == "torch" or isinstance(owner, Tensor)
+        if isinstance(function, types.FunctionType) and (not is_torch or home.startswith("torch.nn.modules")):
+            return self.inline(function, args, kwargs)
+        if function in (zip, enumerate, reversed, list, tuple):
+            args = [[self.item(m, i) for i in range(len(m))] if isinstance(m, MODULES) else m for m in args]
+        args, kwargs = self.loaded(args), {key: self.loaded(each) for key, each in kwargs.items()}
+        has_tensor = any(isinstance(each, Tensor) for each in [*tree_leaves((args, kwargs)), owner])
+        is_own = isinstance(owner, list | dict) and id(owner) not in self.sources
+        is_pure = is_own or function in PURE or home in ("_operator", "math")
+        if not is_pure and not (is_torch and (has_tensor or function in FACTORIES)):
+            raise Break(f"a call of {getattr(function, '__name__', function)}")
+        return self.recorded(function, args, kwargs)
+
+    def loaded(self, value: Any) -> Any:
+        """Returns an argument with what is inside of lists of the program read, too."""
+        is_list = type(value) in (list, tuple)
+        return type(value)(self.loaded(self.item(value, i)) for i in range(len(value))) if is_list else value
+
+    def inline(self, function: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if not can_interpret(function.__code__):
+            raise Break(f"{function.__name__} has instructions that the interpreter does not know")
+        bound = inspect.signature(function, follow_wrapped=False).bind(*args, **kwargs)
+        bound.apply_defaults()
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        state = State(function.__code__, function.__globals__, dict(bound.arguments), cells)
+        while not Interpreter(state, self).step():
+            pass
+        return state.result
+
+    def recorded(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        with self.mode, self:
+            return function(*args, **kwargs)
+
+    def operands(self, value: Any) -> Any:
+        def operand(each: Any) -> Any:
+            if isinstance(each, Tensor) and id(each) not in self.nodes:
+                raise Break("a tensor came into the frame on a way that capture does not follow")
+            is_size = isinstance(each, torch.SymInt)
+            return self.nodes[id(each)] if isinstance(each, Tensor) else size_node(self, each) if is_size else each
+
+        return fx.node.map_aggregate(value, operand)
+
+    def __torch_function__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Adds a node for a function of PyTorch that returns tensors."""
+        name, kwargs = getattr(function, "__name__", ""), kwargs or {}
+        in_place = (name.endswith("_") and not name.endswith("__")) or (name.startswith("__i") and name[3:5] != "nv")
+        if name in REFUSED or in_place or kwargs.get("inplace") or "out" in kwargs:
+            raise Break(f"a call of {name}")
+        result = function(*args, **kwargs)
+        tensors = [result] if isinstance(result, Tensor) else [*result] if isinstance(result, tuple | list) else []
+        if any(isinstance(each, Tensor) for each in tensors):
+            node = self.graph.call_function(function, *self.operands((tuple(args), kwargs)))
+            for i, each in enumerate(tensors):
+                self.nodes[id(each)] = (
+                    node if isinstance(result, Tensor) else self.graph.call_function(operator.getitem, (node, i))
+                )
+            self.alive += [result, *tensors]
+        return result
+
+
+REFUSED = {"backward", "item", "tolist", "numpy", "__setitem__", "__bool__", "__int__", "__float__"}
+REFUSED |= {"batch_norm", "instance_norm", "dropout"}  # they change buffers, or draw random numbers
+FACTORIES = {torch.zeros, torch.ones, torch.full, torch.arange, torch.eye, torch.linspace}
+PURE = {len, isinstance, sum, range, zip, enumerate, list, tuple, dict, getattr, hasattr, type, min, max, reversed, int}
+PURE |= {float, bool, str, abs, all, any, sorted, slice, torch.Size}
+
+# ---------------------------------------------------------------- Lesson 4: graph breaks and resume
+#
+# A unit is a frame from one instruction on. If an instruction cannot be in a graph, capture starts again and ends
+# before it. The entry computes what the frame has there; the instruction runs as Python, and what follows is
+# another unit. The real stage writes bytecode for the rest of the frame, a resume function, so that no interpreter
+# runs then.
+
+
+@dataclass
+class Unit:
+    """A frame from an instruction on: its compiled entries, and the sizes that were seen."""
+
+    entries: list[Entry] = field(default_factory=list)
+    sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    is_empty: bool = False  # the first instruction breaks the graph
+
+    def capture(self, session: Any, state: State) -> Entry | None:
+        breaks: dict[int, str] = {}
+        while len(self.entries) < LIMIT and not self.is_empty:
+            capture, index = Capture(self, state.scope), state.index
+            variables = {name: Unread(value, f"L[{name!r}]") for name, value in state.variables.items()}
+            stack = [value if value is NULL else Unread(value, f"S[{i}]") for i, value in enumerate(state.stack)]
+            after, has_returned = replace(state, variables=variables, stack=stack), False
+            try:
+                while not has_returned and after.index not in breaks:
+                    index = after.index
+                    has_returned = Interpreter(after, capture).step()
+                self.is_empty = after.index == state.index and not has_returned
+                if not self.is_empty:
+                    self.entries.append(Entry(session, capture, after, has_returned, breaks.get(after.index, "")))
+                    return self.entries[-1]
+            except Exception as error:  # also one of the program: it is raised when the instruction runs as Python
+                breaks[index] = f"{type(error).__name__}: {error}".removeprefix("Break: ").splitlines()[0]
+        return None
+
+
+class Entry:
+    """A compiled piece of a frame: guards, a graph, and what the frame has afterwards."""
+
+    def __init__(self, session: Any, capture: Capture, after: State, has_returned: bool, reason: str) -> None:
+        self.after, self.has_returned, self.reason, self.sources = after, has_returned, reason, capture.sources
+        self.template = (after.result, {}, []) if has_returned else (None, after.variables, after.stack)
+        values: list[Any] = []
+        self.rebuild(lambda value: values.append(value) or value, lambda _: None)  # to see what the graph computes
+        self.values = [*{id(each): each for each in values}.values()]
+        capture.graph.output(capture.operands(self.values))
+        self.graph = fx.GraphModule({}, capture.graph)
+        for each in session.passes:
+            each(self.graph)
+        self.graph.graph.eliminate_dead_code()
+        self.graph.recompile()
+        with capture.mode:
+            self.stages = Stages(self.graph, [fake for _, fake, _ in capture.inputs.values()], session.language)
+        self.guards = [*dict.fromkeys([*capture.guards, *size_guards(capture)])]
+        self.names, self.alive = capture.names, capture.alive
+        self.guard = self.reader(" and ".join(f"({each})" for each in self.guards))
+        self.inputs = self.reader(f"[{', '.join(source for _, _, source in capture.inputs.values())}]")
+        self.reader = functools.cache(self.reader)
+
+    def reader(self, text: str) -> Callable[[State], Any]:
+        function = eval(f"lambda L, S: {text}", self.names)
+        return lambda state: function(state.variables, state.stack)
+
+    def holds(self, state: State) -> bool:
+        try:
+            return bool(self.guard(state))
+        except (AttributeError, KeyError, IndexError, TypeError):  # what a guard reads is not there
+            return False
+
+    def run(self, state: State) -> bool:
+        """Runs the graph and sets what the frame has after it; returns whether it has returned."""
+        results = self.stages.run(self.inputs(state))
+        computed = {id(value): result for value, result in zip(self.values, results, strict=True)}
+        built = self.rebuild(lambda value: computed[id(value)], lambda source: self.reader(source)(state))
+        state.result, state.variables, state.stack = built
+        state.index, state.keywords = self.after.index, self.after.keywords
+        return self.has_returned
+
+    def rebuild(self, compute: Callable[[Any], Any], read: Callable[[str], Any]) -> Any:
+        """Returns what the frame has, made from what the graph computed and from what the frame had before."""
+        memo: dict[int, Any] = {}  # what is one object stays one object
+
+        def made(value: Any) -> Any:
+            if id(value) not in memo:
+                memo[id(value)] = build(value)
+            return memo[id(value)]
+
+        def build(value: Any) -> Any:
+            if isinstance(value, Unread) or id(value) in self.sources:
+                return read(value.source if isinstance(value, Unread) else self.sources[id(value)])
+            if isinstance(value, Tensor | torch.SymInt):
+                return compute(value)
+            if type(value) in (list, tuple):
+                return type(value)(map(made, value))
+            if type(value) is dict:
+                return {key: made(each) for key, each in value.items()}
+            if isinstance(value, Items):
+                return Items(made(value.items), value.position)
+            if isinstance(value, types.MethodType | types.BuiltinMethodType) and not isinstance(
+                value.__self__, types.ModuleType
+            ):
+                return getattr(made(value.__self__), value.__name__, None)
+            return value
+
+        return made(self.template)
+
+
+# ---------------------------------------------------------------- Lesson 5: the graph and passes
+#
+# The captured graph is a `torch.fx.Graph`. A pass takes its module and changes it. The real stage checks what a
+# pass made, and leaves out one that raises or whose graph cannot run.
+
+
+def remove_no_ops(gm: fx.GraphModule) -> None:
+    """Removes products with 1 and sums with 0, unless their tensor is a result of the graph."""
+    for node in [each for each in gm.graph.nodes if len(each.args) == 2 and type(each.args[1]) is int]:
+        is_neutral = (getattr(node.target, "__name__", "").strip("_"), node.args[1]) in (("mul", 1), ("add", 0))
+        if is_neutral and not any(user.op == "output" for user in node.users):
+            node.replace_all_uses_with(node.args[0])
+            gm.graph.erase_node(node)
+
+
+# ---------------------------------------------------------------- Lesson 6: the joint graph and the cut
+#
+# The captured graph and its gradients are traced together, as operators of ATen. A minimum cut decides what the
+# forward saves: a value costs its bytes, and a pointwise value may be computed again for nothing. The real stage
+# also handles views among results, changes of inputs, gradients of gradients, and the peak of memory.
+
+NEEDED = (aten.native_layer_norm_backward, aten.addmm, aten.nll_loss_forward, aten.nll_loss_backward)
+DECOMPOSED = core_aten_decompositions() | get_decompositions([*NEEDED, aten.native_layer_norm])
+VIEWS = {"view", "expand", "permute", "unsqueeze", "squeeze", "slice", "t", "transpose", "sym_size", "alias"}
+
+
+class Stages:
+    """A graph as compiled code, and what each stage made of it."""
+
+    def __init__(self, gm: fx.GraphModule, fakes: list[Tensor], language: str) -> None:
+        primals = [each.detach().requires_grad_(each.requires_grad) for each in fakes]
+        outputs = fx.Interpreter(gm).run(*primals)
+        self.with_grad = [isinstance(each, Tensor) and each.requires_grad for each in outputs]
+        tangents = [torch.empty_like(each) for each, needs in zip(outputs, self.with_grad, strict=True) if needs]
+
+        def joint(primals: list[Tensor], tangents: list[Tensor]) -> list[Any]:
+            outputs = fx.Interpreter(gm).run(*primals)
+            wanted = [each for each, needs in zip(outputs, self.with_grad, strict=True) if needs]
+            sources = [each for each in primals if each.requires_grad]
+            grads = iter(torch.autograd.grad(wanted, sources, tangents, allow_unused=True) if wanted else ())
+            return [*outputs, *(next(grads, None) if each.requires_grad else None for each in primals)]
+
+        graph = make_fx(joint, decomposition_table=DECOMPOSED)(primals, tangents).graph
+        graph.eliminate_dead_code()
+        for target in [node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)]:
+            if target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags:
+                raise Break(f"{target} changes memory or draws random numbers")
+        given, (results,) = graph.find_nodes(op="placeholder"), graph.find_nodes(op="output")[0].args
+        inputs, tangents, count = given[: len(primals)], given[len(primals) :], len(outputs)
+        saved = cut(graph, tangents, results[count:]) if tangents else []
+        self.joint, self.saved, self.kernels = graph, [each.name for each in saved], []
+        self.forward = lower(extract(graph, inputs, [*results[:count], *saved]), language, self.kernels)
+        self.backward = lower(extract(graph, [*saved, *tangents], results[count:]), language, self.kernels)
+
+    def run(self, inputs: list[Tensor]) -> list[Any]:
+        return list(Compiled.apply(self, *inputs) if any(self.with_grad) else self.forward(*inputs))
+
+
+class Compiled(torch.autograd.Function):
+    """What autograd sees of a compiled graph: its two halves."""
+
+    @staticmethod
+    def forward(ctx: Any, stages: Stages, *inputs: Tensor) -> Any:
+        results, count = stages.forward(*inputs), len(stages.with_grad)
+        tensors = [each if isinstance(each, Tensor) else None for each in results[count:]]
+        ctx.save_for_backward(*tensors)
+        ctx.stages, ctx.sizes = stages, [None if isinstance(each, Tensor) else each for each in results[count:]]
+        plain = [each for each, needs in zip(results, stages.with_grad, strict=False) if not needs]
+        ctx.mark_non_differentiable(*(each for each in plain if isinstance(each, Tensor)))
+        return tuple(results[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Tensor) -> Any:
+        saved = [size if each is None else each for each, size in zip(ctx.saved_tensors, ctx.sizes, strict=True)]
+        given = [each for each, needs in zip(tangents, ctx.stages.with_grad, strict=True) if needs]
+        with hook_off():
+            return (None, *ctx.stages.backward(*saved, *given))
+
+
+def extract(graph: fx.Graph, inputs: list[fx.Node], outputs: Sequence[Any]) -> fx.Graph:
+    """Returns a new graph that computes `outputs` from `inputs`."""
+    part, copies = fx.Graph(), {}
+    for each in inputs:
+        copies[each] = part.placeholder(each.name)
+        copies[each].meta = each.meta
+    needed = ancestors(outputs, inputs)
+    for node in graph.nodes:
+        if node in needed and node not in copies:
+            copies[node] = part.node_copy(node, copies.__getitem__)
+    part.output(fx.node.map_arg(list(outputs), copies.__getitem__))
+    return part
+
+
+def ancestors(outputs: Sequence[Any], stop: Sequence[fx.Node]) -> set[fx.Node]:
+    found, left = set(), [each for each in outputs if isinstance(each, fx.Node)]
+    while left:
+        node = left.pop()
+        left += [] if node in found or node in stop else node.all_input_nodes
+        found.add(node)
+    return found
+
+
+def cut(graph: fx.Graph, tangents: list[fx.Node], grads: Sequence[Any]) -> list[fx.Node]:
+    """Returns what the forward saves: the cheapest values from which the backward can be computed."""
+    late, backward, flow = {*tangents}, ancestors(grads, tangents), networkx.DiGraph()
+    for node in [each for each in graph.nodes if each.op != "output"]:
+        if node in late or late & {*node.all_input_nodes}:
+            late.add(node)  # it depends on a tangent
+            continue
+        value, place = node.meta["val"], ((node, "in"), (node, "out"))
+        can_save = isinstance(value, Tensor | torch.SymInt | int)
+        flow.add_edge(*place, **({"capacity": bytes_of(value)} if can_save else {}))
+        flow.add_edges_from([((other, "out"), place[0]) for other in node.all_input_nodes])
+        flow.add_edges_from([] if is_cheap(node) else [("source", place[0])])
+    needed = [
+        node for node in graph.nodes if (node, "out") in flow and (node in grads or {*node.users} & late & backward)
+    ]
+    flow.add_edges_from([((node, "out"), "sink") for node in needed])
+    _, (left, right) = networkx.minimum_cut(flow, "source", "sink") if needed else (0, (set(), set()))
+    return [node for node in graph.nodes if (node, "in") in left and (node, "out") in right]
+
+
+def bytes_of(value: Any) -> int:
+    sizes = [getattr(getattr(size, "node", None), "hint", size) for size in getattr(value, "shape", ())]
+    return max(1, math.prod(sizes) * getattr(value, "itemsize", 1))
+
+
+def is_cheap(node: fx.Node) -> bool:
+    """Whether the backward may compute a value again: pointwise operators, views and sizes."""
+    is_view = getattr(node.target, "__name__", "").partition(".")[0] in VIEWS
+    return node.op == "call_function" and (node.target in POINTWISE or is_view)
+
+
+# ---------------------------------------------------------------- Lesson 7: loops and fusion
+#
+# Pointwise operators, and sums and maxima over the last dimensions, become loops. Operators with the same ranges
+# that stand near each other share a loop nest, a group; it ends where another kind of operator, or one with other
+# ranges, reads what it makes. The rest calls PyTorch's kernels. The real stage has a loop IR with indices, and
+# rules with refusals.
+
+
+SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "=="}
+TEXTS = {name: f"({{}} {sign} {{}})" for name, sign in SIGNS.items()}
+TEXTS |= {name: f"{name}({{}})" for name in "exp log sqrt rsqrt sin cos tanh erf sigmoid".split()}
+TEXTS |= {"where": "where({}, {}, {})", "maximum": "maximum({}, {})", "relu": "maximum({}, 0.0)"}
+TEXTS |= {"neg": "(-{})", "reciprocal": "(1.0 / {})"}
+POINTWISE = {getattr(getattr(aten, n), o): text for n, text in TEXTS.items() for o in getattr(aten, n).overloads()}
+SUMS = {aten.sum.dim_IntList: "sum", aten.sum.default: "sum", aten.amax.default: "max"}
+C_TYPES = {torch.float32: "float", torch.bool: "unsigned char"}
+
+
+def lower(graph: fx.Graph, language: str, kernels: list[Kernel]) -> fx.GraphModule:
+    """Returns the graph with groups of its operators replaced by calls of kernels."""
+    made, values, group = fx.Graph(), {}, Group(None)
+
+    def close() -> Group:
+        if group.nodes:
+            kernels.append(Kernel(f"kernel_{len(kernels)}", group, language))
+            call = made.call_function(kernels[-1].function, tuple(values[each] for each in kernels[-1].reads))
+            for i, node in enumerate(kernels[-1].writes):
+                values[node] = made.call_function(operator.getitem, (call, i))
+        return Group(None)
+
+    for node in graph.nodes:
+        ranges = ranges_of(node)
+        if {*group.nodes} & {*node.all_input_nodes} if ranges is None else not group.takes(node, ranges):
+            group = close()
+        if ranges is None:
+            values[node] = made.node_copy(node, values.__getitem__)
+        else:
+            group.ranges, group.inner = ranges, group.inner or inner_of(node)
+            group.nodes.append(node)
+    return fx.GraphModule({}, made)
+
+
+def ranges_of(node: fx.Node) -> tuple[str, ...] | None:
+    """Returns the ranges of an operator's loops; None: it calls PyTorch's kernel."""
+    operands = [each.meta["val"] for each in node.all_input_nodes] if node.op == "call_function" else []
+    values = [node.meta.get("val"), *operands]
+    if not operands or node.kwargs or not all(isinstance(v, Tensor) and v.dtype in C_TYPES for v in values):
+        return None
+    if inner_of(node):
+        return tuple(map(str, operands[0].shape))
+    return tuple(map(str, values[0].shape)) if node.target in POINTWISE and values[0].dim() else None
+
+
+def inner_of(node: fx.Node) -> int:
+    """Returns over how many of the last dimensions a sum is; 0: it is no sum, or over others."""
+    if node.target not in SUMS:
+        return 0
+    dim = node.args[0].meta["val"].dim()
+    over = sorted(each % dim for each in node.args[1]) if node.args[1:] else [*range(dim)]
+    return len(over) if over == [*range(dim - len(over), dim)] else 0
+
+
+@dataclass
+class Group:
+    """Operators that share a loop nest; `inner` is the number of dimensions of the inner loop, over which it sums."""
+
+    ranges: tuple[str, ...] | None
+    nodes: list[fx.Node] = field(default_factory=list)
+    inner: int = 0
+
+    def takes(self, node: fx.Node, ranges: tuple[str, ...]) -> bool:
+        reads_sum = any(each in self.nodes and each.target in SUMS for each in node.all_input_nodes)
+        has_inner = 0 in (self.inner, inner_of(node)) or self.inner == inner_of(node)
+        return ranges == self.ranges and not reads_sum and has_inner
+
+    def reads(self) -> list[fx.Node]:
+        return [*dict.fromkeys(each for node in self.nodes for each in node.all_input_nodes if each not in self.nodes)]
+
+    def writes(self) -> list[fx.Node]:
+        return [node for node in self.nodes if {*node.users} - {*self.nodes}]
+
+
+# ---------------------------------------------------------------- Lesson 8: kernels
+#
+# A group is printed as a function in C, built by the system's compiler, or as a Triton kernel, which Triton's
+# interpreter runs on a CPU. Operands that are smaller than the loops are expanded first, and sizes are arguments.
+# The real stage computes with indices instead, uses vectors and threads, chooses block sizes by trials, and keeps
+# kernels on disk.
+
+C_BEGIN = """#include <math.h>
+#define maximum(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
+#define where(c, a, b) ((c) ? (a) : (b))
+#define sigmoid(x) (1.0 / (1.0 + exp(-(x))))
+#define rsqrt(x) (1.0 / sqrt(x))
+"""
+TRITON_BEGIN = (
+    "import triton, triton.language as tl\n@triton.jit\ndef tanh(x): return 2 * tl.sigmoid(2 * x) - 1\n@triton.jit\n"
+)
+
+
+class Kernel:
+    """A group as source, and as a function of its operands that returns a list of tensors."""
+
+    def __init__(self, name: str, group: Group, language: str) -> None:
+        self.group = group
+        self.reads, self.writes = group.reads(), group.writes()
+        self.numbers = {
+            node: f"{'v' if node in self.reads else 'w'}{i}" for i, node in enumerate([*self.reads, *group.nodes])
+        }
+        self.text = self.c() if language == "c" else self.triton()
+        self.native = build_c(self.text) if language == "c" else build_triton(self.text)
+        self.function = functools.partial(self.run)
+        self.function.__name__, self.function.__module__ = name, "toy"  # how the graph's text calls it
+
+    def values(self) -> list[tuple[str, str | None, str]]:
+        """Returns for each operator its variable, what kind of sum it is, and its value as a text."""
+        found = []
+        for node in self.group.nodes:
+            args = node.args[:1] if node.target in SUMS else node.args
+            operands = [self.numbers[each] if isinstance(each, fx.Node) else repr(float(each)) for each in args]
+            text = operands[0] if node.target in SUMS else POINTWISE[node.target].format(*operands)
+            found.append((self.numbers[node], SUMS.get(node.target), text))
+        return found
+
+    def c(self) -> str:
+        nodes = [
+            *((f"in{i}", n) for i, n in enumerate(self.reads)),
+            *((f"out{i}", n) for i, n in enumerate(self.writes)),
+        ]
+        types = {name: C_TYPES[node.meta["val"].dtype] for name, node in nodes}
+        parameters = ", ".join(f"{kind} *{name}" for name, kind in types.items())
+        before, inside, after = [], [f"{types[f'in{i}']} v{i} = in{i}[p];" for i in range(len(self.reads))], []
+        for name, kind, value in self.values():
+            before += [f"double {name} = {'0' if kind == 'sum' else '-INFINITY'};"] if kind else []
+            taken = f"{name} += {value};" if kind == "sum" else f"{name} = maximum({name}, {value});"
+            inside.append(taken if kind else f"float {name} = {value};")
+        for i, node in enumerate(self.writes):
+            (after if node.target in SUMS else inside).append(
+                f"out{i}[{'o' if node.target in SUMS else 'p'}] = {self.numbers[node]};"
+            )
+        loop = "for (long p = o * inner; p < (o + 1) * inner; p++) {"
+        lines = [f"void kernel({parameters}, long outer, long inner) {{", "for (long o = 0; o < outer; o++) {"]
+        return "\n  ".join([C_BEGIN + lines[0], *lines[1:], *before, loop, *inside, "}", *after, "}", "}\n"])
+
+    def triton(self) -> str:
+        names = [*(f"in{i}" for i in range(len(self.reads))), *(f"out{i}" for i in range(len(self.writes)))]
+        lines = [f"def kernel({', '.join(names)}, outer, inner, BLOCK: tl.constexpr):"]
+        lines += ["o, i = tl.program_id(0), tl.arange(0, BLOCK)", "inside, p = i < inner, o * inner + i"]
+        lines += [f"v{i} = tl.load(in{i} + p, mask=inside, other=0)" for i in range(len(self.reads))]
+        for name, kind, value in self.values():
+            value, filling = re.sub(r"\b([a-z]+)\(", r"tl.\1(", value), "0.0" if kind == "sum" else "float('-inf')"
+            lines.append(f"{name} = {f'tl.{kind}(tl.where(inside, {value}, {filling}), 0)' if kind else value}")
+        for i, node in enumerate(self.writes):
+            at, mask = ("o", "") if node.target in SUMS else ("p", ", mask=inside")
+            lines.append(f"tl.store(out{i} + {at}, {self.numbers[node]}{mask})")
+        return TRITON_BEGIN + "\n    ".join(lines).replace("tl.tanh(", "tanh(") + "\n"
+
+    def run(self, *operands: Tensor) -> list[Tensor]:
+        shape = torch.broadcast_shapes(*(each.shape for each in operands))
+        split, results = len(shape) - (self.group.inner or 1), []
+        for node in self.writes:
+            left = (1,) * (len(shape) - split) if node.args[2:] == (True,) else ()
+            results.append(
+                torch.empty((*shape[:split], *left) if node.target in SUMS else shape, dtype=node.meta["val"].dtype)
+            )
+        tensors = [*(each.expand(shape).contiguous() for each in operands), *results]
+        self.native(tensors, math.prod(shape[:split]), math.prod(shape[split:]))
+        return results
+
+
+@functools.cache
+def build_c(text: str) -> Callable[..., None]:
+    """Returns the function of a C file; one that was built before is loaded."""
+    folder = Path(tempfile.gettempdir(), "toy_kernels")
+    folder.mkdir(exist_ok=True)
+    library = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
+    if not library.exists():
+        library.with_suffix(".c").write_text(text, encoding="utf-8")
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, library.with_suffix(".c"), "-lm"], check=True)
+    function, pointer = ctypes.CDLL(str(library)).kernel, ctypes.c_void_p
+    return lambda tensors, *sizes: function(*(pointer(t.data_ptr()) for t in tensors), *map(ctypes.c_long, sizes))
+
+
+@functools.cache
+def build_triton(text: str) -> Callable[..., None]:
+    """Returns what launches the kernel of a Triton file: an instance for each element of the outer loop."""
+    file = Path(tempfile.mkdtemp(), "kernel.py")
+    file.write_text(text, encoding="utf-8")  # Triton reads the source of a kernel from its file
+    kernel = runpy.run_path(str(file))["kernel"]
+    return lambda tensors, outer, inner: kernel[(outer,)](*tensors, outer, inner, BLOCK=1 << (inner - 1).bit_length())
+
+
+# ---------------------------------------------------------------- Lesson 9: a symbolic size
+#
+# A size that differs from what an earlier entry saw becomes a symbol. What is decided by it becomes a guard with
+# the symbol in it, and the graph computes with it. The real stage also has symbolic numbers, and sizes that depend
+# on data.
+
+
+def fake_of(capture: Capture, value: Tensor, source: str) -> tuple[Tensor, tuple[int | None, ...], Any]:
+    """Returns a fake tensor, its sizes with None for symbols, and its stride; None: it has symbols."""
+    seen = capture.unit.sizes.setdefault(source, tuple(value.shape))
+    can_change = len(seen) == value.dim() and value.is_contiguous()
+    pairs = zip(seen if can_change else value.shape, value.shape, strict=True)
+    kinds = StatelessSymbolicContext([DimDynamic.STATIC if a == b else DimDynamic.DUCK for a, b in pairs])
+    fake = capture.mode.from_tensor(value, symbolic_context=kinds, source=ConstantSource(source))
+    sizes = tuple(None if isinstance(size, torch.SymInt) else size for size in fake.shape)
+    for d in [d for d, size in enumerate(sizes) if size is None]:
+        place = fake, d, f"{source}.shape[{d}]"
+        _, _, first = capture.symbols.setdefault(str(fake.shape[d].node.expr), place)
+        capture.guards.append(f"{place[2]} == {first} > 1")
+    return fake, sizes, None if None in sizes else value.stride()
+
+
+def size_guards(capture: Capture) -> list[str]:
+    """Returns what was decided by symbolic sizes."""
+    texts = [PythonPrinter().doprint(guard.expr) for guard in capture.shapes.guards]
+    return [re.sub(r"\bs\d+\b", lambda found: capture.symbols[found[0]][2], text) for text in texts]
+
+
+def size_node(capture: Capture, size: torch.SymInt) -> fx.Node:
+    """Returns a node that computes a size from those of inputs."""
+    names = sorted(map(str, size.node.expr.free_symbols))
+    function = eval(f"lambda {', '.join(names)}: {PythonPrinter().doprint(size.node.expr)}")
+    function.__name__, function.__module__ = "size", "toy"  # how the graph's text calls it
+    places = [(capture.nodes[id(fake)], d) for fake, d, _ in (capture.symbols[name] for name in names)]
+    return capture.graph.call_function(function, tuple(capture.graph.call_method("size", place) for place in places))
+
+
+# ---------------------------------------------------------------- Lesson 10: a whole step
+#
+# A step of training is a frame like any other: a graph up to `backward`, which runs the compiled backward, and a
+# graph that computes the new parameters. The real stage captures the backward and the optimizer as well, into one
+# graph.
+
+
+def summary(compiled: Any) -> str:
+    """Returns a line for each graph of a compiled function: where it ends, its guards, what it saves, its kernels."""
+    lines = []
+    for entry in compiled.entries():
+        end, stages = f"ends before {entry.reason}" if entry.reason else "returns", entry.stages
+        facts = f"{len(entry.guards)} guards, {len(stages.saved)} values saved, {len(stages.kernels)} kernels"
+        lines.append(f"{entry.after.code.co_name}: {len(entry.graph.graph.nodes)} nodes, {facts}; {end}")
+    return "\n".join(lines)

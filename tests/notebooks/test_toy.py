@@ -1,0 +1,187 @@
+"""The toy compiler of the workshop: programs compute what they compute in Python, and each stage does its part."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import importlib
+import io
+import os
+import tokenize
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernel_magics.workshop.checks import are_equal
+from tests import warm_python
+from tests.docs import toy as page
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+DATA: dict[str, Callable[[int], tuple[Tensor, Tensor]]] = {
+    "MLP": lambda n: (torch.randn(n, 8), torch.randint(4, (n,))),
+    "CNN": lambda n: (torch.randn(n, 1, 8, 8), torch.randint(4, (n,))),
+    "Transformer": lambda n: (torch.randint(16, (n, 5)), torch.randint(4, (5 * n,))),
+}
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The toy compiler, as a lesson imports it."""
+    monkeypatch.syspath_prepend(str(page.SOURCE.parents[1]))
+    return importlib.import_module("toy.compiler")
+
+
+def train(toy: Any, name: str, sizes: tuple[int, ...], language: str = "c") -> list[Any]:
+    """Trains a model compiled and as Python, compares losses and parameters, and returns what was compiled."""
+    programs = importlib.import_module("toy.programs")
+    torch.manual_seed(0)
+    model = getattr(programs, name)()
+    other = copy.deepcopy(model)
+    step, expected = toy.compile(programs.training_step(model), language), programs.training_step(other)
+    for size in sizes:
+        inputs, labels = DATA[name](size)
+        torch.testing.assert_close(step(inputs, labels), expected(inputs, labels))
+        torch.testing.assert_close(list(model.parameters()), list(other.parameters()), rtol=1e-4, atol=1e-5)
+    return list(step.entries())
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_training_is_that_of_python(toy: Any, name: str) -> None:
+    entries = train(toy, name, (4, 4, 6, 7))
+    reasons = [entry.reason for entry in entries]
+    assert reasons.count("a call of backward") == 2  # the size of a batch, then any size
+    assert reasons.count("a call of _foreach_copy_") == 1
+    forward = entries[0].stages
+    assert forward.saved
+    assert any(len(kernel.group.nodes) > 1 for kernel in forward.kernels)
+
+
+def test_training_with_triton_is_that_of_python() -> None:
+    pytest.importorskip("triton")
+    program = "import sys; sys.path.insert(0, 'notebooks/workshop')\n" + (
+        "from tests.notebooks.test_toy import train\nfrom toy import compiler\n"
+        "for name in ('MLP', 'CNN'): print(len(train(compiler, name, (4,), 'triton')))\n"
+    )
+    ran = warm_python.run(["-c", program], env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)})
+    assert ran.stdout.split() == ["6", "6"], ran.stderr[-2000:]
+
+
+def test_a_branch_on_a_tensor_breaks_and_both_sides_are_units(toy: Any) -> None:
+    def branch(a: Tensor, b: Tensor) -> Tensor:
+        x = a / (torch.abs(a) + 1)
+        if b.sum() < 0:
+            b = b * -1
+        return x * b
+
+    compiled, a, b = toy.compile(branch), torch.randn(10), torch.rand(10)
+    for each in (b, -b, b):
+        torch.testing.assert_close(compiled(a, each), branch(a, each))
+    first, *rest = compiled.entries()
+    assert "a branch on a tensor" in first.reason
+    assert len(rest) == 2
+
+
+def test_a_guard_fails_for_another_number_and_holds_for_another_element(toy: Any) -> None:
+    def scaled(x: Tensor, options: list[float]) -> Tensor:
+        for factor in options:
+            x = x * factor
+        return x
+
+    compiled, x = toy.compile(scaled), torch.ones(3)
+    for factors, entries in (([2.0, 3.0], 1), ([2.0, 3.0], 1), ([2.0, 4.0], 2), ([2.0], 3)):
+        torch.testing.assert_close(compiled(x + 1, factors), scaled(x + 1, factors))
+        assert len(compiled.entries()) == entries
+    assert any("L['options'][1] == " in guard for guard in compiled.entries()[0].guards)
+
+
+def test_the_forward_saves_what_the_cut_says(toy: Any) -> None:
+    compiled, x = toy.compile(lambda x: x.cos().cos().sum()), torch.randn(5, 5, requires_grad=True)
+    compiled(x).backward()
+    expected = torch.autograd.grad(x.cos().cos().sum(), x)[0]
+    torch.testing.assert_close(x.grad, expected)
+    (entry,) = compiled.entries()
+    assert entry.stages.saved == ["primals_1"]
+    assert len(entry.stages.kernels[0].group.nodes) == 3  # one loop nest for the forward
+
+
+def test_a_pass_changes_the_graph(toy: Any) -> None:
+    def twice_sine(gm: torch.fx.GraphModule) -> None:
+        for node in gm.graph.find_nodes(op="call_function", target=torch.sin):
+            node.target = torch.cos
+
+    compiled, x = toy.compile(lambda x: torch.sin(x * 1 + 0) + 1, passes=[twice_sine]), torch.randn(3)
+    torch.testing.assert_close(compiled(x), torch.cos(x) + 1)
+    (entry,) = compiled.entries()
+    assert len([node for node in entry.graph.graph.nodes if node.op == "call_function"]) == 2
+
+
+def in_place(x: Tensor) -> Tensor:
+    y = x + 1
+    y += 2
+    return torch.relu_(y) * y.sum().item()
+
+
+def shares(x: Tensor) -> Any:
+    parts = [x, x * 2]
+    parts.append(parts[0] + 1)
+    first = parts
+    print(len(parts))
+    return first is parts, first, {"x": x}
+
+
+def draws(x: Tensor) -> Tensor:
+    return torch.nn.functional.dropout(x + 1, 0.5) * torch.rand_like(x)
+
+
+def raises(x: Tensor) -> Tensor:
+    y = x * 2
+    return y @ y[:, :1].T.repeat(3, 3)
+
+
+def by_keyword(x: Tensor, *more: Tensor, scale: float = 2.0) -> Tensor:
+    return torch.add(x, more[0], alpha=3) * scale if more and x is not more[0] else x.sum(dim=0)
+
+
+@pytest.mark.parametrize("program", [in_place, shares, draws, raises, by_keyword])
+def test_programs_that_break_compute_what_they_compute_in_python(
+    toy: Any, program: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def outcome(function: Callable[..., Any]) -> Any:
+        torch.manual_seed(1)
+        x = torch.randn(3, 4)
+        try:
+            result = function(x)
+        except RuntimeError as error:
+            result = str(error)
+        return result, x, torch.get_rng_state(), capsys.readouterr().out
+
+    compiled = toy.compile(program)
+    for _ in range(2):
+        (*values, printed), (*wanted, wanted_print) = outcome(compiled), outcome(program)
+        assert are_equal(values, wanted)
+        assert printed == wanted_print
+    assert shares(x := torch.ones(1))[1][0] is x
+    assert toy.compile(shares)(x)[1][0] is x
+
+
+def test_the_compiler_is_small_and_its_page_has_its_text() -> None:
+    text = page.SOURCE.read_text(encoding="utf-8")
+    assert code_lines(text) <= 700
+    assert page.PAGE.read_text(encoding="utf-8") == page.text(), "run: python -m tests.docs.toy"
+
+
+def code_lines(text: str) -> int:
+    """Returns the number of lines with code: without those that are empty, a comment, or part of a docstring."""
+    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    tokens = [each for each in tokenize.generate_tokens(io.StringIO(text).readline) if each.type not in skipped]
+    lines = {line for each in tokens for line in range(each.start[0], each.end[0] + 1)}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines -= {*range(node.lineno, (node.end_lineno or 0) + 1)}
+    return len(lines)
