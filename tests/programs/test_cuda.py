@@ -318,7 +318,7 @@ def test_a_scaled_step_with_infinite_gradients(name: str, mode: str) -> None:
     no_failure(record)
     assert not record.compiles[-1].breaks
     if mode != "default":
-        assert graphs_of(record)["forward"].recorded >= 1
+        assert any(graph.recorded for each in record.compiles for graph in each.cuda_graphs)
 
 
 def layers() -> nn.Module:
