@@ -288,7 +288,7 @@ TABLE: dict[str, Callable[[Interpreter, Any], Any]] = {
     "BINARY_SUBSCR": lambda m, i: m.call(operator.getitem, m.pops(2)),
     "BINARY_SLICE": lambda m, i: m.push(slice(*m.pops(2))) or m.call(operator.getitem, m.pops(2)),
     "IS_OP": lambda m, i: m.push((m.pop() is m.pop()) != bool(i.arg)),
-    "CONTAINS_OP": lambda m, i: m.push(operator.contains(m.pop(), m.pop()) != bool(i.arg)),
+    "CONTAINS_OP": lambda m, i: m.call(operator.contains, m.pops(2)[::-1]) or (i.arg and m.push(not m.pop())),
     "UNARY_NEGATIVE": lambda m, i: m.call(operator.neg, m.pops(1)),
     "UNARY_NOT": lambda m, i: m.push(not m.truth(m.pop())),
     "TO_BOOL": lambda m, i: m.push(m.truth(m.pop())),
@@ -370,8 +370,10 @@ class Capture(TorchFunctionMode):
         elif id(value) not in self.sources:
             self.sources[id(value)] = source
             of = f"type({source}) is {self.name_of(type(value))}"
-            has_items = f"{of} and len({source}) == {len(value)}" if type(value) in (list, tuple) else ""
-            self.guards.append(has_items or f"{source} is {self.name_of(value)}")
+            size = f" and len({source}) == {len(value)}" if type(value) in (list, tuple) else ""
+            self.guards.append(
+                of + size if type(value) in (list, tuple, dict) else f"{source} is {self.name_of(value)}"
+            )
         self.alive.append(value)
         return value
 
@@ -420,13 +422,15 @@ class Capture(TorchFunctionMode):
         is_torch = home.partition(".")[0] == "torch" or isinstance(owner, Tensor)
         if isinstance(function, types.FunctionType) and (not is_torch or home.startswith("torch.nn.modules")):
             return self.inline(function, args, kwargs)
-        if function in (zip, enumerate, reversed, list, tuple):
+        if function in PURE and function not in (isinstance, type):
             args = [[self.item(m, i) for i in range(len(m))] if isinstance(m, MODULES) else m for m in args]
         args, kwargs = self.loaded(args), {key: self.loaded(each) for key, each in kwargs.items()}
         has_tensor = any(isinstance(each, Tensor) for each in [*tree_leaves((args, kwargs)), owner])
         is_own = isinstance(owner, list | dict) and id(owner) not in self.sources
         is_pure = is_own or function in PURE or home in ("_operator", "math")
-        if not is_pure and not (is_torch and (has_tensor or function in FACTORIES)):
+        reads = any(id(each) in self.sources and not isinstance(each, Tensor | list | tuple) for each in args)
+        unguarded = reads and function not in (isinstance, type)  # it may read of an object what has no guard
+        if unguarded or not (is_pure or (is_torch and (has_tensor or function in FACTORIES))):
             raise Break(f"a call of {getattr(function, '__name__', function)}")
         return self.recorded(function, args, kwargs)
 
@@ -470,18 +474,17 @@ class Capture(TorchFunctionMode):
         if any(isinstance(each, Tensor) for each in tensors):
             node = self.graph.call_function(function, *self.operands((tuple(args), kwargs)))
             for i, each in enumerate(tensors):
-                self.nodes[id(each)] = (
-                    node if isinstance(result, Tensor) else self.graph.call_function(operator.getitem, (node, i))
-                )
+                part = None if isinstance(result, Tensor) else self.graph.call_function(operator.getitem, (node, i))
+                self.nodes[id(each)] = part or node
             self.alive += [result, *tensors]
         return result
 
 
-REFUSED = {"backward", "item", "tolist", "numpy", "__setitem__", "__bool__", "__int__", "__float__"}
-REFUSED |= {"batch_norm", "instance_norm", "dropout"}  # they change buffers, or draw random numbers
+REFUSED = {"backward", "item", "tolist", "numpy", "__setitem__", "batch_norm", "instance_norm", "dropout"}
+"""What cannot be in a graph: it needs values, changes a tensor, or draws random numbers."""
 FACTORIES = {torch.zeros, torch.ones, torch.full, torch.arange, torch.eye, torch.linspace}
-PURE = {len, isinstance, sum, range, zip, enumerate, list, tuple, dict, getattr, hasattr, type, min, max, reversed, int}
-PURE |= {float, bool, str, abs, all, any, sorted, slice, torch.Size}
+PURE = {len, isinstance, sum, range, zip, enumerate, list, tuple, dict, type, min, max, reversed, int}
+PURE |= {float, bool, abs, all, any, sorted, slice, torch.Size}
 
 # ---------------------------------------------------------------- Lesson 4: graph breaks and resume
 #
@@ -733,9 +736,9 @@ def is_cheap(node: fx.Node) -> bool:
 
 SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "=="}
 TEXTS = {name: f"({{}} {sign} {{}})" for name, sign in SIGNS.items()}
-TEXTS |= {name: f"{name}({{}})" for name in "exp log sqrt rsqrt sin cos tanh erf sigmoid".split()}
+TEXTS |= {name: f"{name}({{}})" for name in "exp log sqrt sin cos tanh erf".split()}
 TEXTS |= {"where": "where({}, {}, {})", "maximum": "maximum({}, {})", "relu": "maximum({}, 0.0)"}
-TEXTS |= {"neg": "(-{})", "reciprocal": "(1.0 / {})"}
+TEXTS |= {"neg": "(-{})", "reciprocal": "(1.0 / {})", "rsqrt": "(1.0 / sqrt({}))", "sigmoid": "(1.0 / (exp(-{}) + 1))"}
 POINTWISE = {getattr(getattr(aten, n), o): text for n, text in TEXTS.items() for o in getattr(aten, n).overloads()}
 SUMS = {aten.sum.dim_IntList: "sum", aten.sum.default: "sum", aten.amax.default: "max"}
 C_TYPES = {torch.float32: "float", torch.bool: "unsigned char"}
@@ -815,8 +818,6 @@ class Group:
 C_BEGIN = """#include <math.h>
 #define maximum(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
 #define where(c, a, b) ((c) ? (a) : (b))
-#define sigmoid(x) (1.0 / (1.0 + exp(-(x))))
-#define rsqrt(x) (1.0 / sqrt(x))
 """
 TRITON_BEGIN = (
     "import triton, triton.language as tl\n@triton.jit\ndef tanh(x): return 2 * tl.sigmoid(2 * x) - 1\n@triton.jit\n"
@@ -829,9 +830,8 @@ class Kernel:
     def __init__(self, name: str, group: Group, language: str) -> None:
         self.group = group
         self.reads, self.writes = group.reads(), group.writes()
-        self.numbers = {
-            node: f"{'v' if node in self.reads else 'w'}{i}" for i, node in enumerate([*self.reads, *group.nodes])
-        }
+        names = [f"v{i}" for i in range(len(self.reads))] + [f"w{i}" for i in range(len(group.nodes))]
+        self.numbers = dict(zip([*self.reads, *group.nodes], names, strict=True))
         self.text = self.c() if language == "c" else self.triton()
         self.native = build_c(self.text) if language == "c" else build_triton(self.text)
         self.function = functools.partial(self.run)
@@ -860,12 +860,11 @@ class Kernel:
             taken = f"{name} += {value};" if kind == "sum" else f"{name} = maximum({name}, {value});"
             inside.append(taken if kind else f"float {name} = {value};")
         for i, node in enumerate(self.writes):
-            (after if node.target in SUMS else inside).append(
-                f"out{i}[{'o' if node.target in SUMS else 'p'}] = {self.numbers[node]};"
-            )
+            lines, at = (after, "o") if node.target in SUMS else (inside, "p")
+            lines.append(f"out{i}[{at}] = {self.numbers[node]};")
         loop = "for (long p = o * inner; p < (o + 1) * inner; p++) {"
-        lines = [f"void kernel({parameters}, long outer, long inner) {{", "for (long o = 0; o < outer; o++) {"]
-        return "\n  ".join([C_BEGIN + lines[0], *lines[1:], *before, loop, *inside, "}", *after, "}", "}\n"])
+        begin = [f"void kernel({parameters}, long outer, long inner) {{", "for (long o = 0; o < outer; o++) {"]
+        return "\n  ".join([C_BEGIN + begin[0], *begin[1:], *before, loop, *inside, "}", *after, "}", "}\n"])
 
     def triton(self) -> str:
         names = [*(f"in{i}" for i in range(len(self.reads))), *(f"out{i}" for i in range(len(self.writes)))]
@@ -885,9 +884,8 @@ class Kernel:
         split, results = len(shape) - (self.group.inner or 1), []
         for node in self.writes:
             left = (1,) * (len(shape) - split) if node.args[2:] == (True,) else ()
-            results.append(
-                torch.empty((*shape[:split], *left) if node.target in SUMS else shape, dtype=node.meta["val"].dtype)
-            )
+            sizes = (*shape[:split], *left) if node.target in SUMS else shape
+            results.append(torch.empty(sizes, dtype=node.meta["val"].dtype))
         tensors = [*(each.expand(shape).contiguous() for each in operands), *results]
         self.native(tensors, math.prod(shape[:split]), math.prod(shape[split:]))
         return results
