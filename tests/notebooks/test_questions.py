@@ -60,6 +60,7 @@ def test_capture_methods(printed: dict[str, str]) -> None:
     branch, scipy = printed["capture-branch-compare"], printed["capture-scipy-compare"]
     assert re.search(r"torch\.jit\.trace +silently wrong", branch)
     assert re.search(r"torch\.fx\.symbolic_trace +error", branch)
+    assert re.search(r"torch\.fx\.symbolic_trace with concrete_args +silently wrong", branch)
     assert re.search(r"compiler_core\.compile +right +3 ", branch)
     assert re.search(r"torch\.jit\.trace +silently wrong", scipy)
     assert re.search(r"torch\.jit\.script +error", scipy)
