@@ -130,8 +130,28 @@ def write_gallery() -> None:
         text = f"# {example.title}\n\n{opened}\n\n{frame(address, example.title)}\n"
         (pages / f"{name}.md").write_text(text, encoding="utf-8")
         rows.append(f"- [{example.title}]({name}.md): {example.text}")
+    write_panes(pages / "panes.md")
+    rows.append("- [Every pane](panes.md): what each pane of the explorer shows, on these programs.")
     text = "Explorers of small programs, without a kernel: press a line, a node, or a stage in the bar."
-    write_index(pages, "Gallery", text, rows, EXAMPLES)
+    write_index(pages, "Gallery", text, rows, (*EXAMPLES, "panes"))
+
+
+def write_panes(page: Path) -> None:
+    """Writes the page that shows each pane of the explorer beside the source of a program."""
+    from gallery import EXAMPLES, PANES, record_of_panes
+    from outputs import frame, write_explorer
+
+    parts = [
+        "# Every pane",
+        "Each beside the source of a program of this gallery.",
+    ]
+    for name, panes in PANES.items():
+        write_explorer(record_of_panes(name), EXPLORERS / f"panes_{name}.html")
+        parts.append(f"## {EXAMPLES[name].title}")
+        for number, (pane, text) in enumerate(panes.items(), 1):
+            parts.append(f"### `{pane}`\n\n{text}")
+            parts.append(frame(f"../explorers/panes_{name}.html#{number}", f"The pane {pane}"))
+    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 def run_notebooks() -> None:
@@ -239,8 +259,8 @@ def check_site() -> list[str]:
                 problems.append(f"{name}: no file {address}")
             elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors:
                 problems.append(f"{name}: no place {address}")
-            elif address in found.frames:
-                weight += target.stat().st_size
+        shown = {(page.parent / unquote(urlsplit(address).path)).resolve() for address in found.frames}
+        weight += sum(each.stat().st_size for each in shown if each.exists())
         weight += (SITE / "explorers" / "explorer.js").stat().st_size if found.frames else 0
         if weight > MAX_PAGE_BYTES:
             problems.append(f"{page.relative_to(SITE)}: {weight:,} bytes with its explorers")

@@ -92,6 +92,50 @@ EXAMPLES = {
 }  # fmt: skip
 
 
+PANES = {
+    "attention": {
+        "overview": "Problems of the run, each with its line, its reason and what to write instead.",
+        "bytecode": "The instructions of the frame, as CPython would run them.",
+        "steps": "What the symbolic interpreter did, step by step: its stack, its variables, the nodes that it added.",
+        "guards": "The conditions under which the compiled code may be used again, with what each costs.",
+        "sizes": "Sizes and numbers of the compile, which may be symbols.",
+        "captured": "The graph that was captured.",
+        "joint": "Forward and backward in one graph.",
+        "partition": "Which values are saved for the backward, which are computed again, and why.",
+        "forward": "The forward half.",
+        "backward": "The backward half.",
+        "fusion": "Loops that became one kernel, and reasons why others did not.",
+        "kernel": "The C++ or Triton source of the kernels.",
+        "costs": "The time of each kernel.",
+        "memory": "When buffers are allocated and freed.",
+        "roofline": "The least time of each kernel on a device.",
+        "accuracy": "Each value beside eager PyTorch and float64.",
+        "wrapper": "The function that calls the kernels.",
+        "decompiled": "The new bytecode of the frame as Python.",
+        "timings": "Where the time of compiling went.",
+    },
+    "softmax": {"machine": "Triton's stages down to PTX and SASS, for a GPU that is not here."},
+    "stock": {
+        "postgrad": "Stock's graphs after its passes.",
+        "generated": "The bytecode that runs in the place of the frame's.",
+    },
+}
+"""Panes of the explorer by the example that shows them, with what they have."""
+
+
+def record_of_panes(name: str) -> Record:
+    """Runs an example of the gallery and returns its record, with a view of each of its panes."""
+    example = EXAMPLES[name]
+    with compiler_core.record(example.title, engine=example.engine) as record:
+        _run(example, steps=True)
+    if name == "attention":
+        compiler_core.measure(record)
+        compiler_core.check_accuracy(record)
+    record.find_problems()
+    record.views = [View(pane, ["source", pane]) for pane in PANES[name]]
+    return record
+
+
 def alone(program: Callable[..., object]) -> Callable[..., object]:
     """Returns a function as if it were the only one in its file, so that the explorer shows nothing else."""
     text, name = inspect.getsource(program), f"{program.__name__}.py"
@@ -104,15 +148,20 @@ def alone(program: Callable[..., object]) -> Callable[..., object]:
 
 def record_of(example: Example) -> Record:
     """Runs an example and returns its record."""
-    program = alone(example.program)
     with compiler_core.record(example.title, engine=example.engine) as record:
-        if example.engine == "torch":
-            torch.compile(program)(*example.arguments)
-        elif example.program in (two_branches, sizes):
-            program()  # it compiles its function itself
-        else:
-            compiler_core.compile(program, **example.options)(*example.arguments)
+        _run(example)
     record.find_problems()
     if example.panes:
         record.views = [View(example.title, list(example.panes))]
     return record
+
+
+def _run(example: Example, *, steps: bool = False) -> None:
+    program = alone(example.program)
+    if example.engine == "torch":
+        torch._dynamo.reset()
+        torch.compile(program)(*example.arguments)
+    elif example.program in (two_branches, sizes):
+        program()  # it compiles its function itself
+    else:
+        compiler_core.compile(program, steps=steps, **example.options)(*example.arguments)
