@@ -108,7 +108,8 @@ def test_what_is_read_of_an_object_has_a_guard(toy: Any) -> None:
         x = x * options.scale + len(more)
         if "shift" in names:
             x = x + names["shift"]
-        return x * (3 if 7 in more else 4) * getattr(options, "scale")  # noqa: B009
+        factor: float = getattr(options, "scale")  # noqa: B009
+        return x * (3 if 7 in more else 4) * factor
 
     compiled, options, more = toy.compile(scaled), Options(), [1]
     for scale, names, last in ((2.0, {}, 1), (3.0, {}, 1), (3.0, {"shift": 1.0}, 1), (3.0, {"shift": 2.0}, 7)):
@@ -166,7 +167,13 @@ def by_keyword(x: Tensor, *more: Tensor, scale: float = 2.0) -> Tensor:
     return torch.add(x, more[0], alpha=3) * scale if more and x is not more[0] else x.sum(dim=0)
 
 
-@pytest.mark.parametrize("program", [in_place, shares, draws, raises, by_keyword])
+def keeps(x: Tensor) -> Any:
+    pairs, best, part = zip(x, x * 2, strict=True), torch.topk(x + 1, 2), slice(0, 2)
+    x.sum().item()
+    return [a + b for a, b in pairs], best.values, best, x[part], x.shape
+
+
+@pytest.mark.parametrize("program", [keeps, in_place, shares, draws, raises, by_keyword])
 def test_programs_that_break_compute_what_they_compute_in_python(
     toy: Any, program: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,7 +48,10 @@ print("\\n" + json.dumps({each.name: SECOND_WAYS[each.name](globals()) for each 
 @pytest.fixture(scope="module")
 def kernel(warm_kernels: None) -> Iterator[BlockingKernelClient]:
     manager, client = start_new_kernel(
-        kernel_name="python3", startup_timeout=HANG_S, extra_arguments=["--log-level=ERROR"]
+        kernel_name="python3",
+        startup_timeout=HANG_S,
+        extra_arguments=["--log-level=ERROR"],
+        cwd=str(minutes.FOLDER),  # as JupyterLab does: lessons import the toy compiler
     )
     yield client
     client.stop_channels()

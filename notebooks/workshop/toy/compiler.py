@@ -350,7 +350,8 @@ class Capture(TorchFunctionMode):
 
     def name_of(self, value: Any) -> str:
         """Returns the name by which guards refer to an object."""
-        name = next((name for name, each in self.names.items() if each is value), f"object_{len(self.names)}")
+        own = str(getattr(value, "__name__", "object")).rpartition(".")[2].strip("<>")
+        name = next((name for name, each in self.names.items() if each is value), f"{own}_{len(self.names)}")
         self.names[name] = value
         return name
 
@@ -578,7 +579,7 @@ class Entry:
                 return read(value.source if isinstance(value, Unread) else self.sources[id(value)])
             if isinstance(value, Tensor | torch.SymInt):
                 return compute(value)
-            if type(value) in (list, tuple):
+            if isinstance(value, list | tuple):  # also what torch.topk returns
                 return type(value)(map(made, value))
             if type(value) is dict:
                 return {key: made(each) for key, each in value.items()}
@@ -588,6 +589,8 @@ class Entry:
                 value.__self__, types.ModuleType
             ):
                 return getattr(made(value.__self__), value.__name__, None)
+            if isinstance(value, zip | enumerate | reversed | slice):
+                raise Break(f"the frame has an object of the class {type(value).__name__}")
             return value
 
         return made(self.template)
@@ -616,7 +619,7 @@ def remove_no_ops(gm: fx.GraphModule) -> None:
 
 NEEDED = (aten.native_layer_norm_backward, aten.addmm, aten.nll_loss_forward, aten.nll_loss_backward)
 DECOMPOSED = core_aten_decompositions() | get_decompositions([*NEEDED, aten.native_layer_norm])
-VIEWS = {"view", "expand", "permute", "unsqueeze", "squeeze", "slice", "t", "transpose", "sym_size", "alias"}
+VIEWS = {"view", "expand", "permute", "unsqueeze", "squeeze", "slice", "t", "transpose", "sym_size", "detach"}
 
 
 class Stages:
@@ -961,7 +964,7 @@ def summary(compiled: Any) -> str:
     """Returns a line for each graph of a compiled function: where it ends, its guards, what it saves, its kernels."""
     lines = []
     for entry in compiled.entries():
-        end, stages = f"ends before {entry.reason}" if entry.reason else "returns", entry.stages
+        end, stages = f"break: {entry.reason}" if entry.reason else "returns", entry.stages
         facts = f"{len(entry.guards)} guards, {len(stages.saved)} values saved, {len(stages.kernels)} kernels"
         lines.append(f"{entry.after.code.co_name}: {len(entry.graph.graph.nodes)} nodes, {facts}; {end}")
     return "\n".join(lines)
