@@ -248,6 +248,7 @@ def test_11_is_the_break_at_backward_a_problem(task: Begin) -> None:
     expect(t.count("expected break")).to_have_text("2 expected breaks")
     t.click(t.count("expected break"))
     expect(t.pane("Overview")).to_contain_text("Nothing to change: the forward before it and the backward itself")
+    expect(t.pane("Overview").locator(".checked code").first).to_have_text("capture_backward=True")
 
 
 def test_12_which_module_costs_most(task: Begin) -> None:

@@ -96,7 +96,9 @@ class Fixes:
         if record is None or trial.outcome != "helps":
             how = "is wrong for this cell" if trial.outcome == "wrong" else "does not help"
             raise ChangeRefused(f"The change was tried and {how}: {trial.why or trial.numbers()}.")
-        return Run(record, f"Line {fix.edit.first}: {fix.edit.title}" if fix.is_of_code else fix.change, "engines")
+        return Run(
+            record, f"Line {fix.edit.first}: {fix.edit.title}" if fix.is_of_code else fix.change.strip("`"), "engines"
+        )
 
     def run_all(self, progress: Progress, seconds: float = BUDGET_S) -> None:
         """Tries all changes; what came of it is in the problems of the record.

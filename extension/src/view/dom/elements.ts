@@ -36,6 +36,13 @@ function fill<E extends Element>(element: E, props: Props, children: Child[]): E
   return element;
 }
 
+/** Returns the children of an element for a text in which backquotes enclose code. */
+export function prose(text: string): (Node | string)[] {
+  const parts = text.split("`");
+  if (parts.length % 2 === 0) parts.splice(-2, 2, parts.slice(-2).join("`")); // the last one has no partner
+  return parts.map((part, at) => (at % 2 ? h("code", {}, part) : truncate(part)));
+}
+
 /** Limits the length of a text: an untrusted record may contain texts that are too long to lay out. */
 function truncate(text: string): string {
   return shorten(text, MAX_CHARACTERS);

@@ -1,6 +1,6 @@
 /** The overview of a compile: failures, its outcome, why it was recompiled, its graph breaks, and counts. */
 
-import { h } from "../../dom/elements";
+import { h, prose } from "../../dom/elements";
 import { bytes, plural } from "../../dom/format";
 import {
   type CompileFailure,
@@ -89,8 +89,8 @@ export class Overview extends LinkedContent {
       "div",
       { class: problem && problem.grade !== "expected" ? "block warn" : "block" },
       h("h4", {}, `Recompiled: a guard of ${cause.of} failed`, grade(problem)),
-      h("p", {}, cause.text),
-      problem?.behind && h("p", {}, problem.behind),
+      h("p", {}, ...prose(cause.text)),
+      problem?.behind && h("p", {}, ...prose(problem.behind)),
       cause.is_confirmed && h("p", {}, h("small", {}, CONFIRMED)),
       ...costAndAdvice(problem),
       changeOffer(this.state, problem),
@@ -105,7 +105,7 @@ export class Overview extends LinkedContent {
       "div",
       { class: problem?.grade === "expected" ? "block" : "block warn" },
       h("h4", {}, `Graph break: ${b.kind}`, grade(problem)),
-      h("p", {}, b.explanation),
+      h("p", {}, ...prose(b.explanation)),
       ...costAndAdvice(problem ?? { advice: b.hint, cost: "", checked: "" }),
       changeOffer(this.state, problem),
       ...this.stack(compile, b),
@@ -122,7 +122,7 @@ export class Overview extends LinkedContent {
       "div",
       { class: degree === "expected" ? "block" : "block warn" },
       h("h4", {}, capitalized(title), grade(problem)),
-      h("p", {}, cause),
+      h("p", {}, ...prose(cause)),
       ...costAndAdvice(problem),
       changeOffer(this.state, problem),
     );
@@ -213,9 +213,9 @@ function costAndAdvice(problem?: Pick<Problem, "advice" | "cost" | "checked">): 
   if (!problem) return [];
   const { advice, cost, checked } = problem;
   const lines = [
-    cost && h("p", {}, cost),
-    advice && h("p", {}, h("b", {}, "What to do: "), advice),
-    checked && h("p", { class: "checked" }, checked),
+    cost && h("p", {}, ...prose(cost)),
+    advice && h("p", {}, h("b", {}, "What to do: "), ...prose(advice)),
+    checked && h("p", { class: "checked" }, ...prose(checked)),
   ];
   return lines.filter((line) => line instanceof HTMLElement);
 }

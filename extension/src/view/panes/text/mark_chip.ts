@@ -2,6 +2,7 @@
 
 import { type Range, StateEffect, StateField } from "@codemirror/state";
 import { Decoration, type EditorView, showTooltip, type Tooltip, WidgetType } from "@codemirror/view";
+import { prose } from "../../dom/elements";
 import type { Mark } from "../../model/analysis/marks";
 
 const MAX_CHARACTERS = 1500;
@@ -82,7 +83,7 @@ function tooltip(mark: Mark): { dom: HTMLElement } {
   ]) {
     if (!text) continue;
     const part = document.createElement(name);
-    part.textContent = text.slice(0, MAX_CHARACTERS);
+    part.append(...prose(text.slice(0, MAX_CHARACTERS)));
     dom.append(part);
   }
   return { dom };
