@@ -9,7 +9,7 @@ import pytest
 
 from kernel_magics.workshop import form
 from kernel_magics.workshop.measures import COMPILES
-from kernel_magics.workshop.question import BYTES, Measure, Missed, Question, Ticked, Wrong, measured, number
+from kernel_magics.workshop.question import BYTES, Asked, Measure, Missed, Question, Ticked, Wrong, measured, number
 from kernel_magics.workshop.questions import QUESTIONS
 
 NUMBER = Question(
@@ -30,7 +30,7 @@ CHOICES = Question(
 )
 
 
-def fill_in(question: form.Asked, *answers: Any) -> list[str]:
+def fill_in(question: Asked, *answers: Any) -> list[str]:
     """Gives answers to the form of a question; returns what it says of each, then the answer that it shows."""
     text, *fields, buttons, message = form._form(question).children
     check, show = buttons.children
@@ -81,7 +81,13 @@ def test_a_question_says_whether_an_answer_is_right(
     assert fill_in(measured("name", question, right, {"rows": 8}), *answers) == [*answers.values(), solution]
 
 
-NUMBERS = {"524,288": 524_288, "512 KiB": 524_288, "0.5 MiB": 524_288, "524.288 kB": 524_288, "5e3 bytes": 5_000}
+NUMBERS: dict[str, float] = {
+    "524,288": 524_288,
+    "512 KiB": 524_288,
+    "0.5 MiB": 524_288,
+    "524.288 kB": 524_288,
+    "5e3 bytes": 5_000,
+}
 NUMBERS |= {"1.5": 1.5, "1,5": 1.5, "1,234.5": 1_234.5, "400_000": 400_000, "400 000": 400_000, "-2": -2}
 NO_NUMBERS = ("", "many", "5 apples", "1.2.3")
 

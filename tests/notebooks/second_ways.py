@@ -111,7 +111,12 @@ def _(names: Names) -> str:
 @answers("frames/graphs")
 def _(names: Names) -> int:
     shell, called = names["get_ipython"](), []
-    shell.user_ns["noting"] = lambda gm, _: called.append(gm) or gm.forward
+
+    def noting(gm: Any, _: object) -> Any:
+        called.append(gm)
+        return gm.forward
+
+    shell.user_ns["noting"] = noting
     shell.run_cell_magic("compile", "--backend noting", "step(torch.linspace(-1, 1, 100))")
     return len(called)
 
@@ -225,7 +230,7 @@ def _(names: Names) -> str:
 
 @answers("guards/without")
 def _(names: Names) -> float:
-    return 1.0 + sum(step.i == 0 for step in names["hundred"].steps)  # as it was when it was compiled
+    return float(1 + sum(step.i == 0 for step in names["hundred"].steps))  # as it was when it was compiled
 
 
 @answers("breaks/bar")
@@ -237,7 +242,7 @@ def _(names: Names) -> int:
 def _(names: Names) -> int:
     compiled = compiler_core.compile(names["bar"], backend="eager")
     compiled(names["a"], names["b"])
-    return len(set(re.findall(r"resume_\w+", compiler_core.decompiled(compiled).__source__)))
+    return len(set(re.findall(r"resume_\w+", vars(compiler_core.decompiled(compiled))["__source__"])))
 
 
 @answers("breaks/scipy")
@@ -303,7 +308,7 @@ def _(names: Names) -> int:
 
 @answers("fusion/read")
 def _(names: Names) -> int:
-    return names["x"].untyped_storage().nbytes()
+    return int(names["x"].untyped_storage().nbytes())
 
 
 @answers("fusion/three")
@@ -328,7 +333,7 @@ def _(names: Names) -> int:
 
 @answers("kernels/written")
 def _(names: Names) -> int:
-    return names["y"].untyped_storage().nbytes()
+    return int(names["y"].untyped_storage().nbytes())
 
 
 @answers("kernels/memory")
@@ -391,7 +396,7 @@ def _(names: Names) -> int:
 def _(names: Names) -> int:
     compiled = compiler_core.compile(names["function"], backend="eager")
     compiled(names["ten"])
-    return len(set(re.findall(r"resume_\w+", compiler_core.decompiled(compiled).__source__)))
+    return len(set(re.findall(r"resume_\w+", vars(compiler_core.decompiled(compiled))["__source__"])))
 
 
 @answers("step/graphs")
