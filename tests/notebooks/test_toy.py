@@ -119,6 +119,28 @@ def test_what_is_read_of_an_object_has_a_guard(toy: Any) -> None:
             torch.testing.assert_close(compiled(*arguments), scaled(*arguments))
 
 
+MASK = torch.tensor([[True, False, True], [False, True, False]])
+VALUES = torch.tensor([[0.1, -2.0, float("nan")], [3.0, 0.0, 1.5]])
+OPERATIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    "bools": (lambda a, b: (a + b, a * b, a / b, a.sum()), (MASK, ~MASK)),
+    "infinity": (lambda a, b: torch.where(a, b, float("-inf")).softmax(-1), (MASK, VALUES)),
+    "a number that float32 rounds": (lambda a: (a > 0.1, a == 0.1, a * 0.1 + 0.3), (VALUES,)),
+    "integers": (lambda a: (a + 1, a / 2, a // 2, a * 1.5), (torch.arange(6),)),
+    "float64": (lambda a: (a + 1).sin() * 1e-300, (VALUES.double(),)),
+    "nan": (lambda a: (torch.maximum(a, a * 2), a.relu(), a.amax(-1), a.sum()), (VALUES,)),
+    "broadcast": (lambda a, b: (a + b, (a * b).sum((0, 1)), a.sum(1, keepdim=True) + b), (VALUES, VALUES[:1])),
+    "views": (lambda a: (a.t(), a[1:].view(-1), a), (VALUES,)),
+    "no element": (lambda a: (a + 1, a.sum(-1)), (torch.zeros(0, 3),)),
+    "transposed": (lambda a: (a + 1, a.sum(-1)), (VALUES.t(),)),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_kernels_compute_what_pytorch_does(toy: Any, name: str) -> None:
+    function, arguments = OPERATIONS[name]
+    torch.testing.assert_close(toy.compile(function)(*arguments), function(*arguments), equal_nan=True)
+
+
 def test_the_forward_saves_what_the_cut_says(toy: Any) -> None:
     compiled, x = toy.compile(lambda x: x.cos().cos().sum()), torch.randn(5, 5, requires_grad=True)
     compiled(x).backward()

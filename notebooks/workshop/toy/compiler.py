@@ -172,8 +172,7 @@ class Interpreter:
             if name not in self.variables:
                 text = f"cannot access local variable '{name}' where it is not associated with a value"
                 raise UnboundLocalError(text)
-            self.variables[name] = self.known(self.variables[name])
-            self.push(self.variables[name])
+            self.push(self.known(self.variables[name]))
 
     def store(self, names: str | tuple[str, ...]) -> None:
         for name in (names,) if isinstance(names, str) else names:
@@ -311,8 +310,6 @@ TABLE: dict[str, Callable[[Interpreter, Any], Any]] = {
 # a tensor, the value of a number, the identity of an object. All guards together are one Python expression. The
 # real stage also guards what changes inside of objects, checks in C++, and says which guard failed and why.
 
-LIMIT = 8
-"""So many times a piece of a frame is compiled; then it runs as Python."""
 CONSTANTS = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, slice, type(...))
 
 
@@ -505,7 +502,7 @@ class Unit:
 
     def capture(self, session: Any, state: State) -> Entry | None:
         breaks: dict[int, str] = {}
-        while len(self.entries) < LIMIT and not self.is_empty:
+        while len(self.entries) < 8 and not self.is_empty:  # after 8 entries, it runs as Python
             capture, index = Capture(self, state.scope), state.index
             variables = {name: Unread(value, f"L[{name!r}]") for name, value in state.variables.items()}
             stack = [value if value is NULL else Unread(value, f"S[{i}]") for i, value in enumerate(state.stack)]
@@ -773,13 +770,15 @@ def lower(graph: fx.Graph, language: str, kernels: list[Kernel]) -> fx.GraphModu
 
 def ranges_of(node: fx.Node) -> tuple[str, ...] | None:
     """Returns the ranges of an operator's loops; None: it calls PyTorch's kernel."""
-    operands = [each.meta["val"] for each in node.all_input_nodes] if node.op == "call_function" else []
-    values = [node.meta.get("val"), *operands]
-    if not operands or node.kwargs or not all(isinstance(v, Tensor) and v.dtype in C_TYPES for v in values):
+    operands = node.all_input_nodes if node.op == "call_function" and not node.kwargs else []
+    values = [each.meta.get("val") for each in (node, *operands)]
+    if not operands or not all(isinstance(each, Tensor) and each.dtype in C_TYPES for each in values):
         return None
-    if inner_of(node):
-        return tuple(map(str, operands[0].shape))
-    return tuple(map(str, values[0].shape)) if node.target in POINTWISE and values[0].dim() else None
+    masks = node.args[:1] if "where" in str(node.target) else ()
+    if any(each.meta["val"].dtype == torch.bool and each not in masks for each in operands):
+        return None
+    sizes = values[1].shape if inner_of(node) else values[0].shape if node.target in POINTWISE else ()
+    return tuple(map(str, sizes)) or None
 
 
 def inner_of(node: fx.Node) -> int:
@@ -814,16 +813,18 @@ class Group:
 # ---------------------------------------------------------------- Lesson 8: kernels
 #
 # A group is printed as a function in C, built by the system's compiler, or as a Triton kernel, which Triton's
-# interpreter runs on a CPU. Operands that are smaller than the loops are expanded first, and sizes are arguments.
-# The real stage computes with indices instead, uses vectors and threads, chooses block sizes by trials, and keeps
-# kernels on disk.
+# interpreter runs on a CPU; there a maximum leaves NaN out. Operands that are smaller than the loops are expanded
+# first, and sizes are arguments. The real stage computes with indices instead, uses vectors and threads, chooses
+# block sizes by trials, and keeps kernels on disk.
 
 C_BEGIN = """#include <math.h>
 #define maximum(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
 #define where(c, a, b) ((c) ? (a) : (b))
+#define inff INFINITY
 """
 TRITON_BEGIN = (
-    "import triton, triton.language as tl\n@triton.jit\ndef tanh(x): return 2 * tl.sigmoid(2 * x) - 1\n@triton.jit\n"
+    "import triton, triton.language as tl\ninf = tl.constexpr(float('inf'))\n"
+    "@triton.jit\ndef tanh(x): return 2 * tl.sigmoid(2 * x) - 1\n@triton.jit\n"
 )
 
 
@@ -835,30 +836,30 @@ class Kernel:
         self.reads, self.writes = group.reads(), group.writes()
         names = [f"v{i}" for i in range(len(self.reads))] + [f"w{i}" for i in range(len(group.nodes))]
         self.numbers = dict(zip([*self.reads, *group.nodes], names, strict=True))
+        self.names = [*(f"in{i}" for i in range(len(self.reads))), *(f"out{i}" for i in range(len(self.writes)))]
         self.text = self.c() if language == "c" else self.triton()
         self.native = build_c(self.text) if language == "c" else build_triton(self.text)
         self.function = functools.partial(self.run)
         self.function.__name__, self.function.__module__ = name, "toy"  # how the graph's text calls it
 
-    def values(self) -> list[tuple[str, str | None, str]]:
+    def values(self, suffix: str) -> list[tuple[str, str | None, str]]:
         """Returns for each operator its variable, what kind of sum it is, and its value as a text."""
         found = []
         for node in self.group.nodes:
             args = node.args[:1] if node.target in SUMS else node.args
-            operands = [self.numbers[each] if isinstance(each, fx.Node) else repr(float(each)) for each in args]
+            operands = [
+                self.numbers[each] if isinstance(each, fx.Node) else f"{float(each)!r}{suffix}" for each in args
+            ]
             text = operands[0] if node.target in SUMS else POINTWISE[node.target].format(*operands)
             found.append((self.numbers[node], SUMS.get(node.target), text))
         return found
 
     def c(self) -> str:
-        nodes = [
-            *((f"in{i}", n) for i, n in enumerate(self.reads)),
-            *((f"out{i}", n) for i, n in enumerate(self.writes)),
-        ]
+        nodes = zip(self.names, [*self.reads, *self.writes], strict=True)
         types = {name: C_TYPES[node.meta["val"].dtype] for name, node in nodes}
         parameters = ", ".join(f"{kind} *{name}" for name, kind in types.items())
         before, inside, after = [], [f"{types[f'in{i}']} v{i} = in{i}[p];" for i in range(len(self.reads))], []
-        for name, kind, value in self.values():
+        for name, kind, value in self.values("f"):
             before += [f"double {name} = {'0' if kind == 'sum' else '-INFINITY'};"] if kind else []
             taken = f"{name} += {value};" if kind == "sum" else f"{name} = maximum({name}, {value});"
             inside.append(taken if kind else f"float {name} = {value};")
@@ -870,11 +871,10 @@ class Kernel:
         return "\n  ".join([C_BEGIN + begin[0], *begin[1:], *before, loop, *inside, "}", *after, "}", "}\n"])
 
     def triton(self) -> str:
-        names = [*(f"in{i}" for i in range(len(self.reads))), *(f"out{i}" for i in range(len(self.writes)))]
-        lines = [f"def kernel({', '.join(names)}, outer, inner, BLOCK: tl.constexpr):"]
+        lines = [f"def kernel({', '.join(self.names)}, outer, inner, BLOCK: tl.constexpr):"]
         lines += ["o, i = tl.program_id(0), tl.arange(0, BLOCK)", "inside, p = i < inner, o * inner + i"]
         lines += [f"v{i} = tl.load(in{i} + p, mask=inside, other=0)" for i in range(len(self.reads))]
-        for name, kind, value in self.values():
+        for name, kind, value in self.values(""):
             value, filling = re.sub(r"\b([a-z]+)\(", r"tl.\1(", value), "0.0" if kind == "sum" else "float('-inf')"
             lines.append(f"{name} = {f'tl.{kind}(tl.where(inside, {value}, {filling}), 0)' if kind else value}")
         for i, node in enumerate(self.writes):
