@@ -151,6 +151,12 @@ def test_the_forward_saves_what_the_cut_says(toy: Any) -> None:
     assert len(entry.stages.kernels[0].group.nodes) == 3  # one loop nest for the forward
 
 
+def test_a_gradient_of_a_gradient_is_refused(toy: Any) -> None:
+    compiled, x = toy.compile(lambda x: (x * x * x).sum()), torch.ones(3, requires_grad=True)
+    with pytest.raises(AssertionError, match="no gradients of gradients"):
+        torch.autograd.grad(compiled(x), x, create_graph=True)
+
+
 def test_a_pass_changes_the_graph(toy: Any) -> None:
     def twice_sine(gm: torch.fx.GraphModule) -> None:
         for node in gm.graph.find_nodes(op="call_function", target=torch.sin):
