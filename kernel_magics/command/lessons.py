@@ -9,7 +9,7 @@ PACKAGED = Path(__file__).parents[1] / "notebooks"
 """The notebooks in a wheel."""
 CLONED = Path(__file__).parents[2] / "notebooks"
 """The notebooks in a clone of the repository."""
-LEFT_OUT = shutil.ignore_patterns(".*", "source")
+LEFT_OUT = shutil.ignore_patterns(".*", "source", "__pycache__")
 
 
 def copy_lessons(folder: Path) -> tuple[list[Path], list[Path]]:

@@ -365,6 +365,8 @@ def test_the_page_has_every_command_and_its_programs_run() -> None:
 def test_lessons_are_copied_and_what_is_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "lessons"
     assert main(["lessons", str(folder)]) == 0
+    assert (folder / "workshop" / "toy" / "compiler.py").exists()
+    assert not [*folder.rglob("__pycache__")]  # that of the toy compiler, in a clone where it ran
     lesson = folder / "workshop" / "01_frames.ipynb"
     assert lesson.exists()
     assert (folder / "workshop" / "exercises" / "guard.ipynb").exists()
