@@ -103,7 +103,7 @@ def reader(magics: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyP
         torch._dynamo.reset()
     torch.compile(model, backend="eager")(x)
     shutil.copytree(tmp_path / "logs", tmp_path / "ranks")
-    names = {"model": model, "x": x, "function": made.function, "fast": compiled, "compiled": compiled,
+    names = {"model": model, "x": x, "data": [x], "function": made.function, "fast": compiled, "compiled": compiled,
              "record": record, "before": record, "after": record, "Path": Path, "json": json,
              "compiler_core": compiler_core, "kernel_magics": kernel_magics,
              "Explorer": kernel_magics.Explorer}  # fmt: skip
