@@ -373,19 +373,9 @@ class GraphBuilder:
             return "backward through the graph a second time" in str(error)
         return False
 
-    def writes_outside(self, region: Region) -> bool:
-        """Whether a tensor from outside a region has been written to since the region began."""
-        values = ((key, self._values_by_fake[key]._fake) for key in region.versions)
-        return any(fake is not None and fake._version != region.versions[key] for key, fake in values)
-
-    def versions(self) -> dict[int, int]:
-        """Returns how often each tensor has been written to, for `written_since`."""
-        fakes = ((key, value._fake) for key, value in self._values_by_fake.items())
-        return {key: fake._version for key, fake in fakes if fake is not None}
-
-    def written_since(self, versions: Mapping[int, int]) -> list[TensorValue]:
-        """Returns the tensors that have been written to since `versions` were returned."""
-        values = ((self._values_by_fake[key], version) for key, version in versions.items())
+    def written_outside(self, region: Region) -> list[TensorValue]:
+        """Returns the tensors from outside a region that have been written to since the region began."""
+        values = ((self._values_by_fake[key], version) for key, version in region.versions.items())
         return [value for value, version in values if value._fake is not None and value._fake._version != version]
 
     def change_state(self, change: StateChange) -> None:

@@ -234,6 +234,32 @@ def test_a_scaler_of_an_optimizer_that_changes_other_things_breaks():
     assert {b.reason for c in record_of(run).compiles for b in c.breaks} == {"optimizer"}
 
 
+def test_a_scaler_of_an_optimizer_that_writes_to_other_tensors_breaks():
+    class Totals(optim.SGD):
+        @torch.no_grad()
+        def step(self, closure=None):
+            for parameter in self.param_groups[0]["params"]:
+                parameter.sub_(parameter.grad * 0.1)
+                self.total.add_(parameter.grad.nan_to_num().abs().sum())
+
+    def step(model, optimizer, scaler, x):
+        scaler.scale(model(x).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+    def total(step):
+        torch.manual_seed(0)
+        model = net()
+        optimizer, scaler = Totals(model.parameters(), 0.1), torch.amp.GradScaler("cpu")
+        optimizer.total = torch.zeros(())
+        for number in range(4):
+            step(model, optimizer, scaler, torch.ones(4, 6) * (float("inf") if number == 2 else 1))
+        return optimizer.total, list(model.parameters())
+
+    torch.testing.assert_close(total(compiler_core.compile(step, capture_backward=True, strict=True)), total(step))
+
+
 def test_a_decay_that_begins_later():
     def begin(optimizer, scheduler):
         if optimizer.state[optimizer.param_groups[0]["params"][0]]["step"] == 2:

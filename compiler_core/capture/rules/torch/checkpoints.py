@@ -70,7 +70,7 @@ def _checkpoint(
             result = function.call(tx, list(args), kwargs)
     finally:
         drawn_inside, graph.mode.has_drawn = graph.mode.has_drawn, drew or graph.mode.has_drawn
-    if graph.writes_outside(region):
+    if graph.written_outside(region):
         raise Unsupported("checkpoint", "its function writes to a tensor from outside, and a second run writes again")
     if drawn_inside and preserve_rng_state is not None and not preserve_rng_state.truth(tx):
         raise Unsupported("checkpoint", "preserve_rng_state=False, so a second run draws other random numbers")

@@ -201,7 +201,7 @@ def _body(
     }  # fmt: skip
     if outer is not None:
         outer.versions.update({k: v for k, v in region.versions.items() if k not in outer.versions})
-    if graph.writes_outside(region) or any(each.fake(tx)._version for each in own):
+    if graph.written_outside(region) or any(each.fake(tx)._version for each in own):
         raise Unsupported(KIND, f"a function of {operator} writes to a tensor from outside")
     if len(graph.state_changes) != changes or len(tx.capture.pending_works) != works or communicates(graph.fx_graph):
         raise Unsupported(KIND, f"a function of {operator} changes PyTorch's global state, or communicates")

@@ -67,17 +67,17 @@ def _step_unless_infinite(
     found = list(of_devices.mapping(tx).values())
     tensors = {id(each): each for each in _tensors_of(tx, optimizer)}
     places = {each.fake(tx).device for each in (*tensors.values(), *found) if isinstance(each, TensorValue)}
-    if len(found) != 1 or len(places) > 1:
-        raise Unsupported("optimizer", "GradScaler.step with tensors on several devices")
+    if len(found) != 1 or len(places) > 1 or graph.region is not None:
+        raise Unsupported("optimizer", "GradScaler.step with tensors on several devices, or in a checkpoint")
     before = {key: graph.call_method(tx, "clone", [each], {}) for key, each in tensors.items()}
-    versions = graph.versions()
+    region = graph.new_region(marked=False)
     try:
-        with tx.capture.inside(graph.region, _CHANGES_STATE):
+        with tx.capture.inside(region, _CHANGES_STATE):
             result = optimizer.get_attr(tx, "step").call(tx, list(args), kwargs)
     except Unsupported as error:
         kind: BreakReason = "optimizer" if error.context == _CHANGES_STATE else error.kind
         raise Unsupported(kind, error.context) from None
-    written = {id(each) for each in graph.written_since(versions)}
+    written = {id(each) for each in graph.written_outside(region)}
     if not tx.is_none(result) or not written <= tensors.keys():
         raise Unsupported("optimizer", "GradScaler.step of an optimizer that returns something or writes to others")
     mode = GradModeValue(torch.no_grad, {})
