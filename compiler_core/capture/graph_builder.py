@@ -46,7 +46,7 @@ from compiler_core.support.eager_warnings import (
 )
 from compiler_core.support.fx_graphs import ASSUMPTION_FAILED, graph_module
 from compiler_core.support.opaque_ops import fake_implementation
-from compiler_core.support.tensors import compute_gradients, storage_id
+from compiler_core.support.tensors import HALF_TYPES, compute_gradients, storage_id
 from compiler_core.support.torch_state import (
     STATE_CHANGING_FUNCTIONS,
     StateChange,
@@ -301,7 +301,7 @@ class GraphBuilder:
             return self.call_method(tx, name, args, {})
 
         dtype = torch.result_type(*(each.fake(tx) for each in operands[:2]))
-        first, *others = [call("float", each) for each in operands] if dtype in _HALF_TYPES else operands
+        first, *others = [call("float", each) for each in operands] if dtype in HALF_TYPES else operands
         other = others[0] if len(others) == 1 else call("div" if kind == "addcdiv" else "mul", *others)
         result = call("sub" if kind == "sub" else "add", first, call("mul", other, scale))
         return call("copy_", args[0], result) if name.endswith("_") else call("to", result, ConstantValue(dtype))
@@ -551,7 +551,6 @@ _FAKE: dict[Any, Callable[..., Any]] = {
 }
 """What runs on fake tensors instead of a function."""
 
-_HALF_TYPES = (torch.float16, torch.bfloat16)
 _ASKED_FOR_LAYOUT = ("dim", "size", "storage_offset", "stride")
 """The methods by which PyTorch asks a tensor what a fake one like it has to be."""
 

@@ -11,6 +11,8 @@ from compiler_core.support.size_expr import are_dense
 from compiler_core.support.transform_levels import unwrapped
 from compiler_core.torch_private import DisableTorchFunctionSubclass
 
+HALF_TYPES = (torch.bfloat16, torch.float16)
+
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """Returns the tensors in a value, or in nested lists and tuples of values, in order."""

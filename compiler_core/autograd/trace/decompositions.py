@@ -19,6 +19,7 @@ import torch
 
 from compiler_core.support.node_facts import squeeze_reduced_dims
 from compiler_core.support.operators import Fact, like_argument, operators_with
+from compiler_core.support.tensors import HALF_TYPES
 from compiler_core.torch_private import OpOverload, disable_current_modes, get_decompositions, suggest_memory_format
 
 aten = torch.ops.aten
@@ -26,7 +27,6 @@ Decomposition = Callable[..., Any]
 
 NONE, MEAN = 0, 1
 """Reductions of losses, as operators number them."""
-HALF_TYPES = (torch.bfloat16, torch.float16)
 FLOAT_ONLY = (
     # activations and their gradients
     *("gelu", "gelu_backward", "silu", "silu_backward", "sigmoid_backward"),

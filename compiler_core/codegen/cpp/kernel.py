@@ -14,7 +14,6 @@ import torch
 
 from compiler_core.codegen.cpp.ops import (
     COMPUTE_TYPES,
-    HALF_TYPES,
     accumulator,
     expression,
     identifier,
@@ -28,6 +27,7 @@ from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
 from compiler_core.loops.schedule.cpp_kernels import has_contiguous_outer, thread_plan
 from compiler_core.support.size_expr import Int, Undecided, total
+from compiler_core.support.tensors import HALF_TYPES
 
 SIMD = "#pragma omp simd"
 FAULT = "fault"

@@ -10,8 +10,8 @@ import torch
 
 from compiler_core.errors import BuildError
 from compiler_core.loops import ir
+from compiler_core.support.tensors import HALF_TYPES
 
-HALF_TYPES = (torch.bfloat16, torch.float16)
 COMPUTE_TYPES = dict.fromkeys(HALF_TYPES, torch.float32)
 """The types in which loops compute with half types."""
 OWN_FUNCTIONS = ("exp", "erf")

@@ -20,6 +20,7 @@ from compiler_core.capture.values.contexts import GradModeValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.records.capture import BreakReason
+from compiler_core.support.tensors import HALF_TYPES
 from compiler_core.torch_private import fused_sgd, optimizer_get_value, optimizer_stack_if_compiling
 
 if TYPE_CHECKING:
@@ -109,9 +110,6 @@ def _tensors_of(tx: Interpreter, optimizer: Value) -> Iterator[TensorValue]:
 def _fused_sgd(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
     """Leaves short types on a CPU to PyTorch, whose kernel computes wrong values for them."""
     for x in args[0].unpack(tx):
-        if isinstance(x, TensorValue) and x.fake(tx).device.type == "cpu" and x.fake(tx).dtype in _SHORT:
+        if isinstance(x, TensorValue) and x.fake(tx).device.type == "cpu" and x.fake(tx).dtype in HALF_TYPES:
             raise Unsupported("optimizer", f"torch.optim.SGD(fused=True) of {x.fake(tx).dtype} on a CPU")
     return tx.capture.graph.call_function(tx, fused_sgd, args, kwargs)
-
-
-_SHORT = frozenset({torch.bfloat16, torch.float16})
