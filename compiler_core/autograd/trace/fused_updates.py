@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from compiler_core.support.tensors import HALF_TYPES
 from compiler_core.torch_private import fused_adagrad, fused_adam, fused_adamw, fused_sgd
 
 Tensors = Sequence[torch.Tensor]
@@ -25,13 +26,14 @@ class _Update:
         self._found_inf, self._grad_scale = found_inf, grad_scale
         self._written: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    def gradient(self, grad: torch.Tensor, maximize: bool) -> torch.Tensor:
-        """Returns the gradient that the update takes."""
+    def gradient(self, grad: torch.Tensor, maximize: bool, param: torch.Tensor, decay: float) -> torch.Tensor:
+        """Returns the gradient that the update takes, with the `decay` of its parameter."""
         value = as_computed(grad)
         if self._grad_scale is not None:
             value = value / self._grad_scale
             self.set(grad, value)
-        return -value if maximize else value
+        value = -value if maximize else value
+        return value + param * decay if decay != 0 else value
 
     def set(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         self._written.append((tensor, value))
@@ -44,7 +46,7 @@ class _Update:
 
 def as_computed(x: torch.Tensor) -> torch.Tensor:
     """Returns a tensor in the type in which kernels compute."""
-    return x if x.dtype in (torch.float32, torch.float64) else x.float()
+    return x.float() if x.dtype in HALF_TYPES else x
 
 
 def _updates(
@@ -78,12 +80,10 @@ def adam(
 ) -> None:
     """Replaces ``torch._fused_adam_`` and, with a `decoupled` weight decay, ``torch._fused_adamw_``."""
     for at, update in _updates(len(params), found_inf, grad_scale):
-        grad, param = update.gradient(grads[at], maximize), as_computed(params[at])
-        step = state_steps[at].double()
+        param, step = as_computed(params[at]), state_steps[at].double()
+        grad = update.gradient(grads[at], maximize, param, 0.0 if decoupled else weight_decay)
         if decoupled and weight_decay != 0:
             param = param - param * (lr * weight_decay)
-        elif weight_decay != 0:
-            grad = grad + param * weight_decay
         mean = torch.lerp(as_computed(exp_avgs[at]), grad, 1 - beta1)
         square = as_computed(exp_avg_sqs[at]) * beta2 + grad * grad * (1 - beta2)
         update.set(exp_avgs[at], mean)
@@ -112,9 +112,8 @@ def sgd(
 ) -> None:
     """Replaces ``torch._fused_sgd_``."""
     for at, update in _updates(len(params), found_inf, grad_scale):
-        grad, param = update.gradient(grads[at], maximize), as_computed(params[at])
-        if weight_decay != 0:
-            grad = grad + param * weight_decay
+        param = as_computed(params[at])
+        grad = update.gradient(grads[at], maximize, param, weight_decay)
         if momentum_buffer_list:
             buffer = momentum_buffer_list[at]
             moving = grad if is_first_step else as_computed(buffer) * momentum + grad * (1 - dampening)
@@ -139,9 +138,8 @@ def adagrad(
 ) -> None:
     """Replaces ``torch._fused_adagrad_``."""
     for at, update in _updates(len(params), found_inf, grad_scale):
-        grad, param = update.gradient(grads[at], maximize), as_computed(params[at])
-        if weight_decay != 0:
-            grad = grad + param * weight_decay
+        param = as_computed(params[at])
+        grad = update.gradient(grads[at], maximize, param, weight_decay)
         total = as_computed(state_sums[at]) + grad * grad
         update.set(state_sums[at], total)
         rate = lr / (1 + (state_steps[at].double() - 1) * lr_decay)
