@@ -64,7 +64,7 @@ from compiler_core.instruments import tool
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
 from compiler_core.pipeline.graph import compile_graph, user_changes
 from compiler_core.records import Compile, GraphBreak, StackLine, Stage
-from compiler_core.records.capture import TRAINING_BREAKS, WHOLE_STEP, is_around_function
+from compiler_core.records.capture import STEP_HINTS, is_around_function
 from compiler_core.records.recompiles import has_generated_name, readable
 from compiler_core.resume import eager_fallback, resume_functions
 from compiler_core.resume.eager_fallback import CachedCalls
@@ -113,8 +113,7 @@ class CaptureBreak:
     @property
     def hint(self) -> str:
         hint = break_kinds.KINDS[self.reason.kind].hint_for(self.code)
-        is_step = self.reason.kind in TRAINING_BREAKS and not self.captures_backward
-        return f"{hint}  {WHOLE_STEP}" if is_step else hint
+        return hint if self.captures_backward else STEP_HINTS.get(self.reason.kind, hint)
 
 
 @dataclass

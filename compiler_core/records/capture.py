@@ -157,13 +157,13 @@ NO_CHANGE: dict[BreakReason, str] = {
 }
 """Of graph breaks after which nothing needs to change: why, by their reasons."""
 
-TRAINING_BREAKS = frozenset[BreakReason]({"backward", "optimizer"})
-"""The graph breaks of a step of training."""
 WHOLE_STEP = (
     "For one graph of the whole step: capture_backward=True (%%compile --capture-backward), which keeps backwards and "
     "most optimizers in the graph."
 )
-"""What our engine adds to the hint for these breaks, unless the option is on."""
+"""What our engine adds to the hint for a graph break of a step of training, unless the option is on."""
+STEP_HINTS: dict[BreakReason, str] = {each: f"{NO_CHANGE[each]}  {WHOLE_STEP}" for each in ("backward", "optimizer")}
+"""The hints for the graph breaks of a step of training, with that addition, by their reasons."""
 BODY_OF_LOOP = "Move the body of the loop into a function: it is compiled by itself."
 """The hint for a graph break that decides on a round of a loop, and a part of the advice on others in a loop."""
 NO_CHANGE_KNOWN = (

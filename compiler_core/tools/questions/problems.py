@@ -13,7 +13,7 @@ from compiler_core.records.capture import (
     NO_CHANGE,
     NO_CHANGE_KNOWN,
     RECOMPILE_LIMIT,
-    TRAINING_BREAKS,
+    STEP_HINTS,
     WHOLE_STEP,
     BreakReason,
     GraphBreak,
@@ -346,10 +346,9 @@ def _graph_break(
     if library and record.engine == "core" and break_.reason not in _OF_THE_CALL:
         advice = _IN_A_LIBRARY  # a hint would be on the library's own statement
     parts = {HINT: Part(advice)}
-    is_step = break_.hint == f"{NO_CHANGE.get(break_.reason)}  {WHOLE_STEP}"
+    is_step = break_.hint == STEP_HINTS.get(break_.reason)
     if is_step:
-        parts[STEP] = Part(WHOLE_STEP)
-        advice = f"{advice}  {WHOLE_STEP}"
+        parts[STEP], advice = Part(WHOLE_STEP), break_.hint
     if break_.in_loop and len(break_.stack) == 1 and break_.reason != "exception":
         parts = parts if grade != "expected" and break_.hint else {}
         if break_.hint != BODY_OF_LOOP:
@@ -372,7 +371,7 @@ def _graph_break(
         cause += f"  So {'the rest of ' if frame.kind == 'resume' else ''}{frame.name} runs as plain Python."
     problem = place.problem("graph break", grade, f"graph break: {break_.kind}", cause, compile_, advice,
                             ns=sum(c.duration_ns for c in resumed))  # fmt: skip
-    problem.breaks, problem.is_training = [break_id(compile_, break_)], break_.reason in TRAINING_BREAKS
+    problem.breaks, problem.is_training = [break_id(compile_, break_)], break_.reason in STEP_HINTS
     problem._parts |= parts if grade != "expected" or is_step else {HINT: Part(advice)}
     is_hint = HINT in parts and parts[HINT].text == break_.hint and break_.hint not in ("", NO_CHANGE_KNOWN)
     if grade != "expected" and (is_hint or LOOP in parts):
