@@ -8,7 +8,6 @@ of one tensor if its launches are replayed as a CUDA graph.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -49,13 +48,10 @@ class HostPart:
     def joined(self, host: Run, device: Run) -> Run:
         """Returns the function of the whole graph, given those of its parts."""
 
-        # the two extra items make the result a tuple, whatever the number of inputs
-        of_host = operator.itemgetter(*self.host_inputs, 0, 0)
-        of_device = operator.itemgetter(*self.device_inputs, 0, 0)
-
         def run(inputs: list[Any]) -> list[Any]:
-            found = host([*of_host(inputs)[:-2]])
-            computed = device([*of_device(inputs)[:-2], *map(torch.Tensor.item, found[: self.numbers])])
+            found = host([inputs[i] for i in self.host_inputs])
+            taken = [inputs[i] for i in self.device_inputs]
+            computed = device([*taken, *map(torch.Tensor.item, found[: self.numbers])])
             return [found[i] if on_host else computed[i] for on_host, i in self.results]
 
         first, second = host.executable, device.executable  # type: ignore[attr-defined]
