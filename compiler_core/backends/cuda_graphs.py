@@ -489,7 +489,7 @@ class _ReplayedResults:
     ) -> None:
         saved, kept, constants = [], [], []
         copied: list[int] = []
-        given: list[int] = []
+        not_copied: list[int] = []
         views: dict[int, _InputView] = {}
         first: dict[int, int] = {}
         """For each tensor that the caller gets, where it is first in the results; a saved one may be there twice."""
@@ -504,23 +504,23 @@ class _ReplayedResults:
             elif role != "output" or not is_dense(result):
                 kept.append(at)
             elif first.setdefault(id(result), at) == at:
-                (given if at in lent else copied).append(at)
-        parts = saved, kept, copied, given
-        self._saved, self._kept, self._copied, self._lent = ([results[at] for at in part] for part in parts)
-        self._lent_numbers = given
+                (not_copied if at in lent else copied).append(at)
+        parts = saved, kept, copied
+        self._saved, self._kept, self._copied = ([results[at] for at in part] for part in parts)
+        self._lent = {at: results[at] for at in not_copied}
         self._views = [*views.values()]
         self._constants = [*(results[at] for at in constants), None]
-        made = {at: number for number, at in enumerate([*saved, *kept, *copied, *given, *views, *constants])}
+        made = {at: number for number, at in enumerate([*saved, *kept, *copied, *self._lent, *views, *constants])}
         sources = [at if at in made else first[id(result)] for at, result in enumerate(results)]
         # the two extra items make the result a tuple, whatever the number of results
         self._in_order = operator.itemgetter(*(made[at] for at in sources), -1, -1)
-        self._lent_uses = UseCounts(self._lent)
+        self._lent_uses = UseCounts([*self._lent.values()])
         self.uses = [
             UseCounts([*self._kept, *self._copied]), self._lent_uses, UseCounts(self._saved, are_given_out=True)
         ]  # fmt: skip
         self.copies: dict[int, torch.Tensor] = {}
         """The results that were copied for the caller, by the addresses of the copies."""
-        self.lent_places = frozenset(map(torch.Tensor.data_ptr, self._lent))
+        self.lent_places = frozenset(map(torch.Tensor.data_ptr, self._lent.values()))
         """The addresses of the results that the caller gets without a copy."""
 
     def share_saved(self, graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> SavedTensors | None:
@@ -540,13 +540,13 @@ class _ReplayedResults:
         """Returns the numbers of the results that the caller got without a copy and still uses."""
         if self._lent_uses.are_unused():
             return []
-        return self._lent_uses.used(dict(zip(self._lent_numbers, self._lent, strict=True)))
+        return self._lent_uses.used(self._lent)
 
     def after_replay(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
         """Returns the results, given the inputs of the call."""
         for uses in self.uses:
             uses.set_unused()
-        kept, lent = map(torch.Tensor.detach, self._kept), map(torch.Tensor.detach, self._lent)
+        kept, lent = map(torch.Tensor.detach, self._kept), map(torch.Tensor.detach, self._lent.values())
         copied = [*map(torch.clone, self._copied)]
         self.copies = dict(zip(map(torch.Tensor.data_ptr, copied), self._copied, strict=True))
         views = [view.in_input(inputs[view.number]) for view in self._views]

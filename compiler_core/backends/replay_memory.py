@@ -53,7 +53,7 @@ class UseCounts:
         return self._unused is None or self._count() == self._unused
 
     def used(self, tensors: Mapping[int, torch.Tensor]) -> list[int]:
-        """Returns the keys of those of the list's `tensors` that something else uses."""
+        """Returns the keys of those of the list's `tensors`, which are not given out, that something else uses."""
         now = self._count()[0]
         before = now if self._unused is None else self._unused[0]
         changed = {storage for at, storage in enumerate(self._storages * 2) if now[at] != before[at]}
