@@ -25,7 +25,7 @@ from compiler_core.capture.values.user.functions import CellValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards import GuardSpec, all_hold, current_gpu_guard, no_dispatch_mode_guard
-from compiler_core.guards.sources import ConstantSource, FreeCellSource, InstanceDictSource, Scope, Source
+from compiler_core.guards.sources import FreeCellSource, InstanceDictSource, Scope, Source
 from compiler_core.support.torch_state import index_of_current_gpu
 
 if TYPE_CHECKING:
@@ -67,8 +67,9 @@ class Capture:
         self.pending_works: dict[Value, StopPoint] = {}
         """Collectives that the frame has not waited for, each with the root's instruction that started it."""
         self.cached_calls = CallLog([], CacheChanges())
-        self.awaited: list[ConstantSource] = []
-        """Functions that tell whether what the graph broke for is there: once it is, the frame is captured again."""
+        self.awaited: list[tuple[str, Source, Any]] = []
+        """Guards of a frame that breaks: they hold while what the graph breaks for is not there, and once it is, the
+        frame is captured again."""
         self._iterations = 0
 
     @contextmanager

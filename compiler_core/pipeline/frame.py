@@ -55,7 +55,7 @@ from compiler_core.guards import (
     guards_text,
 )
 from compiler_core.guards.lifetimes import on_death
-from compiler_core.guards.sources import ConstantSource, FreeCellSource, LocalSource, Scope
+from compiler_core.guards.sources import FreeCellSource, LocalSource, Scope, Source
 from compiler_core.hook import frame_hook
 from compiler_core.hook.failures import only_recorded
 from compiler_core.hook.frame_hook import FrameInfo
@@ -146,7 +146,7 @@ class FrameCompile:
         self._callee_names: dict[str, str] = {}
         """The expressions of what the last resume function gets, by the parameters that its caller's has for it."""
         self._outcomes, cause = known_outcomes.take(info.code)
-        self._awaited: list[ConstantSource] = []
+        self._awaited: list[tuple[str, Source, Any]] = []
         compile_.cause = cause or compile_.cause
 
     def run(self) -> Any:
@@ -263,8 +263,8 @@ class FrameCompile:
         try:
             _interpret(capture, tx)
         except StopCapture:
-            for is_there in self._awaited:
-                capture.guards.add("RETURNS", is_there, False)
+            for kind, source, value in self._awaited:
+                capture.guards.add(kind, source, value)
             active, capture.graph.current_tx = active_frames(capture.graph.current_tx), None
             return CapturedFrame(capture, active, break_, stop)
         except Unsupported as error:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -328,3 +329,19 @@ def test_options(dynamic: bool | None, compiles: int) -> None:
         x = torch.randn(n, 4)
         assert torch.equal(compiled(x), program(x))
     assert len(record_of(compiled).compiles) == compiles
+
+
+def counted(*numbers: int) -> list[Inputs]:
+    return [lambda n=n: [torch.randn(3), n] for n in numbers]
+
+
+@over(counted(20, 21, 22, 23, 24, 25, 12, 10), compiles=4)
+def test_number_among_keys(x, n):
+    """A number is compared with the keys of a dict; the frame is compiled again where it is one of them."""
+    changes = {12: "a", 10: "b", "c": 3}
+    return x * n, changes.get(n), n in changes
+
+
+@over(counted(20, 21, 22, 23, 8, 9), compiles=3)
+def test_number_in_an_ordered_list(x, n):
+    return x * n, bisect.bisect_right([5, 10, 15], n)

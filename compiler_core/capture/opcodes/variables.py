@@ -312,7 +312,8 @@ def IMPORT_NAME(tx: Interpreter, instruction: Instruction) -> None:
         lacks = _lacking(name, wanted)
     if lacks:
         is_loaded, module = partial(_is_loaded, *lacks), ".".join(lacks)
-        tx.capture.awaited.append(tx.capture.guards.held(is_loaded, f"{module}.is_loaded"))
+        source = tx.capture.guards.held(is_loaded, f"{module}.is_loaded")
+        tx.capture.awaited.append(("RETURNS", source, False))
         raise Unsupported("unsupported instruction", f"import of {module!r}, which is not loaded yet")
     tx.push(tx.capture.outside.wrap(sys.modules[name if level or wanted else name.partition(".")[0]]))
 

@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from compiler_core.records.capture import BreakReason
 
 
-_CAPTURED_MODULES = (
+_CAPTURED = (
     "torch.distributions.", "torch.nn.utils._named_member_accessor", "torch.utils._pytree", "torch.autograd.forward_ad",
     "torch.nn.attention.flex_attention", "torch._dynamo._trace_wrapped_higher_order_op", "torch.amp.grad_scaler",
+    "torch.optim.lr_scheduler._enable_get_lr_call",
 )  # fmt: skip
-"""Modules of PyTorch whose classes are ordinary Python code over tensors."""
+"""Modules of PyTorch whose classes are ordinary Python code over tensors, and classes, by their names."""
 
 
 def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -55,7 +56,7 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
         if len(values := tx.list_of(args[0])) == len(fields(cls)):
             return TupleValue(values, cls)
     home = module_of(cls)
-    is_captured = issubclass(cls, torch.nn.Module) or home.startswith(_CAPTURED_MODULES)
+    is_captured = issubclass(cls, torch.nn.Module) or f"{home}.{cls.__qualname__}".startswith(_CAPTURED)
     from_torch = home.startswith("torch.") and (not is_captured or cls is torch.amp.GradScaler)
     is_tensor = issubclass(cls, torch.Tensor) and not _makes_plain_memory(cls)
     if not is_python_class(cls) or is_tensor or issubclass(cls, torch.autograd.Function) or from_torch:

@@ -7,6 +7,7 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
 
 import abc
+import bisect
 import collections.abc
 import math
 import numbers
@@ -328,3 +329,14 @@ def test_typing_at_run_time(x):
     other = Box[int](3)
     row = Row(a=1)
     return typing.cast(int, box.value) + other.value, row, type(row) is dict, typing.TYPE_CHECKING, list[int]((1, 2))
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_bisect(x):
+    versions = [Version(1), Version(1, 2), Version(3)]
+    found = bisect.bisect_right([1, 3, 3, 7], 3), bisect.bisect_left((1, 3, 3, 7), 3), bisect.bisect([], 1)
+    try:
+        bisect.bisect_left([1, "a"], "b")
+    except TypeError as error:
+        found = (*found, str(error))
+    return found, bisect.bisect_right(versions, Version(1, 2)), bisect.bisect_left(versions, Version(2)), x + found[0]

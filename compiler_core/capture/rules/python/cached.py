@@ -64,7 +64,7 @@ def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
         source = capture.guards.held(has_result, f"{name_of(obj)}.cache_has_result")
         if not has_result():
             if not any(map(_is_of_caller, [*given, *named.values()])):
-                capture.awaited.append(source)
+                capture.awaited.append(("RETURNS", source, False))
             raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, {why}")
         capture.guards.add("RETURNS", source, True)
     if capture.overrides.modes:

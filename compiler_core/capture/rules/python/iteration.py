@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import heapq
 import math
@@ -22,7 +23,7 @@ from compiler_core.capture.values.builtin.containers import (
 )
 from compiler_core.capture.values.builtin.conversion import evaluate, fold, from_python
 from compiler_core.capture.values.builtin.mappings import DictValue, DictViewValue
-from compiler_core.capture.values.builtin.sequences import ListValue
+from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber, is_symbolic, symbolic_extreme
 from compiler_core.capture.values.classes import ABSENT, lookup_in_mro
 from compiler_core.capture.values.tensor import TensorValue
@@ -95,6 +96,17 @@ def sorted_values(tx: Interpreter, values: list[Value], key: Value | None, rever
 def _heap_select(fn: Any, tx: Interpreter, n: Value, obj: Value, key: Value | None = None) -> Value:
     ordered = sorted_values(tx, tx.list_of(obj), key, ConstantValue(fn is heapq.nlargest))
     return ListValue(ordered[: max(n.constant(tx), 0)])
+
+
+@handles_each(bisect.bisect_left, bisect.bisect_right)
+def _bisect(fn: Any, tx: Interpreter, a: Value, x: Value) -> Value:
+    if not isinstance(a, (ListValue, TupleValue)):
+        raise Unsupported("unsupported call", f"{fn.__name__}({a})")
+    ranks = [_sort_key(tx, v, None) for v in tx.list_of(a)]
+    try:
+        return ConstantValue(fn(ranks, _sort_key(tx, x, None)))
+    except TypeError as error:
+        raise exception_from_error(error) from None
 
 
 def _sort_key(tx: Interpreter, value: Value, key: Value | None) -> Any:

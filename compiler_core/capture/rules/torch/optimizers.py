@@ -76,6 +76,9 @@ def _step_unless_infinite(
         with tx.capture.inside(region, _CHANGES_STATE):
             result = optimizer.get_attr(tx, "step").call(tx, list(args), kwargs)
     except Unsupported as error:
+        state = optimizer.get_attr(tx, "state")
+        if isinstance(state, DictValue) and state.source is not None:  # a later step may make it
+            tx.capture.awaited.append(("DICT_LENGTH", state.source, len(state.real)))
         kind: BreakReason = "optimizer" if error.context == _CHANGES_STATE else error.kind
         raise Unsupported(kind, error.context) from None
     written = {id(each) for each in graph.written_outside(region)}

@@ -20,6 +20,7 @@ from compiler_core.capture.values.builtin.containers import (
 )
 from compiler_core.capture.values.builtin.deques import DequeValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue, TupleValue
+from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, DictKeysSource, GetItemSource, KeyedItemSource, Source
 from compiler_core.guards.value_guards import dict_keys
@@ -27,6 +28,10 @@ from compiler_core.guards.value_guards import dict_keys
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.capture.interpreter import Interpreter
+
+
+_MOST_COMPARISONS = 8
+"""The number of keys with which a symbolic number is compared; it becomes a constant beside more."""
 
 
 class DictValue(ContainerValue):
@@ -138,6 +143,10 @@ class DictValue(ContainerValue):
             raise observed_exception(KeyError, key)
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
+        if isinstance(item, SymbolicNumber):
+            numbers = [key for key in self.mapping(tx) if isinstance(key, (int, float))]
+            if len(numbers) <= _MOST_COMPARISONS:  # a guard for each
+                return any(tx.is_same_or_equal(item, ConstantValue(key)) for key in numbers)
         raw = item.as_key(tx)
         if self._values is None and self.source is not None and is_plain_key(raw) and dict.__contains__(self.real, raw):
             tx.capture.guards.add("DICT_HAS", self.source, raw)
@@ -157,6 +166,8 @@ class DictValue(ContainerValue):
         return DictViewValue(self, "keys").iterate(tx)
 
     def method_get(self, tx: Interpreter, key: Value, default: Value | None = None) -> Value:
+        if isinstance(key, SymbolicNumber) and not self.contains(tx, key):
+            return default or NONE
         return self.lookup(tx, key.as_key(tx)) or default or NONE
 
     def method_keys(self, tx: Interpreter) -> Value:

@@ -189,12 +189,21 @@ class InstanceValue(Value):
         """Sets an attribute of the instance itself; UNBOUND deletes it."""
         if self.dict_was_iterated and (value is UNBOUND or name not in self.real.__dict__ or self._is_deleted(name)):
             raise Unsupported("unsupported mutation", f"{self}.{name}, after a loop over the __dict__")
+        if tx.capture.effects.frozen and self._has_already(tx, name, value):
+            return
         if self.source is not None:
             tx.capture.effects.note_attribute(self, name)
         if value is UNBOUND and self.source is None:
             del self.stored[name]
         else:
             self.stored[name] = value
+
+    def _has_already(self, tx: Interpreter, name: str, value: Value) -> bool:
+        """Whether an attribute is this constant, which is guarded if so."""
+        found = self.stored.get(name) or self._instance_attr(tx, name)
+        if type(found) is not ConstantValue or type(value) is not ConstantValue or found.value is not value.value:
+            return False
+        return found.constant(tx) is value.value
 
     def _is_deleted(self, name: str) -> bool:
         return self.stored.get(name) is UNBOUND
