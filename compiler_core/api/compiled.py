@@ -135,6 +135,7 @@ class CompiledModule(torch.nn.Module):
     Attributes are those of the original, which is the only submodule, ``_orig_mod``, as with stock `torch.compile`.
     """
 
+    _cutaway_compiled = True
     _orig_mod: Any
     _compiled_method: Any
     """The function that was compiled; None for a scripted module."""

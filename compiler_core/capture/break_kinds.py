@@ -170,10 +170,6 @@ KINDS: dict[BreakReason, BreakKind] = {
     "skipped function": BreakKind(
         "The compiler runs this function or class as plain Python.",
     ),
-    "stock-compiled function": BreakKind(
-        "The function or module was compiled by stock torch.compile, which compiles and runs it by itself.",
-        "Nothing to change if that is intended; otherwise pass the function without torch.compile.",
-    ),
     "asked for": BreakKind(
         "The program called compiler_core.graph_break(), or a function that compiler_core.disable or "
         "torch.compiler.disable keeps from being compiled.",

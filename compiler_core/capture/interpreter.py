@@ -67,7 +67,6 @@ from compiler_core.guards.value_guards import may_be_distinct_objects
 from compiler_core.hook.skip_rules import (
     is_library_file,
     is_optimizer,
-    is_stock_compiled,
     packs_sequences,
     runs_as_a_whole,
     skip_reason,
@@ -362,8 +361,6 @@ class Interpreter:
                 return args[0].call_method(self, PYTHON_METHODS[fn], args[1:], kwargs)
             if is_leaf_function(fn) and not is_overridden(self, args, kwargs):
                 return self.capture.graph.call_function(self, fn, args, kwargs)
-        if is_stock_compiled(function.code):
-            raise Unsupported("stock-compiled function", function.name)
         in_step = self.capture.graph.captures_backward and is_optimizer(function.code)
         if not in_step and (reason := skip_reason(function.code, inlining=True)):
             raise Unsupported(_kind_of_skipped(function), f"{function.name}, {reason}")

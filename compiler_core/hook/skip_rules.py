@@ -60,7 +60,8 @@ _INLINED_FILES = (
     "_jit_internal.py", "jit/__init__.py", "_library/custom_ops.py", "_dynamo/mutation_guard.py",
     "functional.py", "nn/_reduction.py", "utils/_foreach_utils.py", "_functorch/functional_call.py", "utils/_pytree.py",
     "utils/checkpoint.py", "nn/attention/_utils.py", "nn/attention/flex_attention.py",
-    "_higher_order_ops/flex_attention.py", "_dynamo/_trace_wrapped_higher_order_op.py",
+    "_higher_order_ops/flex_attention.py", "_higher_order_ops/invoke_subgraph.py",
+    "_dynamo/_trace_wrapped_higher_order_op.py",
 )  # fmt: skip
 # torch.func, whose frames cannot be resumed after a graph break: PyTorch's state belongs to them
 _TRANSFORM_FILES = frozenset(

@@ -136,7 +136,7 @@ BreakReason = Literal[
     "data-dependent branch", "assertion", "distribution check", "tensor value read", "NumPy", "print", "inference mode",
     "backward", "gradient hook", "optimizer", "collective", "distributed tensor", "transform", "packed sequence",
     "checkpoint", "control flow", "linear algebra check", "sparse tensor", "tensor subclass", "clock", "new parameter",
-    "skipped function", "stock-compiled function", "asked for", "exception", "unsupported call",
+    "skipped function", "asked for", "exception", "unsupported call",
     "unsupported attribute", "unsupported operation", "overlapping write", "unsupported iteration",
     "unsupported mutation", "unsupported instruction", "class statement", "requires_grad",
     "in-place autograd.Function", "generator", "unroll limit", "other",

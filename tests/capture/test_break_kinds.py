@@ -293,24 +293,6 @@ def test_standard_library(x):
     return y * n
 
 
-def of_stock(x):
-    return x * 2
-
-
-stock_function = torch.compile(of_stock, backend="eager")
-stock_module = torch.compile(torch.nn.Identity(), backend="eager")
-
-
-@same_as_eager(breaks=["stock-compiled function"])
-def test_function_of_stock(x):
-    return stock_function(x).cos()
-
-
-@breaking("stock-compiled function")
-def test_module_of_stock(x):
-    return stock_module(x + 1).cos()
-
-
 @same_as_eager(breaks=["asked for"], graphs=2)
 def test_graph_break(x):
     y = x + 1

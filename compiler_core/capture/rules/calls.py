@@ -41,7 +41,7 @@ from compiler_core.capture.values.user.exceptions import ExceptionValue, init_ex
 from compiler_core.capture.values.user.functions import FunctionValue, bind_arguments
 from compiler_core.capture.values.user.objects import ObjectValue, SubclassValue
 from compiler_core.errors import Unsupported
-from compiler_core.hook.skip_rules import disable_capture, is_optimizer
+from compiler_core.hook.skip_rules import disable_capture, is_optimizer, is_stock_compiled
 from compiler_core.torch_private import stock_graph_break, trace_rules
 
 if TYPE_CHECKING:
@@ -178,7 +178,9 @@ def marked_call(
 ) -> Value | None:
     """Returns the result of calling a marked function; None for a function without a mark."""
     compiled_from = getattr(fn, "_cutaway_original", None)
-    if compiled_from is not None:  # a compiled function is inlined in its caller
+    if compiled_from is None and is_stock_compiled(fn.__code__) and not getattr(fn, "_torchdynamo_disable", False):
+        compiled_from = getattr(fn, "_torchdynamo_orig_callable", None)
+    if compiled_from is not None:  # a compiled function, ours or stock's, is inlined in its caller
         return tx.capture.outside.wrap(compiled_from).call(tx, args, kwargs)
     if getattr(fn, "_cutaway_graph_break", False):
         return _graph_break(tx, *args, **kwargs)

@@ -42,7 +42,7 @@ from compiler_core.tools.questions.advice import (
 )
 from compiler_core.tools.questions.changed_nodes import changed_nodes
 
-_ASKED_FOR = frozenset[BreakReason]({"asked for", "stock-compiled function"})
+_ASKED_FOR = frozenset[BreakReason]({"asked for"})
 """Reasons of breaks that the program asks for."""
 _READS_ONLY = frozenset[BreakReason]({"tensor value read", "print"})
 """Reasons of breaks at which nothing is computed that a graph could hold."""

@@ -111,17 +111,80 @@ def test_compiled_function_called_inside(x):
     return COMPILED(x + 1) + 1
 
 
-@same_as_eager(graphs=2, breaks=["stock-compiled function"])
+@one_graph()
 def test_function_compiled_by_stock_called_inside(x):
     return COMPILED_BY_STOCK(x + 1) + 1
 
 
-COMPILED_PART = cc.compile(nn.Linear(4, 4), backend="eager")
+class Doubled(nn.Module):
+    def __init__(self, compile):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.scale = 2
+        self.fast = compile(self.slow)
+
+    def slow(self, x):
+        return self.linear(x).relu() * self.scale
+
+    def forward(self, x):
+        return self.fast(x) + 1
 
 
-@same_as_eager(graphs=2, breaks=["skipped function"])
-def test_compiled_module_called_inside(x):
-    return COMPILED_PART(x + 1) + 1
+OURS, STOCKS = functools.partial(cc.compile, backend="eager"), functools.partial(torch.compile, backend="eager")
+COMPILED_PARTS = nn.ModuleList(
+    [OURS(nn.Linear(4, 4)), STOCKS(nn.Linear(4, 4)), STOCKS(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))]
+)
+COMPILED_IN_PLACE = nn.Linear(4, 4)
+COMPILED_IN_PLACE.compile(backend="eager")
+WITH_METHODS = [Doubled(OURS), Doubled(STOCKS)]
+WITH_HOOK = STOCKS(nn.Linear(4, 4))
+WITH_HOOK.register_forward_hook(lambda module, args, result: result * 2)
+
+
+@one_graph(grad=True)
+def test_compiled_modules_called_inside(x):
+    for part in COMPILED_PARTS:
+        x = part(x)
+    return (
+        COMPILED_IN_PLACE(x),
+        COMPILED_PARTS[0].weight.sum(),
+        COMPILED_PARTS[1].bias + COMPILED_PARTS[2]._orig_mod[0].bias,
+    )
+
+
+@one_graph(grad=True)
+def test_compiled_methods_called_inside(x):
+    for module in WITH_METHODS:
+        x = module(x)
+    return x
+
+
+@same_as_eager(breaks=["skipped function"])
+def test_module_compiled_by_stock_with_a_hook(x):
+    return WITH_HOOK(x + 1) + 1
+
+
+@torch.compiler.nested_compile_region
+def region(x, w, scale=1.0):
+    return (x @ w).relu() * scale
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    @torch.compiler.nested_compile_region
+    def forward(self, x):
+        return self.linear(x).relu()
+
+
+BLOCKS = nn.Sequential(Block(), Block())
+
+
+@one_graph(grad=True)
+def test_nested_regions(x):
+    return BLOCKS(region(region(x, x.T @ x), x.T @ x, scale=2.0))
 
 
 @torch.compiler.allow_in_graph

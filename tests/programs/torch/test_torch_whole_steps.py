@@ -311,7 +311,7 @@ SCHEDULES = {
 @pytest.mark.parametrize("scaled", [False, True], ids=["", "scaled"])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_schedule_within_the_step(name, scaled):
-    """Rates are bitwise equal to eager's, and few of their rules need a compile of their own."""
+    """Rates are bitwise equal to those of eager PyTorch, in few compiles."""
 
     def step(model, optimizer, scaler, scheduler, x, y):
         optimizer.zero_grad()

@@ -113,6 +113,12 @@ def _laid_out_like(tx: Interpreter, result: Value, query: torch.Tensor) -> Value
     return permuted(dense, [order.index(d) for d in range(query.dim())])
 
 
+@handles_named("torch._higher_order_ops.invoke_subgraph.invoke_subgraph_placeholder")
+def _nested_region(tx: Interpreter, func: Value, /, *args: Value, **kwargs: Value) -> Value:
+    """``torch.compiler.nested_compile_region``, whose function is inlined at each call."""
+    return func.call(tx, list(args), kwargs)
+
+
 @handles_named("torch._dynamo.decorators.mark_static")
 def _mark_static(tx: Interpreter, tensor: Value, index: Value | None = None) -> Value:
     return NONE

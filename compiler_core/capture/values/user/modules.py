@@ -24,6 +24,7 @@ from compiler_core.capture.values.classes import ABSENT, is_data_descriptor, loo
 from compiler_core.capture.values.user.objects import ObjectValue, type_or_object
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, GetItemSource, InstanceDictSource
+from compiler_core.torch_private import OptimizedModule
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
@@ -55,11 +56,6 @@ class ModuleValue(ObjectValue):
         """The ``__dict__`` at the frame's entry; empty for a module that the frame made."""
         return {} if self.real is None else self.real.__dict__
 
-    @property
-    def is_compiled(self) -> bool:
-        """Whether ``module.compile()`` was called."""
-        return self._entry_dict.get("_compiled_call_impl") is not None
-
     # --- attributes
 
     def table(self, tx: Interpreter, name: str) -> DictValue:
@@ -87,6 +83,10 @@ class ModuleValue(ObjectValue):
 
     def _getattr_fallback(self, tx: Interpreter, name: str) -> Value | None:
         tx.capture.guards.add_class_names(self.cls, "__getattr__")
+        if _is_of_compiled_module(self.cls):
+            original = self.find_registered(tx, "_orig_mod")
+            if isinstance(original, ModuleValue):
+                return original if name == "_orig_mod" else original.find_attr(tx, name)
         if getattr(self.cls, "__getattr__", None) is not torch.nn.Module.__getattr__:
             return super()._getattr_fallback(tx, name)
         return self.find_registered(tx, name)
@@ -194,9 +194,11 @@ class ModuleValue(ObjectValue):
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> tuple[Value, list[Value], dict[str, Value]] | None:
         self.install_guards(tx)
+        if _is_of_compiled_module(self.cls) and not has_hooks(tx, self):
+            return self.get_attr(tx, "_orig_mod"), list(args), kwargs
         if not self._has_torch_call(tx):
             return super().forwarded_call(tx, args, kwargs)
-        if has_hooks(tx, self) or self.is_compiled or takes_packed_sequence(self, args):
+        if has_hooks(tx, self) or takes_packed_sequence(self, args):
             return None
         return self.get_attr(tx, "forward"), list(args), kwargs
 
@@ -217,6 +219,11 @@ class ModuleValue(ObjectValue):
         if not hasattr(self.cls, "__bool__") and hasattr(self.cls, "__len__"):
             return self.length(tx) > 0
         return super().truth(tx)
+
+
+def _is_of_compiled_module(cls: type) -> bool:
+    """Whether a class is that of the modules that ``compile`` returns, ours or stock's: they call the original."""
+    return issubclass(cls, OptimizedModule) or getattr(cls, "_cutaway_compiled", False)
 
 
 def is_graph_call(function: Any) -> bool:
@@ -243,8 +250,6 @@ def takes_packed_sequence(module: ModuleValue, args: Sequence[Value]) -> bool:
 
 def call_with_hooks(tx: Interpreter, module: ModuleValue, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """``nn.Module.__call__``."""
-    if module.is_compiled:
-        raise Unsupported("stock-compiled function", module.cls.__name__)
     if any(_hooks(tx, module, kind) for kind in BACKWARD_HOOKS):
         raise Unsupported("unsupported call", f"{module.cls.__name__} has backward hooks")
     pre_hooks, hooks = (_hooks(tx, module, kind) for kind in FORWARD_HOOKS)
