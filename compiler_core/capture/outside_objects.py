@@ -204,7 +204,7 @@ def build_value(outside: OutsideObjects, obj: Any, source: Source) -> Value:
     container = CONTAINERS.get(type(obj))
     if container is not None:
         return container(None, type(obj), source, obj)
-    if type(obj) in (set, frozenset) and len(obj) < 1000 and all(is_atom(v) or is_static(v) for v in obj):
+    if type(obj) in (set, frozenset) and len(obj) < 1000 and all(map(_is_set_member, obj)):
         return SetValue(obj, type(obj), source, obj)
     cls: Any = type(obj)
     if container_base(cls) is not None:
@@ -342,3 +342,11 @@ def _is_plain_object(obj: Any) -> bool:
     if cls is threading.local:  # its attributes are those of this thread
         return True
     return is_plain_class(cls) and not is_instance(obj, builtin_bases)
+
+
+def _is_set_member(obj: Any) -> bool:
+    return is_atom(obj) or is_static(obj) or _is_tuple_of_atoms(obj)
+
+
+def _is_tuple_of_atoms(obj: Any) -> bool:
+    return type(obj) in (tuple, torch.Size) and all(is_atom(each) or _is_tuple_of_atoms(each) for each in obj)

@@ -69,8 +69,8 @@ METHODS = frozenset(
     "sum mean std var prod max min argmax argmin any all cumsum cumprod dot clip reshape ravel flatten transpose "
     "swapaxes squeeze repeat copy astype".split()
 )
-_ROUNDED = frozenset("sum mean std var prod cumsum cumprod dot outer diff astype array".split())
-_TAKE_SIZES = frozenset("zeros ones full eye reshape tile repeat".split())
+_ROUNDED = frozenset("sum mean std var prod cumsum cumprod dot outer einsum diff astype array".split())
+_TAKE_SIZES = frozenset("zeros ones empty full eye reshape tile repeat".split())
 """Functions that take any size that is not negative; another is an error for PyTorch, too."""
 _COUNTED = frozenset("argmax argmin any all".split())
 
@@ -301,10 +301,11 @@ def _call_inlined(
     tx: Interpreter, name: str, real: Callable[..., Any], args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
     expected, samples = _on_samples(tx, real, args, kwargs)
-    if not isinstance(expected, (ARRAY, numpy.generic)):
+    wanted = expected if type(expected) in (list, tuple) else [expected]
+    if not wanted or not all(isinstance(each, (ARRAY, numpy.generic)) for each in wanted):
         raise Unsupported("NumPy", f"{name} that gives a {type(expected).__name__}")
-    kinds = _kinds([*samples, expected])
-    if not kinds <= set("biuf") or (expected.dtype.kind in "iu" and "f" in kinds and name not in _COUNTED):
+    kinds, own = _kinds([*samples, *wanted]), _kinds(wanted)
+    if not kinds <= set("biuf") or (own & set("iu") and "f" in kinds - own and name not in _COUNTED):
         raise Unsupported("NumPy", f"{name} with these dtypes")
     fn = FUNCTIONS[name]
     try:
@@ -312,7 +313,7 @@ def _call_inlined(
     except TypeError:
         raise Unsupported("NumPy", f"{name} with these arguments") from None
     if "dtype" in bound.signature.parameters:
-        bound.arguments["dtype"] = ConstantValue(_torch_dtype(expected.dtype))
+        bound.arguments["dtype"] = ConstantValue(_torch_dtype(wanted[0].dtype))
     arrays = [each for value in [*args, *kwargs.values()] for each in _arrays(value)]
     sized = name in _TAKE_SIZES
     given = [_as_tensors(tx, v, sized) for v in bound.args]
@@ -322,6 +323,10 @@ def _call_inlined(
     except ObservedException as error:
         raise Unsupported("NumPy", f"{name}: {error}") from None
     samples = [s for s in samples if isinstance(s, ARRAY)]
+    if wanted is expected:
+        results = result.unpack(tx)
+        found = [_checked(tx, *each, samples, arrays) for each in zip(results, wanted, strict=True)]
+        return ListValue(found) if isinstance(expected, list) else TupleValue(found)
     return _checked(tx, result, expected, samples, arrays, is_rounded=name in _ROUNDED)
 
 

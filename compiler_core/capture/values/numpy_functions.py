@@ -76,6 +76,10 @@ def outer(a, b, *, dtype=None):
     return torch.outer(a.to(dtype).reshape(-1), b.to(dtype).reshape(-1))
 
 
+def einsum(subscripts, *operands, dtype=None):
+    return torch.einsum(subscripts, *[each.to(dtype) for each in operands])
+
+
 def where(condition, x, y, *, dtype=None):
     x = x.to(dtype) if isinstance(x, torch.Tensor) else x
     y = y.to(dtype) if isinstance(y, torch.Tensor) else y
@@ -134,6 +138,26 @@ def hstack(tup, *, dtype=None):
     return torch.hstack([each.to(dtype) for each in tup])
 
 
+def column_stack(tup, *, dtype=None):
+    return torch.column_stack([each.to(dtype) for each in tup])
+
+
+def dstack(tup, *, dtype=None):
+    return torch.dstack([each.to(dtype) for each in tup])
+
+
+def meshgrid(*xi, indexing="xy"):
+    grids = torch.meshgrid([each.reshape(-1) for each in xi], indexing=indexing)
+    return tuple(each.clone() for each in grids)
+
+
+def split(ary, indices_or_sections, axis=0):
+    return torch.tensor_split(ary, indices_or_sections, axis)
+
+
+array_split = split
+
+
 def tile(A, reps):
     return torch.tile(A, reps if isinstance(reps, (tuple, list)) else (reps,)).clone()
 
@@ -178,6 +202,10 @@ def ones(shape, dtype=None):
     return torch.ones(shape, dtype=dtype)
 
 
+def empty(shape, dtype=None):
+    return torch.zeros(shape, dtype=dtype)
+
+
 def full(shape, fill_value, dtype=None):
     return torch.full(shape if isinstance(shape, (tuple, list)) else (shape,), fill_value, dtype=dtype)
 
@@ -204,6 +232,10 @@ def zeros_like(a, dtype=None):
 
 def ones_like(a, dtype=None):
     return torch.ones_like(a, dtype=dtype)
+
+
+def empty_like(prototype, dtype=None):
+    return torch.zeros_like(prototype, dtype=dtype)
 
 
 def full_like(a, fill_value, dtype=None):

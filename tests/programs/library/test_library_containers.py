@@ -426,3 +426,34 @@ def test_user_dict(x):
     b["b"] = 3
     b.update(c=4)
     return b.twice("a"), len(b), "b" in b, b.get("q", 1), list(b.items()), b.data
+
+
+# ---------------------------------------------------------------- keys that are shapes
+
+
+ANCHORS = {}
+OFFSETS = {}
+SEEN_SHAPES = {(1, "float"), (2, torch.float64)}
+
+
+@same_as_eager(breaks=[], changes=["ANCHORS"])
+def test_anchors_kept_by_shape(x):
+    key = x.shape[-2:], x.device, x.dtype
+    if key not in ANCHORS:
+        rows, columns = torch.meshgrid(torch.arange(x.shape[-2]), torch.arange(x.shape[-1]), indexing="ij")
+        ANCHORS[key] = torch.stack([rows, columns], -1).to(x.dtype)
+    return x + ANCHORS[key].sum(-1), len(ANCHORS)
+
+
+@same_as_eager(breaks=[], changes=["OFFSETS"])
+def test_a_size_as_key(x):
+    first = OFFSETS.setdefault(x.size(), len(OFFSETS))
+    return x + first, OFFSETS[4, 4], torch.Size([4, 4]) in OFFSETS, [tuple(key) for key in OFFSETS]
+
+
+@same_as_eager(breaks=[], changes=["SEEN_SHAPES"])
+def test_a_set_of_shapes(x):
+    is_new = (x.shape, x.dtype) not in SEEN_SHAPES
+    SEEN_SHAPES.add((x.shape, x.dtype))
+    SEEN_SHAPES.add(x.shape)
+    return x + len(SEEN_SHAPES), is_new, (1, "float") in SEEN_SHAPES, (4, 4) in SEEN_SHAPES

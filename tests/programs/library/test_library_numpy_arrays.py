@@ -44,6 +44,36 @@ def test_shapes(a, b):
     return *joined, *chosen, *products, *moved, *views, a.ravel(), a[:, 1:], a[0], a[..., None]
 
 
+@same_as_eager(graphs=1, breaks=[], compiles=1, inputs=TABLE, tolerance=1e-12)
+def test_several_arrays(a):
+    grids = np.meshgrid(np.arange(3), np.arange(4), indexing="ij"), np.meshgrid(a[0], a[1, :2])
+    parts = np.split(a, 3, axis=1), np.array_split(a, [1], 0), np.split(a.ravel(), (2, 5))
+    parts[0][1][0] = 7  # the parts are views
+    return grids, parts, type(grids[0]).__name__, len(parts[0]), np.column_stack(parts[0]), np.dstack([a, a * 2])
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_embedding_of_positions(x):
+    """As masked autoencoders and diffusion transformers make it."""
+
+    def embedded(dim, positions):
+        omega = np.arange(dim // 2, dtype=np.float64)
+        omega /= dim / 2.0
+        out = np.einsum("m,d->md", positions.reshape(-1), 1.0 / 10000**omega)
+        return np.concatenate([np.sin(out), np.cos(out)], axis=1)
+
+    rows, columns = np.meshgrid(np.arange(2, dtype=np.float32), np.arange(2, dtype=np.float32))
+    found = np.empty((4, 8))
+    found[:] = np.concatenate([embedded(4, columns), embedded(4, rows)], axis=1)
+    return x + torch.from_numpy(found).float().sum(1)
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1, inputs=TABLE, tolerance=1e-12)
+def test_einsum(a):
+    views = np.einsum("ij->ji", a), np.einsum("ii->i", a[:, :2])
+    return np.einsum("ij,kj->ik", a, a), np.einsum("ij->", a), np.einsum("ij,i->j", a, np.arange(2)), views
+
+
 @same_as_eager(graphs=1, breaks=[], compiles=1, inputs=TABLE)
 def test_new_arrays(a):
     made = (

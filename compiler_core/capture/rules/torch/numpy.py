@@ -44,7 +44,7 @@ _PURE_NAMES = (
 PURE_FUNCTIONS = frozenset() if numpy is None else frozenset(getattr(numpy, name) for name in _PURE_NAMES)
 NO_FUNCTIONS = ("flatten", "astype")
 """Methods of arrays that are no functions, or are in later versions of NumPy only."""
-MAKE_ARRAYS = frozenset("zeros ones full eye identity arange linspace array".split())
+MAKE_ARRAYS = frozenset("zeros ones empty full eye identity arange linspace array".split())
 _NAMES = {} if numpy is None else {getattr(numpy, n): n for n in FUNCTIONS if n not in NO_FUNCTIONS}
 FUNCTION_TYPES: tuple[type, ...] = () if numpy is None else (numpy.ufunc, type(numpy.prod))
 

@@ -93,7 +93,7 @@ def _as_hash(result: Any) -> int:
 def is_plain_key(key: Any) -> bool:
     """Whether hashing and comparing `key` runs no code of the program's."""
     if isinstance(key, tuple):
-        return type(key) is tuple and all(map(is_plain_key, key))
+        return type(key) in (tuple, torch.Size) and all(map(is_plain_key, key))
     cls: Any = type(key)
     by_identity = cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__
     return is_atom(key) or by_identity or cls.__hash__ is type.__hash__ or cls in _C_FUNCTIONS
