@@ -47,7 +47,7 @@ from compiler_core.capture.rules.torch import (  # noqa: F401  (they register th
 from compiler_core.capture.rules.torch.functions import is_leaf_function
 from compiler_core.capture.rules.torch.overrides import PYTHON_METHODS, is_overridden
 from compiler_core.capture.source_lines import SourceLines
-from compiler_core.capture.values import arrays
+from compiler_core.capture.values import arrays, reads
 from compiler_core.capture.values.base import ObservedException, Value
 from compiler_core.capture.values.builtin import conversion, symbols
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
@@ -491,6 +491,7 @@ class Interpreter:
     overridden_attribute = overrides.overridden_attribute
     register_hook = autograd_functions.register_hook
     numpy_of = arrays.numpy_of
+    item_of = reads.item_of
     backward = gradients.method
     class_attribute = object_attributes.class_attribute
 

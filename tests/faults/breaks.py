@@ -9,15 +9,17 @@ SHAPES = {"capture_dynamic_output_shape_ops": True}
 
 BREAKS = [
     Broken(
-        "a loss that is logged in a method",
+        "a perplexity that is logged in a method",
         """
+import math
+
 class Trainer:
     def __init__(self):
         self.log = {}
 
     def loss(self, x):
         loss = (x - 1).square().mean()
-        self.log["loss"] = loss.item()  # the fault
+        self.log["perplexity"] = math.exp(loss.item())  # the fault
         return loss * 0.5
 
 trainer = Trainer()
@@ -26,10 +28,9 @@ def program(x):
     return trainer.loss(x).sqrt()
 """,
         "tensor value read",
-        "loss.item()",
+        "math.exp(loss.item())",
         "Compute with the tensor itself",
-        {"loss.item()": "loss.detach()"},
-        config=SCALARS,
+        {"math.exp(loss.item())": "loss.detach().exp()"},
     ),
     Broken(
         "clipping by a norm as a number",
@@ -40,7 +41,7 @@ def program(x):
     return x * scale
 """,
         "tensor value read",
-        "float(norm)",
+        "1.0 / float(norm)",
         "Compute with the tensor itself",
         {"min(1.0, 1.0 / float(norm))": "(1.0 / norm).clamp(max=1.0)"},
     ),
@@ -109,7 +110,7 @@ class Head(torch.nn.Module):
 
     @property
     def scale(self):
-        return float(self.log_scale.exp())  # the fault
+        return int(self.log_scale.exp())  # the fault
 
     def forward(self, x):
         return x.softmax(-1) * self.scale
@@ -117,9 +118,9 @@ class Head(torch.nn.Module):
 program = Head()
 """,
         "tensor value read",
-        "float(self.log_scale.exp())",
+        "int(self.log_scale.exp())",
         "Compute with the tensor itself",
-        {"float(self.log_scale.exp())": "self.log_scale.exp()"},
+        {"int(self.log_scale.exp())": "self.log_scale.exp()"},
         stock={"grade": "blocking"},
     ),
     Broken(
@@ -212,11 +213,11 @@ def program(x):
         """
 def program(x):
     labels = x[:, 0].long()
-    classes = int(labels.max()) + 1  # the fault
-    return torch.nn.functional.one_hot(labels, classes).float() * x.sum()
+    classes = torch.nn.functional.one_hot(labels, int(labels.max()) + 1)  # the fault
+    return classes.float() * x.sum()
 """,
         "tensor value read",
-        "int(labels.max())",
+        "torch.nn.functional.one_hot(labels, int(labels.max()) + 1)",
         "read the value after the compiled function has returned",
         {"int(labels.max()) + 1": "5"},
     ),
@@ -260,7 +261,7 @@ def program(x):
     return torch.stack(rows)
 """,
         "tensor value read",
-        "row.sum().item()",
+        "rows.sort(key=lambda row: row.sum().item())",
         "Compute with the tensor itself",
         {
             "    rows.sort(key=lambda row: row.sum().item())  # the fault\n    return torch.stack(rows)": "    rows = torch.stack(rows)\n    return rows[rows.sum(-1).argsort()]"
@@ -310,15 +311,15 @@ def program(x):
 means = []
 
 def keep_mean(module, inputs, output):
-    means.append(output.mean().item())  # the fault
+    means.append(round(output.mean().item()))  # the fault
 
 program = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
 program[0].register_forward_hook(keep_mean)
 """,
         "tensor value read",
-        "output.mean().item()",
+        "round(output.mean().item())",
         "Compute with the tensor itself",
-        {"output.mean().item()": "output.mean().detach()"},
+        {"round(output.mean().item())": "output.mean().detach()"},
     ),
     Broken(
         "math on a tensor",
@@ -344,7 +345,7 @@ def program(x):
     return x * 2
 """,
         "tensor value read",
-        "int(steps)",
+        "range(int(steps))",
         "read the value after the compiled function has returned",
         {"    steps = x[0, 0].long() + 1\n": "", "int(steps)": "2"},
     ),
@@ -357,9 +358,10 @@ def program(x):
     return x - target
 """,
         "tensor value read",
-        "mean.item()",
+        "torch.tensor([mean.item(), 0.0, 1.0])",
         "Compute with the tensor itself",
         {"torch.tensor([mean.item(), 0.0, 1.0])": "torch.stack([mean, torch.tensor(0.0), torch.tensor(1.0)])"},
+        config=SCALARS,
     ),
     Broken(
         "gradient mode from a value",
@@ -678,14 +680,14 @@ def program(x):
 def program(x):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = x @ x.T
-        scale = y.max().item()  # the fault
+        scale = int(y.max())  # the fault
         y = y / scale
     return y.float()
 """,
         "tensor value read",
-        "y.max().item()",
+        "int(y.max())",
         "Compute with the tensor itself",
-        {"y.max().item()": "y.max()"},
+        {"int(y.max())": "y.max()"},
     ),
     Broken(
         "unique values",

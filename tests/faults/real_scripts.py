@@ -754,9 +754,8 @@ class Early:
         self.best = float("inf")
 
     def check(self, loss):
-        value = loss.item()  # the fault
-        if value < self.best:
-            self.best = value
+        if loss.item() < self.best:  # the fault
+            self.best = loss.item()
         return loss + 1
 
 early = Early()
@@ -765,7 +764,7 @@ def program(x):
     return early.check((x * 2).mean()) * 3
 """,
         "tensor value read",
-        "loss.item()",
+        "loss.item() < self.best",
         "after the compiled function has returned",
         {"loss.item()": "0.5"},
     ),
@@ -781,7 +780,7 @@ def run(call):
     call(torch.tensor([1.0, 3.0, 2.0]))
 """,
         "tensor value read",
-        "y[i].item()",
+        "sorted(range(3), key=lambda i: -y[i].item())",
         "Compute with the tensor itself",
         {
             "    order = sorted(range(3), key=lambda i: -y[i].item())  # the fault\n    return y[order[0]] + y[order[1]]": "    return y.sort(descending=True).values[:2].sum()"

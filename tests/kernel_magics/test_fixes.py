@@ -64,10 +64,10 @@ x = torch.linspace(-1, 1, 12).view(4, 3)
 """
     + BRANCHES
     + """def reader(x):
-    scale = x.abs().max().item()
+    scale = math.sqrt(x.abs().max().item())
     return {"scale": scale, "doubled": x * 2}
 def logged(x):
-    scale = x.abs().max().item()
+    scale = math.sqrt(x.abs().max().item())
     print("scale", scale, file=sys.stderr)
     return x / scale
 def noisy(x):

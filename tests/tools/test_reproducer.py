@@ -227,7 +227,7 @@ class State:
 
 def item(state: State, times: int) -> Any:  # has the name of a method that it calls, and calls itself
     if times == 0:
-        return state.scaled(2).sum().item()
+        return round(state.scaled(2).sum().item())
     return item(state, times - 1)
 
 

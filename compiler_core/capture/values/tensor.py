@@ -290,6 +290,8 @@ class TensorValue(Value):
             return tx.as_subclass(self, *args)
         if name == "numpy" and not args and not kwargs:
             return tx.numpy_of(self)
+        if name == "item" and not args and not kwargs:
+            return tx.item_of(self)
         if name in VALUE_READS:
             raise Unsupported("tensor value read", f"Tensor.{name}()")
         if name == "backward":

@@ -487,6 +487,21 @@ def test_other_operators_with_a_tensor_as_scale_break():
     assert [each.reason for each in record_of(run).compiles[0].breaks] == ["tensor value read"]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+def test_lists_to_which_a_tensor_is_added(dtype):
+    def f(a, b, s):
+        a = a.clone()
+        torch._foreach_add_([a, b], s, alpha=2)
+        found = torch._foreach_add((a, b), s), torch._foreach_add([a, b], [b.sum(), a]), torch._foreach_add([a], 1)
+        return a, b, found
+
+    run = compiler_core.compile(f, backend="cpp", fullgraph=True)
+    for scale in (torch.tensor(3.0).to(dtype), torch.tensor(2)):
+        ours, eager = (tuple(torch.arange(n).to(dtype) for n in (3, 3)) for _ in range(2))
+        torch.testing.assert_close(run(*ours, scale), f(*eager, scale))
+        torch.testing.assert_close(ours, eager)
+
+
 def test_operators_whose_scale_is_a_tensor():
     def f(a, b, c, s):
         return [

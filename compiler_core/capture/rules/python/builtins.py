@@ -9,7 +9,7 @@ import operator
 import sys
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,6 +35,7 @@ from compiler_core.capture.values.builtin.sets import SetValue, set_operand
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.capture.values.classes import ABSENT, lookup_in_mro
+from compiler_core.capture.values.reads import ReadValue, read
 from compiler_core.capture.values.tensor import TensorValue, is_in_distribution, tensor_type_name
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue, PartialValue
@@ -266,8 +267,8 @@ _CONVERSIONS = {
 
 @handles_each(*_CONVERSIONS)
 def _convert(convert: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
-    if args and isinstance(args[0], TensorValue):
-        raise Unsupported("tensor value read", f"{convert.__name__}(tensor)")
+    if args and isinstance(args[0], (TensorValue, ReadValue)):
+        return _convert_read(convert, tx, args, kwargs)
     if args and isinstance(args[0], ObjectValue):
         for name in _CONVERSIONS[convert]:
             if (method := args[0].special_method(tx, name)) is not None:
@@ -276,6 +277,22 @@ def _convert(convert: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) ->
                     return result
                 return ConstantValue(args[0].checked(tx, convert, name, result))
     return fold(tx, convert, args, kwargs)
+
+
+def _convert_read(convert: Any, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """A conversion of a tensor, or of a number that is read from one, where it raises and warns of nothing."""
+    value, *others = args
+    if convert is round and isinstance(value, ReadValue) and len(args) == 2 and value.cls is float:
+        if others[0].python_type() is int:
+            return ReadValue(round, [value, ConstantValue(others[0].constant(tx))], float)
+    if not others and not kwargs:
+        if isinstance(value, ReadValue) and (convert is float or (convert is int and value.cls is not float)):
+            return ReadValue(convert, [value], convert)
+        if isinstance(value, TensorValue) and not value.fake(tx).requires_grad:  # float() warns of those
+            is_int = not value.fake(tx).dtype.is_floating_point
+            if convert is float or (convert is int and is_int):
+                return read(tx, value, convert, convert)
+    raise Unsupported("tensor value read", f"{convert.__name__}(tensor)")
 
 
 @handles(pow)

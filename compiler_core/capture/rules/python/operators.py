@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.python.text import percent_format
 from compiler_core.capture.rules.table import handles, handles_each
-from compiler_core.capture.values import arrays
+from compiler_core.capture.values import arrays, reads
 from compiler_core.capture.values.arrays import ArrayValue
 from compiler_core.capture.values.base import Value, observed_exception, to_index
 from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error
@@ -28,6 +28,7 @@ from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue
 from compiler_core.capture.values.builtin.sets import SetValue, set_operand
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.builtin.symbols import COMPARISONS, is_symbolic
+from compiler_core.capture.values.reads import ReadValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, overrides_functions
 from compiler_core.capture.values.user.exceptions import ExceptionValue
@@ -71,6 +72,9 @@ def binary(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
         return percent_format(tx, left.constant(tx), right)
     if isinstance(left, ArrayValue) or isinstance(right, ArrayValue):
         return arrays.operate(tx, op, left, right)
+    left, right = _with_reads_as_tensors(op, tx, left, right)
+    if isinstance(left, ReadValue) or isinstance(right, ReadValue):
+        return reads.compute(tx, op, left, right)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         return _with_tensor(op, tx, left, right)
     if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
@@ -93,6 +97,18 @@ def binary(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     if op in (operator.eq, operator.ne):
         return ConstantValue(tx.is_same(left, right) == (op is operator.eq))
     raise operand_type_error(op, tx, left, right)
+
+
+def _with_reads_as_tensors(op: Any, tx: Interpreter, left: Value, right: Value) -> tuple[Value, Value]:
+    """Returns the operands; if one is a tensor, and the other a number that is read from one, the latter tensor.
+
+    PyTorch divides a number by a tensor otherwise than a tensor: it multiplies by the reciprocal.
+    """
+    if isinstance(left, TensorValue) and isinstance(right, ReadValue):
+        return left, reads.as_operand(tx, op, left, right)
+    if isinstance(left, ReadValue) and isinstance(right, TensorValue) and op is not operator.truediv:
+        return reads.as_operand(tx, op, right, left), right
+    return left, right
 
 
 def _is_union(left: Value, right: Value) -> bool:
@@ -232,6 +248,7 @@ def _inplace(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
         return arrays.update_in_place(tx, INPLACE[op], left, right)
     if isinstance(left, TensorValue):
         left.check_methods(tx, name)
+        right = _with_reads_as_tensors(INPLACE[op], tx, left, right)[1]
         return tx.capture.graph.call_function(tx, op, [left, right], {})
     if isinstance(left, ObjectValue) and not _is_builtin(left, name):
         result = _attempt_object(tx, left, name, right)
@@ -254,6 +271,8 @@ def unary(op: Any, tx: Interpreter, operand: Value) -> Value:
     """``op operand``"""
     if isinstance(operand, ArrayValue):
         return arrays.operate(tx, op, operand)
+    if isinstance(operand, ReadValue):
+        return reads.compute(tx, op, operand)
     if isinstance(operand, TensorValue):
         operand.check_methods(tx, UNARY[op])
         return tx.capture.graph.call_function(tx, op, [operand], {})

@@ -20,6 +20,7 @@ from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber, is_symbolic
 from compiler_core.capture.values.classes import is_of_pytorch, lookup_in_mro
+from compiler_core.capture.values.reads import ReadValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import DistributedTensorValue, SubclassTensorValue
 from compiler_core.capture.values.user.modules import CALL_METHODS, ModuleValue, call_with_hooks
@@ -259,6 +260,8 @@ def split_arguments(tx: Interpreter, value: Any) -> tuple[Any, Any]:
 
 def _unsupported_argument(value: Value) -> Unsupported:
     kind: BreakReason = "distributed tensor" if isinstance(value, DistributedTensorValue) else "unsupported call"
+    if isinstance(value, ReadValue):
+        kind = "tensor value read"
     return Unsupported(kind, f"{value} as argument of a tensor operation")
 
 

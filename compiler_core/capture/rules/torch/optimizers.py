@@ -57,6 +57,21 @@ def _foreach_scaled(fn: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) 
     return NONE if name.endswith("_") else TupleValue(found)
 
 
+@handles_each(torch._foreach_add, torch._foreach_add_)
+def _foreach_add(fn: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    """One call for each tensor if the other operand is a tensor, of which PyTorch's fake kernel needs the value."""
+    graph = tx.capture.graph
+    if len(args) != 2 or not isinstance(args[1], TensorValue):
+        return graph.call_function(tx, fn, args, kwargs)
+    tensors, other = args[0].unpack(tx), args[1]
+    fakes = [each.fake(tx) for each in tensors if isinstance(each, TensorValue)]
+    if other.fake(tx).dim() or {each.device for each in fakes} != {other.fake(tx).device} or other in tensors:
+        raise Unsupported("unsupported call", f"{fn.__name__}() with such a tensor")
+    name = fn.__name__.removeprefix("_foreach_")
+    found = [graph.call_method(tx, name, [each, other], kwargs) for each in tensors]
+    return NONE if name.endswith("_") else TupleValue(found)
+
+
 @handles(GradScaler._maybe_opt_step)
 def _step_unless_infinite(
     tx: Interpreter, scaler: Value, optimizer: Value, scaler_state: Value, *args: Value, **kwargs: Value

@@ -1,0 +1,138 @@
+"""Numbers that Python reads from tensors of the graph, such as ``loss.item()``, once the graph has run.
+
+Such a number is known only then.  It can be kept, returned and computed with, where that raises nothing; generated code
+makes it.  In arithmetic with a tensor, the tensor that it is read from takes its place.  All else needs the number, so
+that the graph breaks there.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.capture.values.builtin.symbols import COMPARISONS, SymbolicNumber
+from compiler_core.capture.values.tensor import TensorValue, is_in_distribution
+from compiler_core.errors import Unsupported
+from compiler_core.support import transform_levels as levels
+
+if TYPE_CHECKING:
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
+
+_NEVER_RAISE = frozenset({operator.add, operator.sub, operator.mul, operator.neg, operator.pos, operator.abs})
+_DIVISIONS = frozenset({operator.truediv, operator.floordiv, operator.mod})
+_WITH_TENSORS = COMPARISONS | {operator.add, operator.sub, operator.mul, operator.truediv}
+_READ_EXACTLY = {
+    torch.float16: frozenset({torch.float16}),
+    torch.bfloat16: frozenset({torch.bfloat16}),
+    torch.float32: frozenset({torch.float16, torch.bfloat16, torch.float32, torch.int64, torch.int32}),
+    torch.float64: frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.int32}),
+    torch.int64: frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}),
+}
+"""By the dtype of a tensor: the dtypes of which a number acts on it as the tensor with the number does."""
+_LARGEST = 2**63
+
+
+class ReadValue(Value):
+    """The number ``function(*args)``, where `args` are tensors of the graph, other such numbers and constants."""
+
+    def __init__(self, function: Callable[..., Any], args: Sequence[Value], cls: type) -> None:
+        self.function = function
+        self.args = args
+        self.cls = cls
+
+    def __repr__(self) -> str:
+        return "a number read from a tensor"
+
+    def constant(self, tx: Interpreter) -> Any:
+        raise Unsupported("tensor value read", "the number is needed now")
+
+    def truth(self, tx: Interpreter) -> bool:
+        raise Unsupported("distribution check" if is_in_distribution(tx) else "data-dependent branch")
+
+    def same_object(self, other: Value) -> bool:
+        if self is not other and other.python_type() is self.cls:
+            raise Unsupported("tensor value read", f"whether {self} is {other}")
+        return self is other
+
+    def children(self) -> Sequence[Value]:
+        return self.args
+
+    def reconstruct(self, emit: Emitter) -> None:
+        emit.call_object(self.function, self.args)
+
+
+def read(tx: Interpreter, tensor: TensorValue, function: Callable[..., Any], cls: type | None = None) -> ReadValue:
+    """Returns ``function(tensor)``, a number of class `cls`, or of that of the tensor's dtype.
+
+    Raises Unsupported for a tensor of which this is not known to be one number.
+    """
+    graph, fake = tx.capture.graph, tensor.fake(tx)
+    is_one = all(type(size) is int and size == 1 for size in fake.shape) and fake.layout is torch.strided
+    is_plain = type(tensor) is TensorValue and not fake.dtype.is_complex and fake.device.type != "meta"
+    if not is_one or not is_plain or levels.depth() or graph.is_trial or graph.region is not None:
+        raise Unsupported("tensor value read", f"{function.__name__}() of a tensor")
+    # a copy, since the tensor may be written to later
+    kept = graph.call_method(tx, "detach", [tensor], {}) if fake.requires_grad else tensor
+    kept = graph.call_method(tx, "clone", [kept], {})
+    return ReadValue(function, [kept], cls or _class_of(fake.dtype))
+
+
+def _class_of(dtype: torch.dtype) -> type:
+    return float if dtype.is_floating_point else bool if dtype == torch.bool else int
+
+
+def item(tensor: torch.Tensor) -> Any:
+    """``tensor.item()``; generated code calls it."""
+    return tensor.item()
+
+
+def item_of(tx: Interpreter, tensor: TensorValue) -> Value:
+    """``tensor.item()``"""
+    return read(tx, tensor, item)
+
+
+def compute(tx: Interpreter, op: Any, *operands: Value) -> Value:
+    """Returns ``op(*operands)``, where one of them is a number that is read; Unsupported where that may raise."""
+    if not all(map(_is_number, operands)):
+        raise Unsupported("tensor value read", f"{op.__name__} of {' and '.join(map(str, operands))}")
+    is_safe = op in _NEVER_RAISE or (op in _DIVISIONS and _is_divisor(tx, operands[1]))
+    if not is_safe:
+        raise Unsupported("tensor value read", f"{op.__name__}, which needs the number now")
+    for operand in operands:
+        operand.install_guards(tx)
+    return ReadValue(op, operands, type(op(*(v.python_type()(1) for v in operands))))
+
+
+def _is_number(value: Value) -> bool:
+    if isinstance(value, (ReadValue, SymbolicNumber)):
+        return True
+    is_plain = isinstance(value, ConstantValue) and value.python_type() in (int, float, bool)
+    return is_plain and not (isinstance(value.value, int) and abs(value.value) >= _LARGEST)  # type: ignore[attr-defined]
+
+
+def _is_divisor(tx: Interpreter, value: Value) -> bool:
+    """Whether a number is not 0, which is guarded."""
+    return isinstance(value, ConstantValue) and value.truth(tx)
+
+
+def as_operand(tx: Interpreter, op: Any, tensor: TensorValue, number: ReadValue) -> Value:
+    """Returns the tensor that acts on `tensor` as the number that is read from it."""
+    source, fake = number.args[0], tensor.fake(tx)
+    is_read = number.function in (item, float, int) and isinstance(source, TensorValue)
+    if not is_read or type(tensor) is not TensorValue or op not in _WITH_TENSORS:
+        raise Unsupported("tensor value read", f"{op.__name__} of a tensor and {number}")
+    assert isinstance(source, TensorValue)
+    read_from = source.fake(tx)
+    if read_from.device != fake.device or read_from.dtype not in _READ_EXACTLY.get(fake.dtype, ()):
+        dtypes = f"a tensor of {fake.dtype} and a number read from one of {read_from.dtype}"
+        raise Unsupported("tensor value read", f"{op.__name__} of {dtypes}")
+    if not fake.dtype.is_floating_point and (op is operator.truediv or number.cls is not int):
+        raise Unsupported("tensor value read", f"{op.__name__} of a tensor of {fake.dtype} and {number}")
+    flat = tx.capture.graph.call_method(tx, "squeeze", [source], {}) if read_from.dim() else source
+    return tx.capture.graph.call_method(tx, "to", [flat, ConstantValue(fake.dtype)], {})
