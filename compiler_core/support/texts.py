@@ -1,13 +1,16 @@
-"""Texts: of the user's objects, unused names, and generated source that tracebacks find."""
+"""Texts: of the user's objects, unused names, copies of syntax trees, and generated source that tracebacks find."""
 
 from __future__ import annotations
 
+import ast
 import enum
 import linecache
 import types
 import weakref
 from collections.abc import Container
-from typing import Any
+from typing import Any, TypeVar
+
+Tree = TypeVar("Tree", bound=ast.AST)
 
 
 def safe_repr(obj: Any) -> str:
@@ -34,6 +37,23 @@ def unused_name(name: str, taken: Container[str]) -> str:
     while name in taken:
         name += "_"
     return name
+
+
+def copied_tree(tree: Tree) -> Tree:
+    """Returns a copy of a syntax tree: its fields and its places in the text.
+
+    `copy.deepcopy` would copy what else nodes have, too.  Once IPython has printed a traceback, each node of the files
+    in it has its parent, also ``Load()``, of which there is one in a process: any tree has it, and with it such a file.
+    """
+
+    def copied(value: Any) -> Any:
+        if isinstance(value, ast.AST):
+            fields = {name: copied(field) for name, field in ast.iter_fields(value)}
+            return ast.copy_location(type(value)(**fields), value)
+        return [copied(each) for each in value] if isinstance(value, list) else value
+
+    result: Tree = copied(tree)
+    return result
 
 
 def keep_source(owner: object, filename: str, text: str) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from compiler_core.api.compile import compile as compile_
 from compiler_core.errors import FullGraphError, UsageError
-from compiler_core.support.texts import keep_source
+from compiler_core.support.texts import copied_tree, keep_source
 from compiler_core.tools.reproduce.python_text import HELPERS, PythonText
 from compiler_core.tools.reproduce.values import smaller_values
 from compiler_core.torch_private import StockUnsupported, StockUserError
@@ -154,7 +154,7 @@ def _changed_at(program: ast.Module, place: Place) -> Iterator[ast.Module]:
     """Yields the program with a statement left out, and with its body in its place."""
     path, index = place
     for keeps_body in (False, True):
-        changed = copy.deepcopy(program)
+        changed = copied_tree(program)
         body: Any = changed
         try:
             for step in path:

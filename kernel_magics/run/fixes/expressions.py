@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-import copy
 from dataclasses import dataclass, field
+
+from compiler_core.support.texts import copied_tree
 
 _SAME_IN_TORCH = frozenset(
     "abs add all any arange arccos arcsin arctan arctan2 argmax argmin ceil clip cos cosh cumsum divide dot exp exp2 "
@@ -87,7 +88,7 @@ def _without_cpu(value: ast.expr) -> ast.expr:
 def kept_tensors(node: ast.AST, modules: Modules) -> tuple[ast.AST, str]:
     """Returns a copy of `node` whose values stay tensors, and what was changed; empty if nothing was."""
     transformer = KeptTensors(modules)
-    made = transformer.visit(copy.deepcopy(node))
+    made = transformer.visit(copied_tree(node))
     if transformer.calls:
         return made, "torch's functions, which the graph can contain"
     return made, "keep the value a tensor" if transformer.reads else ""

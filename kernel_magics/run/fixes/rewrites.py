@@ -14,6 +14,7 @@ from functools import partial
 from itertools import pairwise
 
 from compiler_core.records.differences import SourceEdit
+from compiler_core.support.texts import copied_tree
 from kernel_magics.run.fixes.expressions import Modules, as_condition, kept_tensors
 
 _BLOCKS = ("body", "orelse", "finalbody")
@@ -155,7 +156,7 @@ def _where(
         return None
 
     where = partial(_call_where, place.modules, condition)
-    negated = copy.deepcopy(place.statement)
+    negated = copied_tree(place.statement)
     assert isinstance(negated, ast.If)
     negated.test = ast.UnaryOp(ast.Not(), test)
     old = [negated] if last is place.statement else [negated, last]
@@ -295,7 +296,7 @@ def _text(statement: ast.stmt, is_old: bool, lines: list[str], column: int) -> l
     """Returns the lines of a statement, with the comment at its end."""
     if is_old:
         return lines[statement.lineno - 1 : statement.end_lineno]
-    text = ast.unparse(ast.fix_missing_locations(_OriginalLiterals(lines).visit(copy.deepcopy(statement))))
+    text = ast.unparse(ast.fix_missing_locations(_OriginalLiterals(lines).visit(copied_tree(statement))))
     made = [" " * column + line for line in text.splitlines()]
     comment = _behind(statement, lines).strip() if hasattr(statement, "lineno") else ""
     return [*made[:-1], f"{made[-1]}  {comment}".rstrip()]
