@@ -17,9 +17,13 @@ from torch._higher_order_ops import scan, while_loop
 import compiler_core as cc
 from compiler_core.api.compile import record_of
 from compiler_core.tools.testing import graph_count, same_as_eager
+from tests.sampling import always
 
 BACKENDS = ["eager", "cpp", pytest.param("aot_eager", marks=pytest.mark.sweep)]
 """The joint graph, which is all that `aot_eager` adds to `eager`, is that of `cpp`."""
+CPP = always(["eager", "cpp", "aot_eager"], "cpp".__eq__)
+"""What `eager` runs is the captured graph, which all backends have: each operator, and each kind of operands, is run by
+it in some test."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -45,11 +49,11 @@ def signs(*shape):
 has_scan = pytest.mark.skipif(torch.__version__ < (2, 13), reason="scan breaks the graph before PyTorch 2.13")
 
 
-def whole(shape=(3, 4), grad=True, tolerance=1e-5, compiles=1, **options):
-    """Compares a program with eager on each backend; its only graph serves both signs of the input."""
+def whole(shape=(3, 4), grad=True, tolerance=1e-5, compiles=1, backends=CPP, **options):
+    """Compares a program with eager on each of `backends`; its only graph serves both signs of the input."""
 
     def decorate(program):
-        @pytest.mark.parametrize("backend", BACKENDS)
+        @pytest.mark.parametrize("backend", backends)
         def test(backend):
             given = {"inputs": signs(*shape), "grad": grad, "tolerance": tolerance, **options}
             same_as_eager(graphs=compiles, breaks=[], compiles=compiles, backend=backend, **given)(program)()
@@ -105,7 +109,7 @@ def test_closures_in_place_of_operands(x):
     return torch.cond(x.sum() > 0, lambda: y.sin(), lambda: x.cos() + y)
 
 
-@whole()
+@whole(backends=BACKENDS)
 def test_nested_operands_and_results(x):
     def one(d):
         return {"a": d["x"] + 1, "b": (d["x"] * 2, [d["y"] * 1])}
@@ -151,7 +155,7 @@ def test_writes_before_and_after(x):
     return z * 2
 
 
-@whole()
+@whole(backends=BACKENDS)
 def test_operands_of_other_layouts(x):
     views = (x.t(), (x * 2)[:, ::2], (x * 3)[:1].expand(3, 4))
     one, other = torch.cond(
@@ -168,7 +172,7 @@ def test_transposed_results(x):
     return torch.cond(x.sum() > 0, lambda x: x.t() + 1, lambda x: x.t() * 2, (x,)) * 2
 
 
-@whole(grad=False)
+@whole(grad=False, backends=BACKENDS)
 def test_results_of_other_dtypes(x):
     return torch.cond(x.sum() > 0, lambda x: (x.argmax(0), x > 0, x * 2), lambda x: (x.argmin(0), x < 0, x.cos()), (x,))
 
@@ -193,7 +197,7 @@ def test_no_grad_inside(x):
     return torch.cond(x.sum() > 0, one, lambda x: x * 2, (x,))
 
 
-@whole()
+@whole(backends=BACKENDS)
 def test_no_grad_around(x):
     with torch.no_grad():
         y = torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x * 2, (x,))
@@ -206,7 +210,7 @@ def test_under_autocast(x):
         return torch.cond(x.sum() > 0, lambda x: x @ x.t(), lambda x: x.t().t() @ x.t() * 2, (x,))
 
 
-@whole(grad=False)
+@whole(grad=False, backends=BACKENDS)
 def test_random_numbers_without_gradients(x):
     return torch.cond(x.sum() > 0, lambda x: F.dropout(x, 0.5), lambda x: x * torch.rand(4), (x,)) + torch.rand(4)
 
@@ -299,7 +303,7 @@ def test_a_loop_without_a_round(x):
     return while_loop(lambda n, y: n < 0, lambda n, y: (n + 1, y * 2), (torch.tensor(0), x))
 
 
-@whole(grad=False)
+@whole(grad=False, backends=BACKENDS)
 def test_a_loop_over_a_dict_and_an_outside_tensor(x):
     w = x + 1
     return while_loop(
@@ -312,7 +316,7 @@ def test_a_loop_whose_parameter_is_called_as_an_operation_or_self(x):
     return while_loop(lambda self, mul: self < 2, lambda self, mul: (self + 1, mul * 2 + x), (torch.tensor(0), x + 1))
 
 
-@whole()
+@whole(backends=BACKENDS)
 def test_map(x):
     w = x.sum(0)
     return map_rows(lambda row, v: {"a": (row * v).sin() + w, "b": [row.sum()]}, x, x.mean(0))
@@ -324,7 +328,7 @@ def test_map_over_several(x):
 
 
 @has_scan
-@whole()
+@whole(backends=BACKENDS)
 def test_scan(x):
     w = x.cos()
 
