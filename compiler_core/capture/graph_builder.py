@@ -150,6 +150,11 @@ class GraphBuilder:
             node.meta["role"] = "buffer"
         return node
 
+    def written_memory(self) -> frozenset[int]:
+        """Returns the memory of the graph's inputs that operations have written to so far."""
+        tensors = [v._fake for v in self.inputs if isinstance(v, TensorValue) and v._fake is not None]
+        return frozenset(storage_id(fake) for fake in tensors if fake._version)
+
     def tensors_of(self, memory: int) -> list[TensorValue]:
         """Returns the graph's inputs whose fake tensors are in this storage."""
         tensors = [v for v in self.inputs if isinstance(v, TensorValue) and v._fake is not None]

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from compiler_core.tools.step_recorder import StepRecorder
 
 # one source may have several guards of these kinds, with different values
-GUARDED_BY_VALUE = frozenset({"DICT_CONTAINS", "DICT_HAS", "NO_ATTRIBUTE", "SAME_OBJECT", "NOT_SAME_OBJECT"})
+GUARDED_BY_VALUE = frozenset(
+    {"DICT_CONTAINS", "DICT_HAS", "NO_ATTRIBUTE", "SAME_OBJECT", "NOT_SAME_OBJECT", "CONDITION_OF_FLAG"}
+)
 
 
 class Location(NamedTuple):

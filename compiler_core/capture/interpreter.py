@@ -29,6 +29,7 @@ from compiler_core.capture.rules.python import (  # noqa: F401  (they register t
     copying,
     iteration,
     library,
+    logs,
     operators,
     text,
 )
@@ -47,7 +48,7 @@ from compiler_core.capture.rules.torch import (  # noqa: F401  (they register th
 from compiler_core.capture.rules.torch.functions import is_leaf_function
 from compiler_core.capture.rules.torch.overrides import PYTHON_METHODS, is_overridden
 from compiler_core.capture.source_lines import SourceLines
-from compiler_core.capture.values import arrays, reads
+from compiler_core.capture.values import arrays, flags, reads
 from compiler_core.capture.values.base import ObservedException, Value
 from compiler_core.capture.values.builtin import conversion, symbols
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
@@ -492,6 +493,7 @@ class Interpreter:
     register_hook = autograd_functions.register_hook
     numpy_of = arrays.numpy_of
     item_of = reads.item_of
+    truth_of_flag = flags.truth_of_flag
     backward = gradients.method
     class_attribute = object_attributes.class_attribute
 

@@ -8,7 +8,7 @@ that the graph breaks there.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,10 +41,14 @@ _LARGEST = 2**63
 class ReadValue(Value):
     """The number ``function(*args)``, where `args` are tensors of the graph, other such numbers and constants."""
 
-    def __init__(self, function: Callable[..., Any], args: Sequence[Value], cls: type) -> None:
+    def __init__(
+        self, function: Callable[..., Any], args: Sequence[Value], cls: type, written: Collection[int] = ()
+    ) -> None:
         self.function = function
         self.args = args
         self.cls = cls
+        self.written = written
+        """The memory of the graph's inputs that was written before a tensor was read."""
 
     def __repr__(self) -> str:
         return "a number read from a tensor"
@@ -53,6 +57,8 @@ class ReadValue(Value):
         raise Unsupported("tensor value read", "the number is needed now")
 
     def truth(self, tx: Interpreter) -> bool:
+        if (found := tx.truth_of_flag(self)) is not None:
+            return found
         raise Unsupported("distribution check" if is_in_distribution(tx) else "data-dependent branch")
 
     def same_object(self, other: Value) -> bool:
@@ -80,7 +86,7 @@ def read(tx: Interpreter, tensor: TensorValue, function: Callable[..., Any], cls
     # a copy, since the tensor may be written to later
     kept = graph.call_method(tx, "detach", [tensor], {}) if fake.requires_grad else tensor
     kept = graph.call_method(tx, "clone", [kept], {})
-    return ReadValue(function, [kept], cls or _class_of(fake.dtype))
+    return ReadValue(function, [kept], cls or _class_of(fake.dtype), graph.written_memory())
 
 
 def _class_of(dtype: torch.dtype) -> type:
@@ -101,6 +107,8 @@ def compute(tx: Interpreter, op: Any, *operands: Value) -> Value:
     """Returns ``op(*operands)``, where one of them is a number that is read; Unsupported where that may raise."""
     if not all(map(_is_number, operands)):
         raise Unsupported("tensor value read", f"{op.__name__} of {' and '.join(map(str, operands))}")
+    if op in COMPARISONS and (truth := tx.truth_of_flag(ReadValue(op, operands, bool))) is not None:
+        return ConstantValue(truth)
     is_safe = op in _NEVER_RAISE or (op in _DIVISIONS and _is_divisor(tx, operands[1]))
     if not is_safe:
         raise Unsupported("tensor value read", f"{op.__name__}, which needs the number now")

@@ -135,6 +135,8 @@ class TensorValue(Value):
         raise Unsupported("tensor value read", "a number is needed, and this is a tensor")
 
     def truth(self, tx: Interpreter) -> bool:
+        if (found := tx.truth_of_flag(self)) is not None:
+            return found
         raise Unsupported("distribution check" if is_in_distribution(tx) else "data-dependent branch")
 
     # --- attributes

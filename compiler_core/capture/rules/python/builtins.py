@@ -251,6 +251,8 @@ def _abs(tx: Interpreter, obj: Value) -> Value:
 
 @handles(bool)
 def _bool(tx: Interpreter, obj: Value | None = None, /) -> Value:
+    if isinstance(obj, TensorValue) and (found := tx.truth_of_flag(obj)) is not None:
+        return ConstantValue(found)
     if isinstance(obj, TensorValue):
         raise Unsupported("distribution check" if is_in_distribution(tx) else "tensor value read", "bool(tensor)")
     return ConstantValue(obj is not None and obj.truth(tx))

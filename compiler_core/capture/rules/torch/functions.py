@@ -149,6 +149,16 @@ _TYPES: dict[type, torch.dtype | None] = {bool: torch.bool, int: torch.int64, fl
 """The dtypes of numbers; None is the default one."""
 
 
+@handles(torch.Tensor)
+def _legacy_tensor(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    """``torch.Tensor([1, 2])``, which has the default dtype on the CPU."""
+    is_list = len(args) == 1 and not kwargs and args[0].python_type() in (list, tuple)  # a Size gives the shape
+    if not is_list or torch.empty(0).device.type != "cpu":
+        raise Unsupported("skipped function", "torch.Tensor()")
+    dtype = ConstantValue(torch.get_default_dtype())
+    return _from_numbers(torch.tensor, tx, args[0], dtype=dtype)
+
+
 def _numbers(tx: Interpreter, data: Value) -> Iterator[Value]:
     """Yields the numbers of nested lists, in order."""
     if isinstance(data, (ListValue, TupleValue)):
