@@ -85,18 +85,20 @@ class CodeEdit:
     """Code written by hand, in place of each generated one whose whole text is `original`.
 
     Args:
-        name: the name of what is edited, as in ids: ``forward_0``, ``forward_0.loops``, ``forward.wrapper``.
-        original: the generated text.
+        name: the name of what is edited, as in ids: ``forward_0``, ``forward_0.loops``, ``forward_0.schedule``,
+            ``forward.wrapper``.
+        original: the generated text; for a schedule, that of the loop nest.
         text: a kernel in C++ or Triton with the same parameters (lines ``LAUNCHES["name"] = {...}`` set the grid and
-            the warps of a Triton kernel), a loop nest as `loops.ir` prints it, or the Python text of a wrapper, for
-            stock `torch.compile` Inductor's whole output code.
+            the warps of a Triton kernel), a loop nest as `loops.ir` prints it, a schedule
+            (`loops.schedule.script`), or the Python text of a wrapper, for stock `torch.compile` Inductor's whole
+            output code.
         kind: which of these it is.
     """
 
     name: str
     original: str
     text: str
-    kind: Literal["kernel", "loops", "wrapper"] = "kernel"
+    kind: Literal["kernel", "loops", "schedule", "wrapper"] = "kernel"
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,7 @@ RECORD_FIELDS = (
     "expansions",
     "fusions",
     "refusals",
+    "schedules",
     "kernels",
     "resources",
     "tunings",

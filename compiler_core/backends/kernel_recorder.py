@@ -25,6 +25,7 @@ from compiler_core.hook.failures import only_recorded
 from compiler_core.instruments import tool
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
+from compiler_core.loops.ir.nest import Nest
 from compiler_core.loops.schedule.block_sizes import Blocks
 from compiler_core.records import (
     Artifact,
@@ -35,6 +36,8 @@ from compiler_core.records import (
     Kernel,
     PlannedBuffer,
     PlannedMemory,
+    Rewrite,
+    Schedule,
     Span,
 )
 from compiler_core.support import opaque_ops
@@ -63,6 +66,7 @@ class KernelRecorder:
     def record_kernels(self, fused: FusionResult, codes: Sequence[KernelSource], wrapper: Wrapper) -> None:
         loops = self._record_loops()
         self._record_rewrites(fused, loops)
+        self._record_schedules(codes, loops)
         self._kernels = {code.language: self._record_code(code, loops) for code in codes}
         lines = self._record_wrapper(wrapper)
         self._record_fusions(fused)
@@ -140,6 +144,39 @@ class KernelRecorder:
                 self._compile.link(artifact.item(f"{loops.name}.{at}"), statement.origin, "lower")
         return artifact
 
+    def _record_schedules(self, codes: Sequence[KernelSource], loops: Artifact) -> None:
+        """Writes the scheduled loop nests as text, each below the rewrites that made it.
+
+        Items: ``name`` for all lines of a kernel, a number for each line of a statement.
+        """
+        schedules = {name: made for code in codes for name, made in code.schedules.items()}
+        lines: list[str] = []
+        spans: list[Span] = []
+        links: dict[str, str] = {}
+        for name, made in schedules.items():
+            like = made.loops.name if made.loops.name != name else ""
+            steps = [("", "", made.start), *((r.text, r.reason, r.nest) for r in made.rewrites)]
+            rewrites = [] if like else [_rewrite(*step) for step in steps]
+            self._compile.schedules.append(Schedule(name, self._which, like, rewrites))
+            first = len(lines) + 1
+            if like:
+                lines.append(f"{name}: as {like}")
+            else:
+                lines += [f"# {r.text}: {r.reason}" if r.reason else f"# {r.text}" for r in rewrites[1:]]
+                for text, number in zip(rewrites[-1].nest.splitlines(), rewrites[-1].statements, strict=True):
+                    lines.append(text)
+                    if number >= 0:
+                        spans.append(Span(str(len(lines)), len(lines), len(lines)))
+                        links[str(len(lines))] = f"{name}.{number}"
+            spans.append(Span(name, first, len(lines)))
+            links[name] = name
+            lines.append("")
+        if not lines:
+            return
+        artifact = self._compile.artifact("schedule", f"{self._which}.schedule", "text", "\n".join(lines), spans)
+        for key, of in links.items():
+            self._compile.link(artifact.item(key), [loops.item(of)], "schedule")
+
     def _record_code(self, code: KernelSource, loops: Artifact) -> Artifact:
         """Writes the source of the kernels.  Items: ``name`` for all lines of a kernel, a number for each line."""
         extent: dict[str, list[int]] = {}
@@ -212,6 +249,13 @@ class KernelRecorder:
         return sum(self._program.buffers[n].bytes for n in names if n in self._program.buffers)
 
 
+def _rewrite(text: str, reason: str, nest: Nest) -> Rewrite:
+    numbers = {id(s): n for n, s in enumerate(nest.loops.body)}
+    lines = [*nest.lines()]
+    statements = [-1 if s is None else numbers[id(s)] for _, s in lines]
+    return Rewrite(text, reason, "\n".join(line for line, _ in lines), statements)
+
+
 def _shaped(value: Any) -> Any:
     """Returns a meta tensor with the sizes of a view or buffer; other values unchanged."""
     if not isinstance(value, ir.TensorView | ir.Buffer):
@@ -220,12 +264,18 @@ def _shaped(value: Any) -> Any:
 
 
 def generate(
-    program: ir.Program, language: ir.Language, tuned: Mapping[str, Blocks] = triton.NO_TUNED_BLOCKS
+    program: ir.Program,
+    language: ir.Language,
+    tuned: Mapping[str, Blocks] = triton.NO_TUNED_BLOCKS,
+    schedules: cpp.Schedules = cpp.NO_SCHEDULES,
 ) -> KernelSource:
-    """Returns the source of all kernels of `program` in `language`; `tuned` has the block sizes of Triton kernels."""
+    """Returns the source of all kernels of `program` in `language`.
+
+    `tuned` has the block sizes of Triton kernels, `schedules` those C++ kernels' schedules that the user wrote.
+    """
     if language == "triton":
         return triton.generate(program, tuned)
-    return cpp.generate(program, compilers.simd_math())
+    return cpp.generate(program, compilers.simd_math(), schedules)
 
 
 def _called(target: Any) -> str:

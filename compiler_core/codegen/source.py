@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from compiler_core.errors import UsageError
 
 if TYPE_CHECKING:
     from compiler_core.loops.ir import Language
+    from compiler_core.loops.schedule.script import Schedule
 
 Launcher = Callable[..., object]
 """Launches a kernel.  Its arguments are a tensor for each of `Loops.arguments`, in order, then the values of
@@ -36,6 +37,8 @@ class KernelSource:
     language: Language
     text: str
     lines: tuple[LineOrigin, ...]
+    schedules: Mapping[str, Schedule] = field(default_factory=dict, compare=False)
+    """The schedule of each kernel, by name; kernels that differ only in names have that of the first of them."""
 
 
 CPU_TARGETS = {"cpu": "native", **{level: level for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")}}

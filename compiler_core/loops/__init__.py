@@ -6,5 +6,5 @@ Input: an FX graph of aten operators (a forward or a backward).  Output: an `ir.
     ir/        what a program is
     lower/     graph -> program, one loop nest for each operator that has a lowering rule
     fuse/      joins loop nests
-    schedule/  splits what would keep only a part of a GPU busy, and chooses block sizes
+    schedule/  splits what would keep only a part of a GPU busy, chooses block sizes, and rewrites nests for C++
 """

@@ -290,10 +290,12 @@ def print_kernels(
         if options.mode != "default":
             program, numbers = numbers_in_memory(program)
         program = changes.loops(program) if changes else program
+        schedules = changes.schedules(program) if changes else {}
         block_sizes = triton.NO_TUNED_BLOCKS
         if (options.tune or options.block_sizes) and (tuned_blocks := tool("tuned_blocks")):
             block_sizes = tuned_blocks(program, which, compile_, options)
-        codes = [generate(program.in_language(each), each, block_sizes) for each in program.used_languages]
+        used = program.used_languages
+        codes = [generate(program.in_language(each), each, block_sizes, schedules) for each in used]
         codes = [changes.kernels(code) for code in codes] if changes else codes
         if options.strict and (check_names := tool("check_names")):
             for code in codes:

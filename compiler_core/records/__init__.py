@@ -55,6 +55,8 @@ from compiler_core.records.kernels import (
     Partition,
     PlannedBuffer,
     PlannedMemory,
+    Rewrite,
+    Schedule,
     Tuning,
     TuningTrial,
     ValueDecision,

@@ -30,6 +30,7 @@ Pane = Literal[
     "postgrad",  # stock: the graphs before and after the passes that run after autograd
     "passes",  # a graph after each pass that changed it: the user's passes, and those of stock
     "fusion",  # loops grouped into kernels
+    "schedule",  # the loop nests of kernels, scheduled
     "kernel",  # C++ or Triton source
     "wrapper",  # Python that launches the kernels
     "machine",  # assembly, PTX, SASS and the intermediate representations before them

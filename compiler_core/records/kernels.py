@@ -103,6 +103,29 @@ class FusionRefusal:
 
 
 @dataclass(slots=True)
+class Rewrite:
+    """A rewrite of a kernel's loop nest, and the nest after it."""
+
+    text: str
+    """The rewrite, such as ``split(i0, 128)``; empty for the nest that the schedule starts with."""
+    reason: str
+    nest: str
+    statements: list[int]
+    """For each line of `nest`, the number of its statement in the kernel's loops; -1 for a heading."""
+
+
+@dataclass(slots=True)
+class Schedule:
+    """How a kernel's loop nest was made: each rewrite in order."""
+
+    kernel: str
+    graph: Literal["forward", "backward"]
+    like: str
+    """The kernel with the same schedule, which has the rewrites, if kernels differ only in names; otherwise empty."""
+    rewrites: list[Rewrite]
+
+
+@dataclass(slots=True)
 class Kernel:
     """A generated kernel, or a call of one of PyTorch's own kernels (`language` is ``extern``)."""
 

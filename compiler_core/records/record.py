@@ -39,6 +39,7 @@ from compiler_core.records.kernels import (
     KernelResources,
     Partition,
     PlannedMemory,
+    Schedule,
     Tuning,
 )
 from compiler_core.records.plain import (
@@ -56,8 +57,8 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 3
 LARGE_FIELDS = frozenset({
-    "artifacts", "guards", "edges", "steps", "partition", "expansions", "fusions", "refusals", "kernels", "resources",
-    "accuracy", "memory", "cache_lookups", "line_times", "graph_times", "eager_times",
+    "artifacts", "guards", "edges", "steps", "partition", "expansions", "fusions", "refusals", "schedules", "kernels",
+    "resources", "accuracy", "memory", "cache_lookups", "line_times", "graph_times", "eager_times",
 })  # fmt: skip
 """The fields of a compile that take memory.  Compiled code writes to none of them when it runs."""
 
@@ -128,6 +129,8 @@ class Compile:
     """The names of the graphs that a pass or a backend of the user changed."""
     fusions: list[Fusion] = field(default_factory=list)
     refusals: list[FusionRefusal] = field(default_factory=list)
+    schedules: list[Schedule] = field(default_factory=list)
+    """The schedule of each kernel that has a loop nest."""
     kernels: list[Kernel] = field(default_factory=list)
     resources: list[KernelResources] = field(default_factory=list)
     """For each kernel and each target whose machine code was requested."""

@@ -155,12 +155,12 @@ def test_the_shapes_are_those_meant() -> None:
     for name in ("many elements", "few long rows of elements", "many rows", "many lanes", "a sum of everything"):
         assert "#pragma omp parallel for" in texts[name], name
     for name in ("tiles", "tiles of a batch"):
-        assert "tile += 128" in texts[name], name
+        assert "_tile += 128" in texts[name], name
     assert "exp_row[1000]" in texts["kept rows"]
     assert "_row[" not in texts["rows too long to keep"] + texts["one long row"]
     assert "_lane[256]" in texts["many lanes"]
     assert "_lane[64]" in texts["lanes beside a mask of rows"]
-    assert "block += 512" in texts["one long row"]
+    assert "j0_tile += 512" in texts["one long row"]
 
 
 def test_so_many_lanes_that_the_narrowest_elements_fill_a_vector() -> None:

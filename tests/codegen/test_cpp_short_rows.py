@@ -78,19 +78,19 @@ def test_a_few_rows_go_through_one_sweep_before_the_next_one() -> None:
         return text(check(program, torch.randn(size)))
 
     softmax = shape(lambda x: x.softmax(-1), 50, 100)
-    assert softmax.count("for (i64 i0 = tile; i0 < (tile + 8 < 50 ? tile + 8 : 50); ++i0) {") == 3
+    assert softmax.count("for (i64 i0 = i0_tile; i0 < (i0_tile + 8 < 50 ? i0_tile + 8 : 50); ++i0) {") == 3
     assert "f32 amax_few[8];" in softmax
-    assert "exp_row[100*(i0 - tile) + j0] = exp;" in softmax
+    assert "exp_row[100*(i0 - i0_tile) + j0] = exp;" in softmax
     for length, few in ((128, 8), (129, 4), (257, 2), (512, 2)):
-        assert f"tile += {few}" in shape(lambda x: x.softmax(-1), 50, length)
+        assert f"i0_tile += {few}" in shape(lambda x: x.softmax(-1), 50, length)
     for others in (shape(lambda x: x.softmax(-1), 50, 513), shape(lambda x: x.softmax(-1), 5, 100)):
-        assert "tile" not in others
-    assert "tile" not in shape(lambda x: x * x.sum(-1, keepdim=True), 50, 100)  # two sweeps
+        assert "i0_tile" not in others
+    assert "i0_tile" not in shape(lambda x: x * x.sum(-1, keepdim=True), 50, 100)  # two sweeps
 
 
 def test_threads_share_out_what_is_taken_together() -> None:
     compile_ = check(lambda x: x.softmax(-1), special(7003, 100))
-    assert "#pragma omp parallel for schedule(static)\n  for (i64 tile = 0;" in text(compile_)
+    assert "#pragma omp parallel for schedule(static)\n  for (i64 i0_tile = 0;" in text(compile_)
 
 
 def test_any_number_of_rows() -> None:

@@ -33,8 +33,11 @@ from compiler_core.loops import ir
 from compiler_core.loops.fuse import rules
 from compiler_core.loops.fuse.program_passes import fuse_horizontally, fuse_mix_order_reductions
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult, rewrite
+from compiler_core.loops.ir.nest import naive
 from compiler_core.loops.lower import lower
 from compiler_core.loops.lower.scattering import write_in_place
+from compiler_core.loops.schedule.cpu import schedule
+from compiler_core.loops.schedule.script import read_schedule
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.loops.schedule.updates import update_in_place
 
@@ -99,6 +102,28 @@ def in_place(expression: str, device: str = "cuda", **inputs: str) -> None:
     print(text(update_in_place(replace(before, new_values={result.buffer: next(iter(inputs))}, is_alone=True))))
 
 
+def nest(expression: str, **inputs: str) -> None:
+    """Prints the naive loop nest of an expression, fused."""
+    print(naive(only_loops(expression, **inputs)).text().rstrip())
+
+
+def rewritten(expression: str, script: str, **inputs: str) -> None:
+    """Prints the loop nest of an expression, fused, after the rewrites of a schedule."""
+    print(read_schedule(only_loops(expression, **inputs), script).nest.text().rstrip())
+
+
+def scheduled(expression: str, **inputs: str) -> None:
+    """Prints the schedule of an expression's C++ kernel."""
+    print(schedule(only_loops(expression, **inputs)).text().rstrip().replace("\n\n", "\n---\n"))
+
+
+def only_loops(expression: str, **inputs: str) -> ir.Loops:
+    """Returns the loops of an expression, fused into one kernel."""
+    program = rules.fuse(named(lower(graph(expression, "cpu", **inputs), "forward"), list(inputs))).program.numbered()
+    (loops,) = (step for step in program.steps if isinstance(step, ir.Loops))
+    return loops
+
+
 def apply_fusion(rule: str, program: ir.Program) -> FusionResult:
     """Applies the fusion rule of a name, as the record has it, to a program."""
     if rule in ("columns", "horizontal"):
@@ -140,7 +165,9 @@ def call_text(call: ir.Call) -> str:
     return f"{call.name}: call of {call.target}"
 
 
-GLOBALS = {"lowered": lowered, "fused": fused, "split": split, "updated": updated, "in_place": in_place}
+GLOBALS = {
+    function.__name__: function for function in (lowered, fused, split, updated, in_place, nest, rewritten, scheduled)
+}
 
 
 def modules() -> Iterator[ModuleType]:

@@ -1,7 +1,6 @@
-"""Prints the loop IR as C++ kernels, and makes functions of them that take tensors.
+"""Prints loop nests as C++ kernels, and makes functions of them that take tensors.
 
-`printer.generate` prints a program; it has the printers of kernels without a reduction and of those that process
-several rows at a time, `rows` the others.  They derive from `kernel` (the function, its threads and single statements)
-and `blocks` (vectorised loops). `ops` has the C++ of operations, reductions and conversions, `prelude` the helper
-functions; `launch` compiles the source and makes the launchers.
+`printer.generate` prints a program: `printer` the functions, loops and accumulators of a nest, `vectors` its vector
+loops, `statements` single statements.  `ops` has the C++ of operations, reductions and conversions, `prelude` the
+helper functions; `launch` compiles the source and makes the launchers.
 """

@@ -4,7 +4,7 @@ Half types (bfloat16, float16) are stored as 16 bits in memory, and computed as 
 produces a half, a loop rounds the float to the nearest half value (`rounded_f16`) and continues with floats: the values
 are the same, without a conversion to 16 bits and back.  bfloat16 is converted inside the loop, with shifts.  Compilers
 do not vectorise loops with conversions of float16, so these, and its roundings, are done for arrays between loops
-(`blocks.py`).
+(`vectors.py`).
 """
 
 from __future__ import annotations

@@ -1,332 +1,362 @@
-"""Prints a program's loops as C++ without header files, for g++ and clang++ with OpenMP.
+"""Prints the loop nests of a program as C++ without header files, for g++ and clang++ with OpenMP.
 
-Each kind of kernel (`loops/schedule/cpp_kernels.py`) has a printer.  Here are those without a reduction, and those that
-process several rows at a time: short rows, and lanes.
+A nest (`loops/ir/nest.py`) is printed as it stands: which loops there are, and which of them are vectorised or
+distributed over threads, is decided by its schedule (`loops/schedule/cpu.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
-import torch
-
-from compiler_core.codegen.cpp.blocks import BlockPrinter, argument_names, live_in, result_name
-from compiler_core.codegen.cpp.kernel import SIMD, KernelPrinter, Loop, SourceWriter, block_of
 from compiler_core.codegen.cpp.ops import (
     accumulator,
+    element_type,
     identifier,
     identity,
+    memory_type,
+    openmp_clauses,
     propagates_nan,
     row_type,
-    sums_for_means,
     update,
     uses_running_sums,
 )
 from compiler_core.codegen.cpp.prelude import EACH_SOURCE, RUNNING_SUMS, TOTAL_SOURCE, prelude
-from compiler_core.codegen.cpp.rows import MixedOrderPrinter, RowPrinter
+from compiler_core.codegen.cpp.statements import FAULT, SourceWriter
+from compiler_core.codegen.cpp.vectors import SIMD, Loop, VectorPrinter, is_scan, loop_of
 from compiler_core.codegen.source import KernelSource
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.matching import structural_key
-from compiler_core.loops.schedule.cpp_kernels import (
-    TRANSPOSE_TILE,
-    KernelKind,
-    is_bound_by_memory,
-    kernel_kind,
-    last_index_is_disjoint,
-    range_cuts,
-    rows_per_tile,
-    transposed_index,
-)
+from compiler_core.loops.ir.nest import Accumulate, Do, For, If, Local, Nest, Node, walk
+from compiler_core.loops.schedule.cpu import schedule
+from compiler_core.loops.schedule.script import Schedule
 from compiler_core.support.interrupts import safe_point
-from compiler_core.support.size_expr import Int, hint, prod
+from compiler_core.support.size_expr import Int
 
-SHORT_VECTOR = 8
-"""Lanes of a loop that is bound by its loads and stores: longer vectors cross a cache line at each access, and take up
-to 1.15 times as long."""
-
-ROW_BLOCK = 4096
-"""Elements of a long row that one thread processes at a time, if there are too few rows for all threads."""
+Schedules = Mapping[str, Schedule]
+NO_SCHEDULES: Schedules = {}
 
 
-def generate(program: ir.Program, simd_math: Sequence[str] = ()) -> KernelSource:
+def generate(program: ir.Program, simd_math: Sequence[str] = (), schedules: Schedules = NO_SCHEDULES) -> KernelSource:
     """Returns the C++ source of all loops of `program`, one function each.
 
-    `simd_math` are the libm functions with vector versions (`compilers.simd_math`).  Of kernels that differ only in
-    names, such as those of a network's layers, all but the first call the first, because C++ compilers are slow.
+    `simd_math` are the libm functions with vector versions (`compilers.simd_math`).  `schedules` are those of kernels
+    that do not get the one that `schedule` chooses.  Of kernels that differ only in names, such as those of a network's
+    layers, all but the first call the first, because C++ compilers are slow.
     """
     kernels = [s for s in program.steps if isinstance(s, ir.Loops)]
-    printers = {k.name: PRINTERS[kernel_kind(k)] for k in kernels}
-    rows = any(issubclass(printer, RowPrinter) for printer in printers.values())
+    known: dict[Hashable, Schedule] = {}
+    chosen: dict[str, Schedule] = {}
+    for loops in kernels:
+        safe_point()
+        own = schedules.get(loops.name)
+        key = loops.name if own else structural_key(loops, program.buffers)
+        if key not in known:
+            known[key] = own or schedule(loops)
+        chosen[loops.name] = known[key]
+    nodes = [node for made in known.values() for node in walk(made.nest.body)]
+    rows = any(isinstance(n, Accumulate) and n.place in ("row", "lanes", "part") for n in nodes)
+    exact = any(isinstance(n, For) and n.is_exact for n in nodes)
     sums = any(uses_running_sums(s) for k in kernels for s in k.scans)
-    halves = any(b.dtype is torch.float16 for b in program.buffers.values())
-    helpers = [
-        EACH_SOURCE if rows or halves else "",
-        TOTAL_SOURCE if rows else "",
-        RUNNING_SUMS if sums else "",
-    ]
+    helpers = [EACH_SOURCE if exact else "", TOTAL_SOURCE if rows else "", RUNNING_SUMS if sums else ""]
     text = SourceWriter((prelude(kernels, program.buffers, simd_math) + "".join(helpers)).splitlines())
-    printed: dict[Hashable, str] = {}
     for loops in kernels:
         safe_point()
         text.add("")
-        kernel = printers[loops.name](text, loops, program.buffers)
-        first = printed.setdefault(structural_key(loops, program.buffers), loops.name)
-        if first == loops.name:
-            kernel.emit()
+        made = chosen[loops.name]
+        if made.loops is loops:
+            NestPrinter(text, made.nest, program.buffers).emit()
         else:
-            kernel.emit_call(first)
-    return KernelSource("cpp", "\n".join(text.lines) + "\n", tuple(text.origins))
+            NestPrinter(text, Nest(loops, ()), program.buffers).emit_call(made.loops.name)
+    return KernelSource("cpp", "\n".join(text.lines) + "\n", tuple(text.origins), chosen)
 
 
-class ElementwisePrinter(BlockPrinter):
-    """Prints loops that visit each element once, in any order."""
+class NestPrinter(VectorPrinter):
+    """Prints one kernel."""
 
-    def __init__(self, text: SourceWriter, loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> None:
-        super().__init__(text, loops, buffers)
-        if is_bound_by_memory(loops):
-            self._simd = f"{SIMD} simdlen({SHORT_VECTOR})"
+    def __init__(self, text: SourceWriter, nest: Nest, buffers: dict[str, ir.Buffer]) -> None:
+        super().__init__(text, nest.loops, buffers)
+        self._nest = nest
+        nodes = [*walk(nest.body)]
+        self._condition = next((n.condition for n in nodes if isinstance(n, For) and n.condition), "")
+        """The condition, known at the call, for threads in the whole kernel; empty if there is none."""
+        blocks = (n for n in nodes if isinstance(n, Accumulate) and n.place == "block")
+        outer = self._names[: len(self._loops.outer)]
+        inside = (n.index for block in blocks for n in walk(block.body) if isinstance(n, For) and n.index in outer)
+        self._lane_index, self._lane_start = next(inside, ""), ""
+        self._lane_count: Int = 0
+        if self._lane_index:
+            self._double_sums = {name: f"{identifier(name)}_lane[lane]" for name in self._mean_sums}
+        self._reduced: list[str] = []
+        """The reductions that have accumulators around the current loop."""
 
-    def _body(self) -> None:
-        """Prints all elements; if loads are limited to ranges of an index, one part of the index after the other."""
-        at, ends = range_cuts(self._loops)
-        start: Int = 0
-        for end in ends:
-            self._extents = [(start, end) if k == at else (0, n) for k, n in enumerate(self._loops.outer)]
-            self._elements_of(self._extents)
-            start = end
+    # -- the function -----------------------------------------------------------------------------
 
-    def _elements_of(self, extents: Sequence[tuple[Int, Int]]) -> None:
-        statements = self._sweeps[0].outer
-        if not extents:
-            self._statements(statements)
-            return
-        around, inside = self._split_loops(extents)
-        # without outer loops, several parts would declare the invariant values in the same scope
-        before, rest = self._split_invariant(statements) if around else ([], statements)
-        threads = self._pragma(1) if not around else None
-        with self._nest(around, self._pragma(len(around)) if around else None), self._nest(inside[:-1], None):
-            self._statements(before)
-            self._vectorised_loop(inside[-1], rest, threads)
+    def emit(self) -> None:
+        """Prints the kernel; if it decides about threads at the call, also a function with its loops."""
+        body = self._body
+        if self._condition:
+            fault = f", i64& {FAULT}" if self._loops.may_fail else ""
+            heading = f"static __attribute__((noinline)) void {self._loops.name}_part({self._parameters()}{fault})"
+            self._function(heading, self._body)
+            body = self._choose_threads
 
-    def _split_loops(self, extents: Sequence[tuple[Int, Int]]) -> tuple[list[Loop], list[Loop]]:
-        """Returns the loops that are distributed over threads, and the loops inside.
+        def body_with_fault_flag() -> None:
+            self._line(f"i64 {FAULT} = 0;")
+            body()
+            self._line(f"return {FAULT};")
 
-        The loops are tiled if loads and stores are contiguous along different indices.
-        """
-        *leading, last = [Loop(n, str(end), str(start)) for n, (start, end) in zip(self._names, extents, strict=False)]
-        across = transposed_index(self._loops)
-        if across is not None:
-            rows = leading.pop(across)
-            leading += [
-                replace(rows, name="tile", step=TRANSPOSE_TILE[0]),
-                replace(last, name="block", step=TRANSPOSE_TILE[1]),
-            ]
-            return leading, [block_of(rows, "tile", TRANSPOSE_TILE[0]), block_of(last, "block", TRANSPOSE_TILE[1])]
-        start, end = extents[-1]
-        if (
-            self._threads.parallel
-            and hint(prod(e - s for s, e in extents[:-1])) < 64
-            and hint(end - start) >= 2 * ROW_BLOCK
-        ):
-            return [*leading, replace(last, name="block", step=ROW_BLOCK)], [block_of(last, "block", ROW_BLOCK)]
-        return leading, [last]
+        self._function(self._heading(), body_with_fault_flag if self._loops.may_fail else body)
 
-    def _split_invariant(self, statements: Sequence[ir.Statement]) -> tuple[list[ir.Statement], list[ir.Statement]]:
-        """Splits the statements into those that are invariant in the last index, and the others."""
-        at = len(self._loops.outer) - 1
-        before: list[ir.Statement] = []
-        rest: list[ir.Statement] = []
-        varying: set[ir.Argument] = set()
-        for s in statements:
-            varies = isinstance(s, ir.Store) or any(a.strides[at] for a in ir.addresses(s))
-            if varies or varying.intersection(s.arguments):
-                varying.update(() if isinstance(s, ir.Store) else (s.name,))
-                rest.append(s)
-            else:
-                before.append(s)
-        return before, rest
-
-
-class ScatterPrinter(ElementwisePrinter):
-    """Prints scatters, whose stores may have equal addresses: the stores to one address are done in order."""
+    def emit_call(self, other: str) -> None:
+        """Prints the kernel as a call of kernel `other`, which does the same."""
+        returned = "return " if self._loops.may_fail else ""
+        call = f"{returned}{other}({', '.join(self._argument_list())});"
+        self._function(self._heading(), lambda: self._line(call))
 
     def _body(self) -> None:
-        loops = [Loop(n, str(size)) for n, size in zip(self._names, self._loops.outer, strict=False)]
-        statements = self._sweeps[0].outer
-        if not last_index_is_disjoint(self._loops):
-            with self._nest(loops, None):
-                self._statements(statements)
-            return
-        size, last = self._loops.outer[-1], loops[-1]
-        step = -(-size // (8 * 64)) * 64 if isinstance(size, int) else 512
-        end = f"(block + {step} < {size} ? block + {step} : {size})"
-        around = [Loop("block", str(size), step=step), *loops[:-1]]
-        before, rest = self._split_invariant(statements)
-        with self._nest(around, self._pragma(1)):
-            self._statements(before)
-            self._vectorised_loop(Loop(last.name, end, "block"), rest, None)
+        self._nodes(self._nest.body)
 
+    def _heading(self) -> str:
+        return f'extern "C" {"i64" if self._loops.may_fail else "void"} {self._loops.name}({self._parameters()})'
 
-# ---------------------------------------------------------------- several rows at a time
-#
-# A sweep depends on the result of the one before: the last additions of a sum, a square root, a division.  For a
-# short row that latency dominates; with several rows (a tile) the processor works on the next row meanwhile.  Values
-# that pass from sweep to sweep are in arrays (``..._few``).
-#
-# If the last outer index is contiguous in memory, blocks of it are vectorised: each sweep over the inner indices has
-# one accumulator per lane.
-
-
-MAX_LANES = 256
-"""The maximum number of outer indices in a block."""
-
-
-@dataclass(frozen=True)
-class Section:
-    """The statements that are executed for all rows of a tile before the next section: a sweep, and the outer
-    statements before (for the first) and after it."""
-
-    before: Sequence[ir.Statement]
-    sweep: ir.Sweep
-    after: Sequence[ir.Statement]
+    def _parameters(self) -> str:
+        loops, updated = self._loops, self._updated
+        types = {b: memory_type(self._buffers[b].dtype) for b in loops.arguments}
+        buffers = [
+            f"{types[b]}* out_{b}" if b in updated
+            else f"{types[b]}* __restrict out_{b}" if b in loops.writes
+            else f"const {types[b]}* __restrict in_{b}"
+            for b in loops.arguments
+        ]  # fmt: skip
+        sizes = [f"i64 {name}" for name in loops.symbols] + [f"f64 {name}" for name in loops.scalars]
+        return ", ".join(buffers + sizes)
 
     @property
-    def statements(self) -> Sequence[ir.Statement]:
-        return (*self.before, *self.sweep.recomputed, *self.sweep.inner, *self.after)
+    def _updated(self) -> list[str]:
+        """The buffers that are read and written."""
+        return [b for b in self._loops.reads if b in self._loops.writes]
 
+    def _argument_list(self) -> list[str]:
+        """Returns the names of the function's parameters, for calls of another function."""
+        loops = self._loops
+        buffers = [f"{'out' if b in loops.writes else 'in'}_{b}" for b in loops.arguments]
+        return [*buffers, *loops.symbols, *loops.scalars]
 
-class ShortRowPrinter(RowPrinter):
-    """Prints reductions over tiles of short rows; the last outer index is the row."""
+    def _function(self, heading: str, body: Callable[[], None]) -> None:
+        self._line(f"{heading} noexcept {{")
+        with self._text.nested():
+            for name in self._updated:
+                self._line(f"const {memory_type(self._buffers[name].dtype)}* in_{name} = out_{name};")
+            body()
+        self._line("}")
 
-    def _body(self) -> None:
-        sections = _sections(self._sweeps)
-        shared = {name for section in sections for name in self._values_from_before(section)}
-        *others, rows = [Loop(n, str(s)) for n, s in zip(self._names, self._loops.outer, strict=False)]
-        few = rows_per_tile(self._loops)
-        around = [*others, replace(rows, name="tile", step=few)]
-        with self._nest(around, self._pragma(len(around))):
-            self._declare_row_arrays(few * self._loops.inner_numel)
-            for name in sorted(shared):
-                kind = "f64" if name in self._mean_sums else self._array_type(self._loops.dtypes[name])
-                self._line(f"{kind} {identifier(name)}_few[{few}];", name)
-            for section in sections:
-                with self._nest([block_of(rows, "tile", few)], None):
-                    self._section(section, shared)
+    def _choose_threads(self) -> None:
+        """Prints calls of the function with the loops: on all threads if the kernel is expensive, else on one."""
+        given = [*self._argument_list(), *([FAULT] if self._loops.may_fail else [])]
+        call = f"{self._loops.name}_part({', '.join(given)});"
 
-    def _section(self, section: Section, shared: Set[str]) -> None:
-        """Prints a section for one row; values from earlier sections and for later ones are in arrays."""
-        self._before_rounding = {}  # values before rounding are not in arrays
-        for name in sorted(self._values_from_before(section)):
-            value = self._tile_element(name)
-            if name in self._mean_sums:
-                self._line(f"const f64 {self._double_sums[name]} = {value};", name)
-                value = f"(f32){self._double_sums[name]}"
-            self._line(f"const {self._value_type(self._loops.dtypes[name])} {identifier(name)} = {value};", name)
-        self._statements(section.before)
-        self._sweep(section.sweep, parallel=False)
-        self._statements(section.after)
-        for name in sorted(shared & {*map(result_name, section.statements)}):
-            self._line(f"{self._tile_element(name)} = {self._double_sums.get(name, identifier(name))};", name)
+        def on_all() -> None:
+            self._line("#pragma omp parallel")
+            self._line(call)
 
-    def _values_from_before(self, section: Section) -> Set[str]:
-        """Returns the values of a row that a section reads from earlier sections."""
-        self._recomputed = section.sweep.recomputed
-        return live_in(section.statements, self._values_read)
+        self._if_else(self._condition, on_all, lambda: self._line(call))
 
-    def _tile_element(self, name: str) -> str:
-        return f"{identifier(name)}_few[{self._row_in_tile()}]"
+    def _if_else(self, condition: str, first: Callable[[], None], second: Callable[[], None]) -> None:
+        self._line(f"if ({condition}) {{")
+        with self._text.nested():
+            first()
+        self._line("} else {")
+        with self._text.nested():
+            second()
+        self._line("}")
 
-    def _row_in_tile(self) -> str:
-        return f"{self._names[len(self._loops.outer) - 1]} - tile"
+    # -- the nodes of the nest ----------------------------------------------------------------------
 
-    def _row_index(self) -> str:
-        return f"{self._loops.inner_numel}*({self._row_in_tile()}) + {super()._row_index()}"
+    def _nodes(self, nodes: Sequence[Node]) -> None:
+        """Prints the nodes of one scope."""
+        scans = dict.fromkeys(s for n in nodes if isinstance(n, Accumulate) for s in n.scans)
+        arrays = [n for n in nodes if isinstance(n, Local) and n.name != "lane"]
+        for array in arrays:
+            self._array(array)
+        around = self._lane_start
+        if self._lane_index and not around and any(self._holds_lanes(n) for n in nodes):
+            self._count_lanes(nodes)
+        for scan in scans:
+            length = f"[{self._lane_count}]" if self._lane_index else ""
+            self._line(f"{row_type(scan)} {accumulator(scan, 'run')}{length};", scan)
+        for node in nodes:
+            if node not in arrays:
+                self._node(node)
+        self._lane_start = around
 
+    def _node(self, node: Node) -> None:
+        if isinstance(node, Do):
+            self._do(node)
+        elif isinstance(node, Local):
+            self._array(node)
+        elif isinstance(node, If):
+            self._choice(node)
+        elif isinstance(node, Accumulate):
+            self._accumulate(node)
+        else:
+            self._for(node)
 
-def _sections(sweeps: Sequence[ir.Sweep]) -> list[Section]:
-    first, *others = sweeps
-    after: list[Sequence[ir.Statement]] = [sweep.outer for sweep in others]
-    if sweeps[-1].inner:
-        after.append(())
-    swept = [sweep for sweep in sweeps if sweep.inner]
-    sections = [Section((), sweep, outer) for sweep, outer in zip(swept, after, strict=True)]
-    return [replace(sections[0], before=first.outer), *sections[1:]]
+    def _choice(self, node: If) -> None:
+        self._if_else(node.condition, lambda: self._nodes(node.body), lambda: self._nodes(node.otherwise))
 
+    def _array(self, array: Local) -> None:
+        name = array.value
+        self._arrays[name] = array
+        is_sum = array.name == "few" and name in self._mean_sums
+        kind = "f64" if is_sum else self._array_type(self._loops.dtypes[name])
+        self._line(f"{kind} {identifier(name)}_{array.name}[{array.size}];", name)
 
-class LanePrinter(KernelPrinter):
-    """Prints reductions for a block of outer indices at a time."""
+    def _for(self, node: For) -> None:
+        """Prints a loop; loops directly inside it that are distributed over threads, too, have one pragma with it."""
+        chain = [node]
+        while node.is_threaded and len(node.body) == 1 and isinstance(node.body[0], For) and node.body[0].is_threaded:
+            node = node.body[0]
+            chain.append(node)
+        pragma = self._threads(chain)
+        if node.index == self._lane_index:
+            self._lanes(node)
+        elif node.is_vector:
+            self._vector(node, pragma)
+        else:
+            with self._nested(chain, pragma):
+                self._before_rounding = {}  # values before rounding are not in arrays
+                self._nodes(node.body)
 
-    def __init__(self, text: SourceWriter, loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> None:
-        super().__init__(text, loops, buffers)
-        last = loops.outer[-1]
-        self._block_size = min(MAX_LANES, last) if isinstance(last, int) else MAX_LANES
+    @contextmanager
+    def _nested(self, chain: Sequence[For], pragma: str) -> Iterator[None]:
+        """Opens loops inside each other around what the caller prints."""
+        if not chain:
+            yield
+            return
+        node, *others = chain
+        before = self._ranges
+        self._ranges = {**before, node.index: (node.start, node.end)}
+        with self._opened(loop_of(node), pragma), self._nested(others, ""):
+            yield
+        self._ranges = before
 
-    def _body(self) -> None:
-        *leading, size = self._loops.outer
-        loops = [Loop(n, str(s)) for n, s in zip(self._names, leading, strict=False)]
-        loops.append(Loop("block", str(size), step=self._block_size))
-        shared = self._values_between_loops()
-        self._double_sums = {name: f"{identifier(name)}_lane[lane]" for name in sums_for_means(self._loops)}
-        with self._nest(loops, self._pragma(len(loops)) if self._threads.parallel else None):
-            self._line(f"const i64 lanes = {size} - block < {self._block_size} ? {size} - block : {self._block_size};")
-            for scan in self._loops.scans:
-                self._line(f"{row_type(scan)} {accumulator(scan, 'run')}[{self._block_size}];", scan)
-            for sweep in self._sweeps:
-                if sweep.outer:
-                    self._lane_loop((), sweep.outer, shared)
-                if sweep.inner:
-                    self._lane_sweep(sweep, shared)
+    def _threads(self, chain: Sequence[For]) -> str:
+        """Returns the OpenMP pragma of loops that are distributed over threads; empty if they are not."""
+        if not chain[0].is_threaded:
+            return ""
+        which = "for" if chain[0].condition else "parallel for"
+        simd = " simd" if chain[-1].is_vector else ""
+        collapse = f" collapse({len(chain)})" if len(chain) > 1 else ""
+        reductions = [s for s in self._loops.body if isinstance(s, ir.Reduce) and s.name in self._reduced]
+        return f"#pragma omp {which}{simd}{collapse} schedule(static){openmp_clauses(reductions, 'all')}"
 
-    def _lane_sweep(self, sweep: ir.Sweep, shared: frozenset[str]) -> None:
-        reduces = [s for s in sweep.inner if isinstance(s, ir.Reduce)]
-        for reduce in reduces:
+    def _vector(self, node: For, pragma: str) -> None:
+        if node.index not in self._names[: len(self._loops.outer)]:
+            (self._scan_loop if any(map(is_scan, node.body)) else self._sweep)(node, ())
+        else:
+            before = self._ranges
+            self._ranges = {**before, node.index: (node.start, node.end)}
+            lanes = f" simdlen({node.lanes})" if node.lanes else ""
+            self._vector_loop(node, pragma or SIMD + lanes)
+            self._ranges = before
+
+    # -- accumulators -------------------------------------------------------------------------------
+
+    def _accumulate(self, node: Accumulate) -> None:
+        if node.place == "columns":
+            self._accumulate_columns(node)
+        elif node.place == "block":
+            self._accumulate_block(node)
+        else:
+            self._accumulate_row(node)
+
+    def _accumulate_row(self, node: Accumulate) -> None:
+        """Prints loops over a row with their accumulators, which become results or are combined with those around."""
+        reductions = [r for r in node.reductions if isinstance(r, ir.Reduce)]
+        around, suffix = self._reduced, self._suffix
+        is_inside = bool(reductions) and reductions[0].name in around
+        for scan in node.scans:
+            self._line(f"{accumulator(scan, 'run')} = {identity(scan)};", scan)
+        (loop,) = node.body
+        if node.place == "row":
+            for reduce in reductions:
+                self._declare_accumulator(reduce, row_type(reduce), "all")
+            self._reduced, self._suffix = [*around, *(r.name for r in reductions)], "all"
+            self._node(loop)
+            self._reduced, self._suffix = around, suffix
+        else:
+            assert isinstance(loop, For)
+            (self._scan_loop if node.place == "part" else self._sweep)(loop, reductions)
+        for reduce in reductions:
+            result = {"row": "all", "part": "part"}.get(node.place) or self._vector_result(reduce)
+            if is_inside:
+                self._combine(reduce, "all", result)
+            else:
+                self._declare_result(reduce, result)
+
+    def _accumulate_columns(self, node: Accumulate) -> None:
+        """Prints loops over rows with accumulators of the columns: in double for all rows, in the element type for a
+        few of them.
+
+        They are used through pointers: next to an array captured by reference, g++ 12 keeps a row's sums in memory
+        instead of registers.
+        """
+        around, inner = self._columns, self._loops.inner_numel
+        self._columns = "few" if around else "all"
+        stores = [(s, self._as_reduction(s)) for s in self._loops.column_stores]
+        for store, reduce in stores:
+            kind, name = (element_type if around else row_type)(reduce), f"{store.buffer}_{self._columns}"
+            self._line(f"{kind} {name}_array[{inner}], *const {name} = {name}_array;", store)
+            self._line(f"for ({kind}& first : {name}_array) first = {identity(reduce)};", store)
+        self._nodes(node.body)
+        elements = [self._column_element(store) for store, _ in stores]
+        self._columns = around
+        for (store, reduce), element in zip(stores, elements, strict=True):
+            if around:
+                line = update(reduce, self._column_element(store), element, propagates_nan(reduce))
+            else:
+                line = f"{self._target(store)} = ({element_type(reduce)}){element};"
+            with self._opened(Loop(self._names[-1], str(inner))):
+                self._line(line, store)
+
+    # -- loops over rows inside those over their elements -------------------------------------------
+
+    def _holds_lanes(self, node: Node) -> bool:
+        """Whether a node is a loop over the rows of a block, or has one in it, with accumulators for each."""
+        is_loop = isinstance(node, For) and node.index == self._lane_index
+        return is_loop or (isinstance(node, Accumulate) and node.place == "block")
+
+    def _count_lanes(self, nodes: Sequence[Node]) -> None:
+        """Prints the number of rows of the block."""
+        loop = next(n for n in walk(nodes) if isinstance(n, For) and n.index == self._lane_index)
+        self._lane_start, self._lane_count = loop.block or str(loop.start), loop.size or loop.end
+        rest = f"{loop.end} - {self._lane_start}"
+        count = f"{rest} < {self._lane_count} ? {rest} : {self._lane_count}" if loop.block else rest
+        self._line(f"const i64 lanes = {count};")
+
+    def _accumulate_block(self, node: Accumulate) -> None:
+        """Prints loops over the elements of a block of rows, with an accumulator for each row."""
+        for reduce in (r for r in node.reductions if isinstance(r, ir.Reduce)):
             name = accumulator(reduce, "lane")
-            self._line(f"{row_type(reduce)} {name}[{self._block_size}];", reduce)
+            self._line(f"{row_type(reduce)} {name}[{self._lane_count}];", reduce)
             self._line(f"for (i64 lane = 0; lane < lanes; ++lane) {name}[lane] = {identity(reduce)};", reduce)
-        for scan in (s for s in (*sweep.recomputed, *sweep.inner) if isinstance(s, ir.Scan)):
+            self._arrays[reduce.name] = Local(reduce, ((self._lane_index, "", 1),), self._lane_count, "lane")
+        for scan in node.scans:
             run = accumulator(scan, "run")
             self._line(f"for (i64 lane = 0; lane < lanes; ++lane) {run}[lane] = {identity(scan)};", scan)
-        names = self._names[len(self._loops.outer) :]
-        with self._nest([Loop(n, str(s)) for n, s in zip(names, self._loops.inner, strict=True)], None):
-            self._lane_loop(sweep.recomputed, sweep.inner, shared)
+        for inside in node.body:
+            self._node(inside)
 
-    def _lane_loop(self, again: Sequence[ir.Statement], body: Sequence[ir.Statement], shared: frozenset[str]) -> None:
-        """Prints `body` for each lane; values of other loops are read from arrays."""
-        here = {s.name for s in (*again, *body) if not isinstance(s, (ir.Store, ir.Reduce))}
-        used = {a for s in (*again, *body) for a in s.arguments if isinstance(a, str)}
-        for s in body:
-            if not isinstance(s, (ir.Store, ir.Reduce)) and s.name in shared:
-                self._line(f"{self._array_type(s.dtype)} {identifier(s.name)}_lane[{self._block_size}];", s)
-        at = len(self._loops.outer) - 1
+    def _lanes(self, node: For) -> None:
+        """Prints a loop over the rows of a block."""
+        leaves = [n for n in node.body if isinstance(n, Do)]
+        at, count = self._names.index(node.index), self._lane_count
+        assert isinstance(count, int)
+        halves = self._half_accesses([d.statement for d in leaves if d.how in ("compute", "keep")], at)
         with (
-            self._float_array_scope(self._half_accesses((*again, *body), at), at, "block", "lane", self._block_size),
-            self._nest([Loop("lane", "lanes")], SIMD),
+            self._float_array_scope(halves, at, self._lane_start, "lane", count),
+            self._opened(Loop("lane", "lanes"), SIMD if node.is_vector else None),
         ):
-            self._line(f"const i64 {self._names[at]} = block + lane;")
-            for name in sorted((used & shared) - here):
-                self._read_from(name, f"{identifier(name)}_lane[lane]")
-            for statement in (*again, *body):
-                if isinstance(statement, ir.Reduce):
-                    lane, value = f"{accumulator(statement, 'lane')}[lane]", self._argument(statement.value)
-                    self._line(update(statement, lane, value, propagates_nan(statement)), statement)
-                    continue
-                self._statement(statement)
-                if not isinstance(statement, ir.Store) and statement.name in shared and statement in body:
-                    self._line(f"{identifier(statement.name)}_lane[lane] = {identifier(statement.name)};", statement)
-
-    def _values_between_loops(self) -> frozenset[str]:
-        """Returns the outer values that one loop over lanes computes and another one reads."""
-        parts = [part for sweep in self._sweeps for part in (sweep.outer, (*sweep.recomputed, *sweep.inner))]
-        reduced = frozenset(s.name for s in self._loops.body if isinstance(s, ir.Reduce))
-        return reduced.union(*(live_in(part, argument_names) for part in parts))
-
-
-PRINTERS: dict[KernelKind, type[KernelPrinter]] = {
-    "elementwise": ElementwisePrinter,
-    "scatter": ScatterPrinter,
-    "rows": RowPrinter,
-    "short rows": ShortRowPrinter,
-    "mix order": MixedOrderPrinter,
-    "lanes": LanePrinter,
-}
+            self._line(f"const i64 {node.index} = {self._lane_start} + lane;")
+            self._do_all(leaves)

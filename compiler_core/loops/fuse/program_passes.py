@@ -13,7 +13,7 @@ from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult, Refu
 from compiler_core.loops.fuse.rules import MAX_ARGUMENTS, MAX_STATEMENTS
 from compiler_core.loops.ir import affine
 from compiler_core.loops.schedule.block_sizes import MixOrderLimits, current_rules, has_strided_rows
-from compiler_core.loops.schedule.cpp_kernels import has_contiguous_outer
+from compiler_core.loops.schedule.cpu import has_contiguous_outer
 from compiler_core.loops.schedule.splitting import add_partial_buffers, combine_partials
 from compiler_core.support.size_expr import Int, hint, prod
 

@@ -1,8 +1,8 @@
 """The loop IR: loop nests over buffers, between a graph of aten operators and C++ or Triton source.
 
 Files, bottom up: `statements` (with operations, types and addresses), `loops` (one kernel, its sweeps and its
-verifier), `program` (a whole graph), `affine` (changes of the iteration domain), `philox` (the
-random numbers of dropout).
+verifier), `program` (a whole graph), `affine` (changes of the iteration domain), `nest` (one kernel as a tree of loops,
+for its schedule), `philox` (the random numbers of dropout).
 
 Grammar (`check` verifies it)::
 

@@ -145,6 +145,22 @@ def bounds(address: Address, sizes: Sequence[Int], positions: Mapping[str, Int])
     return low, address.offset + total(s * (n - 1) for s, n in steps if s > 0)
 
 
+def always_within(within: Range, extents: Sequence[tuple[Int, Int]], positions: Mapping[str, Int]) -> bool | None:
+    """Returns whether `within` holds for all indices of `extents` (start and end of each), or for none of them.
+
+    None means that neither is known; `positions` has the sizes of positions.
+    """
+    address, size = within
+    moved = address.offset + total(s * low for s, (low, _) in zip(address.strides, extents, strict=True))
+    try:
+        low, high = bounds(replace(address, offset=moved), [end - start for start, end in extents], positions)
+        if low >= 0 and high < size:
+            return True
+        return False if high < 0 or low >= size else None
+    except Undecided:
+        return None
+
+
 def is_bijective(row: Address, sizes: Sequence[Int], size: Int) -> bool:
     """Whether `row` takes each value in ``0 .. size - 1`` exactly once over the indices that it depends on."""
     reached: Int = 1

@@ -1,4 +1,4 @@
-"""Edited texts of kernels, loops and wrappers.
+"""Edited texts of kernels, loops, schedules and wrappers.
 
 An edit contains the whole text that it replaces, so it applies only where exactly that text is generated.
 """
@@ -18,6 +18,7 @@ from compiler_core.codegen.wrapper.writer import Wrapper
 from compiler_core.config import CodeEdit
 from compiler_core.errors import CompilerBug, UsageError
 from compiler_core.loops import ir
+from compiler_core.loops.schedule.script import Schedule, read_schedule
 from compiler_core.tools.changes.loops_from_text import ParseContext, parse, symbols_of, with_origins
 
 _LAUNCH_LINE = re.compile(r"^LAUNCHES\[.*$\n?", re.MULTILINE)
@@ -79,6 +80,17 @@ def edited_loops(before: ir.Loops, text: str, dtypes: Mapping[str, torch.dtype])
         if is_now != was:
             raise UsageError(f"the {what} of the loops must stay {_listed(was)}, in this order, not {_listed(is_now)}")
     return with_origins(edited, before)
+
+
+def edited_schedules(program: ir.Program, edits: Sequence[CodeEdit]) -> dict[str, Schedule]:
+    """Returns the schedules of those loop nests of `program` for which the user wrote one, by name.
+
+    Raises:
+        UsageError: a line is no rewrite, or it is not legal there.
+    """
+    texts = {edit.original: edit.text for edit in _of_kind(edits, "schedule")}
+    loops = [step for step in program.steps if isinstance(step, ir.Loops)] if texts else []
+    return {each.name: read_schedule(each, texts[each.text()]) for each in loops if each.text() in texts}
 
 
 def _listed(names: str | Sequence[str]) -> str:

@@ -43,10 +43,16 @@ from compiler_core.loops.fuse.rewriter import Decision, FusionRequests, FusionRe
 from compiler_core.loops.lower import NotLowered
 from compiler_core.loops.lower.body import COMPUTE_TYPE, Body, Element, UserRule
 from compiler_core.loops.lower.pointwise import load_as, promoted_types
+from compiler_core.loops.schedule.script import Schedule
 from compiler_core.records import Compile, Stage
 from compiler_core.support.fx_graphs import copy_graph, differs, record_graph
 from compiler_core.support.size_expr import Int
-from compiler_core.tools.changes.edited_texts import apply_edits, with_edited_loops, with_edited_wrapper
+from compiler_core.tools.changes.edited_texts import (
+    apply_edits,
+    edited_schedules,
+    with_edited_loops,
+    with_edited_wrapper,
+)
 from compiler_core.tools.changes.pass_checks import checked, new_nodes
 from compiler_core.torch_private import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
 from compiler_core.torch_private import OpOverload
@@ -148,6 +154,10 @@ class UserChanges:
     def loops(self, program: ir.Program) -> ir.Program:
         """Returns the program with the edited loop nests; raises UsageError if one cannot replace the original."""
         return with_edited_loops(program, self._options.edits)
+
+    def schedules(self, program: ir.Program) -> dict[str, Schedule]:
+        """Returns the schedules that the user wrote, by kernel; raises UsageError if one is not legal."""
+        return edited_schedules(program, self._options.edits)
 
     def kernels(self, code: KernelSource) -> KernelSource:
         """Returns the source with the edited kernels."""

@@ -24,7 +24,7 @@ from compiler_core.tools.changes.edited_texts import function_text, without_edit
 from compiler_core.tools.editing import stock_edits
 from compiler_core.tools.editing.graph_from_text import graph_from_text, parse_function, printed
 from compiler_core.tools.editing.graph_trial import try_graph
-from compiler_core.tools.editing.kernel_trial import Trial, text_change, try_kernel, try_loops
+from compiler_core.tools.editing.kernel_trial import Trial, text_change, try_kernel, try_loops, try_schedule
 from compiler_core.tools.editing.wrapper_trial import is_inductor, try_wrapper
 from compiler_core.tools.stock.inductor_passes import stock_passes
 
@@ -57,7 +57,7 @@ class Edit:
 
 def merged(edits: Sequence[CodeEdit], new: CodeEdit) -> tuple[CodeEdit, ...]:
     """Returns `edits` and a new one, in place of one of the same text."""
-    return (*(each for each in edits if each.original != new.original), new)
+    return (*(each for each in edits if (each.kind, each.original) != (new.kind, new.original)), new)
 
 
 def editable_text(record: Record, id: str) -> str:
@@ -65,10 +65,10 @@ def editable_text(record: Record, id: str) -> str:
 
     Args:
         record: the record of its compile.
-        id: ``0/0:forward_0`` for a kernel, ``0/0:forward_0.loops`` for its loops, ``0/0:forward.wrapper`` for the
-            function that calls the kernels, ``0/0:captured``, ``0/0:forward`` or ``0/0:backward`` for a graph; without
-            the compile, if there is only one of that name.  A record of stock `torch.compile` has kernels, and as
-            wrappers Inductor's output code.
+        id: ``0/0:forward_0`` for a kernel, ``0/0:forward_0.loops`` for its loops, ``0/0:forward_0.schedule`` for the
+            rewrites of a C++ kernel's loop nest, ``0/0:forward.wrapper`` for the function that calls the kernels,
+            ``0/0:captured``, ``0/0:forward`` or ``0/0:backward`` for a graph; without the compile, if there is only
+            one of that name.  A record of stock `torch.compile` has kernels, and as wrappers Inductor's output code.
 
     Returns:
         The text as `edit` and `try_edit` take it.
@@ -107,6 +107,8 @@ def try_edit(record: Record, id: str, text: str, edits: Sequence[CodeEdit] = ())
         return _try_graph(found, text)
     if found.kind == "loops":
         return _try_loops(found, text, edits)
+    if found.kind == "schedule":
+        return _try_schedule(found, text)
     return (
         _try_wrapper(found, text, edits)
         if found.kind == "wrapper" or _is_stock(found)
@@ -183,7 +185,7 @@ def _edits(graph_pass: GraphPass, name: str) -> bool:
 class _Found:
     compile: Compile
     name: str
-    kind: Literal["kernel", "loops", "wrapper", "graph"]
+    kind: Literal["kernel", "loops", "schedule", "wrapper", "graph"]
     item: Kernel | Artifact
 
 
@@ -213,6 +215,10 @@ def _editable(record: Record, compile_: Compile) -> Iterator[_Found]:
     if record.engine != "torch":
         for kernel in kernels:
             yield _Found(compile_, f"{kernel.name}.loops", "loops", kernel)
+    scheduled = {each.kernel for each in compile_.schedules}
+    for kernel in kernels:
+        if kernel.name in scheduled:
+            yield _Found(compile_, f"{kernel.name}.schedule", "schedule", kernel)
     for wrapper in replay.wrappers(compile_):
         yield _Found(compile_, wrapper.name, "wrapper", wrapper)
     for artifact in compile_.artifacts:
@@ -228,6 +234,8 @@ def _shown_text(found: _Found) -> str:
     kernel = found.item
     if found.kind == "loops":
         return _loops_text(found.compile.find(f"{kernel.graph}.loops").text, kernel.name)
+    if found.kind == "schedule":
+        return _schedule_text(found.compile, kernel.name)
     if _is_stock(found):
         return stock_edits.kernel_text(found.compile, kernel)
     return _kernel_text(_source(found, ()), kernel)
@@ -238,6 +246,13 @@ def _loops_text(text: str, name: str) -> str:
     if nest is None:
         raise UsageError(f"the record has no loops of {name}")
     return nest[0] + "\n"
+
+
+def _schedule_text(compile_: Compile, name: str) -> str:
+    """Returns the rewrites of a kernel's schedule, a line each, with the reasons as comments."""
+    made = {each.kernel: each for each in compile_.schedules}
+    rewrites = made[made[name].like or name].rewrites[1:]
+    return "".join(f"{each.text}{f'  # {each.reason}' * bool(each.reason)}\n" for each in rewrites)
 
 
 def _generated(shown: str, edits: Sequence[CodeEdit], kind: str) -> str:
@@ -309,6 +324,16 @@ def _try_loops(found: _Found, text: str, edits: Sequence[CodeEdit]) -> Edit:
         loops, trial = try_loops(found.compile, found.item, original, text)
     trial.name, trial.change = found.name, text_change(original, loops.text())
     return Edit(f"{found.compile.id}:{found.name}", trial, code=CodeEdit(found.name, original, loops.text(), "loops"))
+
+
+def _try_schedule(found: _Found, text: str) -> Edit:
+    kernel = found.item
+    assert isinstance(kernel, Kernel)
+    original = _loops_text(found.compile.find(f"{kernel.graph}.loops").text, kernel.name)
+    with _not_built(found.name):
+        trial = try_schedule(found.compile, kernel, original, text)
+    trial.name, trial.change = found.name, text_change(_shown_text(found), text)
+    return Edit(f"{found.compile.id}:{found.name}", trial, code=CodeEdit(found.name, original, text, "schedule"))
 
 
 def _try_wrapper(found: _Found, text: str, edits: Sequence[CodeEdit]) -> Edit:

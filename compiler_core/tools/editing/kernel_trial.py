@@ -26,10 +26,12 @@ import torch
 from compiler_core.backends.kernel_recorder import generate
 from compiler_core.codegen.build import compilers
 from compiler_core.codegen.cpp import launch
+from compiler_core.codegen.cpp import printer as cpp
 from compiler_core.codegen.source import KernelSource
 from compiler_core.config import CodeEdit
 from compiler_core.errors import UsageError
 from compiler_core.loops import ir
+from compiler_core.loops.schedule.script import read_schedule
 from compiler_core.records import Compile, Kernel
 from compiler_core.tools import replay
 from compiler_core.tools.accuracy import relative_error
@@ -125,19 +127,45 @@ def try_loops(compile_: Compile, kernel: Kernel, original: str, text: str) -> tu
         UsageError: the text is not a loop nest that can replace the original, or it cannot be tried.
         BuildError: as for `try_kernel`.
     """
-    arguments = first_launch(compile_, kernel)
-    names = [*dict.fromkeys(re.findall(r" = load (\w+)\[", original)), *dict.fromkeys(_STORED.findall(original))]
-    tensors = {name: each for name, each in zip(names, arguments, strict=False) if isinstance(each, torch.Tensor)}
-    dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
-    before = parse(original, ParseContext(dtypes, scalars=_scalars(original)))
-    edited = edited_loops(before, text, dtypes)
-    buffers = {n: ir.Buffer(n, t.dtype, tuple(t.shape), t.stride(), t.device, "input") for n, t in tensors.items()}
-    language: Any = kernel.language
-    sources = [
-        generate(ir.Program(kernel.graph, buffers, (), (loops,), ()), language).text for loops in (before, edited)
-    ]
-    head = function_text(sources[0], kernel.name) or ""
-    return edited, _try_sources(kernel, sources[0], sources[1], head, arguments)
+    launched = _Launched(compile_, kernel, original)
+    edited = edited_loops(launched.loops, text, {name: buffer.dtype for name, buffer in launched.buffers.items()})
+    return edited, launched.compare(launched.source(launched.loops), launched.source(edited))
+
+
+def try_schedule(compile_: Compile, kernel: Kernel, original: str, text: str) -> Trial:
+    """Runs a kernel with a schedule of the user's beside the one with the compiler's; `original` is its loop nest.
+
+    Raises:
+        UsageError: a line is no rewrite, or is not legal there; or the kernel cannot be tried.
+        BuildError: as for `try_kernel`.
+    """
+    launched = _Launched(compile_, kernel, original)
+    schedules = {kernel.name: read_schedule(launched.loops, text)}
+    return launched.compare(launched.source(launched.loops), launched.source(launched.loops, schedules))
+
+
+class _Launched:
+    """A kernel's loop nest, read from its text, with the arguments of its first launch."""
+
+    def __init__(self, compile_: Compile, kernel: Kernel, text: str) -> None:
+        self._kernel, self._arguments = kernel, first_launch(compile_, kernel)
+        names = [*dict.fromkeys(re.findall(r" = load (\w+)\[", text)), *dict.fromkeys(_STORED.findall(text))]
+        tensors = {n: each for n, each in zip(names, self._arguments, strict=False) if isinstance(each, torch.Tensor)}
+        self.loops = parse(text, ParseContext({n: t.dtype for n, t in tensors.items()}, scalars=_scalars(text)))
+        self.buffers = {
+            n: ir.Buffer(n, t.dtype, tuple(t.shape), t.stride(), t.device, "input") for n, t in tensors.items()
+        }
+
+    def source(self, loops: ir.Loops, schedules: cpp.Schedules = cpp.NO_SCHEDULES) -> str:
+        """Returns the source of the kernel of a loop nest."""
+        language: Any = self._kernel.language
+        program = ir.Program(self._kernel.graph, self.buffers, (), (loops,), ())
+        return generate(program, language, schedules=schedules).text
+
+    def compare(self, source: str, edited: str) -> Trial:
+        """Runs both sources."""
+        head = function_text(source, self._kernel.name) or ""
+        return _try_sources(self._kernel, source, edited, head, self._arguments)
 
 
 _STORED = re.compile(r"^ +store (\w+)\[", re.MULTILINE)

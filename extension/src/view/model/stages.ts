@@ -11,6 +11,7 @@ export const MAIN_STAGES: Artifact["pane"][] = [
   "forward",
   "backward",
   "fusion",
+  "schedule",
   "kernel",
   "machine",
 ];
@@ -29,6 +30,7 @@ export const STAGES: Artifact["pane"][] = [
   "postgrad",
   "passes",
   "fusion",
+  "schedule",
   "kernel",
   "wrapper",
   "machine",

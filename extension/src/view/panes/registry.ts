@@ -140,6 +140,7 @@ export const PANES: PaneKind[] = [
   },
   { name: "passes", title: "Passes", group: "More graphs", modes: [...graph, modes.change], empty: noPass },
   { name: "fusion", title: "Fusion", group: "Stages", modes: [modes.fusion, modes.textMode("Loops")], empty: noKernel },
+  { name: "schedule", title: "Schedule", group: "Stages", modes: [modes.textMode()], empty: noKernel },
   { name: "kernel", title: "Kernels", short: "Kernel", group: "Stages", modes: [modes.textMode()], empty: noKernel },
   {
     name: "costs",

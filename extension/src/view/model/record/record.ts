@@ -32,6 +32,7 @@ export type Pane =
   | "postgrad"
   | "passes"
   | "fusion"
+  | "schedule"
   | "kernel"
   | "wrapper"
   | "machine"
@@ -193,7 +194,7 @@ export interface Graph {
 /** A text that the compiler made or read.  `spans` are its items, `graph` its nodes if it prints a graph. */
 export interface Artifact {
   id: string;
-  pane: "source" | "bytecode" | "generated" | "decompiled" | "guards" | "captured" | "pregrad" | "subgraphs" | "joint" | "forward" | "backward" | "postgrad" | "passes" | "fusion" | "kernel" | "wrapper" | "machine" | "other";
+  pane: "source" | "bytecode" | "generated" | "decompiled" | "guards" | "captured" | "pregrad" | "subgraphs" | "joint" | "forward" | "backward" | "postgrad" | "passes" | "fusion" | "schedule" | "kernel" | "wrapper" | "machine" | "other";
   name: string;
   language: "python" | "bytecode" | "cpp" | "triton" | "asm" | "ptx" | "sass" | "mlir" | "llvm" | "text";
   text: string;
@@ -405,6 +406,22 @@ export interface FusionRefusal {
   first: string;
   second: string;
   reason: string;
+}
+
+/** A rewrite of a kernel's loop nest, and the nest after it. */
+export interface Rewrite {
+  text: string;
+  reason: string;
+  nest: string;
+  statements: number[];
+}
+
+/** How a kernel's loop nest was made: each rewrite in order. */
+export interface Schedule {
+  kernel: string;
+  graph: "forward" | "backward";
+  like: string;
+  rewrites: Rewrite[];
 }
 
 /** A generated kernel, or a call of one of PyTorch's own kernels (`language` is ``extern``). */
@@ -626,6 +643,7 @@ export interface Compile {
   changes: string[];
   fusions: Fusion[];
   refusals: FusionRefusal[];
+  schedules: Schedule[];
   kernels: Kernel[];
   resources: KernelResources[];
   accuracy: Accuracy[];
@@ -832,7 +850,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
   },
   Artifact: {
     id: "string",
-    pane: { one: ["source", "bytecode", "generated", "decompiled", "guards", "captured", "pregrad", "subgraphs", "joint", "forward", "backward", "postgrad", "passes", "fusion", "kernel", "wrapper", "machine", "other"] },
+    pane: { one: ["source", "bytecode", "generated", "decompiled", "guards", "captured", "pregrad", "subgraphs", "joint", "forward", "backward", "postgrad", "passes", "fusion", "schedule", "kernel", "wrapper", "machine", "other"] },
     name: "string",
     language: { one: ["python", "bytecode", "cpp", "triton", "asm", "ptx", "sass", "mlir", "llvm", "text"] },
     text: "string",
@@ -1010,6 +1028,18 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     first: "string",
     second: "string",
     reason: "string",
+  },
+  Rewrite: {
+    text: "string",
+    reason: "string",
+    nest: "string",
+    statements: { list: "int" },
+  },
+  Schedule: {
+    kernel: "string",
+    graph: { one: ["forward", "backward"] },
+    like: "string",
+    rewrites: { list: { is: "Rewrite" } },
   },
   Kernel: {
     key: "string",
@@ -1191,6 +1221,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     changes: { list: "string" },
     fusions: { list: { is: "Fusion" } },
     refusals: { list: { is: "FusionRefusal" } },
+    schedules: { list: { is: "Schedule" } },
     kernels: { list: { is: "Kernel" } },
     resources: { list: { is: "KernelResources" } },
     accuracy: { list: { is: "Accuracy" } },
@@ -1282,7 +1313,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Timings: { load: 0.0, rows: [], failed: {} },
   Verdict: { speed: "", change: "", compile: "", memory: "", problems: "", warnings: [] },
   SeenFrame: { compile: null, reason: "", caller: null },
-  Compile: { cause: null, outcome: "running", reason: "", raised: "", caller: null, backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], changes: [], fusions: [], refusals: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [], cache_lookups: [], line_times: [], graph_times: [], eager_times: [] },
+  Compile: { cause: null, outcome: "running", reason: "", raised: "", caller: null, backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], changes: [], fusions: [], refusals: [], schedules: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [], cache_lookups: [], line_times: [], graph_times: [], eager_times: [] },
   Frame: { resumes: null, calls: 0, skipped: "", limit_reached: false, compiles: [] },
   View: { compile: "", pinned: [] },
   Record: { schema_version: 3, engine: "core", title: "", created: "", verdict: null, timings: null, raised: "", comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [], seen: [], collectives: [], covered: [], views: [] },

@@ -24,6 +24,7 @@ export function compileOf(id: string, edges: [made: string, sources: string[]][]
     partition: null,
     fusions: [],
     refusals: [],
+    schedules: [],
     kernels: [],
     resources: [],
     accuracy: [],

@@ -7,7 +7,7 @@ import pytest
 from compiler_core.loops import ir
 from compiler_core.loops.fuse import rules
 from compiler_core.loops.lower import lower
-from compiler_core.loops.schedule.cpp_kernels import MAX_ROWS, TILE_ELEMENTS, kernel_kind, rows_per_tile
+from compiler_core.loops.schedule.cpu import MAX_ROWS, TILE_ELEMENTS, kernel_kind, rows_per_tile
 from tests.loops.docstring_examples import graph
 
 SHIFTED = "aten.exp(aten.sub(x, aten.amax(x, [-1], True)))"

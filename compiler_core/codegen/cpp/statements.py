@@ -1,14 +1,9 @@
-"""Prints one C++ kernel: the function around its loops, with its threads, and single statements.
-
-It is the base of the printers of all kinds of kernel, which print the loops.  `SourceWriter` collects the lines.
-"""
+"""Prints single statements of a C++ kernel; `SourceWriter` collects the lines."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 
 import torch
 
@@ -19,17 +14,17 @@ from compiler_core.codegen.cpp.ops import (
     identifier,
     literal,
     memory_type,
+    propagates_nan,
+    sums_for_means,
     update,
 )
-from compiler_core.codegen.cpp.prelude import CHUNK
 from compiler_core.codegen.source import LineOrigin
 from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
-from compiler_core.loops.schedule.cpp_kernels import has_contiguous_outer, thread_plan
-from compiler_core.support.size_expr import Int, Undecided, total
+from compiler_core.loops.ir.nest import Do, Local
+from compiler_core.support.size_expr import Int, factor_text
 from compiler_core.support.tensors import HALF_TYPES
 
-SIMD = "#pragma omp simd"
 FAULT = "fault"
 """The variable that is not 0 if a position was out of range."""
 
@@ -54,32 +49,11 @@ class SourceWriter:
         self._depth -= 1
 
 
-@dataclass(frozen=True)
-class Loop:
-    """``for (i64 name = start; name < end; name += step)``."""
-
-    name: str
-    end: str
-    start: str = "0"
-    step: int = 1
-
-    def __str__(self) -> str:
-        step = f"++{self.name}" if self.step == 1 else f"{self.name} += {self.step}"
-        return f"for (i64 {self.name} = {self.start}; {self.name} < {self.end}; {step}) {{"
-
-
-def block_of(loop: Loop, block: str, size: int) -> Loop:
-    """Returns the part of `loop` in the block of `size` elements that starts at `block`."""
-    return Loop(loop.name, f"({block} + {size} < {loop.end} ? {block} + {size} : {loop.end})", block)
-
-
-class KernelPrinter(ABC):
-    """Prints one kernel; subclasses print its loops."""
+class StatementPrinter:
+    """Prints the statements of one kernel."""
 
     def __init__(self, text: SourceWriter, loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> None:
         self._text, self._loops, self._buffers = text, loops, buffers
-        self._sweeps = ir.sweeps(loops)
-        self._threads = thread_plan(loops)
         self._statement_numbers = {id(s): k for k, s in enumerate(loops.body)}
         self._names = loops.index_names
         casts = [s for s in loops.body if isinstance(s, ir.Compute) and s.op == "cast"]
@@ -89,113 +63,20 @@ class KernelPrinter(ABC):
         """For a load or store of float16, by id: the element of a float array that it uses in place of memory."""
         self._before_rounding: dict[str, ir.Argument] = {}
         """For each half that the loop rounds from a float: that float."""
+        self._mean_sums = sums_for_means(loops)
         self._double_sums: dict[str, str] = {}
         """For each float sum that becomes a mean: the variable with the sum in double."""
-        self._extents: list[tuple[Int, Int]] = []
-        """The part of each index's range that is being printed; empty if it is the whole range."""
+        self._ranges: dict[str, tuple[Int, Int]] = {}
+        """The part of the range of each index that is being printed; the whole range if it is missing."""
         self._fault_variable = FAULT
-
-    # -- the function and its loops -------------------------------------------------------------
-
-    def emit(self) -> None:
-        """Prints the kernel; if it decides about threads at the call, also a function with its loops."""
-        body = self._body
-        if self._threads.kernel_at_call:
-            fault = f", i64& {FAULT}" if self._loops.may_fail else ""
-            heading = f"static __attribute__((noinline)) void {self._loops.name}_part({self._parameters()}{fault})"
-            self._function(heading, self._body)
-            body = self._choose_threads
-
-        def body_with_fault_flag() -> None:
-            self._line(f"i64 {FAULT} = 0;")
-            body()
-            self._line(f"return {FAULT};")
-
-        self._function(self._heading(), body_with_fault_flag if self._loops.may_fail else body)
-
-    def emit_call(self, other: str) -> None:
-        """Prints the kernel as a call of kernel `other`, which does the same."""
-        returned = "return " if self._loops.may_fail else ""
-        call = f"{returned}{other}({', '.join(self._argument_list())});"
-        self._function(self._heading(), lambda: self._line(call))
-
-    @abstractmethod
-    def _body(self) -> None:
-        """Prints the kernel's loops."""
-
-    def _heading(self) -> str:
-        return f'extern "C" {"i64" if self._loops.may_fail else "void"} {self._loops.name}({self._parameters()})'
-
-    def _parameters(self) -> str:
-        loops, updated = self._loops, self._updated
-        types = {b: memory_type(self._buffers[b].dtype) for b in loops.arguments}
-        buffers = [
-            f"{types[b]}* out_{b}" if b in updated
-            else f"{types[b]}* __restrict out_{b}" if b in loops.writes
-            else f"const {types[b]}* __restrict in_{b}"
-            for b in loops.arguments
-        ]  # fmt: skip
-        sizes = [f"i64 {name}" for name in loops.symbols] + [f"f64 {name}" for name in loops.scalars]
-        return ", ".join(buffers + sizes)
-
-    @property
-    def _updated(self) -> list[str]:
-        """The buffers that are read and written."""
-        return [b for b in self._loops.reads if b in self._loops.writes]
-
-    def _argument_list(self) -> list[str]:
-        """Returns the names of the function's parameters, for calls of another function."""
-        loops = self._loops
-        buffers = [f"{'out' if b in loops.writes else 'in'}_{b}" for b in loops.arguments]
-        return [*buffers, *loops.symbols, *loops.scalars]
-
-    def _function(self, heading: str, body: Callable[[], None]) -> None:
-        self._line(f"{heading} noexcept {{")
-        with self._text.nested():
-            for name in self._updated:
-                self._line(f"const {memory_type(self._buffers[name].dtype)}* in_{name} = out_{name};")
-            body()
-        self._line("}")
-
-    def _choose_threads(self) -> None:
-        """Prints calls of the function with the loops: on all threads if the kernel is expensive, else on one."""
-        given = [*self._argument_list(), *([FAULT] if self._loops.may_fail else [])]
-        call = f"{self._loops.name}_part({', '.join(given)});"
-
-        def on_all() -> None:
-            self._line("#pragma omp parallel")
-            self._line(call)
-
-        self._if_else(self._threads.condition, on_all, lambda: self._line(call))
-
-    def _if_else(self, condition: str, first: Callable[[], None], second: Callable[[], None]) -> None:
-        self._line(f"if ({condition}) {{")
-        with self._text.nested():
-            first()
-        self._line("} else {")
-        with self._text.nested():
-            second()
-        self._line("}")
-
-    @contextmanager
-    def _nest(self, loops: Sequence[Loop], pragma: str | None) -> Iterator[None]:
-        """Opens nested loops around what the caller prints; `pragma` is written before the outermost."""
-        if not loops:
-            yield
-            return
-        if pragma:
-            self._line(pragma + (f" reduction(| : {FAULT})" if self._loops.may_fail else ""))
-        self._line(str(loops[0]))
-        with self._text.nested(), self._nest(loops[1:], None):
-            yield
-        self._line("}")
-
-    def _pragma(self, loops: int) -> str | None:
-        """Returns the OpenMP pragma that distributes the outermost `loops` loops over threads, if there are threads."""
-        if not self._threads.parallel:
-            return None
-        which = "for" if self._threads.kernel_at_call else "parallel for"
-        return f"#pragma omp {which}{f' collapse({loops})' if loops > 1 else ''} schedule(static)"
+        self._suffix = ""
+        """The suffix of the accumulators to which the current loop adds elements."""
+        self._columns = ""
+        """The same for columns."""
+        self._arrays: dict[str, Local] = {}
+        """The local arrays, by the value."""
+        self._lane_index = ""
+        """The outer index over whose block each loop runs, if the loops over rows are inside those over elements."""
 
     # -- statements -------------------------------------------------------------------------
 
@@ -205,18 +86,57 @@ class KernelPrinter(ABC):
             of = next(s for s in self._loops.body if not isinstance(s, ir.Store) and s.name == of)
         self._text.add(line, self._loops.name, () if of is None else (self._statement_numbers[id(of)],))
 
-    def _statements(self, statements: Sequence[ir.Statement]) -> None:
-        for statement in statements:
-            self._statement(statement)
+    def _do(self, do: Do) -> None:
+        """Prints a leaf of the nest."""
+        if do.how == "read":
+            self._read(do.value)
+        elif do.how == "write":
+            self._line(
+                f"{self._element(do.value)} = {self._double_sums.get(do.value, identifier(do.value))};", do.value
+            )
+        else:
+            self._statement(do.statement)
+            if do.how == "keep":
+                self._line(f"{self._element(do.value)} = {identifier(do.value)};", do.statement)
+
+    def _read(self, name: str) -> None:
+        """Prints the declaration of a value that is read from its array."""
+        array, element = self._arrays[name], self._element(name)
+        if name in self._mean_sums and array.name == "few":
+            self._line(f"const f64 {self._double_sums[name]} = {element};", name)
+            element = f"(f32){self._double_sums[name]}"
+        if array.name == "lane":
+            self._read_from(name, element)
+        else:
+            self._line(f"const {self._value_type(self._loops.dtypes[name])} {identifier(name)} = {element};", name)
+
+    def _read_from(self, name: str, element: str) -> None:
+        kind = self._value_type(self._loops.dtypes[name])
+        self._line(f"const {kind} {identifier(name)} = ({kind}){element};", name)
+
+    def _element(self, name: str) -> str:
+        """Returns the element of a value's array."""
+        array, terms = self._arrays[name], list[str]()
+        for index, block, stride in array.terms:
+            at = "lane" if index == self._lane_index else f"{index} - {block}" if block else index
+            terms.append(
+                at if stride == 1 else f"{factor_text(stride)}*({at})" if block else f"{factor_text(stride)}*{at}"
+            )
+        return f"{identifier(name)}_{array.name}[{' + '.join(terms)}]"
 
     def _statement(self, statement: ir.Statement) -> None:
-        if isinstance(statement, ir.Store):
+        if isinstance(statement, ir.Store) and statement.reduction:
+            reduce, few = self._as_reduction(statement), self._column_element(statement)
+            self._line(update(reduce, few, self._argument(statement.value), propagates_nan(reduce)), statement)
+        elif isinstance(statement, ir.Store):
             sign = "+=" if statement.mode == "+=" else "="
             self._line(f"{self._target(statement)} {sign} {self._stored_value(statement)};", statement)
         elif isinstance(statement, ir.Position):
             self._position(statement)
+        elif isinstance(statement, ir.Reduce):
+            self._add_to_accumulator(statement)
         elif isinstance(statement, ir.Scan):
-            run = accumulator(statement, "run") + ("[lane]" if has_contiguous_outer(self._loops) else "")
+            run = accumulator(statement, "run") + ("[lane]" if self._lane_index else "")
             self._line(update(statement, run, self._argument(statement.value)), statement)
             kind = ir.SHORT[statement.dtype]
             self._line(f"const {kind} {identifier(statement.name)} = ({kind}){run};", statement)
@@ -225,6 +145,22 @@ class KernelPrinter(ABC):
             self._line(f"{left} = {self._right_hand_side(statement)};", statement)
             if isinstance(statement, ir.Compute) and statement.op == "cast" and statement.dtype in HALF_TYPES:
                 self._before_rounding[statement.name] = statement.arguments[0]
+
+    def _add_to_accumulator(self, statement: ir.Reduce) -> None:
+        value, suffix, has_nan = self._argument(statement.value), self._suffix, propagates_nan(statement)
+        if self._lane_index:
+            self._line(update(statement, accumulator(statement, "lane[lane]"), value, has_nan), statement)
+            return
+        self._line(update(statement, accumulator(statement, suffix), value), statement)
+        if has_nan:
+            self._line(f"{accumulator(statement, 'nan_' + suffix)} |= {value} != {value};", statement)
+
+    def _column_element(self, store: ir.Store) -> str:
+        return f"{store.buffer}_{self._columns}[{self._names[-1]}]"
+
+    def _as_reduction(self, store: ir.Store) -> ir.Reduce:
+        """Returns a store over the outer indices as a reduction."""
+        return ir.Reduce(store.buffer, self._loops.dtype(store.value), store.reduction, store.value)
 
     def _target(self, store: ir.Store) -> str:
         return self._float_arrays.get(id(store), f"out_{store.buffer}[{self._address(store.address)}]")
@@ -293,16 +229,9 @@ class KernelPrinter(ABC):
     def _always_holds(self, within: ir.Range) -> bool | None:
         """Returns whether a range holds everywhere in the printed part of the loop, or nowhere; None if neither is
         known."""
-        address, size = within
-        moved = address.offset + total(s * low for s, (low, _) in zip(address.strides, self._extents, strict=False))
-        sizes = [end - start for start, end in self._extents] or self._loops.space
-        try:
-            low, high = affine.bounds(replace(address, offset=moved), sizes, self._loops.position_sizes)
-            if low >= 0 and high < size:
-                return True
-            return False if high < 0 or low >= size else None
-        except Undecided:
-            return None
+        whole = zip(self._names, self._loops.space, strict=True)
+        extents = [self._ranges.get(name, (0, size)) for name, size in whole]
+        return affine.always_within(within, extents, self._loops.position_sizes)
 
     # -- half types -------------------------------------------------------------------------
 
@@ -317,37 +246,6 @@ class KernelPrinter(ABC):
     def _array_type(self, dtype: torch.dtype) -> str:
         """Returns the C++ element type of a local array."""
         return memory_type(self._compute_type(dtype))
-
-    def _read_from(self, name: str, element: str) -> None:
-        """Prints the declaration of a value that is read from the element of an array."""
-        kind = self._value_type(self._loops.dtypes[name])
-        self._line(f"const {kind} {identifier(name)} = ({kind}){element};", name)
-
-    @contextmanager
-    def _float_array_scope(
-        self, halves: Sequence[ir.Load | ir.Store], at: int, start: str, place: str, size: int = CHUNK
-    ) -> Iterator[None]:
-        """Opens a scope in which float arrays replace the accesses `halves`, which are contiguous along index `at`.
-
-        Loads are converted before, stores after the loop that the caller prints.  `start` is the first value of the
-        index, `place` the position of the loop in an array; the variable `lanes` is the number of elements, at most
-        `size`.
-        """
-        self._before_rounding = {}
-        names = [start if k == at else name for k, name in enumerate(self._names)]
-        numbers = self._statement_numbers
-        arrays = [identifier(s.name) if isinstance(s, ir.Load) else f"out{numbers[id(s)]}" for s in halves]
-        arrays = [f"{array}_wide" for array in arrays]
-        for array, s in zip(arrays, halves, strict=True):
-            self._float_arrays[id(s)] = f"{array}[{place}]"
-            self._line(f"f32 {array}[{size}];", s)
-            if isinstance(s, ir.Load):
-                self._line(f"f32s_of_f16({array}, in_{s.buffer} + {s.address.text(names, identifier)}, lanes);", s)
-        yield
-        for array, s in zip(arrays, halves, strict=True):
-            if isinstance(s, ir.Store):
-                self._line(f"f16s_of_f32(out_{s.buffer} + {s.address.text(names, identifier)}, {array}, lanes);", s)
-        self._float_arrays = {}
 
     def _half_accesses(self, statements: Sequence[ir.Statement], at: int) -> list[ir.Load | ir.Store]:
         """Returns the loads and stores of float16 that are contiguous along index `at`.

@@ -1,0 +1,128 @@
+"""A schedule: the rewrites that make a kernel's nest, in order, applied one by one or read from text.
+
+The text of a schedule has a line for each rewrite; ``#`` starts a comment::
+
+    split(i0, 128)
+    reorder(i0_tile, i1, i0)
+    vectorize(i0)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_core.errors import CompilerBug, UsageError
+from compiler_core.loops import ir
+from compiler_core.loops.ir.nest import Nest, check, naive
+from compiler_core.loops.schedule import rewrites
+
+REWRITES: dict[str, Callable[..., Nest]] = {
+    function.__name__: function
+    for function in (
+        rewrites.split,
+        rewrites.cut,
+        rewrites.reorder,
+        rewrites.distribute,
+        rewrites.hoist,
+        rewrites.keep,
+        rewrites.partial,
+        rewrites.vectorize,
+        rewrites.parallelize,
+        rewrites.choose,
+    )
+}
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One rewrite: its text, such as ``split(i0, 256)``, why it was chosen, and the nest after it."""
+
+    text: str
+    reason: str
+    nest: Nest
+
+
+class Schedule:
+    """The rewrites of one kernel, in order."""
+
+    def __init__(self, loops: ir.Loops) -> None:
+        self.loops = loops
+        self.start = naive(loops)
+        self.rewrites: list[Rewrite] = []
+
+    @property
+    def nest(self) -> Nest:
+        """The nest after all rewrites."""
+        return self.rewrites[-1].nest if self.rewrites else self.start
+
+    def apply(self, name: str, *args: Any, reason: str = "", **options: Any) -> None:
+        """Applies a rewrite; raises UsageError, with the reason, if it is not legal."""
+        nest = REWRITES[name](self.nest, *args, **options)
+        given = [_argument_text(a) for a in args] + [f"{key}={_argument_text(v)}" for key, v in options.items()]
+        self.rewrites.append(Rewrite(f"{name}({', '.join(given)})", reason, nest))
+
+    def apply_if_changed(self, name: str, *args: Any, reason: str) -> None:
+        """Applies a rewrite, which is not recorded if the nest stays the same."""
+        before = self.nest
+        self.apply(name, *args, reason=reason)
+        if self.nest == before:
+            self.rewrites.pop()
+
+    def text(self) -> str:
+        """Returns the naive nest, then each rewrite with its reason and the nest after it."""
+        parts = [f"{r.text}{f'   # {r.reason}' * bool(r.reason)}\n{r.nest.text()}" for r in self.rewrites]
+        return "\n".join([self.start.text(), *parts])
+
+
+def _argument_text(argument: Any) -> str:
+    return "serial" if isinstance(argument, Nest) else str(argument)
+
+
+def read_schedule(loops: ir.Loops, text: str) -> Schedule:
+    """Returns the schedule that `text` describes, applied to the naive nest of `loops`.
+
+    Raises UsageError, with the line and the reason, for text that is no rewrite and for rewrites that are not legal.
+    """
+    made = Schedule(loops)
+    for number, line in enumerate(text.splitlines(), 1):
+        code = line.partition("#")[0].strip()
+        if not code:
+            continue
+        try:
+            name, args, options = _read_rewrite(code)
+            made.apply(name, *args, **options)
+            check(made.nest)
+        except (UsageError, TypeError, CompilerBug) as error:
+            why = f"{name} takes {_signature(name)}" if isinstance(error, TypeError) else str(error).splitlines()[0]
+            raise UsageError(f"line {number}, {code}: {why}") from None
+    return made
+
+
+def _signature(name: str) -> str:
+    parameters = REWRITES[name].__code__.co_varnames[1 : REWRITES[name].__code__.co_argcount]
+    return ", ".join(parameters) or "names of loops or values"
+
+
+def _read_rewrite(code: str) -> tuple[str, list[Any], dict[str, Any]]:
+    known = ", ".join(name for name in REWRITES if name != "choose")
+    try:
+        call = ast.parse(code, mode="eval").body
+    except SyntaxError:
+        raise UsageError(f"a line is a rewrite such as split(i0, 128); the rewrites are {known}") from None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in REWRITES:
+        raise UsageError(f"the rewrites are {known}")
+    if call.func.id == "choose":
+        raise UsageError("choose is made by the compiler, for symbolic sizes")
+    options = {k.arg: _read_argument(k.value) for k in call.keywords if k.arg}
+    return call.func.id, [_read_argument(a) for a in call.args], options
+
+
+def _read_argument(node: ast.expr) -> Any:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | str):
+        return node.value
+    raise UsageError(f"arguments are names of loops or values, and numbers, not {ast.unparse(node)}")
