@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import gc
+import inspect
 import operator
+import sys
 import threading
 import types
 import weakref
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +20,16 @@ from torch.autograd.function import BackwardCFunction
 from torch.nn.attention import SDPBackend
 
 from compiler_core.capture.guard_collector import GuardCollector
-from compiler_core.capture.rules.python.library import GetterValue
+from compiler_core.capture.rules.python.library import GetterValue, ParameterValue, SignatureValue
 from compiler_core.capture.rules.torch import numpy as arrays
 from compiler_core.capture.side_effects import SideEffects
 from compiler_core.capture.values.arrays import ARRAY, ArrayValue
 from compiler_core.capture.values.base import NamedMethodValue, OutsideValue, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue, is_atom, is_instance
-from compiler_core.capture.values.builtin.containers import ObjectKey
+from compiler_core.capture.values.builtin.containers import ObjectKey, is_plain_key
 from compiler_core.capture.values.builtin.context_vars import ContextVarValue, WeakRefValue
 from compiler_core.capture.values.builtin.conversion import from_python
-from compiler_core.capture.values.builtin.mappings import CONTAINERS
+from compiler_core.capture.values.builtin.mappings import CONTAINERS, DictValue
 from compiler_core.capture.values.builtin.sequences import RangeValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue
 from compiler_core.capture.values.builtin.static import StaticValue
@@ -201,6 +205,14 @@ def build_value(outside: OutsideObjects, obj: Any, source: Source) -> Value:
         return SubclassTensorValue(type(obj), source=source, real=obj)
     if type(obj) in (torch.Tensor, torch.nn.Parameter) and obj.layout in SPARSE_LAYOUTS:
         return SparseTensorValue(obj, source)
+    if type(obj) is inspect.Signature:
+        return SignatureValue(obj, source)
+    if type(obj) is inspect.Parameter:
+        return ParameterValue(obj, source)
+    if type(obj) is types.MappingProxyType and _is_private(obj) and all(map(is_plain_key, obj)):
+        outside.guards.add("DICT_KEYS", source, list(obj))
+        items: dict[Any, Value] = {k: outside.wrap(v, GetItemSource(source, k)) for k, v in obj.items()}
+        return DictValue(items, types.MappingProxyType, source, obj)
     container = CONTAINERS.get(type(obj))
     if container is not None:
         return container(None, type(obj), source, obj)
@@ -350,3 +362,13 @@ def _is_set_member(obj: Any) -> bool:
 
 def _is_tuple_of_atoms(obj: Any) -> bool:
     return type(obj) in (tuple, torch.Size) and all(is_atom(each) or _is_tuple_of_atoms(each) for each in obj)
+
+
+def _is_private(proxy: types.MappingProxyType[Any, Any]) -> bool:
+    """Whether nothing else refers to the dict of a proxy, as for a signature's parameters, so that it cannot change."""
+    (contents,) = gc.get_referents(proxy)
+    return type(contents) in (dict, OrderedDict) and sys.getrefcount(contents) == _REFERENCES
+
+
+_REFERENCES = 3
+"""The references to a dict that are counted where only a proxy refers to it: those of the call are two."""

@@ -336,3 +336,97 @@ def test_partials_of_partials(x):
     joined, kept = functools.partial(OUTER, offset=4.0), functools.partial(NAMED, offset=4.0)
     facts = len(made.args), [*made.keywords], made.func is scaled, joined.func is scaled, kept.func is scaled
     return made(3.0), joined(x), kept(x), facts
+
+
+# ---------------------------------------------------------------- signatures and proxies from outside
+
+
+def shifted_by(x, scale=1.0, *, bias=0.0, offsets=[1.0]):
+    return x * scale + bias + offsets[0]
+
+
+SCALED = inspect.signature(shifted_by)
+PROXY = types.MappingProxyType({"a": 1, "b": [2.0]})
+SHARED = {"a": 1}
+OF_SHARED = types.MappingProxyType(SHARED)
+
+
+class Layer(torch.nn.Module):
+    """As a layer for graphs, which looks for the arguments of its methods in what it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.parameters_of = {name: inspect.signature(getattr(self, name)).parameters for name in ("message",)}
+        self.linear = torch.nn.Linear(4, 4)
+
+    def message(self, x_j, norm=None):
+        return x_j if norm is None else norm.view(-1, 1) * x_j
+
+    def collected(self, edges, **given):
+        found = {}
+        for name, parameter in self.parameters_of["message"].items():
+            if name[-2:] in ("_i", "_j"):
+                found[name] = given[name[:-2]].index_select(0, edges[0 if name[-1] == "j" else 1])
+            else:
+                found[name] = given.get(name, parameter.default)
+        return found
+
+    def forward(self, x, edges, **given):
+        messages = self.message(**self.collected(edges, x=self.linear(x), **given))
+        return torch.zeros_like(x).index_add_(0, edges[1], messages)
+
+
+LAYER = Layer()
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1, grad=True)
+def test_a_layer_for_graphs(x):
+    edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    return LAYER(x, edges), LAYER(x, edges, norm=torch.ones(3) / 2)
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_a_signature_from_outside(x):
+    given = {"scale": 2.0, "bias": 1.0, "other": 3}
+    known = {k: v for k, v in given.items() if k in SCALED.parameters}
+    defaults = {k: p.default for k, p in SCALED.parameters.items() if p.default is not inspect.Parameter.empty}
+    kinds = [p.kind is inspect.Parameter.KEYWORD_ONLY for p in SCALED.parameters.values()]
+    bound = SCALED.bind(x, 3.0)
+    bound.apply_defaults()
+    return (
+        scaled(x, **{**defaults, **known}),
+        kinds,
+        bound.arguments["bias"],
+        list(SCALED.parameters),
+        SCALED is not None,
+    )
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_a_proxy_from_outside(x):
+    PROXY["b"].append(len(PROXY["b"]))
+    PROXY["b"].pop()
+    return x * PROXY["a"] + PROXY.get("c", 1), [*PROXY], "c" in PROXY, PROXY["b"], len(PROXY)
+
+
+@same_as_eager(changes=["SHARED"])
+def test_a_proxy_whose_dict_changes(x):
+    SHARED["a"] += 1
+    return x * OF_SHARED["a"], dict(OF_SHARED)
+
+
+def test_a_default_that_changes():
+    offsets = [1.0]
+
+    def shifted(x, by=offsets):
+        return x + by[0]
+
+    signature = inspect.signature(shifted)
+
+    def program(x):
+        return x + signature.parameters["by"].default[0]
+
+    run = cc.compile(program, backend="eager", strict=True)
+    for value in (1.0, 2.0, 3.0):
+        offsets[0] = value
+        assert run(torch.zeros(1)).item() == value

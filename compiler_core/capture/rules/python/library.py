@@ -22,7 +22,7 @@ from compiler_core.capture.values.user.functions import FunctionValue, MethodVal
 from compiler_core.capture.values.user.objects import NamespaceValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_library, module_of
-from compiler_core.guards.sources import AttrSource
+from compiler_core.guards.sources import AttrSource, GetItemSource
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
@@ -175,6 +175,9 @@ class ParameterValue(StaticValue):
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if name == "default" and isinstance(self.obj.default, Value):  # of a function that the frame made
             return self.obj.default
+        if self.source is not None and name in ("default", "annotation"):
+            self.install_guards(tx)
+            return tx.capture.outside.wrap(getattr(self.obj, name), AttrSource(self.source, name))
         return super().get_attr(tx, name)
 
 
@@ -239,24 +242,35 @@ def _argument(parameter: inspect.Parameter, given: Any) -> Value:
 
 
 class SignatureValue(Value):
-    """The result of ``inspect.signature``, whose parameters can be read, and bound to arguments."""
+    """An ``inspect.Signature``, whose parameters can be read, and bound to arguments."""
 
     always_true = True
     cls = inspect.Signature
 
-    def __init__(self, signature: inspect.Signature) -> None:
+    def __init__(self, signature: inspect.Signature, source: Source | None = None) -> None:
         self.signature = signature
+        self.source = source
+
+    def install_guards(self, tx: Interpreter) -> None:
+        if self.source is not None:
+            tx.capture.guards.add("ID_MATCH", self.source, self.signature)
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
+        self.install_guards(tx)
         if name == "parameters":
-            parameters: dict[Any, Value] = {k: ParameterValue(p) for k, p in self.signature.parameters.items()}
-            return DictValue(parameters, types.MappingProxyType)
+            place = None if self.source is None else AttrSource(self.source, name)
+            parameters: dict[Any, Value] = {
+                k: ParameterValue(p, None if place is None else GetItemSource(place, k))
+                for k, p in self.signature.parameters.items()
+            }
+            return DictValue(parameters, types.MappingProxyType, place, self.signature.parameters)
         if name in ("bind", "bind_partial"):
             return NamedMethodValue(self, name)
         return super().get_attr(tx, name)
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """``bind(...)`` and ``bind_partial(...)``"""
+        self.install_guards(tx)
         try:
             bound = getattr(self.signature, name)(*args, **kwargs)
         except TypeError as error:
