@@ -394,7 +394,7 @@ def test_a_signature_from_outside(x):
     bound = SCALED.bind(x, 3.0)
     bound.apply_defaults()
     return (
-        scaled(x, **{**defaults, **known}),
+        shifted_by(x, **{**defaults, **known}),
         kinds,
         bound.arguments["bias"],
         list(SCALED.parameters),
