@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 import torch.fx as fx
 import torch.nn.functional as F
@@ -55,6 +56,23 @@ def test_the_bias_of_a_product_is_added_where_the_sum_is_read() -> None:
     assert products(read_by_a_product) == ["aten.mm.default", "aten.addmm.default", "aten.mm.default"]
     assert products(through_a_view, torch.bfloat16) == ["aten.addmm.default"], "it would be rounded twice"
     assert products(through_a_view, device="cpu") == ["aten.addmm.default"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "columns", "target"),
+    [
+        (1024, 3072, 768, "aten.mm.default"),
+        (1024, 768, 768, "aten.addmm.default"),
+        (1024, 3072, 2048, "aten.addmm.default"),
+        (128, 3072, 768, "aten.addmm.default"),
+    ],
+)
+def test_the_bias_of_long_products_is_added_separately(rows: int, length: int, columns: int, target: str) -> None:
+    with FakeTensorMode():
+        sizes = ((columns,), (rows, length), (length, columns))
+        gm = make_fx(aten.addmm)(*(torch.empty(size, device="cuda") for size in sizes))
+    split_addmm_bias(gm.graph)
+    assert next(str(n.target) for n in gm.graph.nodes if n.op == "call_function") == target
 
 
 def test_the_sum_is_what_it_was() -> None:

@@ -259,6 +259,9 @@ def eliminate_dead_code(graph: fx.Graph) -> None:
 
 
 _RELU_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+MIN_SPLIT_SIDE, MAX_SPLIT_ELEMENTS, MIN_SPLIT_LENGTH = 256, 1 << 20, 2048
+"""Products of float32 that are faster without a bias: the least rows and columns, the most elements of the result, and
+the least inner dimension."""
 MIN_FUSED_RELU_ELEMENTS = 1 << 18
 """For float32 products of at least so many elements, a separate pass for the ReLU costs more than a larger choice of
 cuBLAS kernels gains."""
@@ -304,6 +307,8 @@ def split_addmm_bias(graph: fx.Graph) -> None:
 
     The addition fuses into its readers at no cost.  Without a bias cuBLAS can choose among more kernels, such as those
     that split the inner dimension of the product (split-K), which keep a GPU busy when the result is small.
+    With a long inner dimension and a small result that is faster even if the sum takes a kernel: on an H200,
+    [1024, 3072] by [3072, 768] with a bias takes 153 us, without it 113 us, and the sum 5 us.
     Half-precision products are unchanged, since the product would be rounded before the sum.
     """
     for node in graph.find_nodes(op="call_function", target=aten.addmm.default):
@@ -312,13 +317,21 @@ def split_addmm_bias(graph: fx.Graph) -> None:
             value.is_cuda
             and value.dtype is torch.float32
             and not node.kwargs
-            and all(map(_is_read_elementwise, node.users))
+            and (all(map(_is_read_elementwise, node.users)) or _has_long_products(node))
         ):
             bias, left, right = node.args
             with graph.inserting_before(node):
                 product = graph.call_function(aten.mm.default, (left, right))
             product.meta = dict(node.meta)
             _replace_by_call(node, aten.add.Tensor, (product, bias))
+
+
+def _has_long_products(node: fx.Node) -> bool:
+    """Returns whether cuBLAS splits the inner dimension of a product without a bias, which it does not do with one."""
+    left: Any = node.args[1]
+    result, length = node.meta["val"], hint(left.meta["val"].shape[1])
+    is_small = min(map(hint, result.shape)) >= MIN_SPLIT_SIDE and hint(result.numel()) <= MAX_SPLIT_ELEMENTS
+    return is_small and length >= MIN_SPLIT_LENGTH
 
 
 def split_convolution_bias(graph: fx.Graph) -> None:
