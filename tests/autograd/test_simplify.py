@@ -62,7 +62,7 @@ def test_the_bias_of_a_product_is_added_where_the_sum_is_read() -> None:
     ("rows", "length", "columns", "target"),
     [
         (1024, 3072, 768, "aten.mm.default"),
-        (1024, 768, 768, "aten.addmm.default"),
+        (1024, 512, 768, "aten.addmm.default"),
         (1024, 3072, 2048, "aten.addmm.default"),
         (128, 3072, 768, "aten.addmm.default"),
     ],

@@ -259,7 +259,7 @@ def eliminate_dead_code(graph: fx.Graph) -> None:
 
 
 _RELU_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-MIN_SPLIT_SIDE, MAX_SPLIT_ELEMENTS, MIN_SPLIT_LENGTH = 256, 1 << 20, 2048
+MIN_SPLIT_SIDE, MAX_SPLIT_ELEMENTS, MIN_SPLIT_LENGTH = 256, 1 << 20, 768
 """Products of float32 that are faster without a bias: the least rows and columns, the most elements of the result, and
 the least inner dimension."""
 MIN_FUSED_RELU_ELEMENTS = 1 << 18
