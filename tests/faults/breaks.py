@@ -129,6 +129,7 @@ program = Head()
 import logging
 
 log = logging.getLogger("training")
+log.setLevel(logging.INFO)
 
 def program(x):
     y = x.relu()
@@ -287,7 +288,7 @@ def program(x):
         },
     ),
     Broken(
-        "a loss in an f-string",
+        "losses in an f-string",
         """
 class Report:
     line = ""
@@ -295,14 +296,14 @@ class Report:
 report = Report()
 
 def program(x):
-    loss = x.square().mean()
-    report.line = f"loss {loss:.3f}"  # the fault
+    loss = x.square()
+    report.line = f"losses {loss}"  # the fault
     return loss.sqrt()
 """,
         "tensor value read",
-        'f"loss {loss:.3f}"',
+        'f"losses {loss}"',
         "read the value after the compiled function has returned",
-        {'f"loss {loss:.3f}"': "loss.detach()"},
+        {'f"losses {loss}"': "loss.detach()"},
         stock=None,
     ),
     Broken(

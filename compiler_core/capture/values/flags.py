@@ -15,8 +15,9 @@ import torch.fx as fx
 
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.symbols import COMPARISONS, SymbolicNumber
-from compiler_core.capture.values.reads import ReadValue, item
+from compiler_core.capture.values.reads import item
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.guards.flag_conditions import HOLE, Condition, Step
 from compiler_core.guards.sources import AttrSource, GetItemSource

@@ -8,20 +8,20 @@ that the graph breaks there.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.symbols import COMPARISONS, SymbolicNumber
-from compiler_core.capture.values.tensor import TensorValue, is_in_distribution
+from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.support import transform_levels as levels
 
 if TYPE_CHECKING:
-    from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.capture.interpreter import Interpreter
 
 _NEVER_RAISE = frozenset({operator.add, operator.sub, operator.mul, operator.neg, operator.pos, operator.abs})
@@ -36,41 +36,6 @@ _READ_EXACTLY = {
 }
 """By the dtype of a tensor: the dtypes of which a number acts on it as the tensor with the number does."""
 _LARGEST = 2**63
-
-
-class ReadValue(Value):
-    """The number ``function(*args)``, where `args` are tensors of the graph, other such numbers and constants."""
-
-    def __init__(
-        self, function: Callable[..., Any], args: Sequence[Value], cls: type, written: Collection[int] = ()
-    ) -> None:
-        self.function = function
-        self.args = args
-        self.cls = cls
-        self.written = written
-        """The memory of the graph's inputs that was written before a tensor was read."""
-
-    def __repr__(self) -> str:
-        return "a number read from a tensor"
-
-    def constant(self, tx: Interpreter) -> Any:
-        raise Unsupported("tensor value read", "the number is needed now")
-
-    def truth(self, tx: Interpreter) -> bool:
-        if (found := tx.truth_of_flag(self)) is not None:
-            return found
-        raise Unsupported("distribution check" if is_in_distribution(tx) else "data-dependent branch")
-
-    def same_object(self, other: Value) -> bool:
-        if self is not other and other.python_type() is self.cls:
-            raise Unsupported("tensor value read", f"whether {self} is {other}")
-        return self is other
-
-    def children(self) -> Sequence[Value]:
-        return self.args
-
-    def reconstruct(self, emit: Emitter) -> None:
-        emit.call_object(self.function, self.args)
 
 
 def read(tx: Interpreter, tensor: TensorValue, function: Callable[..., Any], cls: type | None = None) -> ReadValue:
@@ -104,7 +69,9 @@ def item_of(tx: Interpreter, tensor: TensorValue) -> Value:
 
 
 def compute(tx: Interpreter, op: Any, *operands: Value) -> Value:
-    """Returns ``op(*operands)``, where one of them is a number that is read; Unsupported where that may raise."""
+    """Returns ``op(*operands)``, where one of them is read; Unsupported where that may raise."""
+    if op is operator.add and all(each.python_type() is str for each in operands):
+        return ReadValue(op, operands, str)
     if not all(map(_is_number, operands)):
         raise Unsupported("tensor value read", f"{op.__name__} of {' and '.join(map(str, operands))}")
     if op in COMPARISONS and (truth := tx.truth_of_flag(ReadValue(op, operands, bool))) is not None:
@@ -117,9 +84,18 @@ def compute(tx: Interpreter, op: Any, *operands: Value) -> Value:
     return ReadValue(op, operands, type(op(*(v.python_type()(1) for v in operands))))
 
 
+def extreme(tx: Interpreter, fn: Any, values: Sequence[Value]) -> Value:
+    """``min(*values)`` or ``max(*values)``, where one of them is a number that is read, and all are of one class."""
+    if len({each.python_type() for each in values}) != 1 or not all(map(_is_number, values)):
+        raise Unsupported("tensor value read", f"{fn.__name__} of {' and '.join(map(str, values))}")
+    for each in values:
+        each.install_guards(tx)
+    return ReadValue(fn, values, values[0].python_type())
+
+
 def _is_number(value: Value) -> bool:
     if isinstance(value, (ReadValue, SymbolicNumber)):
-        return True
+        return value.python_type() is not str
     is_plain = isinstance(value, ConstantValue) and value.python_type() in (int, float, bool)
     return is_plain and not (isinstance(value.value, int) and abs(value.value) >= _LARGEST)  # type: ignore[attr-defined]
 

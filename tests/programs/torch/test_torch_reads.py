@@ -103,6 +103,40 @@ class Meter:
 
 
 METER, LOSSES, TOTAL = Meter(), [], 0.0
+BEST, LINES = [0.0, float("inf")], []
+
+
+@same_as_eager(breaks=[], changes=["BEST"])
+def test_the_best_so_far(x):
+    loss = x.square().mean()
+    BEST[:] = max(BEST[0], loss.item()), min(loss.item(), BEST[1])
+    return loss * 2, max((x > 0).sum().item(), (x < 0).sum().item(), x.numel())
+
+
+@one_graph(changes=["LINES"])
+def test_texts_with_numbers(x):
+    loss, right = x.square().mean(), (x > 0).sum().item()
+    line = f"loss {loss.item():.3f} of {right} {right:>4d} {loss.item()!r:>9} {loss:.2e} {x.sum()}"
+    LINES.append(line + ", the end")
+    others = (
+        "%.2f %d %s" % (loss.item(), right, right),
+        "{} {:.1e}".format(right, loss.item()),
+        str(right),
+        "%s" % right,
+    )
+    return loss, line, others, f"{x.shape[0]} {loss.item() * 2:.2f}", f"{(x / 0).sum().item():.1f}", repr(loss.item())
+
+
+@same_as_eager(breaks=["print"])
+def test_a_text_that_is_printed(x):
+    loss = x.square().mean()
+    print(f"loss {loss.item():.3f}")
+    return loss + 1
+
+
+@same_as_eager(breaks=["tensor value read"])
+def test_a_text_with_a_tensor_of_several_numbers(x):
+    return f"{x}", x + 1
 
 
 @same_as_eager(breaks=[], changes=["METER", "LOSSES", "TOTAL"])
@@ -184,11 +218,11 @@ def test_a_number_that_is_printed(x):
         lambda x: round(x.sum().item()),
         lambda x: 1 / x.sum().item(),
         lambda x: x.sum().item() ** 0.5,
-        lambda x: f"{x.sum().item():.3f}",
+        lambda x: "%d" % x.sum().item(),
         lambda x: [10, 20, 30][(x > 9).sum().item()],
         lambda x: torch.zeros((x > -9).sum().item()),
         lambda x: {x.sum().item(): 1},
-        lambda x: max(x.sum().item(), 2.0),
+        lambda x: max(x.sum().item(), 2),
         lambda x: (x > 0).any().item() is True,
         lambda x: x.item() if x.numel() == 1 else x.max().item(),
         lambda x: sorted([x.max().item(), x.min().item()]),

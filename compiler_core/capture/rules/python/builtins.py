@@ -28,6 +28,7 @@ from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, e
 from compiler_core.capture.values.builtin.containers import ObjectKey, has_fixed_order
 from compiler_core.capture.values.builtin.context_vars import NewWeakRefValue
 from compiler_core.capture.values.builtin.conversion import fold
+from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.deques import DequeValue
 from compiler_core.capture.values.builtin.mappings import DefaultDictValue, DictValue, OrderedDictValue, mapping_proxy
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
@@ -35,7 +36,7 @@ from compiler_core.capture.values.builtin.sets import SetValue, set_operand
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.capture.values.classes import ABSENT, lookup_in_mro
-from compiler_core.capture.values.reads import ReadValue, read
+from compiler_core.capture.values.reads import read
 from compiler_core.capture.values.tensor import TensorValue, is_in_distribution, tensor_type_name
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue, PartialValue

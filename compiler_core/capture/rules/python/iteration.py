@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.capture.rules.python.itertools import GeneratorIteratorValue
 from compiler_core.capture.rules.python.operators import binary
 from compiler_core.capture.rules.table import handles, handles_each
+from compiler_core.capture.values import reads
 from compiler_core.capture.values.base import Value, observed_exception, type_errors_left_to_python
 from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error
 from compiler_core.capture.values.builtin.containers import (
@@ -22,6 +23,7 @@ from compiler_core.capture.values.builtin.containers import (
     remaining_values,
 )
 from compiler_core.capture.values.builtin.conversion import evaluate, fold, from_python
+from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.mappings import DictValue, DictViewValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber, is_symbolic, symbolic_extreme
@@ -204,6 +206,8 @@ def _extreme(fn: Any, tx: Interpreter, *args: Value, key: Value | None = None, d
         return evaluate(functools.partial(fn, []))  # raises
     if (key is None or tx.is_none(key)) and (symbolic := symbolic_extreme(fn, tx, values)) is not None:
         return symbolic
+    if (key is None or tx.is_none(key)) and any(isinstance(v, ReadValue) for v in values):
+        return reads.extreme(tx, fn, values)
     ranks = [v if key is None or tx.is_none(key) else key.call(tx, [v], {}) for v in values]
     best = 0
     for i in range(1, len(values)):

@@ -31,7 +31,9 @@ def _log(fn: Any, tx: Interpreter, logger: Value, msg: Value, /, *args: Value, *
         if type(real).isEnabledFor is logging.Logger.isEnabledFor and not real.isEnabledFor(_LEVELS[fn]):
             logger.install_guards(tx)
             tx.capture.guards.add("ID_MATCH", logger.source, real)
-            query = tx.capture.guards.held(_query(real, _LEVELS[fn]), f"partial({logger}.isEnabledFor, {_LEVELS[fn]})")
+            query = tx.capture.guards.held(
+                _query(real, _LEVELS[fn]), f"partial(getLogger({real.name!r}).isEnabledFor, {_LEVELS[fn]})"
+            )
             tx.capture.guards.add("RETURNS", query, False)
             return NONE
     raise Unsupported("print", f"{fn.__qualname__}, part of the standard library")

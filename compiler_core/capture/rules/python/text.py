@@ -7,10 +7,13 @@ import re
 import types
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from compiler_core.capture.rules.table import handles, handles_each
 from compiler_core.capture.values.base import Value, observed_exception
 from compiler_core.capture.values.builtin.constant import ConstantValue, check_plain
 from compiler_core.capture.values.builtin.conversion import evaluate, fold
+from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.mappings import DictValue, key_value
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import symbolic_text
@@ -59,6 +62,8 @@ def format_operand(tx: Interpreter, value: Value) -> Any:
     """Returns the object that Python formats in place of `value`: the constant, or a `FormatProxy`."""
     if isinstance(value, ConstantValue) or (value.is_constant() and not isinstance(value, TupleValue)):
         return value.constant(tx)
+    if isinstance(value, ReadValue):
+        raise Unsupported("tensor value read", f"formatting {value}")
     return FormatProxy(tx, value)
 
 
@@ -179,5 +184,7 @@ def _ascii(tx: Interpreter, obj: Value) -> Value:
 
 @handles(format)
 def _format(tx: Interpreter, obj: Value, spec: Value | None = None) -> Value:
+    if type(obj) is TensorValue and obj.python_type() is torch.Tensor and not obj.fake(tx).dim():
+        obj = tx.item_of(obj)
     symbolic = symbolic_text(format, tx, obj, *([] if spec is None else [spec]))
     return symbolic or ConstantValue(format_of(tx, obj, "" if spec is None else spec.constant(tx)))

@@ -19,6 +19,7 @@ import torch
 
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.sequences import SequenceValue
 from compiler_core.errors import Unsupported
 from compiler_core.support.fx_symbols import MAX_SYMBOLIC_INT
@@ -100,7 +101,7 @@ class SymbolicText(SymbolicValue):
         return str(self.function(*map(_current_value, self.args)))
 
     def __repr__(self) -> str:
-        return str(_sampled(self, lambda number: _hint(number.sym)))
+        return str(_sampled(self, _present))
 
     def python_type(self) -> type:
         return str
@@ -119,37 +120,46 @@ def _current_value(value: Value) -> Any:
     return value.cls([_current_value(item) for item in value.known_values()])
 
 
-def symbolic_text(function: Any, tx: Interpreter, *args: Value) -> SymbolicText | None:
-    """Returns ``function(*args)``, a string, if an argument or an item of one is symbolic.
+def symbolic_text(function: Any, tx: Interpreter, *args: Value) -> SymbolicText | ReadValue | None:
+    """Returns ``function(*args)``, a string, if an argument or an item of one is symbolic, or read from a tensor.
 
-    Returns None if none is symbolic, if there is something else than constants, or if the function may raise.
+    Returns None if none is, if there is something else than constants, or if the function may raise.
     """
     copied = [_copy_sequence(tx, arg) for arg in args]
     flat = [item for arg in copied for item in (arg.known_values() if isinstance(arg, SequenceValue) else [arg])]
-    if not is_symbolic(flat) or not all(isinstance(item, ConstantValue) for item in flat):
+    is_read = any(isinstance(item, ReadValue) for item in flat)
+    if not (is_read or is_symbolic(flat)) or not all(isinstance(item, (ConstantValue, ReadValue)) for item in flat):
         return None
     if not _accepts_numbers(function, copied):
         return None
     for item in flat:
         item.install_guards(tx)
-    return SymbolicText(function, copied)
+    return ReadValue(function, copied, str) if is_read else SymbolicText(function, copied)
 
 
 def _accepts_numbers(function: Any, args: Sequence[Value]) -> bool:
-    """Whether `function` makes a string of the present numbers, and of -1, which ``%c`` refuses."""
+    """Whether `function` makes a string of the present numbers, of -1, which ``%c`` refuses, and of infinite ones."""
     try:
-        for sample in (lambda v: _hint(v.sym), lambda v: v.python_type()(-1)):
+        for sample in (_present, lambda v: v.python_type()(-1), _extreme):
             function(*(_sampled(arg, sample) for arg in args))
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return False
     return True
 
 
-def _sampled(value: Value, sample: Callable[[SymbolicNumber], Any]) -> Any:
-    """Returns the Python object of `value`, with ``sample(number)`` in place of each symbolic number."""
-    if isinstance(value, SymbolicNumber):
+def _present(value: SymbolicNumber | ReadValue) -> Any:
+    return value.python_type()(1) if isinstance(value, ReadValue) else _hint(value.sym)
+
+
+def _extreme(value: SymbolicNumber | ReadValue) -> Any:
+    return math.nan if isinstance(value, ReadValue) and value.cls is float else value.python_type()(2**62)
+
+
+def _sampled(value: Value, sample: Callable[[SymbolicNumber | ReadValue], Any]) -> Any:
+    """Returns the Python object of `value`, with ``sample(number)`` in place of each number that is not known."""
+    if isinstance(value, SymbolicNumber) or (isinstance(value, ReadValue) and value.cls is not str):
         return sample(value)
-    if isinstance(value, SymbolicText):
+    if isinstance(value, (SymbolicText, ReadValue)):
         return value.function(*(_sampled(arg, sample) for arg in value.args))
     if isinstance(value, ConstantValue):
         return value.value
