@@ -116,7 +116,9 @@ def as_operand(tx: Interpreter, op: Any, tensor: TensorValue, number: ReadValue)
     if read_from.device != fake.device or read_from.dtype not in _READ_EXACTLY.get(fake.dtype, ()):
         dtypes = f"a tensor of {fake.dtype} and a number read from one of {read_from.dtype}"
         raise Unsupported("tensor value read", f"{op.__name__} of {dtypes}")
-    if not fake.dtype.is_floating_point and (op is operator.truediv or number.cls is not int):
+    # kernels of GPUs multiply by the reciprocal of a number
+    is_inexact = op is operator.truediv and not (fake.dtype.is_floating_point and fake.device.type == "cpu")
+    if is_inexact or (not fake.dtype.is_floating_point and number.cls is not int):
         raise Unsupported("tensor value read", f"{op.__name__} of a tensor of {fake.dtype} and {number}")
     flat = tx.capture.graph.call_method(tx, "squeeze", [source], {}) if read_from.dim() else source
     return tx.capture.graph.call_method(tx, "to", [flat, ConstantValue(fake.dtype)], {})
