@@ -161,18 +161,3 @@ def test_in_a_call_within_a_try(x):
         return fails(x)
     except ValueError:
         return x + 1
-
-
-@one_graph(grad=True, inputs=positive)
-def test_with_gradients(x):
-    assert x.sum()
-    y = x.exp()
-    assert (y.detach() > 0).all()
-    return y.sum()
-
-
-@same_as_eager(breaks=["data-dependent branch"], inputs=positive)
-def test_both_ways_go_on(x):
-    if x.sum() > 100:
-        x = x + 1
-    return x

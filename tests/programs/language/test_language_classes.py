@@ -60,13 +60,6 @@ def test_made_in_the_frame(x):
     return p.scaled(x) + d.scaled(x), p.kind, d.kind, Plain.make(1).n, Derived.make(2).m, d.twice(3), type(d).twice(1)
 
 
-@same_as_eager(graphs=1, breaks=[])
-def test_returned(x):
-    p = Plain(x + 1)
-    p.extra = [p.n, 2]
-    return p, p.extra
-
-
 outside = Derived(2, 3)
 
 
@@ -238,13 +231,6 @@ def test_slots(x):
     except AttributeError:
         gone = True
     return y, gone, hasattr(s, "b"), s.a
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: [torch.ones(2), Slotted(3)])
-def test_slots_outside(x, s):
-    s.a = s.a + 1
-    s.b = x
-    return x * s.a
 
 
 class Open:
@@ -453,15 +439,6 @@ def test_class_attribute_written(x):
     y = x * Model.calls
     Model.calls = 0
     return y
-
-
-@same_as_eager(breaks=["class statement"])
-def test_class_made_in_the_frame(x):
-    class Local:
-        def __init__(self, v):
-            self.v = v
-
-    return Local(x + 1).v, Local.__name__
 
 
 @dataclasses.dataclass

@@ -51,17 +51,6 @@ def test_walrus(x):
 
 
 @same_as_eager(graphs=1, breaks=[])
-def test_chained_comparison(x):
-    requests = []
-
-    def ask(v):
-        requests.append(v)
-        return v
-
-    return x + 1, 1 < ask(2) < 3, 3 < ask(2) < ask(5), ask(1) == 1 != 2 < 3, requests
-
-
-@same_as_eager(graphs=1, breaks=[])
 def test_and_or_not(x):
     return x + 1, 0 or "a", [] and 1, not "", None or 0 or (), 1 and 2 and 3, 5 if not x.ndim else 6
 
@@ -194,20 +183,6 @@ def test_global_made_and_deleted(x):
 
 
 @same_as_eager(graphs=1, breaks=[])
-def test_nonlocal(x):
-    n, log = 0, []
-
-    def add(by):
-        nonlocal n
-        n += by
-        log.append(n)
-        return add
-
-    add(1)(2)(3)
-    return x * n, log
-
-
-@same_as_eager(graphs=1, breaks=[])
 def test_augmented_assignment(x):
     a, b, n, s = [1], {"k": 2}, 5, "a"
     alias = a
@@ -242,18 +217,6 @@ def test_annotations(x):
 @same_as_eager(graphs=1, breaks=[])
 def test_conditional_expressions(x):
     return [("even" if n % 2 == 0 else "odd") if n else "zero" for n in range(4)], x + (1 if x.requires_grad else 2)
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_swaps(x):
-    a, b, c = x, x * 2, x * 3
-    a, b = b, a
-    a, b, c = c, a, b
-    values = [1, 2, 3]
-    values[0], values[2] = values[2], values[0]
-    i = 0
-    i, values[i] = 2, 9
-    return a, b, c, values
 
 
 @same_as_eager(graphs=1, breaks=[])

@@ -42,34 +42,6 @@ def test_defaults_are_made_once(x):
 
 
 @same_as_eager(graphs=1, breaks=[])
-def test_defaults_see_the_definition(x):
-    fs = [lambda v, n=n: v * n for n in range(3)]
-    late = [lambda v: v * n for n in range(3)]
-    return [f(x) for f in fs], [f(2) for f in late]
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_counter_closure(x):
-    def counter():
-        n = 0
-
-        def step():
-            nonlocal n
-            n += 1
-            return n
-
-        def peek():
-            return n
-
-        return step, peek
-
-    step, peek = counter()
-    step(), step()
-    other, _ = counter()
-    return x * peek() + other()
-
-
-@same_as_eager(graphs=1, breaks=[])
 def test_closure_returned(x):
     scale = 3
 
@@ -78,20 +50,6 @@ def test_closure_returned(x):
 
     y = scaled(x)
     return y, scaled
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_recursion(x):
-    def factorial(n):
-        return 1 if n < 2 else n * factorial(n - 1)
-
-    def even(n):
-        return n == 0 or odd(n - 1)
-
-    def odd(n):
-        return n != 0 and even(n - 1)
-
-    return x * factorial(5), even(6), odd(6)
 
 
 def noted(log):
@@ -260,26 +218,6 @@ def test_argument_names_that_hide(x):
         return self + args + kwargs + len
 
     return f(x, kwargs=1, args=2)
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_cells_through_two_levels(x):
-    def one():
-        n = 1
-
-        def two():
-            def three():
-                nonlocal n
-                n += x.ndim
-                return n
-
-            return three
-
-        f = two()
-        f()
-        return f() + n
-
-    return x * one()
 
 
 @same_as_eager(graphs=1, breaks=["print"])

@@ -13,22 +13,6 @@ import torch
 from compiler_core.tools.testing import same_as_eager
 
 
-@same_as_eager(graphs=1, breaks=[])
-def test_yield_in_try(x):
-    out = []
-
-    def parts():
-        try:
-            yield x + 1
-            yield x + 2
-        finally:
-            out.append(x * 3)
-
-    for v in parts():
-        out.append(v)
-    return out
-
-
 @same_as_eager(graphs=0, breaks=["generator"])
 def test_left_in_a_block(x):
     y = x.sin()
@@ -188,18 +172,6 @@ def test_generator_expressions(x):
 
 
 @same_as_eager(graphs=1, breaks=[])
-def test_any_stops_early(x):
-    requests = []
-
-    def ask(n):
-        requests.append(n)
-        return n > 1
-
-    found = any(ask(n) for n in range(5))
-    return x + 1, found, requests
-
-
-@same_as_eager(graphs=1, breaks=[])
 def test_an_exception_in_a_generator(x):
     def worker():
         yield 1
@@ -312,25 +284,6 @@ def test_iterator_class_by_hand(x):
     return x + first, second, it is c
 
 
-class Steps:
-    def __init__(self, *values):
-        self.values = values
-
-    def __iter__(self):
-        for v in self.values:
-            yield v
-
-    def __len__(self):
-        return len(self.values)
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_iter_is_a_generator(x):
-    s = Steps(x, x * 2)
-    a, b = s
-    return a - b, len(s), list(reversed(list(s))), [v for v in s]
-
-
 class ByIndex:
     def __getitem__(self, i):
         if i > 3:
@@ -353,14 +306,6 @@ def noted(log, v):
 
 
 @same_as_eager(graphs=1, breaks=[])
-def test_contextmanager(x):
-    log = []
-    with noted(log, x) as y:
-        z = y + 1
-    return z, log
-
-
-@same_as_eager(graphs=1, breaks=[])
 def test_contextmanager_and_exception(x):
     log = []
     try:
@@ -370,17 +315,6 @@ def test_contextmanager_and_exception(x):
     except ValueError as e:
         log.append(str(e))
     return z, log
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_contextmanager_and_return(x):
-    log = []
-
-    def inner():
-        with noted(log, x) as y:
-            return y + 1
-
-    return inner(), log
 
 
 @contextlib.contextmanager
@@ -411,14 +345,6 @@ def test_contextmanager_that_does_not_yield(x):
     with never_yields():
         pass
     return y
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_nested_contextmanagers(x):
-    log = []
-    with noted(log, 1) as a, noted(log, a) as b, torch.no_grad():
-        y = x * b
-    return y, log
 
 
 @same_as_eager(graphs=1, breaks=[])

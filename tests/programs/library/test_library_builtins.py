@@ -295,18 +295,6 @@ def test_id(x):
     return (id(x) == id(x)) is True, x + 1
 
 
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_type(x):
-    return (
-        type(x) is torch.Tensor,
-        type(1).__name__,
-        type([]) is list,
-        type(Version(1)) is Version,
-        type(x).__name__,
-        x + 1,
-    )
-
-
 T = typing.TypeVar("T")
 
 
@@ -317,10 +305,6 @@ class Box(typing.Generic[T]):
 
 class Row(typing.TypedDict):
     a: int
-
-
-class HasArea(typing.Protocol):
-    def area(self) -> int: ...
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)

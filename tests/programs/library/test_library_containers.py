@@ -7,7 +7,6 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
 
 import collections
-import dataclasses
 import types
 
 import torch
@@ -122,21 +121,9 @@ def test_equality_by_elements(x):
     return [a] == [b], a in [b], [b].index(a), {"k": a} == {"k": b}, (a, 1) != (b, 1), [a] == [3], a is b, x + 1
 
 
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_tensors_in_containers_by_identity(x):
-    y = x + 1
-    a = [y, x]
-    return x in a[1:], y in a, a.index(y), [y] == [y], a
-
-
 @same_as_eager(breaks=["data-dependent branch"])
 def test_tensors_in_containers_by_value(x):
     return (x + 1).sum() in [x.sum()]
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), [1, 2], 2))
-def test_membership_is_guarded(x, a, n):
-    return x + 1 if n in a else x - 1
 
 
 # ---------------------------------------------------------------- dicts

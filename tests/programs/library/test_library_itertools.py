@@ -206,11 +206,6 @@ def table(n):
     return tuple(range(n))
 
 
-@same_as_eager(graphs=1, breaks=[])
-def test_lru_cache(x):
-    return x + sum(table(4)), table(3)
-
-
 @functools.total_ordering
 class Level:
     def __init__(self, n):

@@ -21,15 +21,6 @@ one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 
 
 @one_graph(grad=True)
-def test_no_grad(x):
-    y = x * 2
-    with torch.no_grad():
-        z = y * 3
-        inside = torch.is_grad_enabled()
-    return y, z, z.requires_grad, inside, torch.is_grad_enabled()
-
-
-@one_graph(grad=True)
 def test_enable_grad_within_no_grad(x):
     with torch.no_grad():
         a = x * 2
@@ -37,24 +28,6 @@ def test_enable_grad_within_no_grad(x):
             b = x * 3
         c = x * 4
     return a, b, c, a.requires_grad, b.requires_grad, c.requires_grad
-
-
-@one_graph(grad=True, inputs=lambda: (torch.randn(3), False))
-def test_set_grad_enabled(x, flag):
-    with torch.set_grad_enabled(flag):
-        y = x * 2
-    with torch.set_grad_enabled(True):
-        z = x * 3
-    return y, z
-
-
-@same_as_eager(graphs=1, breaks=[], grad=True)
-def test_set_grad_enabled_as_a_call(x):
-    before = torch.is_grad_enabled()
-    torch.set_grad_enabled(False)
-    y = x * 2
-    torch.set_grad_enabled(before)
-    return y, x * 3, torch.is_grad_enabled()
 
 
 @torch.no_grad()
@@ -101,16 +74,6 @@ def test_return_from_within(x):
 
     y = f(x)
     return y, torch.is_grad_enabled(), x * 3
-
-
-@same_as_eager(graphs=1, breaks=[], grad=True)
-def test_exception_through_no_grad(x):
-    try:
-        with torch.no_grad():
-            y = x * 2
-            raise ValueError("out")
-    except ValueError as error:
-        return y, str(error), torch.is_grad_enabled(), x * 3
 
 
 @same_as_eager(graphs=1, breaks=["exception", "exception"], grad=True)

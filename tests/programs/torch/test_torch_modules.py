@@ -147,20 +147,6 @@ def test_module_within_a_module_of_its_class(net, x):
     return net(x)
 
 
-class CallsItself(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-
-    def forward(self, x, n=3):
-        return self.fc(x) if n == 0 else self(self.fc(x), n - 1)
-
-
-@one_graph(inputs=on(CallsItself, 2, 4))
-def test_module_that_calls_itself(net, x):
-    return net(x)
-
-
 # ---------------------------------------------------------------- parameters and buffers
 
 
@@ -252,14 +238,6 @@ def test_parameter_replaced_inside(fc, x):
     return y + fc(x)
 
 
-@one_graph(inputs=on(lambda: nn.Linear(4, 4), 2, 4))
-def test_parameters_changed_in_place_without_grad(fc, x):
-    with torch.no_grad():
-        fc.weight.mul_(0.5)
-        fc.bias.zero_()
-    return fc(x), fc.weight
-
-
 @same_as_eager(graphs=1, breaks=[], inputs=on(lambda: nn.Linear(4, 4), 2, 4))
 def test_register_inside(fc, x):
     fc.register_buffer("extra", x.clone())
@@ -276,12 +254,6 @@ def test_apply_and_initialise_inside(fc, x):
 
     fc.apply(fill)
     return fc(x)
-
-
-@same_as_eager(graphs=1, breaks=[], grad=True, inputs=on(lambda: nn.Linear(4, 4), 2, 4))
-def test_zero_grad_inside(fc, x):
-    fc.zero_grad()
-    return fc(x), fc.weight.grad is None
 
 
 @same_as_eager(graphs=1, breaks=[], inputs=on(lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout()), 2, 4))
@@ -347,21 +319,6 @@ class Stateful(nn.Module):
 def test_attributes_lists_and_caches_change(net, x):
     out = net(x) + net(x)
     return out, net.seen, net.cache["y"] is net.last, net.last
-
-
-class Counting(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.calls = 0
-
-    def forward(self, x):
-        self.calls += 1
-        return x + 1
-
-
-@one_graph(inputs=on(Counting, 2, 4))
-def test_counter_on_the_module(net, x):
-    return net(x), net(x), net.calls
 
 
 class WithProperty(nn.Module):
@@ -438,25 +395,6 @@ def test_setattr_of_its_own(net, x):
     return net(x), net.note
 
 
-class Base(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-
-    def forward(self, x, *, scale=1.0):
-        return self.fc(x) * scale
-
-
-class Derived(Base):
-    def forward(self, x):
-        return super().forward(x, scale=2.0) + Base.forward(self, x)
-
-
-@one_graph(grad=True, inputs=on(Derived, 2, 4))
-def test_super_forward(net, x):
-    return net(x)
-
-
 class LinearPlus(nn.Linear):
     def forward(self, input):
         return super().forward(input) + F.linear(input, self.weight, self.bias)
@@ -495,31 +433,6 @@ def replaced():
 @one_graph(grad=True, inputs=on(replaced, 2, 4))
 def test_forward_replaced_on_the_instance(fc, x):
     return fc(x)
-
-
-def logged(fn):
-    @functools.wraps(fn)
-    def wrapper(self, *args, **kwargs):
-        self.log.append(fn.__name__)
-        return fn(self, *args, **kwargs) + 1
-
-    return wrapper
-
-
-class Decorated(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-        self.log = []
-
-    @logged
-    def forward(self, x, k=2):
-        return self.fc(x) * k
-
-
-@one_graph(inputs=on(Decorated, 2, 4))
-def test_decorated_forward(net, x):
-    return net(x) + net(x, k=3), net.log
 
 
 class OtherMethods(nn.Module):
@@ -565,12 +478,6 @@ def test_asked_about_a_module(fc, x):
     facts = isinstance(fc, nn.Module), type(fc).__name__, fc.training, hasattr(fc, "bias"), hasattr(fc, "nothing")
     more = getattr(fc, "nothing", 3), fc.in_features, callable(fc), fc.__class__ is nn.Linear, fc is not None
     return fc(x), facts, more, bool(fc), fc == fc
-
-
-@one_graph(inputs=on(lambda: nn.Linear(4, 4), 2, 4))
-def test_module_as_key_and_in_lists(fc, x):
-    table = {fc: 1}
-    return fc(x) * table[fc], fc in [fc], [fc].index(fc)
 
 
 @one_graph(inputs=on(Stateful, 2, 4))

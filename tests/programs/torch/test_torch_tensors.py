@@ -52,40 +52,10 @@ def test_grad_facts(x):
     return y, x.requires_grad, y.requires_grad, x.is_leaf, y.is_leaf, y.detach().requires_grad
 
 
-@one_graph()
-def test_grad_of_an_input_without_one(x):
-    return x + 1, x.grad is None
-
-
-def with_grad():
-    x = torch.randn(3, requires_grad=True)
-    x.grad = torch.ones(3)
-    return (x,)
-
-
-@one_graph(inputs=with_grad)
-def test_grad_read(x):
-    return x.detach() - 0.1 * x.grad, x.grad is not None
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=with_grad)
-def test_grad_set_and_cleared(x):
-    g = x.grad * 2
-    x.grad = None
-    y = x * 2
-    x.grad = g
-    return y, x.grad is g
-
-
 @same_as_eager(graphs=1, breaks=["unsupported attribute"], grad=True)
 def test_grad_fn(x):
     y = x * 2
     return y, y.grad_fn is None, x.grad_fn is None, x.is_leaf, y.is_leaf
-
-
-@one_graph()
-def test_data_read(x):
-    return x.data + 1, x.data.requires_grad
 
 
 @same_as_eager(breaks=["unsupported mutation"], grad=True)
@@ -143,13 +113,6 @@ def test_transposes_and_parts(x):
     return x.T + x.mT, z.H.real, z.imag, x.real
 
 
-@same_as_eager(graphs=2, breaks=["unsupported attribute", "unsupported attribute"])
-def test_version_counter(x):
-    before = x._version
-    x.add_(1)
-    return x * (x._version - before)
-
-
 @one_graph()
 def test_predicates(x):
     facts = torch.is_tensor(x), torch.is_floating_point(x), x.is_complex(), torch.is_complex(x), x.is_signed()
@@ -160,17 +123,6 @@ def test_predicates(x):
         type(x) is torch.Tensor,
     )
     return x + 1, facts, more, torch.numel(x), x.is_inference(), x.element_size()
-
-
-@one_graph(inputs=lambda: (nn.Parameter(torch.randn(3)), torch.randn(3)))
-def test_parameters_are_distinguished_from_tensors(p, x):
-    return (
-        p * x,
-        isinstance(p, nn.Parameter),
-        isinstance(x, nn.Parameter),
-        isinstance(p * x, nn.Parameter),
-        type(p).__name__,
-    )
 
 
 @one_graph()
@@ -261,11 +213,6 @@ def test_tensor_from_tensors(x):
 
 
 @one_graph()
-def test_stack_of_scalars(x):
-    return torch.stack([x[0, 0], x[1, 1], torch.tensor(3.0)]), torch.cat([x.sum().view(1), x[0]])
-
-
-@one_graph()
 def test_as_tensor_of_a_tensor(x):
     return torch.as_tensor(x) is x, torch.as_tensor(x, dtype=torch.float64), torch.asarray(x) + 1
 
@@ -276,26 +223,7 @@ def test_parameter_made_inside(x):
     return (x * p).sum(), isinstance(p, nn.Parameter), p.requires_grad
 
 
-@one_graph()
-def test_detach_and_clone(x):
-    y = x.detach()
-    z = x.clone()
-    z.add_(1)
-    return y, z, x.detach().clone(), x.clone().detach().requires_grad
-
-
 # ---------------------------------------------------------------- indexing
-
-
-@one_graph(grad=True, inputs=matrix(4, 5, 6))
-def test_indexing(x):
-    return x[0], x[-1], x[1:3], x[:, 2], x[..., 0], x[None].shape, x[1:, ::2, -3:], x[0, 1, 2], x[:, None, 0], x[...]
-
-
-@one_graph(grad=True, inputs=matrix(4, 5, 6))
-def test_indexing_with_tensors_and_lists(x):
-    i = torch.tensor([0, 2])
-    return x[i], x[:, i], x[i, i], x[[0, 1]], x[[0, 1], [2, 3]], x[i, :, 0], x[torch.tensor(1)], x[i[:, None], i]
 
 
 HALVES = {
@@ -371,13 +299,6 @@ def test_assigning_to_items(x):
     y[[0, 1], [1, 0]] = -1.0
     y[None, 0, 0] = 9
     return y
-
-
-@one_graph()
-def test_assigning_to_items_of_an_argument(x, y):
-    x[0] = y[0]
-    x[1:3, 1:] = 0
-    return x + y
 
 
 @one_graph()
@@ -479,14 +400,6 @@ def test_in_place_operators(x):
 
 
 @one_graph()
-def test_aliases_of_in_place_operators(x):
-    y = x
-    y += 1
-    z = y.mul_(2)
-    return y is x, z is x, z
-
-
-@one_graph()
 def test_arithmetic_of_sizes(x):
     s = x.shape
     t = s + (3,)
@@ -522,13 +435,6 @@ def test_methods_through_the_class(x, y):
         list(map(torch.Tensor.sum, [x, y])),
         torch.Tensor.size(x, 0),
     )
-
-
-@one_graph()
-def test_method_kept_in_a_variable(x):
-    f = x.add
-    g = torch.add
-    return f(1) + g(x, 2), [m(x) for m in (torch.sin, torch.Tensor.cos)]
 
 
 @one_graph()
@@ -644,20 +550,6 @@ def test_copy_and_deepcopy(x):
     return copy.copy(y), copy.deepcopy(y), copy.deepcopy([y, y])
 
 
-@same_as_eager(graphs=0, breaks=["exception"], inputs=lambda: (torch.randn(3), torch.randn(4)))
-def test_wrong_shapes_raise(x, y):
-    try:
-        return x + y
-    except RuntimeError as error:
-        return str(error)
-
-
-@same_as_eager(graphs=1, breaks=["exception"], inputs=lambda: (torch.randn(3), torch.randn(4)))
-def test_wrong_shapes_raise_out_of_the_frame(x, y):
-    z = x * 2
-    return z + y
-
-
 @one_graph(grad=False)
 def test_offset_of_a_view_of_an_input(x):
     return x + 1, x[1:].storage_offset(), (x * 2)[2:].storage_offset()
@@ -682,16 +574,6 @@ def test_lists_from_outside_as_arguments(tensors, named):
     return stacked, torch.einsum("i,i->", *tensors), torch._foreach_add(tensors, 1), torch.block_diag(*LIST)
 
 
-def test_lists_from_outside_are_guarded():
-    def join(tensors):
-        return torch.cat(tensors) * 2
-
-    compiled = compiler_core.compile(join, backend="eager", strict=True)
-    for sizes in ((2, 2), (2, 2, 2), (3, 1)):
-        tensors = [torch.randn(size) for size in sizes]
-        assert torch.equal(compiled(tensors), join(tensors))
-
-
 class Quantised(torch.nn.Parameter):
     kind = "int4"
 
@@ -710,11 +592,6 @@ class Quantised(torch.nn.Parameter):
 
 class Bare(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
-
-
-class Other(torch.nn.Parameter):
-    def sin(self):
-        return self.cos()
 
 
 def quantised_linear():
@@ -738,11 +615,6 @@ def test_subclasses_with_the_operations_of_plain_tensors_in_kernels():
             backend=backend,
             tolerance=1e-5,
         )
-
-
-def test_subclass_that_overrides_an_operation():
-    for backend in ("eager", "aot_eager"):
-        check(lambda w: w.sin() * 2, lambda: (Other(torch.ones(3)),), backend=backend)
 
 
 @pytest.mark.parametrize("value", [True, 1, "a"])

@@ -15,36 +15,6 @@ one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 
 
 @one_graph()
-def test_argument_changed(x):
-    x.add_(1)
-    return x.mul_(2) is x
-
-
-@one_graph()
-def test_view_of_an_argument_changed(x):
-    v = x.view(2, 8)
-    v[0] = 0
-    x[2, 2] = 5
-    return v, v.sum()
-
-
-@one_graph()
-def test_argument_changed_after_its_view_was_used(x):
-    v = x[1:]
-    a = v.sum()
-    x.zero_()
-    return a, v.sum(), v
-
-
-@one_graph()
-def test_views_of_made_tensors(x):
-    y = x * 2
-    v = y.t()[1:]
-    v.add_(1)
-    return y, v
-
-
-@one_graph()
 def test_input_returned_itself_and_its_views(x):
     return x, x.view(-1), x.t(), x[0], x.expand(2, 4, 4), x.detach()
 
@@ -59,11 +29,6 @@ def test_expanded_and_squeezed(x):
         x.narrow(0, 1, 2),
         x.diagonal(),
     )
-
-
-@one_graph()
-def test_reshape_that_may_copy(x):
-    return x.reshape(16), x.t().reshape(16), x.contiguous() is x, x.t().contiguous()
 
 
 @one_graph(inputs=lambda: (torch.arange(6.0), torch.zeros(6)))
@@ -87,25 +52,6 @@ def test_shape_of_an_argument_changed_in_place(x):
     return x + 1, x.shape
 
 
-def two_views():
-    base = torch.zeros(4)
-    return base, base[1:], base.view(2, 2)
-
-
-@one_graph(inputs=two_views)
-def test_overlapping_arguments(base, tail, square):
-    base.add_(1)
-    tail.mul_(2)
-    square[0, 0] = 7
-    return base + 1, tail.sum(), square.t()
-
-
-@one_graph(inputs=lambda: (lambda x: (x, x))(torch.randn(3)))
-def test_one_tensor_twice(x, y):
-    x.add_(1)
-    return y * 2, x is y
-
-
 @one_graph(inputs=lambda: (torch.randn(3), [torch.zeros(3), torch.ones(3)]))
 def test_tensors_in_a_list_changed(x, l):
     l[0].copy_(x)
@@ -120,54 +66,6 @@ def test_in_place_with_gradients(x):
     y[0] = 0
     y.mul_(x)
     return y
-
-
-@one_graph(grad=True)
-def test_view_then_in_place_with_gradients(x):
-    y = x * 2
-    v = y[1:]
-    v.mul_(3)
-    return y.sum() + v.sum()
-
-
-@same_as_eager(graphs=1, breaks=["exception"], grad=True)
-def test_leaf_changed_in_place_raises(x):
-    y = x * 2
-    x.add_(1)
-    return y
-
-
-@one_graph(grad=True)
-def test_leaf_changed_under_no_grad(x):
-    with torch.no_grad():
-        x.add_(1)
-        x[0] = 0
-    return x * 2
-
-
-@one_graph(grad=True)
-def test_detached_view_changed(x):
-    y = x * 2
-    y.detach().add_(1)
-    return y + 0
-
-
-@same_as_eager(graphs=1, breaks=["backward"], inputs=lambda: (torch.randn(3, requires_grad=True),))
-def test_saved_value_changed_before_backward(x):
-    y = x.exp()
-    z = y * 2
-    y.add_(1)
-    try:
-        z.sum().backward()
-    except RuntimeError as error:
-        return type(error)
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.randn(3, requires_grad=True),))
-def test_data_changed(x):
-    y = x * 2
-    x.data.add_(1)
-    return y + x
 
 
 @one_graph()
@@ -214,15 +112,6 @@ def test_foreach(x, y):
 
 
 @one_graph()
-def test_swap_through_views(x):
-    t = x[0].clone()
-    x[0] = x[1]
-    x[1] = t
-    x[:, 0], x[:, 1] = x[:, 1].clone(), x[:, 0].clone()
-    return x
-
-
-@one_graph()
 def test_complex_views(x):
     z = torch.view_as_complex(x.view(4, 2, 2))
     z.mul_(2)
@@ -239,24 +128,6 @@ def test_resized(x):
     y = x.clone()
     y.resize_(2, 2)
     return y, y.numel()
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_break_between_changes(x):
-    v = x[0]
-    v.add_(1)
-    print("here")
-    v.mul_(2)
-    return x, v
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_view_made_before_a_break_changed_after(x):
-    y = x + 1
-    v = y.view(-1)
-    print("here")
-    v[0] = 100
-    return y
 
 
 @one_graph(inputs=lambda: (torch.randn(2, 3, requires_grad=True),))
