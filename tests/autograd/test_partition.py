@@ -4,6 +4,7 @@ and memory budgets."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -52,7 +53,9 @@ PROGRAMS: dict[str, tuple[Callable[[], Callable[..., Any]], list[torch.Tensor]]]
 }
 
 
+@functools.cache
 def cut(name: str, budget: float = 1.0) -> tuple[Captured, Partitioned, Partition]:
+    """One for all tests, which only look at it."""
     make, args = PROGRAMS[name]
     captured = capture(make(), *args)
     parts = partition(trace_joint(captured.gm, captured.inputs, captured.compile), captured.compile, budget)
@@ -116,7 +119,7 @@ def test_law_of_the_cut(name: str) -> None:
 
 
 def test_a_broken_cut_is_noticed() -> None:
-    _, parts, _ = cut("mlp")
+    _, parts, _ = cut.__wrapped__("mlp")
     with pytest.raises(CompilerBug, match="the forward saves"):
         check_partition(dataclasses.replace(parts, saved=parts.saved[::-1]))
     output: Any = parts.forward.graph.output_node()
