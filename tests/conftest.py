@@ -105,8 +105,8 @@ def _checked_kernels() -> Iterator[None]:
 
     generate = triton.generate
 
-    def checked(*args: Any) -> Any:
-        code = generate(*args)
+    def checked(*args: Any, **options: Any) -> Any:
+        code = generate(*args, **options)
         check_names(code.text)
         return code
 

@@ -271,10 +271,10 @@ def generate(
 ) -> KernelSource:
     """Returns the source of all kernels of `program` in `language`.
 
-    `tuned` has the block sizes of Triton kernels, `schedules` those C++ kernels' schedules that the user wrote.
+    `tuned` has the block sizes of Triton kernels, `schedules` the schedules that the user wrote, by kernel.
     """
     if language == "triton":
-        return triton.generate(program, tuned)
+        return triton.generate(program, tuned, schedules)
     return cpp.generate(program, compilers.simd_math(), schedules)
 
 

@@ -113,6 +113,8 @@ def _printing(
             ".", " ", 1
         )  # a subgraph's id is that of the compile and its name
         triton[key] = "".join(code.text for code in codes)
+        schedules = [each.text for each in other.compiles[-1].artifacts if each.name == f"{which}.schedule"]
+        triton[f"{key} schedule"] = "".join(schedules)
         return half.forward
 
     compile_differentiable(gm, inputs, record.compiles[-1], Options(), printed)
@@ -129,7 +131,9 @@ def _of_compile(record: Record, compile_: Compile, triton: dict[str, str]) -> It
         if name.rpartition(".")[2] not in _LEFT_OUT:
             yield name, _readable(name, text)
         if name.endswith(".cpp"):
-            yield (key := name.replace(".cpp", ".triton")), _readable(key, triton[f"{compile_.id} {key}"])
+            key = name.replace(".cpp", ".triton")
+            yield f"{key} schedule", triton[f"{compile_.id} {key} schedule"]
+            yield key, _readable(key, triton[f"{compile_.id} {key}"])
 
 
 def _readable(name: str, text: str) -> str:

@@ -36,7 +36,8 @@ from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult, rewr
 from compiler_core.loops.ir.nest import naive
 from compiler_core.loops.lower import lower
 from compiler_core.loops.lower.scattering import write_in_place
-from compiler_core.loops.schedule.cpu import schedule
+from compiler_core.loops.schedule import cpu, gpu
+from compiler_core.loops.schedule.block_sizes import choose_blocks, shape_for_triton
 from compiler_core.loops.schedule.script import read_schedule
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.loops.schedule.updates import update_in_place
@@ -107,14 +108,20 @@ def nest(expression: str, **inputs: str) -> None:
     print(naive(only_loops(expression, **inputs)).text().rstrip())
 
 
-def rewritten(expression: str, script: str, **inputs: str) -> None:
+def rewritten(expression: str, script: str, language: ir.Language = "cpp", **inputs: str) -> None:
     """Prints the loop nest of an expression, fused, after the rewrites of a schedule."""
-    print(read_schedule(only_loops(expression, **inputs), script).nest.text().rstrip())
+    print(read_schedule(only_loops(expression, **inputs), script, language).nest.text().rstrip())
 
 
-def scheduled(expression: str, **inputs: str) -> None:
-    """Prints the schedule of an expression's C++ kernel."""
-    print(schedule(only_loops(expression, **inputs)).text().rstrip().replace("\n\n", "\n---\n"))
+def scheduled(expression: str, language: ir.Language = "cpp", **inputs: str) -> None:
+    """Prints the schedule of an expression's kernel."""
+    loops = only_loops(expression, **inputs)
+    if language == "triton":
+        loops = shape_for_triton(loops)
+        made = gpu.schedule(loops, choose_blocks(loops))
+    else:
+        made = cpu.schedule(loops)
+    print(made.text().rstrip().replace("\n\n", "\n---\n"))
 
 
 def only_loops(expression: str, **inputs: str) -> ir.Loops:

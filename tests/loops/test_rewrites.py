@@ -60,7 +60,7 @@ ILLEGAL = [
     ("elements", "split(i0, 0)", "split needs a positive number of elements, not 0"),
     ("elements", "split(i0, 4)\nsplit(i0, 2)", "line 2, split(i0, 2): i0 is split already, into i0_tile and i0"),
     ("elements", "split(i0)", "split takes index, size"),
-    ("elements", "tile(i0, 4)", "the rewrites are split, cut, reorder"),
+    ("elements", "tile(i0, 4)", "the rewrites of a C++ kernel are split, cut, reorder"),
     ("elements", "i0 = 4", "a line is a rewrite such as split(i0, 128)"),
     ("elements", "vectorize(i1, 3)", "the number of lanes is a power of two, not 3"),
     ("elements", "vectorize(i0)", "there are loops inside those over i0"),

@@ -24,6 +24,8 @@ from compiler_core.codegen.triton.statements import PrintedLine, StatementPrinte
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.matching import structural_key
 from compiler_core.loops.schedule.block_sizes import Blocks, choose_blocks, program_count, shape_for_triton
+from compiler_core.loops.schedule.gpu import blocks_of, schedule
+from compiler_core.loops.schedule.script import Schedule
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.size_expr import Int, Size, factor_text, prod
 
@@ -33,16 +35,33 @@ import triton.language as tl
 from triton.language.extra import libdevice
 """
 NO_TUNED_BLOCKS: Mapping[str, Blocks] = {}
+NO_SCHEDULES: Mapping[str, Schedule] = {}
 MAX_PREFETCH_BYTES = 48 * 1024
 """Rows of at most this size are prefetched to shared memory while the rows before them are computed."""
 
 
-def generate(program: ir.Program, tuned: Mapping[str, Blocks] = NO_TUNED_BLOCKS) -> KernelSource:
+def generate(
+    program: ir.Program,
+    tuned: Mapping[str, Blocks] = NO_TUNED_BLOCKS,
+    schedules: Mapping[str, Schedule] = NO_SCHEDULES,
+) -> KernelSource:
     """Returns the source of all loops of `program` as one Triton module, in the form that `triton.module.load` reads.
 
-    `tuned` are the block sizes of autotuned kernels, by name; others get the sizes of `choose_blocks`.
+    `tuned` are the block sizes of autotuned kernels, by name; others get the sizes of `choose_blocks`.  `schedules` are
+    those of kernels for which the user wrote one.  Of kernels that differ only in names, such as those of a network's
+    layers, all but the first are aliases of the first, because Triton takes a third of a second to compile a kernel.
     """
-    printed = _print_kernels(program, tuned)
+    chosen = _schedules(program, tuned, schedules)
+    printed: dict[str, tuple[list[PrintedLine], str]] = {}
+    for name, made in chosen.items():
+        safe_point()
+        first = made.loops.name
+        if first == name:
+            printer = TritonKernelPrinter(made.loops, blocks_of(made.nest))
+            printer.emit(program.buffers)
+            printed[name] = printer.lines, printer.launch()
+        else:
+            printed[name] = [(f"{name} = {first}  # the same kernel", ())], printed[first][1]
     body = "\n".join(line for lines, _ in printed.values() for line, _ in lines)
     helpers = [f"\n\n@triton.jit\n{text}" for name, text in HELPERS.items() if re.search(rf"\b{name}\b", body)]
     text = _HEADER + "".join(helpers)
@@ -53,28 +72,21 @@ def generate(program: ir.Program, tuned: Mapping[str, Blocks] = NO_TUNED_BLOCKS)
         text += "".join(f"{line}\n" for line, _ in lines)
         found += [LineOrigin(before + k, name, made) for k, (_, made) in enumerate(lines, 1)]
     launches = "".join(f'    "{name}": {launch},\n' for name, (_, launch) in printed.items())
-    return KernelSource("triton", f"{text}\n\nLAUNCHES = {{\n{launches}}}\n", tuple(found))
+    return KernelSource("triton", f"{text}\n\nLAUNCHES = {{\n{launches}}}\n", tuple(found), chosen)
 
 
-def _print_kernels(program: ir.Program, tuned: Mapping[str, Blocks]) -> dict[str, tuple[list[PrintedLine], str]]:
-    """Returns each kernel's lines and its entry in ``LAUNCHES``.
-
-    Of kernels that differ only in names, such as those of a network's layers, all but the first are aliases of the
-    first, because Triton takes a third of a second to compile a kernel.
-    """
-    printed: dict[str, tuple[list[PrintedLine], str]] = {}
-    known: dict[Hashable, str] = {}
+def _schedules(program: ir.Program, tuned: Mapping[str, Blocks], own: Mapping[str, Schedule]) -> dict[str, Schedule]:
+    """Returns the schedule of each kernel; kernels that differ only in names have that of the first of them."""
+    chosen: dict[str, Schedule] = {}
+    known: dict[Hashable, Schedule] = {}
     for loops in (shape_for_triton(step) for step in program.steps if isinstance(step, ir.Loops)):
         safe_point()
-        name, blocks = loops.name, tuned.get(loops.name) or choose_blocks(loops)
-        first = known.setdefault((structural_key(loops, program.buffers), blocks), name)
-        if first == name:
-            printer = TritonKernelPrinter(loops, blocks)
-            printer.emit(program.buffers)
-            printed[name] = printer.lines, printer.launch()
-        else:
-            printed[name] = [(f"{name} = {first}  # the same kernel", ())], printed[first][1]
-    return printed
+        blocks = tuned.get(loops.name) or choose_blocks(loops)
+        key = loops.name if loops.name in own else (structural_key(loops, program.buffers), blocks)
+        if key not in known:
+            known[key] = own.get(loops.name) or schedule(loops, blocks)
+        chosen[loops.name] = known[key]
+    return chosen
 
 
 class TritonKernelPrinter(StatementPrinter):

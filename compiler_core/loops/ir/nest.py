@@ -2,8 +2,8 @@
 
 `Loops` says what is computed for each index, in no order.  A `Nest` says in which order, by which loops, and where
 values are kept meanwhile; `naive` makes the simplest one, `loops/schedule` rewrites it, and a printer of C++ prints it
-as it stands.  In its text, `thread` loops are distributed over threads, `vector` loops are vectorised, all others are
-serial::
+as it stands.  In its text, `thread` loops are distributed over threads, `vector` loops are vectorised, on a GPU
+`program` loops are shared by programs, whose threads process `block` loops; all others are serial::
 
     softmax:
         thread i0 < 64:
@@ -82,13 +82,24 @@ class For:
     """Threads are used where this holds, which is known at the call only; empty if it always holds."""
     lanes: int = 0
     """The elements of a vector; 0 leaves their number to the C++ compiler."""
+    parts: tuple[str, ...] = ()
+    """The indices of which this one is the flattened (row-major) index."""
+    is_program: bool = False
+    """GPU: whether the programs of the kernel share the loop, one iteration each."""
+    is_block: bool = False
+    """GPU: whether a program processes all elements of the loop at a time, as a block of its threads."""
+    stages: int = 1
+    """GPU: the blocks that are loaded ahead."""
     is_exact: bool = False
     """Whether the rest that fills no vector is processed in vectors of half as many lanes each time."""
 
     @property
     def kind(self) -> str:
-        """``thread``, ``vector``, ``thread vector`` or ``for`` (serial)."""
-        return " ".join(["thread"] * self.is_threaded + ["vector"] * self.is_vector) or "for"
+        """``thread``, ``vector``, ``thread vector``, on a GPU ``program`` or ``block``, or ``for`` (serial)."""
+        words = {
+            "thread": self.is_threaded, "vector": self.is_vector, "program": self.is_program, "block": self.is_block
+        }  # fmt: skip
+        return " ".join(word for word, holds in words.items() if holds) or "for"
 
     def text(self) -> str:
         """Returns the heading."""
@@ -101,7 +112,9 @@ class For:
         step = f" step {self.step}" if self.step != 1 else ""
         lanes = f", {self.lanes} lanes" if self.lanes else ""
         condition = f", if {self.condition}" if self.condition else ""
-        return f"{self.kind} {self.index}{covered}{step}{lanes}{condition}:"
+        parts = f" of {', '.join(self.parts)}" if self.parts else ""
+        stages = f", {self.stages} stages" if self.stages > 1 else ""
+        return f"{self.kind} {self.index}{covered}{step}{parts}{lanes}{stages}{condition}:"
 
 
 @dataclass(frozen=True)
@@ -168,10 +181,13 @@ class Nest:
 
     loops: Loops
     body: tuple[Node, ...]
+    warps: int = 0
+    """GPU: the warps of a program; 0 on a CPU."""
 
     def lines(self) -> Iterator[tuple[str, Statement | None]]:
         """Yields the lines of the text, each with its statement; headings have None."""
-        yield f"{self.loops.name}:", None
+        warps = "1 warp" if self.warps == 1 else f"{self.warps} warps"
+        yield f"{self.loops.name}:{f' {warps}' if self.warps else ''}", None
         yield from _lines(self.body, self.loops.index_names, 1)
 
     def text(self) -> str:
@@ -252,6 +268,8 @@ class _Scope:
     arrays: frozenset[str] = frozenset()
     indices: frozenset[str] = frozenset()
     accumulated: frozenset[str] = frozenset()
+    has_whole_rows: bool = False
+    """Whether a reduction is over a block, without an accumulator."""
 
 
 def _problem(names: Sequence[str], nodes: Sequence[Node], around: _Scope) -> str | None:
@@ -265,7 +283,8 @@ def _problem(names: Sequence[str], nodes: Sequence[Node], around: _Scope) -> str
         if isinstance(node, Do):
             if problem := _leaf_problem(names, node, scope):
                 return problem
-            is_result = node.how != "read" and isinstance(node.statement, Reduce)  # of the `Accumulate` around it
+            # the result of the `Accumulate` around it
+            is_result = node.how != "read" and isinstance(node.statement, Reduce) and not scope.has_whole_rows
             defined = {node.value} if node.value and node.how != "write" and not is_result else set()
         elif isinstance(node, Local):
             arrays = {node.value}
@@ -274,7 +293,8 @@ def _problem(names: Sequence[str], nodes: Sequence[Node], around: _Scope) -> str
             inside = replace(scope, accumulated=scope.accumulated | results)
             arrays, defined = (results, set()) if node.place == "block" else (set(), results - scope.accumulated)
         elif isinstance(node, For):
-            inside = replace(scope, indices=scope.indices | {node.index})
+            whole = node.is_block and not node.block
+            inside = replace(scope, indices=scope.indices | {node.index, *node.parts}, has_whole_rows=whole)
         bodies = (node.body, node.otherwise) if isinstance(node, If) else (children(node),)
         for problem in (_problem(names, body, inside) for body in bodies):
             if problem:
@@ -295,7 +315,7 @@ def _leaf_problem(names: Sequence[str], do: Do, scope: _Scope) -> str | None:
         return f"{do.value} has no array"
     if do.how in ("read", "write"):
         return None
-    if isinstance(do.statement, Reduce) and do.value not in scope.accumulated:
+    if isinstance(do.statement, Reduce) and not (do.value in scope.accumulated or scope.has_whole_rows):
         return f"{do.value} has no accumulator"
     for address in addresses(do.statement):
         for name, stride in zip(names, address.strides, strict=True):

@@ -225,7 +225,7 @@ def candidate_blocks(loops: ir.Loops) -> list[Blocks]:
     """Returns the block sizes to try, first those of `choose_blocks`."""
     usual = choose_blocks(loops)
     found = [usual]
-    most_i = _next_power_of_2(hint(loops.row_numel))
+    most_i = next_power_of_2(hint(loops.row_numel))
     for i in (usual.i, usual.i // 2, usual.i * 2):
         for j, stages in _inner_candidates(loops, usual):
             for warps in (usual.num_warps, usual.num_warps // 2, usual.num_warps * 2):
@@ -240,7 +240,7 @@ def _inner_candidates(loops: ir.Loops, usual: Blocks) -> list[tuple[int, int]]:
     """Returns block sizes and stages for the inner indices: a whole row at once, or parts of it."""
     if not usual.j or loops.column_stores:
         return [(usual.j, usual.stages)]
-    row = _next_power_of_2(hint(loops.inner_numel))
+    row = next_power_of_2(hint(loops.inner_numel))
     if usual.tiled:
         return [(j, 1) for j in (usual.j, usual.j // 2, usual.j * 2) if 1 <= j <= row]
     whole = [(row, 1)] if row <= current_rules().max_whole_row else []
@@ -254,17 +254,17 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
     block, warp_elements = rules.block, rules.warp_elements
     if is_narrow:
         block, warp_elements = rules.narrow_block, rules.narrow_warp_elements
-    outer = _next_power_of_2(_planned_size(loops.outer_numel))
+    outer = next_power_of_2(_planned_size(loops.outer_numel))
     if not loops.inner:
         if _are_few(loops.outer_numel):
             i = min(outer, rules.small_block)
             return Blocks(i, 0, max(1, i // 32))
         i = min(outer, block)
         return Blocks(i, 0, max(1, i // warp_elements))
-    inner = _next_power_of_2(_planned_size(loops.inner_numel))
+    inner = next_power_of_2(_planned_size(loops.inner_numel))
     if loops.column_stores:  # each program accumulates whole rows
         are_short = inner <= rules.block
-        i = max(1, min(_next_power_of_2(hint(loops.row_numel)), (2 if are_short else 1) * rules.block // inner))
+        i = max(1, min(next_power_of_2(hint(loops.row_numel)), (2 if are_short else 1) * rules.block // inner))
         return Blocks(i, inner, _row_warps(i * inner, are_short))
     if not any(isinstance(s, (ir.Reduce, ir.Scan)) for s in loops.body):
         across = _is_contiguous_across(loops)
@@ -378,6 +378,6 @@ def _power_of_2_divisor(size: Int) -> int:
     return size & -size if isinstance(size, int) else 1
 
 
-def _next_power_of_2(n: int) -> int:
+def next_power_of_2(n: int) -> int:
     """Returns the least power of 2 that is at least `n`."""
     return 1 << (n - 1).bit_length()

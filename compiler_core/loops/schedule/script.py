@@ -19,21 +19,15 @@ from compiler_core.loops import ir
 from compiler_core.loops.ir.nest import Nest, check, naive
 from compiler_core.loops.schedule import rewrites
 
-REWRITES: dict[str, Callable[..., Nest]] = {
-    function.__name__: function
-    for function in (
-        rewrites.split,
-        rewrites.cut,
-        rewrites.reorder,
-        rewrites.distribute,
-        rewrites.hoist,
-        rewrites.keep,
-        rewrites.partial,
-        rewrites.vectorize,
-        rewrites.parallelize,
-        rewrites.choose,
-    )
-}
+_CPU = (
+    *(rewrites.split, rewrites.cut, rewrites.reorder, rewrites.distribute, rewrites.hoist, rewrites.keep),
+    *(rewrites.partial, rewrites.vectorize, rewrites.parallelize),
+)
+_GPU = rewrites.fuse, rewrites.split, rewrites.programs, rewrites.block, rewrites.stages, rewrites.warps
+REWRITES: dict[str, Callable[..., Nest]] = {f.__name__: f for f in (*_CPU, *_GPU, rewrites.choose)}
+"""All rewrites, by name.  `choose` is made by the compiler only, for symbolic sizes."""
+WRITABLE = {"cpp": [f.__name__ for f in _CPU], "triton": [f.__name__ for f in _GPU]}
+"""The names of the rewrites that a schedule in text may have, by the language of its kernel."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +67,7 @@ class Schedule:
 
     def text(self) -> str:
         """Returns the naive nest, then each rewrite with its reason and the nest after it."""
-        parts = [f"{r.text}{f'   # {r.reason}' * bool(r.reason)}\n{r.nest.text()}" for r in self.rewrites]
+        parts = [f"{f'{r.text}   # {r.reason}' if r.reason else r.text}\n{r.nest.text()}" for r in self.rewrites]
         return "\n".join([self.start.text(), *parts])
 
 
@@ -81,7 +75,7 @@ def _argument_text(argument: Any) -> str:
     return "serial" if isinstance(argument, Nest) else str(argument)
 
 
-def read_schedule(loops: ir.Loops, text: str) -> Schedule:
+def read_schedule(loops: ir.Loops, text: str, language: ir.Language = "cpp") -> Schedule:
     """Returns the schedule that `text` describes, applied to the naive nest of `loops`.
 
     Raises UsageError, with the line and the reason, for text that is no rewrite and for rewrites that are not legal.
@@ -92,7 +86,7 @@ def read_schedule(loops: ir.Loops, text: str) -> Schedule:
         if not code:
             continue
         try:
-            name, args, options = _read_rewrite(code)
+            name, args, options = _read_rewrite(code, language)
             made.apply(name, *args, **options)
             check(made.nest)
         except (UsageError, TypeError, CompilerBug) as error:
@@ -106,16 +100,14 @@ def _signature(name: str) -> str:
     return ", ".join(parameters) or "names of loops or values"
 
 
-def _read_rewrite(code: str) -> tuple[str, list[Any], dict[str, Any]]:
-    known = ", ".join(name for name in REWRITES if name != "choose")
+def _read_rewrite(code: str, language: ir.Language) -> tuple[str, list[Any], dict[str, Any]]:
+    known = f"the rewrites of a {'C++' if language == 'cpp' else 'Triton'} kernel are {', '.join(WRITABLE[language])}"
     try:
         call = ast.parse(code, mode="eval").body
     except SyntaxError:
-        raise UsageError(f"a line is a rewrite such as split(i0, 128); the rewrites are {known}") from None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in REWRITES:
-        raise UsageError(f"the rewrites are {known}")
-    if call.func.id == "choose":
-        raise UsageError("choose is made by the compiler, for symbolic sizes")
+        raise UsageError(f"a line is a rewrite such as split(i0, 128); {known}") from None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in WRITABLE[language]:
+        raise UsageError(known)
     options = {k.arg: _read_argument(k.value) for k in call.keywords if k.arg}
     return call.func.id, [_read_argument(a) for a in call.args], options
 

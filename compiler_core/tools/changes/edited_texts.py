@@ -18,6 +18,8 @@ from compiler_core.codegen.wrapper.writer import Wrapper
 from compiler_core.config import CodeEdit
 from compiler_core.errors import CompilerBug, UsageError
 from compiler_core.loops import ir
+from compiler_core.loops.schedule.block_sizes import shape_for_triton
+from compiler_core.loops.schedule.gpu import blocks_of
 from compiler_core.loops.schedule.script import Schedule, read_schedule
 from compiler_core.tools.changes.loops_from_text import ParseContext, parse, symbols_of, with_origins
 
@@ -90,7 +92,24 @@ def edited_schedules(program: ir.Program, edits: Sequence[CodeEdit]) -> dict[str
     """
     texts = {edit.original: edit.text for edit in _of_kind(edits, "schedule")}
     loops = [step for step in program.steps if isinstance(step, ir.Loops)] if texts else []
-    return {each.name: read_schedule(each, texts[each.text()]) for each in loops if each.text() in texts}
+    return {
+        each.name: written_schedule(each, texts[each.text()], program.language(each))
+        for each in loops
+        if each.text() in texts
+    }
+
+
+def written_schedule(loops: ir.Loops, text: str, language: ir.Language) -> Schedule:
+    """Returns the schedule that the user wrote for a kernel.
+
+    Raises:
+        UsageError: a line is no rewrite, or it is not legal there; or no Triton kernel can have the nest.
+    """
+    if language == "cpp":
+        return read_schedule(loops, text)
+    made = read_schedule(shape_for_triton(loops), text, "triton")
+    blocks_of(made.nest)
+    return made
 
 
 def _listed(names: str | Sequence[str]) -> str:

@@ -252,7 +252,7 @@ def _schedule_text(compile_: Compile, name: str) -> str:
     """Returns the rewrites of a kernel's schedule, a line each, with the reasons as comments."""
     made = {each.kernel: each for each in compile_.schedules}
     rewrites = made[made[name].like or name].rewrites[1:]
-    return "".join(f"{each.text}{f'  # {each.reason}' * bool(each.reason)}\n" for each in rewrites)
+    return "".join(f"{each.text}  # {each.reason}\n" if each.reason else f"{each.text}\n" for each in rewrites)
 
 
 def _generated(shown: str, edits: Sequence[CodeEdit], kind: str) -> str:

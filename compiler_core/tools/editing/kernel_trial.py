@@ -31,11 +31,10 @@ from compiler_core.codegen.source import KernelSource
 from compiler_core.config import CodeEdit
 from compiler_core.errors import UsageError
 from compiler_core.loops import ir
-from compiler_core.loops.schedule.script import read_schedule
 from compiler_core.records import Compile, Kernel
 from compiler_core.tools import replay
 from compiler_core.tools.accuracy import relative_error
-from compiler_core.tools.changes.edited_texts import apply_edits, edited_loops, function_text
+from compiler_core.tools.changes.edited_texts import apply_edits, edited_loops, function_text, written_schedule
 from compiler_core.tools.changes.loops_from_text import ParseContext, parse
 from compiler_core.tools.editing import guarded_run
 from compiler_core.tools.measure import preserved_state
@@ -140,7 +139,8 @@ def try_schedule(compile_: Compile, kernel: Kernel, original: str, text: str) ->
         BuildError: as for `try_kernel`.
     """
     launched = _Launched(compile_, kernel, original)
-    schedules = {kernel.name: read_schedule(launched.loops, text)}
+    language: Any = kernel.language
+    schedules = {kernel.name: written_schedule(launched.loops, text, language)}
     return launched.compare(launched.source(launched.loops), launched.source(launched.loops, schedules))
 
 
