@@ -39,6 +39,7 @@ from kernel_magics.command.text import record_text
 from kernel_magics.display import export, static_html, summary
 from kernel_magics.display.explanation import explanation
 from kernel_magics.display.messages import PANES, InvalidMessage, check_message
+from tests import warm_python
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 20
@@ -105,7 +106,7 @@ def log() -> bytes:
             "    return y * 2\nf(torch.ones(3, requires_grad=True)).sum().backward()\n"
         )
         env = {"TORCH_TRACE": folder, "PATH": "/usr/bin:/bin", "HOME": folder}
-        subprocess.run([sys.executable, "-c", text], env=env, check=True, timeout=300, capture_output=True)
+        warm_python.run(["-c", text], env=env).check_returncode()
         return next(Path(folder).glob("*.log")).read_bytes()
 
 
