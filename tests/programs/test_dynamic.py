@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import bisect
+import fractions
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -339,6 +340,12 @@ def counted(*numbers: int) -> list[Inputs]:
 def test_number_among_keys(x, n):
     """A number is compared with the keys of a dict; the frame is compiled again where it is one of them."""
     changes = {12: "a", 10: "b", "c": 3}
+    return x * n, changes.get(n), n in changes
+
+
+@over(counted(20, 21, 22, 6, 12), compiles=5)
+def test_number_among_keys_that_equal_it(x, n):
+    changes = {fractions.Fraction(12): "a", 6 + 0j: "b"}
     return x * n, changes.get(n), n in changes
 
 

@@ -26,7 +26,7 @@ class ReadValue(Value):
         """The memory of the graph's inputs that was written before a tensor was read."""
 
     def __repr__(self) -> str:
-        return f"a {self.cls.__name__} read from a tensor"
+        return f"a {'text' if self.cls is str else 'number'} read from a tensor"
 
     def constant(self, tx: Interpreter) -> Any:
         raise Unsupported("tensor value read", f"the {self.cls.__name__} is needed now")

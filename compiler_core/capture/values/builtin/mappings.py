@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _MOST_COMPARISONS = 8
 """The number of keys with which a symbolic number is compared; it becomes a constant beside more."""
+_NO_NUMBERS = (str, bytes, tuple, type(None))
+"""Types of keys that equal no number."""
 
 
 class DictValue(ContainerValue):
@@ -144,8 +146,9 @@ class DictValue(ContainerValue):
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
         if isinstance(item, SymbolicNumber):
-            numbers = [key for key in self.mapping(tx) if isinstance(key, (int, float))]
-            if len(numbers) <= _MOST_COMPARISONS:  # a guard for each
+            numbers = [key for key in self.mapping(tx) if type(key) not in _NO_NUMBERS]
+            is_plain = all(type(key) in (int, bool, float) for key in numbers)
+            if is_plain and len(numbers) <= _MOST_COMPARISONS:  # a guard for each
                 return any(tx.is_same_or_equal(item, ConstantValue(key)) for key in numbers)
         raw = item.as_key(tx)
         if self._values is None and self.source is not None and is_plain_key(raw) and dict.__contains__(self.real, raw):
