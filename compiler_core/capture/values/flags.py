@@ -45,7 +45,10 @@ def truth_of_flag(tx: Interpreter, value: Value) -> bool | None:
         return None
     condition = Condition(tuple(steps))
     assert tensor.source is not None and tensor.real is not None
-    truth = condition.holds(tensor.real)
+    try:
+        truth = condition.holds(tensor.real)
+    except (ArithmeticError, RuntimeError):  # the program's, such as a remainder of a division by 0
+        return None
     tx.capture.guards.add("CONDITION_OF_FLAG", tensor.source, (condition, truth))
     return truth
 

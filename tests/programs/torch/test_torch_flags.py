@@ -142,6 +142,22 @@ def test_modules(make, compiles, breaks, backend):
     assert [b.reason for b in found[0].breaks] == ["data-dependent branch"] * breaks
 
 
+def test_a_condition_that_raises():
+    class Raising(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("step", torch.tensor(4))
+
+        def forward(self, x):
+            if self.step % 0 == 0:
+                return x * 2
+            return x
+
+    run = compiler_core.compile(Raising(), backend="eager", strict=True)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        run(torch.ones(2))
+
+
 def test_a_flag_that_the_program_sets_between_calls():
     module = Codebook()
     run = compiler_core.compile(module, backend="eager", fullgraph=True)
