@@ -19,7 +19,7 @@ PACKAGE = """
 import torch
 
 def reads(x):
-    return [float(v) for v in x]
+    return [int(v) for v in x]
 
 def branches(x):
     y = x.sin()

@@ -124,6 +124,8 @@ def _flat(made: Schedule, names: tuple[str, ...]) -> str:
 def _row_reason(loops: ir.Loops, blocks: Blocks) -> str:
     if not loops.inner:
         return "the elements of a program: enough for wide accesses by each thread"
+    if blocks.tiled:
+        return "the rows of a tile"
     if has_strided_rows(loops):
         return "adjacent elements in memory differ in this index"
     return "one row at a time" if blocks.i == 1 else "rows are short: a program has several"
