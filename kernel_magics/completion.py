@@ -12,7 +12,7 @@ from kernel_magics.magics import CutawayMagics
 
 TARGETS = ("cpu", "x86-64-v3", "sm_80", "sm_90", "sm_100", "gfx942")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-_MAGIC = re.compile(r"^\s*%{1,2}(compile|explain|frames|speed|what_if|kernel|graph)\s")
+_MAGIC = re.compile(r"^\s*%{1,2}(compile|explain|frames|speed|what_if|kernel|schedule|graph)\s")
 
 
 @context_matcher(identifier="cutaway.options")

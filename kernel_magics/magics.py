@@ -214,6 +214,37 @@ class CutawayMagics(Magics):
     @options.with_edit_options
     @line_cell_magic
     @no_var_expand
+    def schedule(self, line: str, cell: str | None = None) -> None:
+        """Try this schedule in place of a kernel's own, and use it from now on.
+
+        %schedule ID makes a cell with the kernel's schedule, a line for each rewrite of its loop nest; %schedule lists
+        the edits.  The rewrites, applied from the naive nest on, each to the result of the one before:
+
+            split(i0, 128)        blocks of 128 elements: loops over i0_tile and i0
+            cut(i0, 300)          parts of a range: up to 300, and the rest
+            reorder(j0, i0)       another order of loops that are directly inside each other
+            distribute(i0)        a loop over i0 for each sweep
+            hoist(j0)             what is the same for each j0 is computed before that loop
+            keep(exp)             values that a later sweep reads again instead of computing them
+            partial(i1)           sums of columns over a block of rows first
+            vectorize(j0, 16)     vectors of 16 elements; without a number, as many as fit
+            parallelize(i0)       iterations divided among threads
+
+        Those of a Triton kernel:
+
+            fuse(i0, i1)          one loop over the flattened index i
+            split(i, 1024)        blocks of 1024 elements
+            programs(i_tile)      a program for each iteration
+            block(i)              all elements at a time, by the threads of a program
+            stages(j_tile, 2)     blocks of the next iterations are loaded ahead
+            warps(4)              4 warps of 32 threads in each program
+        """
+        self._edit("schedule", line, cell)
+
+    @magic_arguments()
+    @options.with_edit_options
+    @line_cell_magic
+    @no_var_expand
     def graph(self, line: str, cell: str | None = None) -> None:
         """Try this text in place of a graph that the last %%compile cell made, and use it from now on.
 
@@ -223,12 +254,15 @@ class CutawayMagics(Magics):
 
     def _edit(self, magic: str, line: str, cell: str | None) -> None:
         given = getattr(self, magic).parser.parse_args(shlex.split(line))
+        if magic == "schedule" and given.id:
+            given.id = edits.schedule_id(given.id)
         if given.revert or given.revert_all:
             print_line(edits.revert(None if given.revert_all else given.id))
         elif not given.id:
             print_line(edits.table())
         elif cell is None:
-            self.shell.set_next_input(f"%%{magic} {given.id}\n{edits.text(given.id)}")
+            shown = given.id.removesuffix(".schedule") if magic == "schedule" else given.id
+            self.shell.set_next_input(f"%%{magic} {shown}\n{edits.text(given.id)}")
         else:
             print_line(edits.try_and_use(given.id, cell, given.force))
 

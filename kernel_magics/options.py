@@ -91,7 +91,7 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_edit_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Declares the options of %%kernel and %%graph on a magic (a decorator)."""
+    """Declares the options of %%kernel, %%schedule and %%graph on a magic (a decorator)."""
     for declare in (
         argument("--revert-all", action="store_true", help="remove all edits"),
         argument("--revert", action="store_true", help="remove this edit"),

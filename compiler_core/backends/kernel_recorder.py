@@ -25,7 +25,7 @@ from compiler_core.hook.failures import only_recorded
 from compiler_core.instruments import tool
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
-from compiler_core.loops.ir.nest import Nest
+from compiler_core.loops.ir.nest import Do, For, Local, Nest, Node
 from compiler_core.loops.schedule.block_sizes import Blocks
 from compiler_core.records import (
     Artifact,
@@ -34,6 +34,7 @@ from compiler_core.records import (
     FusionRefusal,
     ItemId,
     Kernel,
+    NestLoop,
     PlannedBuffer,
     PlannedMemory,
     Rewrite,
@@ -252,8 +253,27 @@ class KernelRecorder:
 def _rewrite(text: str, reason: str, nest: Nest) -> Rewrite:
     numbers = {id(s): n for n, s in enumerate(nest.loops.body)}
     lines = [*nest.lines()]
-    statements = [-1 if s is None else numbers[id(s)] for _, s in lines]
-    return Rewrite(text, reason, "\n".join(line for line, _ in lines), statements)
+    leaves = [node.statement if isinstance(node, Do | Local) else None for _, node in lines]
+    statements = [-1 if s is None else numbers[id(s)] for s in leaves]
+    return Rewrite(text, reason, "\n".join(line for line, _ in lines), statements, _nest_loops(lines))
+
+
+def _nest_loops(lines: Sequence[tuple[str, Node | None]]) -> list[NestLoop]:
+    """Returns the loops of a nest, given its lines, in the order of their headings."""
+    found: list[NestLoop] = []
+    around: list[tuple[int, int]] = []  # the loops that a line is inside of: number, and indentation of the heading
+    for at, (line, node) in enumerate(lines):
+        indent = len(line) - len(line.lstrip())
+        while around and around[-1][1] >= indent:
+            around.pop()
+        if isinstance(node, For):
+            start, end = (n if isinstance(n, int) else str(n) for n in (node.start, node.end))
+            parent = around[-1][0] if around else -1
+            around.append((len(found), indent))
+            sizes = node.step, node.size, node.lanes
+            kinds = node.is_threaded, node.is_vector, node.is_program, node.is_block
+            found.append(NestLoop(at, parent, node.index, start, end, node.block, *sizes, *kinds))
+    return found
 
 
 def _shaped(value: Any) -> Any:

@@ -52,6 +52,7 @@ from compiler_core.records.kernels import (
     FusionRefusal,
     Kernel,
     KernelResources,
+    NestLoop,
     Partition,
     PlannedBuffer,
     PlannedMemory,

@@ -103,6 +103,33 @@ class FusionRefusal:
 
 
 @dataclass(slots=True)
+class NestLoop:
+    """A loop of a kernel's loop nest: over ``start`` to before ``end``, or through one block of another loop."""
+
+    line: int
+    """The line of its heading, from 0."""
+    parent: int
+    """The number of the loop around it, among those of the nest; -1 if there is none."""
+    index: str
+    start: int | str
+    end: int | str
+    """A text if the size is symbolic."""
+    block: str
+    """The loop around this one over the first elements of blocks, if this loop runs through one block."""
+    step: int
+    size: int
+    """The number of elements of that block."""
+    lanes: int
+    """The elements of a vector; 0 for as many as the C++ compiler takes."""
+    is_threaded: bool
+    is_vector: bool
+    is_program: bool
+    """GPU: whether the programs of the kernel share the loop, one iteration each."""
+    is_block: bool
+    """GPU: whether a program processes all elements of the loop at a time."""
+
+
+@dataclass(slots=True)
 class Rewrite:
     """A rewrite of a kernel's loop nest, and the nest after it."""
 
@@ -112,6 +139,7 @@ class Rewrite:
     nest: str
     statements: list[int]
     """For each line of `nest`, the number of its statement in the kernel's loops; -1 for a heading."""
+    loops: list[NestLoop]
 
 
 @dataclass(slots=True)

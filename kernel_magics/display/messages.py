@@ -25,8 +25,8 @@ from compiler_core.records import Record
 
 PANES = (
     "overview source bytecode steps guards frames sizes captured subgraphs pregrad joint partition forward backward "
-    "postgrad passes fusion kernel costs memory roofline accuracy tuning wrapper machine generated decompiled speed "
-    "timings other compare engines"
+    "postgrad passes fusion schedule kernel costs memory roofline accuracy tuning wrapper machine generated decompiled "
+    "speed timings other compare engines"
 ).split()
 MAX_PANES = 4
 MAX_ITEMS = 10_000

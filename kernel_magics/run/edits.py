@@ -1,4 +1,4 @@
-"""Texts that the user edited: ``%%kernel`` and ``%%graph`` try them, and ``%%compile`` then uses them."""
+"""Texts that the user edited: ``%%kernel``, ``%%schedule`` and ``%%graph`` try them, and ``%%compile`` uses them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernel_magics.display.record_view import RecordView
 if TYPE_CHECKING:
     from compiler_core.tools.editing.edits import Edit
 
-_EDITED = {".loops": "edited loops", ".wrapper": "an edited wrapper"}
+_EDITED = {".loops": "edited loops", ".schedule": "an edited schedule", ".wrapper": "an edited wrapper"}
 MAX_LENGTH = 160
 """The most letters that are shown of how a value differs."""
 _codes: tuple[CodeEdit, ...] = ()
@@ -33,6 +33,11 @@ def code_edits() -> tuple[CodeEdit, ...]:
 def graph_edits() -> tuple[GraphPass, ...]:
     """Returns the edited graphs that are in use, as passes."""
     return tuple(_graphs.values())
+
+
+def schedule_id(id: str) -> str:
+    """Returns the id of a kernel's schedule, given that of the kernel or of the schedule."""
+    return id if id.endswith(".schedule") else f"{id}.schedule"
 
 
 def text(id: str) -> str:
@@ -62,8 +67,9 @@ def try_and_use(id: str, text: str, force: bool) -> str:
         return "\n".join(lines)
     _use(edit)
     name = edit.id.rpartition(":")[2]
-    magic = "kernel" if edit.code else "graph"
-    lines += [_in_the_cell(view), f"%%compile uses it from now on; %{magic} --revert {name} ends that."]
+    magic = "graph" if edit.graph else "schedule" if edit.code and edit.code.kind == "schedule" else "kernel"
+    shown = name.removesuffix(".schedule") if magic == "schedule" else name
+    lines += [_in_the_cell(view), f"%%compile uses it from now on; %{magic} --revert {shown} ends that."]
     return "\n".join(lines)
 
 
@@ -136,12 +142,16 @@ def _what(name: str) -> str:
 def notes(record: Record, used: tuple[CodeEdit, ...]) -> list[str]:
     """Returns a note for each edit of a record, and for each whose original was not there."""
     texts = [artifact.text for compile_ in record.compiles for artifact in compile_.artifacts]
+
+    def is_used(edit: CodeEdit) -> bool:
+        needed = edit.original if edit.kind == "schedule" else edit.text  # the loops, whose nest is made by it
+        return any(needed.strip() in text for text in texts)
+
     found = []
     for each in used if record.compiles else ():
-        is_there = any(each.text.strip() in text for text in texts)
         how = (
             "was edited by hand"
-            if is_there
+            if is_used(each)
             else "has an edit that was not used, as nothing had the text that it is for"
         )
         found.append(f"{each.name} {how}.")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -237,6 +239,11 @@ def test_binary_parts_are_refused(explorer: Explorer) -> None:
     with pytest.warns(MessageWarning, match="binary buffers"):
         receive(explorer, update(compile="0/0"), [b"x"])
     assert explorer.compile == ""
+
+
+def test_the_panes_are_those_of_the_explorer() -> None:
+    registry = Path(__file__).parents[2] / "extension/src/view/panes/registry.ts"
+    assert sorted(re.findall(r'\bname: "(\w+)"', registry.read_text())) == sorted(PANES)
 
 
 @pytest.mark.parametrize("pane", PANES)

@@ -78,6 +78,19 @@ def test_edit_makes_a_cell_that_tries_the_text(notebook: Notebook, screenshot: S
     assert notebook.python("kernel_magics.run.edits.revert(None)").startswith("Nothing is edited")
 
 
+def test_edit_makes_a_cell_with_the_schedule(notebook: Notebook) -> None:
+    page, explorer = notebook.page, notebook.explorer("fine")
+    pane = explorer.show(0, "schedule")
+    pane.get_by_role("button", name="Edit", exact=True).click()
+    expect(pane.get_by_text("In the cell below.")).to_be_visible()
+    cell = page.locator(".jp-Notebook .jp-Cell.jp-mod-active")
+    expect(cell.locator(".cm-content")).to_contain_text("%%schedule 0/0:forward_0")
+    expect(cell.locator(".cm-content")).to_contain_text("vectorize(")
+    page.keyboard.press("Shift+Enter")
+    expect(page.locator(".jp-OutputArea", has_text="forward_0.schedule: the same values").last).to_be_visible()
+    assert notebook.python("kernel_magics.run.edits.revert(None)").startswith("Nothing is edited")
+
+
 def test_kernels_are_joined_and_split_by_dragging(notebook: Notebook, screenshot: Screenshot) -> None:
     page, mouse = notebook.page, notebook.page.mouse
     notebook.run("kernels")

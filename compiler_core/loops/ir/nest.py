@@ -184,8 +184,8 @@ class Nest:
     warps: int = 0
     """GPU: the warps of a program; 0 on a CPU."""
 
-    def lines(self) -> Iterator[tuple[str, Statement | None]]:
-        """Yields the lines of the text, each with its statement; headings have None."""
+    def lines(self) -> Iterator[tuple[str, Node | None]]:
+        """Yields the lines of the text, each with its node; None for the name and for ``else``."""
         warps = "1 warp" if self.warps == 1 else f"{self.warps} warps"
         yield f"{self.loops.name}:{f' {warps}' if self.warps else ''}", None
         yield from _lines(self.body, self.loops.index_names, 1)
@@ -198,22 +198,22 @@ class Nest:
         return [node for node in walk(self.body) if isinstance(node, For) and node.index == index]
 
 
-def _lines(nodes: Sequence[Node], names: Sequence[str], depth: int) -> Iterator[tuple[str, Statement | None]]:
+def _lines(nodes: Sequence[Node], names: Sequence[str], depth: int) -> Iterator[tuple[str, Node | None]]:
     indent = "    " * depth
     for node in nodes:
         if isinstance(node, Do):
             prefix = {"compute": "", "keep": "keep "}.get(node.how)
             text = f"{node.how} {node.value}" if prefix is None else prefix + statement_text(node.statement, names)
-            yield indent + text, node.statement
+            yield indent + text, node
         elif isinstance(node, Local):
-            yield indent + node.text(), node.statement
+            yield indent + node.text(), node
         elif isinstance(node, If):
-            yield f"{indent}if {node.condition}:", None
+            yield f"{indent}if {node.condition}:", node
             yield from _lines(node.body, names, depth + 1)
             yield f"{indent}else:", None
             yield from _lines(node.otherwise, names, depth + 1)
         else:
-            yield indent + node.text(), None
+            yield indent + node.text(), node
             yield from _lines(node.body, names, depth + 1)
 
 

@@ -10,6 +10,7 @@ The text of a schedule has a line for each rewrite; ``#`` starts a comment::
 from __future__ import annotations
 
 import ast
+import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -91,7 +92,8 @@ def read_schedule(loops: ir.Loops, text: str, language: ir.Language = "cpp") -> 
             check(made.nest)
         except (UsageError, TypeError, CompilerBug) as error:
             why = f"{name} takes {_signature(name)}" if isinstance(error, TypeError) else str(error).splitlines()[0]
-            raise UsageError(f"line {number}, {code}: {why}") from None
+            above = "The lines above it are legal: change" if made.rewrites else "Change"
+            raise UsageError(f"line {number}, {code}: {why}\n{above} this one, or remove it.") from None
     return made
 
 
@@ -106,8 +108,12 @@ def _read_rewrite(code: str, language: ir.Language) -> tuple[str, list[Any], dic
         call = ast.parse(code, mode="eval").body
     except SyntaxError:
         raise UsageError(f"a line is a rewrite such as split(i0, 128); {known}") from None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in WRITABLE[language]:
-        raise UsageError(known)
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise UsageError(f"a line is a rewrite such as split(i0, 128); {known}")
+    if call.func.id not in WRITABLE[language]:
+        close = difflib.get_close_matches(call.func.id, WRITABLE[language], 1)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        raise UsageError(f"there is no rewrite {call.func.id}{meant}; {known}")
     options = {k.arg: _read_argument(k.value) for k in call.keywords if k.arg}
     return call.func.id, [_read_argument(a) for a in call.args], options
 

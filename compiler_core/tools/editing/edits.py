@@ -203,6 +203,9 @@ def _find(record: Record, id: str) -> _Found:
         )
     if found:
         raise UsageError(f"say which: {', '.join(f'{each.compile.id}:{name}' for each in found)}")
+    kernel, _, what = name.rpartition(".")
+    if what == "schedule" and (reason := _unscheduled(record, compile_id, kernel)):
+        raise UsageError(reason)
     names = ", ".join(f"{each.compile.id}:{each.name}" for each in items) or "none"
     raise UsageError(f"there is nothing {id!r} to edit; there are {names}")
 
@@ -224,6 +227,19 @@ def _editable(record: Record, compile_: Compile) -> Iterator[_Found]:
     for artifact in compile_.artifacts:
         if artifact.graph and artifact.name in (STOCK_GRAPHS if record.engine == "torch" else GRAPHS):
             yield _Found(compile_, artifact.name, "graph", artifact)
+
+
+def _unscheduled(record: Record, compile_id: str, name: str) -> str:
+    """Returns why a kernel has no schedule in the record; empty if there is no kernel of that name."""
+    compiles = [each for each in record.compiles if compile_id in ("", each.id)]
+    kernels = [each for compile_ in compiles for each in compile_.kernels if each.name == name]
+    if not kernels:
+        return ""
+    if kernels[0].language == "extern":
+        return f"{name} is a kernel of PyTorch, which is called as it is: there is no loop nest of it to schedule"
+    whose = "stock torch.compile made it" if record.engine == "torch" else f"it is in {kernels[0].language}"
+    scheduled = ", ".join(f"{c.id}:{each.kernel}" for c in compiles for each in c.schedules) or "none"
+    return f"the record has no schedule of {name}: {whose}; kernels with schedules are: {scheduled}"
 
 
 def _shown_text(found: _Found) -> str:

@@ -1,7 +1,7 @@
 /** A button that opens a kernel or graph as a cell, in which its text can be changed, tried and used. */
 
 import { h } from "../dom/elements";
-import type { Artifact } from "../model/record/record";
+import type { Artifact, Compile, Rewrite, Schedule } from "../model/record/record";
 import type { State } from "../model/state";
 import { type CellRequest, experimentsOf, NEW_CELL_EVENT } from "../model/widget_model";
 
@@ -12,14 +12,18 @@ const GRAPHS: Record<string, string[]> = {
 
 /** Creates the button for what a pane shows; null if its text cannot be edited, or there is no kernel to run it. */
 export function editButton(state: State, artifact?: Artifact): HTMLElement | null {
-  const { compile, model } = state;
   const what = artifact && editable(state, artifact);
-  if (!what || !compile || !experimentsOf(model)) return null;
+  return what ? cellButton(state, what, () => cellText(state, artifact)) : null;
+}
+
+/** Creates a button that opens a text as a cell; null if there is no kernel to run it. */
+export function cellButton(state: State, what: string, textOf: () => string): HTMLElement | null {
+  if (!state.compile || !experimentsOf(state.model)) return null;
   const title = `Open ${what} as a cell: running it tries the changed text beside the original, and uses it if it is right`;
   const note = h("span", { role: "status" });
   const button = h("button", { title }, "Edit");
   button.onclick = () => {
-    const text = cellText(state, artifact);
+    const text = textOf();
     const request: CellRequest = { text, answer: (done) => (note.textContent = done) };
     const event = new CustomEvent(NEW_CELL_EVENT, { bubbles: true, cancelable: true, detail: request });
     if (!button.dispatchEvent(event)) return; // a notebook has taken it
@@ -36,7 +40,7 @@ export function editButton(state: State, artifact?: Artifact): HTMLElement | nul
 function editable(state: State, artifact: Artifact): string {
   if (GRAPHS[state.record.engine]?.includes(artifact.name)) return "this graph";
   if (isWrapper(artifact)) return "this text";
-  const kind = artifact.name.endsWith(".loops") ? "loop nest" : "kernel";
+  const kind = artifact.name.endsWith(".loops") ? "loop nest" : artifact.pane === "schedule" ? "schedule" : "kernel";
   return kernelsIn(state, artifact).length ? `the pinned ${kind}, or the first` : "";
 }
 
@@ -54,9 +58,24 @@ export function cellText(state: State, artifact: Artifact): string {
   if (isWrapper(artifact)) return `%%kernel ${id}:${artifact.name}\n${artifact.text}`;
   const kernels = kernelsIn(state, artifact);
   const chosen = kernels.find(({ item }) => state.pinLinked.has(item)) ?? kernels[0];
+  const schedule = state.compile?.schedules.find(({ kernel }) => kernel === chosen.name);
+  if (artifact.pane === "schedule" && schedule) return scheduleCell(state.compile as Compile, schedule);
   const lines = artifact.text.split("\n").slice(chosen.first - 1, chosen.last);
   const loops = artifact.name.endsWith(".loops") ? ".loops" : "";
   return `%%kernel ${id}:${chosen.name}${loops}\n${lines.join("\n")}`;
+}
+
+/** Returns the cell with a kernel's schedule: a line for each rewrite, with its reason as a comment. */
+export function scheduleCell(compile: Compile, schedule: Schedule): string {
+  const lines = rewritesOf(compile, schedule)
+    .slice(1)
+    .map(({ text, reason }) => (reason ? `${text}  # ${reason}` : text));
+  return [`%%schedule ${compile.id}:${schedule.kernel}`, ...lines].join("\n");
+}
+
+/** Returns the rewrites of a schedule: its own, or those of the kernel with the same schedule. */
+export function rewritesOf({ schedules }: Compile, { like, rewrites }: Schedule): Rewrite[] {
+  return (like ? schedules.find(({ kernel }) => kernel === like)?.rewrites : rewrites) ?? [];
 }
 
 /** Returns the kernels whose code or loops an artifact has, in order: name, item and lines of each. */

@@ -24,6 +24,7 @@ import { CostsTable } from "./kernels/costs_table";
 import { FusionTable } from "./kernels/fusion_table";
 import { MemoryView } from "./kernels/memory_view";
 import { RooflineTable } from "./kernels/roofline_table";
+import { ScheduleView } from "./kernels/schedule_view";
 import { SpeedTable } from "./speed_table";
 import { TextView } from "./text/text_view";
 import { TimingsTable } from "./timings_table";
@@ -124,6 +125,14 @@ export const fusion = tableMode(
   (compile) => compile.fusions.length || compile.refusals.length,
   (state, compile) => new FusionTable(state, compile),
 );
+
+/** The rewrites of a kernel's loop nest, one at a time. */
+export const schedule: Mode = {
+  name: "Steps",
+  showsArtifact: false,
+  isAvailable: ({ compile }) => Boolean(compile?.schedules.length),
+  create: (state) => new ScheduleView(state, state.compile as Compile),
+};
 
 export const steps = tableMode(
   (compile) => compile.steps.length,

@@ -140,7 +140,13 @@ export const PANES: PaneKind[] = [
   },
   { name: "passes", title: "Passes", group: "More graphs", modes: [...graph, modes.change], empty: noPass },
   { name: "fusion", title: "Fusion", group: "Stages", modes: [modes.fusion, modes.textMode("Loops")], empty: noKernel },
-  { name: "schedule", title: "Schedule", group: "Stages", modes: [modes.textMode()], empty: noKernel },
+  {
+    name: "schedule",
+    title: "Schedule",
+    group: "Stages",
+    modes: [modes.schedule, modes.textMode()],
+    empty: noSchedule,
+  },
   { name: "kernel", title: "Kernels", short: "Kernel", group: "Stages", modes: [modes.textMode()], empty: noKernel },
   {
     name: "costs",
@@ -249,6 +255,11 @@ function noKernel(compile: Compile): string {
   return ["", "cpp", "triton", "cpp + triton", "inductor"].includes(compile.backend)
     ? "No kernel was generated in this compile."
     : `The backend “${compile.backend}” generates no kernels.`;
+}
+
+function noSchedule(compile: Compile): string {
+  const reason = "The schedules of these kernels are not recorded: only those of our own kernels are.";
+  return compile.kernels.some(({ language }) => language !== "extern") ? reason : noKernel(compile);
 }
 
 function noKernelOr(compile: Compile, reason: string): string {

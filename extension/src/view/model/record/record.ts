@@ -408,12 +408,30 @@ export interface FusionRefusal {
   reason: string;
 }
 
+/** A loop of a kernel's loop nest: over ``start`` to before ``end``, or through one block of another loop. */
+export interface NestLoop {
+  line: number;
+  parent: number;
+  index: string;
+  start: number | string;
+  end: number | string;
+  block: string;
+  step: number;
+  size: number;
+  lanes: number;
+  is_threaded: boolean;
+  is_vector: boolean;
+  is_program: boolean;
+  is_block: boolean;
+}
+
 /** A rewrite of a kernel's loop nest, and the nest after it. */
 export interface Rewrite {
   text: string;
   reason: string;
   nest: string;
   statements: number[];
+  loops: NestLoop[];
 }
 
 /** How a kernel's loop nest was made: each rewrite in order. */
@@ -1029,11 +1047,27 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     second: "string",
     reason: "string",
   },
+  NestLoop: {
+    line: "int",
+    parent: "int",
+    index: "string",
+    start: { any: ["int", "string"] },
+    end: { any: ["int", "string"] },
+    block: "string",
+    step: "int",
+    size: "int",
+    lanes: "int",
+    is_threaded: "boolean",
+    is_vector: "boolean",
+    is_program: "boolean",
+    is_block: "boolean",
+  },
   Rewrite: {
     text: "string",
     reason: "string",
     nest: "string",
     statements: { list: "int" },
+    loops: { list: { is: "NestLoop" } },
   },
   Schedule: {
     kernel: "string",
