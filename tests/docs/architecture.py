@@ -77,6 +77,7 @@ WAYS = [
     ("Where are outputs made that are views of inputs?", [("autograd/trace/outputs.py", "OutputPlan")]),
     ("Who decides what is saved for the backward?", [("autograd/mincut.py", "minimum_cut")]),
     ("Where is it decided that two loops are not fused?", [("loops/fuse/rules.py", "REFUSALS")]),
+    ("Where are a C++ kernel's vectors and threads chosen?", [("loops/schedule/cpu.py", "schedule")]),
     ("Where is a reduction split over blocks?", [("loops/schedule/splitting.py", "split_reductions")]),
     (
         "Where are a Triton kernel's launch grid and block sizes chosen?",
@@ -133,8 +134,15 @@ STEPS = [
         [("forward.fusion", "text"), ("forward.loops", "text"), ("backward.loops", "text")],
     ),
     (
+        "Schedule",
+        "A kernel's loops become a nest, which rewrites change step by step: split, reorder, vectorize, threads. Each "
+        "has a reason.",
+        ["loops/ir/nest.py", "loops/schedule/rewrites.py", "loops/schedule/cpu.py", "loops/schedule/gpu.py"],
+        [("forward.schedule", "text")],
+    ),
+    (
         "Kernels",
-        "Each loop nest is printed as C++ for a CPU or Triton for a GPU, then built and loaded.",
+        "Each nest is printed as C++ for a CPU or Triton for a GPU, then built and loaded.",
         ["codegen/cpp", "codegen/triton", "codegen/build"],
         [("backward.cpp", "cpp")],
     ),
