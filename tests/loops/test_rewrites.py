@@ -6,6 +6,7 @@ import functools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from compiler_core.loops.ir.nest import For, walk
 from compiler_core.loops.lower import lower
 from compiler_core.loops.schedule.cpu import schedule
 from compiler_core.loops.schedule.script import Schedule, read_schedule
+from compiler_core.support.size_expr import hint
 from tests.loops.docstring_examples import graph, named
 
 SHIFTED = "aten.exp(aten.sub(x, aten.amax(x, [-1], True)))"
@@ -114,14 +116,18 @@ def results(name: str, schedules: Sequence[Schedule]) -> list[list[torch.Tensor]
 
 
 def _random(buffer: ir.Buffer) -> torch.Tensor:
-    return torch.randn(*map(int, buffer.size)).to(buffer.dtype)
+    return torch.randn([hint(size) for size in buffer.size]).to(buffer.dtype)
+
+
+def _with_schedule(made: Schedule, text: str) -> str:
+    return f"{text}\n{made.text()}"
 
 
 def check(name: str, schedules: Sequence[Schedule]) -> None:
     want, *others = results(name, [schedule(loops_of(name)[0]), *schedules])
     for made, got in zip(schedules, others, strict=True):
         for expected, value in zip(want, got, strict=True):
-            torch.testing.assert_close(value, expected, msg=lambda text, made=made: f"{text}\n{made.text()}")
+            torch.testing.assert_close(value, expected, msg=functools.partial(_with_schedule, made))
 
 
 def test_legal_schedules_compute_the_same() -> None:
@@ -145,7 +151,7 @@ def random_schedule(loops: ir.Loops, source: random.Random) -> Schedule:
         found = list(dict.fromkeys(n.index for n in walk(made.nest.body) if isinstance(n, For)))
         some = source.sample(found, source.randint(1, len(found)))
         rewrite = source.choice(NAMES)
-        arguments = {
+        arguments: dict[str, list[Any]] = {
             "split": [some[0], source.choice((1, 4, 8, 16, 100, 512))],
             "cut": [some[0], source.randint(1, 40)],
             "reorder": some,
@@ -154,9 +160,10 @@ def random_schedule(loops: ir.Loops, source: random.Random) -> Schedule:
             "keep": source.sample(values, 1),
             "vectorize": [some[0], source.choice((0, 1, 4, 16))],
             "parallelize": some,
-        }[rewrite]
+        }
+        line = f"{rewrite}({', '.join(map(str, arguments[rewrite]))})"
         try:
-            made = read_schedule(loops, "\n".join([*lines, f"{rewrite}({', '.join(map(str, arguments))})"]))
+            made = read_schedule(loops, "\n".join([*lines, line]))
         except UsageError:
             continue
         lines = [r.text for r in made.rewrites]

@@ -331,7 +331,7 @@ def _has_long_products(node: fx.Node) -> bool:
     left: Any = node.args[1]
     result, length = node.meta["val"], hint(left.meta["val"].shape[1])
     is_small = min(map(hint, result.shape)) >= MIN_SPLIT_SIDE and hint(result.numel()) <= MAX_SPLIT_ELEMENTS
-    return is_small and length >= MIN_SPLIT_LENGTH
+    return bool(is_small and length >= MIN_SPLIT_LENGTH)
 
 
 def split_convolution_bias(graph: fx.Graph) -> None:
