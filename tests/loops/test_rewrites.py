@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 from collections.abc import Sequence
@@ -144,7 +145,10 @@ def test_a_schedule_that_is_not_legal_is_refused_with_the_reason(name: str, text
 
 
 def random_schedule(loops: ir.Loops, source: random.Random) -> Schedule:
-    """Returns a schedule of legal rewrites, chosen at random."""
+    """Returns a schedule of legal rewrites, chosen at random, with vectors where it may have them.
+
+    g++ 12 makes code that crashes of some nests without vectors (two loops through blocks of a local array).
+    """
     made, lines = Schedule(loops), list[str]()
     values = [s.name for s in loops.body if not isinstance(s, ir.Store)]
     for _ in range(source.randint(1, 9)):
@@ -167,6 +171,8 @@ def random_schedule(loops: ir.Loops, source: random.Random) -> Schedule:
         except UsageError:
             continue
         lines = [r.text for r in made.rewrites]
+    with contextlib.suppress(UsageError):
+        made = read_schedule(loops, "\n".join([*lines, f"vectorize({loops.index_names[-1]})"]))
     return made
 
 

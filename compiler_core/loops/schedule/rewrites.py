@@ -113,6 +113,7 @@ def reorder(nest: Nest, *indices: str) -> Nest:
     rows = [i for i in indices if i in nest.loops.index_names[: len(nest.loops.outer)]]
     elements = [i for i in indices if i in nest.loops.index_names[len(nest.loops.outer) :]]
     if rows and elements and indices.index(elements[0]) < indices.index(rows[-1]):
+        _expect(len(rows) + len(elements) == len(indices), "the loop over rows moves alone: name no loops over blocks")
         return _interchange(nest, rows, elements, indices)
 
     moved = {*_lane_indices(nest)}.intersection(indices)
