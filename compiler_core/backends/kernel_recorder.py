@@ -8,6 +8,7 @@ The artifacts are linked line by line to what each line was made from:
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -157,7 +158,10 @@ class KernelRecorder:
         for name, made in schedules.items():
             like = made.loops.name if made.loops.name != name else ""
             steps = [("", "", made.start), *((r.text, r.reason, r.nest) for r in made.rewrites)]
-            rewrites = [] if like else [_rewrite(*step) for step in steps]
+            rewrites = [_rewrite(*step) for step in steps if not like]
+            if like:
+                own = next(each for each in self._loops if each.name == name)
+                rewrites = [Rewrite(_renamed(text, made.loops, own), why, "", [], []) for text, why, _ in steps]
             self._compile.schedules.append(Schedule(name, self._which, like, rewrites))
             first = len(lines) + 1
             if like:
@@ -256,6 +260,16 @@ def _rewrite(text: str, reason: str, nest: Nest) -> Rewrite:
     leaves = [node.statement if isinstance(node, Do | Local) else None for _, node in lines]
     statements = [-1 if s is None else numbers[id(s)] for s in leaves]
     return Rewrite(text, reason, "\n".join(line for line, _ in lines), statements, _nest_loops(lines))
+
+
+def _renamed(text: str, loops: ir.Loops, own: ir.Loops) -> str:
+    """Returns the text of a rewrite of `loops` with the names of the values of `own`, the same loops but for names."""
+    name, _, arguments = text.partition("(")
+    if name != "keep":  # all others name loops only, whose names are the same
+        return text
+    pairs = zip(loops.body, own.body, strict=True)
+    names = {a.name: b.name for a, b in pairs if not isinstance(a, ir.Store) and not isinstance(b, ir.Store)}
+    return name + "(" + re.sub(r"[A-Za-z_]\w*", lambda found: names.get(found[0], found[0]), arguments)
 
 
 def _nest_loops(lines: Sequence[tuple[str, Node | None]]) -> list[NestLoop]:

@@ -149,7 +149,7 @@ class Schedule:
     kernel: str
     graph: Literal["forward", "backward"]
     like: str
-    """The kernel with the same schedule, which has the rewrites, if kernels differ only in names; otherwise empty."""
+    """The kernel with the same schedule, whose rewrites have the nests, if both differ only in names; else empty."""
     rewrites: list[Rewrite]
 
 

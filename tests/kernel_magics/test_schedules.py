@@ -75,6 +75,16 @@ def test_a_schedule_is_not_used_for_other_loops(shell: InteractiveShell) -> None
     assert "an edit that was not used" in kernel_magics.last_record().notes[-1]
 
 
+def test_the_schedule_of_a_kernel_like_another_has_the_names_of_its_values(shell: InteractiveShell) -> None:
+    run(shell, "w = torch.randn(128, 128)")
+    run(shell, "%%compile --backend cpp\ny = torch.softmax(torch.softmax(x @ w, -1) @ w, -1)")
+    first, second = kernel_magics.last_record().compiles[0].schedules
+    assert second.like == first.kernel
+    run(shell, "%schedule forward_1")
+    assert "keep(exp_1)" in shell.rl_next_input
+    assert "forward_1.schedule: the same values" in run(shell, shell.rl_next_input)
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [

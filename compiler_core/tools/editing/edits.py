@@ -267,7 +267,7 @@ def _loops_text(text: str, name: str) -> str:
 def _schedule_text(compile_: Compile, name: str) -> str:
     """Returns the rewrites of a kernel's schedule, a line each, with the reasons as comments."""
     made = {each.kernel: each for each in compile_.schedules}
-    rewrites = made[made[name].like or name].rewrites[1:]
+    rewrites = made[name].rewrites[1:]
     return "".join(f"{each.text}  # {each.reason}\n" if each.reason else f"{each.text}\n" for each in rewrites)
 
 

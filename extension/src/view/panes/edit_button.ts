@@ -1,7 +1,7 @@
 /** A button that opens a kernel or graph as a cell, in which its text can be changed, tried and used. */
 
 import { h } from "../dom/elements";
-import type { Artifact, Compile, Rewrite, Schedule } from "../model/record/record";
+import type { Artifact, Compile, Schedule } from "../model/record/record";
 import type { State } from "../model/state";
 import { type CellRequest, experimentsOf, NEW_CELL_EVENT } from "../model/widget_model";
 
@@ -67,15 +67,8 @@ export function cellText(state: State, artifact: Artifact): string {
 
 /** Returns the cell with a kernel's schedule: a line for each rewrite, with its reason as a comment. */
 export function scheduleCell(compile: Compile, schedule: Schedule): string {
-  const lines = rewritesOf(compile, schedule)
-    .slice(1)
-    .map(({ text, reason }) => (reason ? `${text}  # ${reason}` : text));
+  const lines = schedule.rewrites.slice(1).map(({ text, reason }) => (reason ? `${text}  # ${reason}` : text));
   return [`%%schedule ${compile.id}:${schedule.kernel}`, ...lines].join("\n");
-}
-
-/** Returns the rewrites of a schedule: its own, or those of the kernel with the same schedule. */
-export function rewritesOf({ schedules }: Compile, { like, rewrites }: Schedule): Rewrite[] {
-  return (like ? schedules.find(({ kernel }) => kernel === like)?.rewrites : rewrites) ?? [];
 }
 
 /** Returns the kernels whose code or loops an artifact has, in order: name, item and lines of each. */

@@ -7,7 +7,7 @@ import { drawnIndices, iterationSpace } from "../../model/analysis/iteration_spa
 import type { Content } from "../../model/content";
 import type { Compile, ItemId, Rewrite, Schedule } from "../../model/record/record";
 import type { State } from "../../model/state";
-import { cellButton, rewritesOf, scheduleCell } from "../edit_button";
+import { cellButton, scheduleCell } from "../edit_button";
 import { code, LinkedContent } from "../linked_content";
 import { iterationPicture } from "./iteration_picture";
 
@@ -82,7 +82,9 @@ export class ScheduleView implements Content {
   }
 
   private get rewrites(): Rewrite[] {
-    return rewritesOf(this.compile, this.chosen);
+    const { like, rewrites } = this.chosen;
+    const nests = this.compile.schedules.find(({ kernel }) => kernel === like)?.rewrites;
+    return nests ? rewrites.map((rewrite, n) => ({ ...(nests[n] ?? rewrite), text: rewrite.text })) : rewrites;
   }
 
   /** Shows the nest after rewrite `at`; 0 is the naive nest. */
