@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,6 +54,13 @@ def _bound_by_memory(bounds: Mapping[str, str]) -> tuple[str, ...]:
 
 def _accepted(trials: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name, trial in trials.items() if "the same values" in str(trial))
+
+
+def _first_stride(record: Record) -> int:
+    """Returns the stride of the first load along the innermost loop of the naive nest."""
+    naive = record.compiles[0].schedules[0].rewrites[0]
+    innermost = naive.loops[-1].index
+    return int(re.findall(rf"load \w+\[.*?(?:(\d+)\*)?{innermost}\b", naive.nest)[0] or 1)
 
 
 def _became_numbers(compile_: Compile) -> tuple[str, ...]:
@@ -136,6 +144,16 @@ QUESTIONS = {
             Wrong(2, "A reduction does not end a kernel, as long as what follows keeps the same rows."),
         ),
     ),
+    "fusion/stride": Question(
+        Measure("How many elements", _first_stride),
+        "apart in memory are two loads of the innermost loop of the naive nest that follow each other",
+        "The next element of a column is in the next row, which has {columns.shape[1]} elements.",
+        wrong=(
+            Wrong(1, "That is the next element of the row. The loop goes down a column."),
+            Wrong(2048, "That is the number of rows. The next row starts after as many elements as a row has."),
+            Wrong(4096, "That is the distance in bytes."),
+        ),
+    ),
     "kernels/read": Question(
         BYTES_READ,
         "does the kernel read",
@@ -179,6 +197,16 @@ QUESTIONS = {
             ),
             Ticked("further", "It stores outside of the buffer, at its end. The trial sees such writes."),
             Missed("sum", "sin + sin has the same bits as sin * 2."),
+        ),
+    ),
+    "kernels/schedules": Question(
+        Measure("Which schedules", _accepted, ("naive", "vectors", "kept", "late")),
+        "are legal",
+        "Each rewrite is applied to the nest that those before it made.",
+        wrong=(
+            Ticked("late", "A vector loop has vectors as its steps. Split it first, and vectorise what is inside."),
+            Missed("naive", "Without rewrites, the kernel is the simplest nest: slow, but right."),
+            Missed("kept", "exp is computed for the sum, and a later sweep needs it again: it may read it instead."),
         ),
     ),
     "sizes/five": Question(
