@@ -21,7 +21,7 @@ from compiler_core.loops.ir.nest import For, walk
 from compiler_core.loops.lower import lower
 from compiler_core.loops.schedule.cpu import schedule
 from compiler_core.loops.schedule.script import Schedule, read_schedule
-from compiler_core.support.size_expr import hint
+from compiler_core.support.size_expr import hint, symbol
 from tests.loops.docstring_examples import graph, named
 
 SHIFTED = "aten.exp(aten.sub(x, aten.amax(x, [-1], True)))"
@@ -63,6 +63,10 @@ ILLEGAL = [
     ("elements", "split(i0, 0)", "split needs a positive number of elements, not 0"),
     ("elements", "split(i0, 4)\nsplit(i0, 2)", "line 2, split(i0, 2): i0 is split already, into i0_tile and i0"),
     ("elements", "split(i0)", "split takes index, size"),
+    ("elements", "split(i0, i1)", "a block has a known number of elements, not i1"),
+    ("elements", "cut(i0, i1)", "cut takes numbers, not i1"),
+    ("elements", "vectorize(i1, x)", "the number of lanes is a number, not x"),
+    ("elements", "split([i0], 4)", "arguments are names of loops or values, and numbers, not [i0]"),
     ("elements", "tile(i0, 4)", "the rewrites of a C++ kernel are split, cut, reorder"),
     ("elements", "i0 = 4", "a line is a rewrite such as split(i0, 128)"),
     ("elements", "vectorize(i1, 3)", "the number of lanes is a power of two, not 3"),
@@ -135,6 +139,29 @@ def test_legal_schedules_compute_the_same() -> None:
     for name in dict.fromkeys(name for name, _ in LEGAL):
         loops, _ = loops_of(name)
         check(name, [read_schedule(loops, text) for other, text in LEGAL if other == name])
+
+
+def of_symbolic_rows() -> ir.Loops:
+    """Returns a sum of few rows whose length is known at the call, and a difference of each element."""
+    length = symbol("n0", 2, 1 << 20)
+    row = ir.Address((length, 1))
+    body = (
+        ir.Load("v0", torch.float32, "x", row),
+        ir.Compute("v1", torch.float32, "exp", ("v0",)),
+        ir.Reduce("v2", torch.float32, "sum", "v1"),
+        ir.Compute("v3", torch.float32, "sub", ("v1", "v2")),
+        ir.Store("y", row, "v3"),
+    )
+    return ir.Loops("kernel", (3,), (length,), body)
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, "symbolic"])
+def test_the_text_of_a_schedule_is_the_schedule(name: str) -> None:
+    loops = of_symbolic_rows() if name == "symbolic" else loops_of(name)[0]
+    made = schedule(loops)
+    again = read_schedule(loops, "\n".join(f"{each.text}  # {each.reason}" for each in made.rewrites))
+    assert again.nest == made.nest
+    assert (name == "symbolic") == ("if 42*n0 >= 524288:" in made.nest.text())
 
 
 @pytest.mark.parametrize(("name", "text", "why"), ILLEGAL)

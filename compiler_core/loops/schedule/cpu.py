@@ -187,10 +187,8 @@ def _schedule_rows(made: Schedule, kind: KernelKind) -> None:
         return
     work, inner = _work(loops), [*names[rank:-1], *([f"{last}_tile"] if is_long else [])]
     if work and inner and _has_sweep_without_scan(loops):
-        serial = made.nest
-        made.apply("parallelize", inner[0], reason="rows are too few: threads share each of them")
-        if isinstance(work, Size):
-            made.apply("choose", _condition(work), serial, reason="small sizes take less time on one thread")
+        at_call = {"condition": _condition(work)} if isinstance(work, Size) else {}
+        made.apply("parallelize", inner[0], reason="rows are too few: threads share each of them", **at_call)
 
 
 def _has_sweep_without_scan(loops: ir.Loops) -> bool:

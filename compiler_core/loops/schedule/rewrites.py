@@ -16,7 +16,7 @@ from compiler_core.errors import UsageError
 from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
 from compiler_core.loops.ir.nest import Accumulate, Do, For, If, Local, Nest, Node, Place, map_nodes, statements, walk
-from compiler_core.support.size_expr import Int, hint, prod
+from compiler_core.support.size_expr import Int, Size, hint, prod
 
 MAX_DISTRIBUTED = 256
 """The maximum number of rows whose values are kept in arrays between loops."""
@@ -39,6 +39,7 @@ def split(nest: Nest, index: str, size: int) -> Nest:
                 store neg[i0] = neg
     """
     tile = f"{index}_tile"
+    _expect(isinstance(size, int), f"a block has a known number of elements, not {size}")
     _expect(size > 0, f"split needs a positive number of elements, not {size}")
     _expect(not nest.find(tile), f"{index} is split already, into {tile} and {index}")
     steps = {loop.step for loop in _found(nest, index)}
@@ -78,6 +79,8 @@ def cut(nest: Nest, index: str, *ends: Int) -> Nest:
     _expect(not _lane_indices(nest), "cut a range before loops are reordered")
     body: list[Node] = []
     start: Int = 0
+    words = [str(end) for end in ends if not isinstance(end, int | Size)]
+    _expect(not words, f"cut takes numbers, not {', '.join(words)}")
     for end in (*ends, whole):
         _expect(hint(start) < hint(end), f"cut needs increasing numbers between 0 and {whole}")
         part = _part_of_range(start, end)
@@ -421,6 +424,7 @@ def vectorize(nest: Nest, index: str, lanes: int = 0) -> Nest:
     """
     loops = nest.loops
     found = _found(nest, index)
+    _expect(isinstance(lanes, int), f"the number of lanes is a number, not {lanes}")
     _expect(lanes >= 0 and not lanes & (lanes - 1), f"the number of lanes is a power of two, not {lanes}")
     _expect(index in loops.index_names, f"{index} runs over blocks; vectorize the loop through a block")
     is_inner = index in loops.index_names[len(loops.outer) :]
@@ -509,7 +513,8 @@ def _is_converted(loops: ir.Loops, access: ir.Load | ir.Store, loop: For) -> boo
 def parallelize(nest: Nest, *indices: str, condition: str = "") -> Nest:
     """Distributes loops that are directly inside each other over threads; the first one is the outermost.
 
-    `condition` is tested at the call: with symbolic sizes, a kernel may have too little work for threads.
+    `condition` is tested at the call: with symbolic sizes, a kernel may have too little work for threads.  If they
+    share the elements of a row, the kernel has a version of its loops for either case.
 
     >>> rewritten("aten.add(x, y)", "parallelize(i0)", x="f32[64, 128]", y="f32[64, 1]")
     forward_0:
@@ -540,16 +545,20 @@ def parallelize(nest: Nest, *indices: str, condition: str = "") -> Nest:
     blocks = (n for n in walk(nest.body) if isinstance(n, Accumulate) and n.place == "block")
     inside_rows = {n.index for block in blocks for n in walk(block.body) if isinstance(n, For)}
     _expect(inside_rows.isdisjoint(indices), "threads would share the accumulators of a row")
+    is_of_row = indices[0].startswith("j")
 
     def change(node: Node) -> Sequence[Node]:
         if isinstance(node, Accumulate) and node.scans:
             return [replace(node, body=map_nodes(node.body, _serial))]
         if isinstance(node, For) and node.index in indices:
-            return [replace(node, is_threaded=True, condition=condition)]
+            return [replace(node, is_threaded=True, condition="" if is_of_row else condition)]
         return [node]
 
     changed = replace(nest, body=map_nodes(nest.body, change))
     _expect(any(n.is_threaded for n in changed.find(indices[0])), "a scan needs the elements of a row in order")
+    if condition and is_of_row:
+        serial = map_nodes(changed.body, _serial)
+        return replace(changed, body=(If(condition, changed.body, serial),))
     return changed
 
 
@@ -652,7 +661,7 @@ def _is_sweep(node: Node, index: str) -> bool:
 
 def stages(nest: Nest, index: str, count: int) -> Nest:
     """Loads the blocks of the next `count` iterations ahead."""
-    _expect(count >= 1, "a loop has one stage at least")
+    _expect(isinstance(count, int) and count >= 1, "a loop has one stage at least")
     found = _found(nest, index)
     _expect(all(loop.step > 1 for loop in found), f"{index} is no loop over blocks")
     return _change_loops(nest, index, lambda loop: [replace(loop, stages=count)])
@@ -662,11 +671,6 @@ def warps(nest: Nest, count: int) -> Nest:
     """Gives each program `count` warps of 32 threads."""
     _expect(count in (1, 2, 4, 8, 16, 32), f"a program has 1, 2, 4, 8, 16 or 32 warps, not {count}")
     return replace(nest, warps=count)
-
-
-def choose(nest: Nest, condition: str, other: Nest) -> Nest:
-    """Executes `nest` where `condition` holds, which is known at the call, else `other`."""
-    return replace(nest, body=(If(condition, nest.body, other.body),))
 
 
 def last_index_is_disjoint(loops: ir.Loops) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,14 +20,15 @@ from compiler_core.errors import CompilerBug, UsageError
 from compiler_core.loops import ir
 from compiler_core.loops.ir.nest import Nest, check, naive
 from compiler_core.loops.schedule import rewrites
+from compiler_core.support.size_expr import Int, Size
 
 _CPU = (
     *(rewrites.split, rewrites.cut, rewrites.reorder, rewrites.distribute, rewrites.hoist, rewrites.keep),
     *(rewrites.partial, rewrites.vectorize, rewrites.parallelize),
 )
 _GPU = rewrites.fuse, rewrites.split, rewrites.programs, rewrites.block, rewrites.stages, rewrites.warps
-REWRITES: dict[str, Callable[..., Nest]] = {f.__name__: f for f in (*_CPU, *_GPU, rewrites.choose)}
-"""All rewrites, by name.  `choose` is made by the compiler only, for symbolic sizes."""
+REWRITES: dict[str, Callable[..., Nest]] = {f.__name__: f for f in (*_CPU, *_GPU)}
+"""All rewrites, by name."""
 WRITABLE = {"cpp": [f.__name__ for f in _CPU], "triton": [f.__name__ for f in _GPU]}
 """The names of the rewrites that a schedule in text may have, by the language of its kernel."""
 
@@ -56,7 +58,7 @@ class Schedule:
     def apply(self, name: str, *args: Any, reason: str = "", **options: Any) -> None:
         """Applies a rewrite; raises UsageError, with the reason, if it is not legal."""
         nest = REWRITES[name](self.nest, *args, **options)
-        given = [_argument_text(a) for a in args] + [f"{key}={_argument_text(v)}" for key, v in options.items()]
+        given = [*map(str, args), *(f'{key}="{value}"' for key, value in options.items())]
         self.rewrites.append(Rewrite(f"{name}({', '.join(given)})", reason, nest))
 
     def apply_if_changed(self, name: str, *args: Any, reason: str) -> None:
@@ -72,10 +74,6 @@ class Schedule:
         return "\n".join([self.start.text(), *parts])
 
 
-def _argument_text(argument: Any) -> str:
-    return "serial" if isinstance(argument, Nest) else str(argument)
-
-
 def read_schedule(loops: ir.Loops, text: str, language: ir.Language = "cpp") -> Schedule:
     """Returns the schedule that `text` describes, applied to the naive nest of `loops`.
 
@@ -87,7 +85,7 @@ def read_schedule(loops: ir.Loops, text: str, language: ir.Language = "cpp") -> 
         if not code:
             continue
         try:
-            name, args, options = _read_rewrite(code, language)
+            name, args, options = _read_rewrite(code, loops, language)
             made.apply(name, *args, **options)
             check(made.nest)
         except (UsageError, TypeError, CompilerBug) as error:
@@ -102,7 +100,7 @@ def _signature(name: str) -> str:
     return ", ".join(parameters) or "names of loops or values"
 
 
-def _read_rewrite(code: str, language: ir.Language) -> tuple[str, list[Any], dict[str, Any]]:
+def _read_rewrite(code: str, loops: ir.Loops, language: ir.Language) -> tuple[str, list[Any], dict[str, Any]]:
     known = f"the rewrites of a {'C++' if language == 'cpp' else 'Triton'} kernel are {', '.join(WRITABLE[language])}"
     try:
         call = ast.parse(code, mode="eval").body
@@ -114,13 +112,28 @@ def _read_rewrite(code: str, language: ir.Language) -> tuple[str, list[Any], dic
         close = difflib.get_close_matches(call.func.id, WRITABLE[language], 1)
         meant = f"; did you mean {close[0]}?" if close else ""
         raise UsageError(f"there is no rewrite {call.func.id}{meant}; {known}")
-    options = {k.arg: _read_argument(k.value) for k in call.keywords if k.arg}
-    return call.func.id, [_read_argument(a) for a in call.args], options
+    options = {k.arg: _read_argument(k.value, loops) for k in call.keywords if k.arg}
+    return call.func.id, [_read_argument(a, loops) for a in call.args], options
 
 
-def _read_argument(node: ast.expr) -> Any:
-    if isinstance(node, ast.Name):
-        return node.id
+def _read_argument(node: ast.expr, loops: ir.Loops) -> str | Int:
+    """Returns a name of a loop or value, a condition in quotes, or a number, which may have the symbols of `loops`."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int | str):
         return node.value
+    symbols = {
+        s.name: Size({(s,): 1}) for n in loops.numbers if isinstance(n, Size) for monomial in n.terms for s in monomial
+    }
+    if isinstance(node, ast.Name):
+        return symbols.get(node.id, node.id)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        node = ast.BinOp(ast.Constant(0), ast.Sub(), node.operand)
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        left, right = (_read_argument(each, loops) for each in (node.left, node.right))
+        if not isinstance(left, str) and not isinstance(right, str):
+            return _ARITHMETIC[type(node.op)](left, right)
     raise UsageError(f"arguments are names of loops or values, and numbers, not {ast.unparse(node)}")
+
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[Int, Int], Int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul
+}  # fmt: skip
