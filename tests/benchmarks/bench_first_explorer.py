@@ -88,7 +88,7 @@ def measure(python: str, *, with_cutaway: bool = True) -> tuple[dict[str, float]
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         page = browser.new_page(viewport={"width": 1600, "height": 1000})
-        page.set_default_timeout(drive.WAIT_MS)
+        page.set_default_timeout(drive.RUN_MS)
         if not with_cutaway:
             disable_cutaway(Path(folder))
         with (

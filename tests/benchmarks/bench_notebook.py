@@ -23,7 +23,7 @@ from kernel_magics.display.explorer import MIME
 from kernel_magics.display.packing import unpack
 from tests.benchmarks.bench_explorer import Busy, heap
 from tests.ui.conftest import FLAGS, chromium
-from tests.ui.drive import WAIT_MS, Server, jupyter
+from tests.ui.drive import RUN_MS, Server, jupyter
 
 CELLS = 40
 LAYERS = 12
@@ -93,7 +93,7 @@ def reopened(browser: Browser, server: Server, notebook: nbformat.NotebookNode) 
     file = server.root / "measured.ipynb"
     nbformat.write(notebook, file)
     page = browser.new_context(viewport={"width": 1600, "height": 1000}).new_page()
-    page.set_default_timeout(WAIT_MS)
+    page.set_default_timeout(RUN_MS)
     page.goto(f"{server.url}/lab?reset&token={server.token}")
     page.wait_for_selector(".jp-Launcher")
     empty = heap(page)
@@ -121,7 +121,7 @@ def _scroll_through(page: Page) -> None:
     """Scrolls until every explorer was made; not by the mouse, after whose turns Chromium is not idle for 2 s."""
     if (dialog := page.locator(".jp-Dialog button", has_text="No Kernel")).count():
         dialog.click()
-    until = time.perf_counter() + WAIT_MS / 1000
+    until = time.perf_counter() + RUN_MS / 1000
     while page.evaluate(UNSHOWN):
         assert time.perf_counter() < until, "an explorer was not made"
         page.evaluate(SCROLL)

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.sampling import sample
-from tests.ui.drive import WAIT_MS, Server, jupyter, open_report
+from tests.ui.drive import RUN_MS, WAIT_MS, Server, jupyter, open_report
 
 OUTPUT = Path(__file__).parent / "output"
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
@@ -82,7 +82,7 @@ def jupyterlab(context: BrowserContext, server: Server) -> Iterator[Page]:
     page = context.new_page()
     page.set_default_timeout(WAIT_MS)
     page.goto(f"{server.url}/lab?reset&token={server.token}")
-    page.wait_for_function("() => window.jupyterapp?.commands.hasCommand('docmanager:open')")
+    page.wait_for_function("() => window.jupyterapp?.commands.hasCommand('docmanager:open')", timeout=RUN_MS)
     page.evaluate("() => window.jupyterapp.restored.then(() => null)")
     yield page
     page.close()

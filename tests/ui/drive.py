@@ -26,8 +26,9 @@ from tests.limits import HANG_S
 
 KERNEL = "warm"
 """The kernel of notebooks that are made for tests (`warm_python.kernel_spec`); that of the tour starts as any other."""
-WAIT_MS = 1000 * HANG_S
-"""How long a test waits for what it expects of the page, and for a cell: only a test that fails takes as long."""
+RUN_MS = 1000 * HANG_S
+WAIT_MS = 120_000
+"""How long a test waits for what it expects of the page: only a test that fails takes as long."""
 POLL_S = 0.05
 
 expect.set_options(timeout=WAIT_MS)
@@ -221,7 +222,7 @@ class Notebook:
     def wait(self) -> Notebook:
         """Waits until the notebook is open and its kernel ready."""
         self.page.wait_for_selector(f"{PANEL} .jp-CodeCell")
-        self.page.wait_for_function(KERNEL_IS_READY)
+        self.page.wait_for_function(KERNEL_IS_READY, timeout=RUN_MS)
         return self
 
     @contextlib.contextmanager
@@ -245,8 +246,8 @@ class Notebook:
     def run_all(self) -> None:
         """Runs all cells, to the end or to the first one that raises, and waits."""
         self.start_all()
-        self.page.wait_for_function("() => window.ended")
-        self.page.wait_for_function(KERNEL_IS_READY)
+        self.page.wait_for_function("() => window.ended", timeout=RUN_MS)
+        self.page.wait_for_function(KERNEL_IS_READY, timeout=RUN_MS)
 
     def start_all(self) -> None:
         """Runs all cells without waiting."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.ui.drive import Notebook, Server, expect_value
+from tests.ui.drive import RUN_MS, Notebook, Server, expect_value
 
 Screenshot = Callable[[Page, str], None]
 
@@ -73,7 +73,7 @@ def test_edit_makes_a_cell_that_tries_the_text(notebook: Notebook, screenshot: S
     expect_value(lambda: page.evaluate(LANGUAGE), "text/x-c++src")
     page.keyboard.press("Shift+Enter")
     printed = page.locator(".jp-OutputArea", has_text="forward_0: the same values").last
-    expect(printed).to_be_visible()
+    expect(printed).to_be_visible(timeout=RUN_MS)
     screenshot(page, "edit")
     assert notebook.python("kernel_magics.run.edits.revert(None)").startswith("Nothing is edited")
 
@@ -104,7 +104,7 @@ def test_kernels_are_joined_and_split_by_dragging(notebook: Notebook, screenshot
     screenshot(page, "drag")
     mouse.up()
     runs = explorer.root.get_by_role("group", name="Runs")
-    expect(runs).to_contain_text("forward_0 and forward_1 joined")
+    expect(runs).to_contain_text("forward_0 and forward_1 joined", timeout=RUN_MS)
     notebook.expect_python("[len(c.kernels) for c in kernel_magics.last().record.compiles]", [1])
     two_runs = explorer.root.locator(".pane", has_text="kernel time")
     expect(two_runs).to_be_visible()
@@ -115,7 +115,7 @@ def test_kernels_are_joined_and_split_by_dragging(notebook: Notebook, screenshot
     expect(pane.get_by_role("status")).to_contain_text("forward_0: choose another kernel")
     pane.get_by_role("button", name="Drop a kernel here to split it").focus()
     page.keyboard.press("Enter")
-    expect(runs).to_contain_text("forward_0 split")
+    expect(runs).to_contain_text("forward_0 split", timeout=RUN_MS)
 
 
 def test_a_wrong_option_is_named(notebook: Notebook) -> None:
@@ -181,7 +181,7 @@ def test_a_long_compile_can_be_interrupted(notebook: Notebook, screenshot: Scree
         notebook.command("notebook:interrupt-kernel")
     else:
         compiling.get_by_role("button", name="Stop").click()
-    notebook.page.wait_for_function("() => window.ended")
+    notebook.page.wait_for_function("() => window.ended", timeout=RUN_MS)
     assert "KeyboardInterrupt" in notebook.output_text("long")
     notebook.run("usable")
     assert notebook.python("torch.allclose(usable, x.sin())")

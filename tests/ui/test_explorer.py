@@ -80,14 +80,14 @@ def test_arrow_keys_move_along_the_chain(explorer: Explorer, page: Page, screens
     expect(step).to_contain_text(re.compile(r"1/\d"))
     page.keyboard.press("ArrowDown")
     expect(step).to_contain_text(re.compile(r"2/\d"))
-    for stage in ("Joint", "Forward", "Backward", "Fusion", "Kernel"):
+    for stage in ("Joint", "Forward", "Backward", "Fusion", "Schedule", "Kernel"):
         page.keyboard.press("ArrowRight")
         expect(explorer.root.locator(".step.walked")).to_contain_text(stage)
         expect(explorer.root.locator(f'section.pane[aria-label^="{stage}"]')).to_be_visible()
     expect(explorer.root.locator(".cm-line.hovered, .cm-line.hover-linked").first).to_be_visible()
     screenshot(page, "chain")
     page.keyboard.press("ArrowLeft")
-    expect(explorer.root.locator(".step.walked")).to_contain_text("Fusion")
+    expect(explorer.root.locator(".step.walked")).to_contain_text("Schedule")
 
 
 def test_arrow_keys_move_on_after_a_click(explorer: Explorer, page: Page) -> None:

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.ui.drive import PANEL, Notebook, Server, expect_value
+from tests.ui.drive import PANEL, RUN_MS, Notebook, Server, expect_value
 
 Screenshot = Callable[[Page, str], None]
 
@@ -74,7 +74,7 @@ def test_a_cell_that_has_just_ended_is_drawn_without_a_scroll(notebook: Notebook
     page.evaluate(FROM_THE_FIRST)
     for id_ in CELLS:
         page.keyboard.press("Shift+Enter")
-        page.wait_for_function(HAS_RUN, arg=id_)
+        page.wait_for_function(HAS_RUN, arg=id_, timeout=RUN_MS)
     slow = notebook.element("slow")
     expect(slow.locator(".compiling")).to_have_count(0)  # its progress has the same parts
     for id_ in ("first", "second", "slow"):
