@@ -113,7 +113,8 @@ class Comparison:
             return None
         if isinstance(want, (*PLAIN_TYPES, frozenset, set)):
             same = want == got or (want != want and got != got)
-            return None if same and repr(want) == repr(got) else f"{path}: {got!r}, not {want!r}"
+            texts = [sorted(map(repr, e)) if isinstance(e, (frozenset, set)) else repr(e) for e in (want, got)]
+            return None if same and texts[0] == texts[1] else f"{path}: {got!r}, not {want!r}"
         known = self._compare_identity(path, want, got)
         if known is not None:
             return known or None
