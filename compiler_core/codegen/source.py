@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from compiler_core.errors import UsageError
+from compiler_core.support.interrupts import safe_point
 
 if TYPE_CHECKING:
-    from compiler_core.loops.ir import Language
+    from compiler_core.loops.ir import Language, Loops
     from compiler_core.loops.schedule.script import Schedule
 
 Launcher = Callable[..., object]
@@ -39,6 +40,26 @@ class KernelSource:
     lines: tuple[LineOrigin, ...]
     schedules: Mapping[str, Schedule] = field(default_factory=dict, compare=False)
     """The schedule of each kernel, by name; kernels that differ only in names have that of the first of them."""
+
+
+def choose_schedules(
+    kernels: Iterable[Loops],
+    own: Mapping[str, Schedule],
+    key: Callable[[Loops], Hashable],
+    schedule: Callable[[Loops], Schedule],
+) -> dict[str, Schedule]:
+    """Returns the schedule of each kernel, by name: that of `own`, or the one that `schedule` makes.
+
+    Kernels with an equal `key` differ only in names, such as those of a network's layers, and have the schedule of the
+    first of them.
+    """
+    chosen: dict[str, Schedule] = {}
+    known: dict[Hashable, Schedule] = {}
+    for loops in kernels:
+        safe_point()
+        made = own.get(loops.name)
+        chosen[loops.name] = made or known.get(equal := key(loops)) or known.setdefault(equal, schedule(loops))
+    return chosen
 
 
 CPU_TARGETS = {"cpu": "native", **{level: level for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")}}

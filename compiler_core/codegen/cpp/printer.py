@@ -6,7 +6,7 @@ distributed over threads, is decided by its schedule (`loops/schedule/cpu.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from compiler_core.codegen.cpp.ops import (
@@ -24,7 +24,7 @@ from compiler_core.codegen.cpp.ops import (
 from compiler_core.codegen.cpp.prelude import EACH_SOURCE, RUNNING_SUMS, TOTAL_SOURCE, prelude
 from compiler_core.codegen.cpp.statements import FAULT, SourceWriter
 from compiler_core.codegen.cpp.vectors import SIMD, Loop, VectorPrinter, is_scan, loop_of
-from compiler_core.codegen.source import KernelSource
+from compiler_core.codegen.source import KernelSource, choose_schedules
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.matching import structural_key
 from compiler_core.loops.ir.nest import Accumulate, Do, For, If, Local, Nest, Node, walk
@@ -45,16 +45,8 @@ def generate(program: ir.Program, simd_math: Sequence[str] = (), schedules: Sche
     layers, all but the first call the first, because C++ compilers are slow.
     """
     kernels = [s for s in program.steps if isinstance(s, ir.Loops)]
-    known: dict[Hashable, Schedule] = {}
-    chosen: dict[str, Schedule] = {}
-    for loops in kernels:
-        safe_point()
-        own = schedules.get(loops.name)
-        key = loops.name if own else structural_key(loops, program.buffers)
-        if key not in known:
-            known[key] = own or schedule(loops)
-        chosen[loops.name] = known[key]
-    nodes = [node for made in known.values() for node in walk(made.nest.body)]
+    chosen = choose_schedules(kernels, schedules, lambda loops: structural_key(loops, program.buffers), schedule)
+    nodes = [node for made in {id(s): s for s in chosen.values()}.values() for node in walk(made.nest.body)]
     rows = any(isinstance(n, Accumulate) and n.place in ("row", "lanes", "part") for n in nodes)
     exact = any(isinstance(n, For) and n.is_exact for n in nodes)
     sums = any(uses_running_sums(s) for k in kernels for s in k.scans)

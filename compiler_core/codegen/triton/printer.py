@@ -14,11 +14,11 @@ that belong to a row, print the last index as an inner one, and each program com
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from compiler_core.codegen.source import KernelSource, LineOrigin
+from compiler_core.codegen.source import KernelSource, LineOrigin, choose_schedules
 from compiler_core.codegen.triton.ops import HELPERS, POINTERS, TYPES, accumulate_statement, identity, reduce
 from compiler_core.codegen.triton.statements import PrintedLine, StatementPrinter
 from compiler_core.loops import ir
@@ -51,7 +51,16 @@ def generate(
     those of kernels for which the user wrote one.  Of kernels that differ only in names, such as those of a network's
     layers, all but the first are aliases of the first, because Triton takes a third of a second to compile a kernel.
     """
-    chosen = _schedules(program, tuned, schedules)
+
+    def blocks(loops: ir.Loops) -> Blocks:
+        return tuned.get(loops.name) or choose_blocks(loops)
+
+    chosen = choose_schedules(
+        [shape_for_triton(step) for step in program.steps if isinstance(step, ir.Loops)],
+        schedules,
+        lambda loops: (structural_key(loops, program.buffers), blocks(loops)),
+        lambda loops: schedule(loops, blocks(loops)),
+    )
     printed: dict[str, tuple[list[PrintedLine], str]] = {}
     for name, made in chosen.items():
         safe_point()
@@ -73,20 +82,6 @@ def generate(
         found += [LineOrigin(before + k, name, made) for k, (_, made) in enumerate(lines, 1)]
     launches = "".join(f'    "{name}": {launch},\n' for name, (_, launch) in printed.items())
     return KernelSource("triton", f"{text}\n\nLAUNCHES = {{\n{launches}}}\n", tuple(found), chosen)
-
-
-def _schedules(program: ir.Program, tuned: Mapping[str, Blocks], own: Mapping[str, Schedule]) -> dict[str, Schedule]:
-    """Returns the schedule of each kernel; kernels that differ only in names have that of the first of them."""
-    chosen: dict[str, Schedule] = {}
-    known: dict[Hashable, Schedule] = {}
-    for loops in (shape_for_triton(step) for step in program.steps if isinstance(step, ir.Loops)):
-        safe_point()
-        blocks = tuned.get(loops.name) or choose_blocks(loops)
-        key = loops.name if loops.name in own else (structural_key(loops, program.buffers), blocks)
-        if key not in known:
-            known[key] = own.get(loops.name) or schedule(loops, blocks)
-        chosen[loops.name] = known[key]
-    return chosen
 
 
 class TritonKernelPrinter(StatementPrinter):
