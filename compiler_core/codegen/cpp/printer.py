@@ -69,13 +69,9 @@ class NestPrinter(VectorPrinter):
     def __init__(self, text: SourceWriter, nest: Nest, buffers: dict[str, ir.Buffer]) -> None:
         super().__init__(text, nest.loops, buffers)
         self._nest = nest
-        nodes = [*walk(nest.body)]
-        self._condition = next((n.condition for n in nodes if isinstance(n, For) and n.condition), "")
+        self._condition = next((n.condition for n in walk(nest.body) if isinstance(n, For) and n.condition), "")
         """The condition, known at the call, for threads in the whole kernel; empty if there is none."""
-        blocks = (n for n in nodes if isinstance(n, Accumulate) and n.place == "block")
-        outer = self._names[: len(self._loops.outer)]
-        inside = (n.index for block in blocks for n in walk(block.body) if isinstance(n, For) and n.index in outer)
-        self._lane_index, self._lane_start = next(inside, ""), ""
+        self._lane_index, self._lane_start = nest.lane_index, ""
         self._lane_count: Int = 0
         if self._lane_index:
             self._double_sums = {name: f"{identifier(name)}_lane[lane]" for name in self._mean_sums}

@@ -193,6 +193,18 @@ class Nest:
     def text(self) -> str:
         return "\n".join(line for line, _ in self.lines()) + "\n"
 
+    @property
+    def in_blocks(self) -> list[For]:
+        """The loops inside accumulators of a block of rows: those over the elements, and then the one over the rows."""
+        blocks = (n for n in walk(self.body) if isinstance(n, Accumulate) and n.place == "block")
+        return [n for block in blocks for n in walk(block.body) if isinstance(n, For)]
+
+    @property
+    def lane_index(self) -> str:
+        """The outer index that is inside the loops over the elements of a row; empty if there is none."""
+        outer = self.loops.index_names[: len(self.loops.outer)]
+        return next((loop.index for loop in self.in_blocks if loop.index in outer), "")
+
     def find(self, index: str) -> list[For]:
         """Returns the loops over `index`, outermost first."""
         return [node for node in walk(self.body) if isinstance(node, For) and node.index == index]

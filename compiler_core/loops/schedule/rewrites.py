@@ -45,7 +45,7 @@ def split(nest: Nest, index: str, size: int) -> Nest:
     steps = {loop.step for loop in _found(nest, index)}
     _expect(not any(size % step for step in steps), f"a block of {index} has a multiple of {max(steps)} elements")
     _expect(not any(loop.is_vector for loop in nest.find(index)), f"split {index} before it is vectorised")
-    _expect(index not in _lane_indices(nest), f"split {index} before it is the innermost loop")
+    _expect(index != nest.lane_index, f"split {index} before it is the innermost loop")
 
     def change(loop: For) -> Sequence[Node]:
         inside = replace(loop, block=tile, size=size, is_threaded=False, condition="")
@@ -76,7 +76,7 @@ def cut(nest: Nest, index: str, *ends: Int) -> Nest:
     _expect(not nest.loops.column_stores, "the rows of a part are accumulated in order")
     whole = nest.loops.space[nest.loops.index_names.index(index)]
     _expect(all((loop.start, loop.end, loop.block) == (0, whole, "") for loop in loops), f"{index} is divided already")
-    _expect(not _lane_indices(nest), "cut a range before loops are reordered")
+    _expect(not nest.lane_index, "cut a range before loops are reordered")
     body: list[Node] = []
     start: Int = 0
     words = [str(end) for end in ends if not isinstance(end, int | Size)]
@@ -119,8 +119,8 @@ def reorder(nest: Nest, *indices: str) -> Nest:
         _expect(len(rows) + len(elements) == len(indices), "the loop over rows moves alone: name no loops over blocks")
         return _interchange(nest, rows, elements, indices)
 
-    moved = {*_lane_indices(nest)}.intersection(indices)
-    _expect(not moved, f"{', '.join(moved)} stays the innermost loop: there is an accumulator for each row")
+    row = nest.lane_index
+    _expect(row not in indices, f"{row} stays the innermost loop: there is an accumulator for each row")
     changed = False
 
     def change(node: Node) -> Sequence[Node]:
@@ -146,13 +146,6 @@ def reorder(nest: Nest, *indices: str) -> Nest:
     result = replace(nest, body=map_nodes(nest.body, change))
     _expect(changed, f"the loops {', '.join(indices)} are not directly inside each other")
     return result
-
-
-def _lane_indices(nest: Nest) -> list[str]:
-    """Returns the outer index that is inside the loops over the elements of a row, if there is one."""
-    blocks = (n for n in walk(nest.body) if isinstance(n, Accumulate) and n.place == "block")
-    outer = nest.loops.index_names[: len(nest.loops.outer)]
-    return [n.index for block in blocks for n in walk(block.body) if isinstance(n, For) and n.index in outer]
 
 
 def _chain(loop: For) -> list[For]:
@@ -344,7 +337,7 @@ def keep(nest: Nest, *values: str) -> Nest:
     loops = nest.loops
     row = loops.index_names[len(loops.outer) - 1] if loops.outer else ""
     is_whole = not row or len({loop.start for loop in nest.find(row)}) == len(nest.find(row))
-    _expect(is_whole and not _lane_indices(nest), f"keep values before the loop over {row} is distributed or reordered")
+    _expect(is_whole and not nest.lane_index, f"keep values before the loop over {row} is distributed or reordered")
     again = {d.value for d in statements(nest.body) if d.is_again and d.how == "compute"}
     wrong = [v for v in values if v not in again]
     _expect(not wrong, f"no later sweep computes {', '.join(wrong)} again")
@@ -542,9 +535,7 @@ def parallelize(nest: Nest, *indices: str, condition: str = "") -> Nest:
     _expect(not any(loop.is_exact for loop in found), f"split {indices[0]} first: threads share its blocks")
     nested = any(loop.block in indices for index in indices for loop in nest.find(index))
     _expect(not nested, "the loop over blocks and that through a block share no threads: name one of them")
-    blocks = (n for n in walk(nest.body) if isinstance(n, Accumulate) and n.place == "block")
-    inside_rows = {n.index for block in blocks for n in walk(block.body) if isinstance(n, For)}
-    _expect(inside_rows.isdisjoint(indices), "threads would share the accumulators of a row")
+    _expect(not any(loop.index in indices for loop in nest.in_blocks), "threads would share the accumulators of a row")
     is_of_row = indices[0].startswith("j")
 
     def change(node: Node) -> Sequence[Node]:

@@ -66,7 +66,7 @@ def editable_text(record: Record, id: str) -> str:
     Args:
         record: the record of its compile.
         id: ``0/0:forward_0`` for a kernel, ``0/0:forward_0.loops`` for its loops, ``0/0:forward_0.schedule`` for the
-            rewrites of a C++ kernel's loop nest, ``0/0:forward.wrapper`` for the function that calls the kernels,
+            rewrites of its loop nest, ``0/0:forward.wrapper`` for the function that calls the kernels,
             ``0/0:captured``, ``0/0:forward`` or ``0/0:backward`` for a graph; without the compile, if there is only
             one of that name.  A record of stock `torch.compile` has kernels, and as wrappers Inductor's output code.
 
