@@ -13,7 +13,7 @@ import torch
 from compiler_core.api import compile as api
 from compiler_core.capture.values.base import UNBOUND
 from compiler_core.records import Compile, Guard, Record, to_plain
-from compiler_core.records.steps import Steps
+from compiler_core.records.steps import StepCall, StepCode, Steps
 from compiler_core.tools import recording, step_recorder
 from compiler_core.tools.questions.step_states import Replay, steps_text
 from compiler_core.tools.step_recorder import RecordingInterpreter
@@ -166,6 +166,21 @@ def test_a_node_a_guard_and_a_line_find_their_steps() -> None:
     line = record.search("return value * by", pane="source")[0]
     at_line = {replay.state(n).calls[-1].name for n in replay.steps_of(line)}
     assert at_line == {"scale"}
+
+
+def test_an_instruction_without_a_line_does_not_have_that_of_the_caller() -> None:
+    steps = Steps(
+        codes=[StepCode("f", "f.py", ["CALL"], [1]), StepCode("g", "g.py", ["JUMP", "RETURN"], [0, 5])],
+        calls=[StepCall(0, None), StepCall(1, 0)],
+        call=[0, 1, 1],
+        at=[0, 0, 1],
+        pops=[0, 0, 0],
+        pushes=[[], [], []],
+    )
+    both = Replay(steps, lambda filename, line: f"{filename}:{line}" if line else None)
+    assert [both.items(n) for n in range(3)] == [["f.py:1"], [], ["g.py:5"]]
+    only_caller = Replay(steps, lambda filename, line: "f.py:1" if filename == "f.py" else None)
+    assert [only_caller.items(n) for n in range(3)] == [["f.py:1"]] * 3
 
 
 def test_the_graph_grows_step_by_step() -> None:

@@ -64,7 +64,8 @@ def test_steps_forward_and_backward(
     expect(count).to_have_text(re.compile(r"^step 1 of \d{3}$"))
     slider.focus()
     themed_page.keyboard.press("End")
-    expect(pane.get_by_role("heading")).to_contain_text("So far: ")
+    expect(pane.get_by_role("heading").first).to_have_text(re.compile(r"^Graph so far: \d+ nodes$"))
+    expect(pane.get_by_role("heading").nth(1)).to_contain_text("Guards so far: ")
     expect(count).to_have_text(re.compile(r"^step (\d+) of \1$"))
     total = int(count.inner_text().split()[-1])
     themed_page.keyboard.press("ArrowLeft")
@@ -103,7 +104,7 @@ def test_a_listed_node_leads_to_its_step(explorer: Explorer, themed_page: Page) 
     pane.get_by_role("button", name="linear:").focus()
     themed_page.keyboard.press("Enter")
     expect(pane.locator(".added.node").last).to_contain_text("linear")
-    expect(pane.locator("tr.changed").last).to_contain_text("linear")
+    expect(pane.locator(".latest tr.changed", has_text="linear: ")).to_have_count(1)
     before = pane.locator(".count").inner_text()
     themed_page.keyboard.press("ArrowRight")
     expect(pane.locator(".count")).not_to_have_text(before)
@@ -113,14 +114,53 @@ def test_steps_of_a_pinned_line(explorer: Explorer, themed_page: Page) -> None:
     pane = explorer.pane(2)
     explorer.click_line(0, "parts.append")
     finder = pane.locator(".finder")
-    expect(finder).to_contain_text("selection: 1 of ")
-    pane.get_by_role("button", name="Next step of the selection").click()
-    expect(finder).to_contain_text("selection: 2 of ")
+    expect(pane.get_by_label("Stop at")).to_have_value("what is pinned")
+    expect(finder.locator("output")).to_have_text("1 of 6")  # before and after each of three calls
+    pane.get_by_role("button", name="Next stop").click()
+    expect(finder.locator("output")).to_have_text("2 of 6")
     pane.get_by_label("Step", exact=True).focus()
     themed_page.keyboard.press("p")
-    expect(finder).to_contain_text("selection: 1 of ")
+    expect(finder.locator("output")).to_have_text("1 of 6")
     themed_page.keyboard.press("Escape")
-    expect(finder).to_be_hidden()
+    expect(pane.get_by_label("Stop at")).to_have_value("new node")
+
+
+def test_stepping_stops_at_events_lines_and_instructions(explorer: Explorer, themed_page: Page) -> None:
+    pane = explorer.pane(2)
+    stops, count = pane.get_by_label("Stop at"), pane.locator(".finder output")
+    pane.get_by_label("Step", exact=True).focus()
+    themed_page.keyboard.press("n")
+    expect(pane.locator(".added.node")).to_have_text([re.compile("x: "), re.compile("mul: ")])
+    stops.select_option("CALL")
+    pane.get_by_role("button", name="Next stop").click()
+    expect(pane.locator(".instruction")).to_have_text(re.compile("^CALL "))
+    line = stops.locator("option", has_text="return value * by")
+    stops.select_option(line.get_attribute("value"))
+    expect(count).to_have_text("1 of 3")  # three calls, the first of which was passed
+    pane.get_by_role("button", name="Next stop").click()
+    expect(count).to_have_text("2 of 3")
+    expect(explorer.line(0, "return value * by")).to_have_class(re.compile("stepped"))
+
+
+def test_the_graph_and_the_guards_grow_with_the_steps(explorer: Explorer, themed_page: Page) -> None:
+    explorer.show(1, "captured")
+    pane = explorer.pane(2)
+    later = explorer.pane(1).locator(".node-elements > .later")
+    expect(later).to_have_count(10)  # the output is one of them
+    pane.get_by_label("Step", exact=True).focus()
+    for left in (8, 7, 6):  # x and the first product are of one step
+        themed_page.keyboard.press("n")
+        expect(later).to_have_count(left)
+    explorer.show(1, "guards")
+    rows = explorer.pane(1).locator("tr.later")
+    expect(rows.first).to_be_visible()
+    pane.get_by_label("Step", exact=True).focus()
+    themed_page.keyboard.press("End")
+    expect(rows).to_have_count(0)
+    themed_page.keyboard.press("Home")
+    expect(rows.first).to_be_visible()
+    explorer.show(2, "bytecode")  # without the pane, nothing is faint
+    expect(rows).to_have_count(0)
 
 
 def test_the_attempt_with_the_graph_break(

@@ -175,15 +175,18 @@ class Replay:
         return list(dict.fromkeys(item for item in found if item is not None))
 
     def _line(self, call: int, n: int) -> str | None:
-        """Returns the item of the innermost line whose source the record has."""
+        """Returns the line of the innermost call whose source the record has; None at an instruction without a line."""
         at: int | None = call
         while at is not None:
             code, index = self._position(at, n)
-            item = self._line_item(code.filename, code.lines[index])
-            if item is not None:
-                return item
+            if self._has_source(self.steps.calls[at].code):
+                return self._line_item(code.filename, code.lines[index])
             at = self.steps.calls[at].caller
         return None
+
+    def _has_source(self, code: int) -> bool:
+        filename = self.steps.codes[code].filename
+        return any(self._line_item(filename, line) is not None for line in self.steps.codes[code].lines)
 
     def steps_of(self, item: str) -> list[int]:
         """Returns the steps that added `item` (a node, a guard) or that ran it (a line, an instruction)."""

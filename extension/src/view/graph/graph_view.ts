@@ -110,9 +110,18 @@ export class GraphView implements Content {
     add(state.hovered, HIGHLIGHT.hovered, HIGHLIGHT["hover-linked"]);
     add(state.stepItems, HIGHLIGHT.stepped);
     picture.highlighted = highlighted;
+    picture.later = this.laterBoxes(picture);
     if (this.budget !== state.budget) this.updateCut(picture);
     this.commands.toolbar.setHasPinned(this.commands.nodesOf(state.pinned).length > 0);
     this.canvas.highlight();
+  }
+
+  private laterBoxes({ scene }: Picture): Set<number> {
+    const { laterItems } = this.state;
+    const { items } = this.subject.graph;
+    const isLater = (node: number) => laterItems.has(items[node]);
+    if (!laterItems.size) return new Set();
+    return new Set(scene.boxes.flatMap((box, i) => (box.nodes.every(isLater) ? [i] : [])));
   }
 
   reveal(items: Set<ItemId>): void {

@@ -100,6 +100,7 @@ export class NodeElements {
       for (const [name, bit] of Object.entries(HIGHLIGHT)) element.classList.toggle(name, Boolean(bits & bit));
       element.setAttribute("aria-selected", String(Boolean(bits & HIGHLIGHT.pinned)));
       element.classList.toggle("current", box === picture.current);
+      element.classList.toggle("later", picture.later.has(box));
     }
   }
 

@@ -47,6 +47,8 @@ export class State {
   pinLinked = new Set<ItemId>();
   /** The items of the current step of the symbolic interpreter. */
   stepItems = new Set<ItemId>();
+  /** The items that later steps of the symbolic interpreter create. */
+  laterItems = new Set<ItemId>();
   /** The memory budget whose cut is shown, if it is not the one that was compiled with. */
   budget: BudgetPoint | null = null;
   /** The attempt and the step that were shown last, by compile. */
@@ -256,11 +258,12 @@ export class State {
     if (this.requestedStep) this.notify("attempt");
   }
 
-  /** Sets the items of the current step. */
-  setStepItems(items: Iterable<ItemId>): void {
-    const next = new Set(items);
-    if (equalSets(next, this.stepItems)) return;
+  /** Sets the items of the current step, and those that are created after it. */
+  setStepItems(items: Iterable<ItemId>, later: Iterable<ItemId> = []): void {
+    const [next, nextLater] = [new Set(items), new Set(later)];
+    if (equalSets(next, this.stepItems) && equalSets(nextLater, this.laterItems)) return;
     this.stepItems = next;
+    this.laterItems = nextLater;
     this.notify("step");
   }
 

@@ -7,7 +7,7 @@ import type { State } from "../model/state";
 import { highlightClasses } from "./highlight_classes";
 import { makeSortable, rowElements, type TableRow } from "./table_rows";
 
-const HIGHLIGHT_CLASSES = ["pinned", "pin-linked", "hovered", "hover-linked", "stepped"];
+const HIGHLIGHT_CLASSES = ["pinned", "pin-linked", "hovered", "hover-linked", "stepped", "later"];
 
 /** The base class of tables and of the overview. */
 export class LinkedContent implements Content {

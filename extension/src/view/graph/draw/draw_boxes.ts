@@ -9,28 +9,33 @@ import { HIGHLIGHT } from "./picture";
 const PIXEL_KEY_BASE = 65_536;
 const TITLE_PX = 11.5;
 const SUBTITLE_PX = 10;
+const FAINT = 0.35;
+const FAINT_TEXT = 0.5;
 
 export function drawBoxes(context: DrawContext, boxes: number[]): void {
   const { picture, palette } = context;
   const { scene, found, highlighted, colouring } = picture;
   const colours = colouring?.colours(palette);
-  const plain = new Map<string, { look: [string, string]; boxes: number[] }>();
+  const plain = new Map<string, { look: [string, string]; alpha: number; boxes: number[] }>();
   const special: number[] = [];
   for (const i of boxes) {
     if (highlighted.has(i) || i === picture.current || found?.has(i)) {
       special.push(i);
       continue;
     }
-    const kind = colouring ? String(colouring.colourOf[i]) : scene.boxes[i].role;
+    const alpha = picture.isFaint(i) ? FAINT : 1;
+    const kind = `${colouring ? colouring.colourOf[i] : scene.boxes[i].role} ${alpha}`;
     const own = plain.get(kind);
     if (own) own.boxes.push(i);
     else {
-      const look = colours?.[colouring?.colourOf[i] ?? 0] ?? palette.roles.get(kind) ?? ["", ""];
-      plain.set(kind, { look, boxes: [i] });
+      const look = colours?.[colouring?.colourOf[i] ?? 0] ?? palette.roles.get(scene.boxes[i].role) ?? ["", ""];
+      plain.set(kind, { look, alpha, boxes: [i] });
     }
   }
-  context.canvas.globalAlpha = found ? 0.35 : 1;
-  for (const { look, boxes: own } of plain.values()) fillBoxes(context, own, look[0], look[1], 1);
+  for (const { look, alpha, boxes: own } of plain.values()) {
+    context.canvas.globalAlpha = alpha;
+    fillBoxes(context, own, look[0], look[1], 1);
+  }
   context.canvas.globalAlpha = 1;
   for (const i of special) {
     const look = colours?.[colouring?.colourOf[i] ?? 0] ?? palette.roles.get(scene.boxes[i].role) ?? ["", ""];
@@ -113,15 +118,17 @@ export function drawStripes(context: DrawContext, boxes: number[]): void {
     for (const i of boxes) {
       if (stripes[i] !== line) continue;
       const { width, height } = scene.boxes[i];
+      canvas.globalAlpha = picture.isFaint(i) ? FAINT : 1;
       canvas.fillRect(layout.x[i] - width / 2, layout.y[i] - height / 2 + 4, 3, height - 8);
     }
   });
+  canvas.globalAlpha = 1;
 }
 
 export function drawTexts(context: DrawContext, boxes: number[]): void {
   const { canvas, picture, palette } = context;
   const { layout, scene, colouring } = picture;
-  const dim = (i: number) => (picture.found && !picture.found.has(i) ? 0.5 : 1);
+  const dim = (i: number) => (picture.isFaint(i) ? FAINT_TEXT : 1);
   canvas.textAlign = "center";
   canvas.textBaseline = "alphabetic";
   canvas.font = `600 ${TITLE_PX}px ${palette.mono}`;
@@ -148,7 +155,7 @@ export function drawTitles(context: DrawContext, boxes: number[]): void {
   canvas.textBaseline = "middle";
   canvas.fillStyle = palette.text;
   for (const i of boxes) {
-    canvas.globalAlpha = picture.found && !picture.found.has(i) ? 0.5 : 1;
+    canvas.globalAlpha = picture.isFaint(i) ? FAINT_TEXT : 1;
     canvas.font = `600 ${titleSize(scene.boxes[i], context.scale)}px ${palette.mono}`;
     canvas.fillText(scene.boxes[i].title, layout.x[i], layout.y[i] + 1);
   }

@@ -4,6 +4,8 @@ import { ARROWHEADS_FROM, CROWDED_BELOW, CURVES_FROM, type DrawContext, TITLES_F
 import { HIGHLIGHT } from "./picture";
 
 const STUB_LENGTH = 12;
+/** How clear edges are that lead to what a later step of the symbolic interpreter creates. */
+const LATER = 0.2;
 /** With more boxes highlighted, their edges are not drawn: a group may have hundreds. */
 const MAX_MARKED = 300;
 
@@ -12,10 +14,15 @@ export function drawEdges(context: DrawContext, edges: number[]): void {
   const { scene } = picture;
   const cuts = picture.cut?.cuts;
   canvas.lineWidth = Math.max(1, 0.6 / context.scale);
-  canvas.globalAlpha = picture.found || picture.highlighted.size ? 0.45 : 0.75;
+  const usual = picture.found || picture.highlighted.size ? 0.45 : 0.75;
+  const plain = edges.filter((i) => !cuts?.[i] && !scene.isBridge[i]);
+  const isLater = (i: number) => picture.later.has(scene.edges[i][1]);
+  canvas.globalAlpha = LATER;
+  strokeEdges(context, plain.filter(isLater), palette.mutedText);
+  canvas.globalAlpha = usual;
   strokeEdges(
     context,
-    edges.filter((i) => !cuts?.[i] && !scene.isBridge[i]),
+    plain.filter((i) => !isLater(i)),
     palette.mutedText,
   );
   const bridges = edges.filter((i) => scene.isBridge[i]);

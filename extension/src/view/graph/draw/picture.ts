@@ -36,6 +36,8 @@ export class Picture {
   highlighted = new Map<number, number>();
   /** The boxes that match the search; null without a search. */
   found: Set<number> | null = null;
+  /** The boxes whose nodes are created after the current step of the symbolic interpreter. */
+  later = new Set<number>();
   /** The box that the keys move from; -1 for none. */
   current = -1;
   /** The colours and texts of an overlay; null for the colours of the roles. */
@@ -67,6 +69,11 @@ export class Picture {
       this.longEnds[from] |= LONG_FROM;
       this.longEnds[to] |= LONG_TO;
     });
+  }
+
+  /** Whether a box is drawn faintly: it does not match the search, or is not there yet. */
+  isFaint(box: number): boolean {
+    return this.later.has(box) || (this.found !== null && !this.found.has(box));
   }
 
   edgesOf(box: number): number[] {

@@ -2,13 +2,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Steps } from "../record/record";
 import { Replay } from "./replay";
+import { stopsOf } from "./stops";
 
 /** f calls g(x), which returns a new node; a list grows in between. */
 const steps: Steps = {
   outcome: "captured",
   dropped: 0,
   codes: [
-    { name: "f", filename: "a.py", instructions: ["LOAD g", "LOAD x", "CALL 1", "STORE y"], lines: [1, 1, 1, 2] },
+    { name: "f", filename: "a.py", instructions: ["LOAD g", "LOAD x", "CALL 1", "STORE y"], lines: [1, 0, 1, 2] },
     { name: "g", filename: "b.py", instructions: ["LOAD x", "NEG", "RETURN"], lines: [0, 5, 5] },
   ],
   calls: [
@@ -64,8 +65,37 @@ test("the active calls and their positions", () => {
 test("the items of a step: the frame's instruction, the innermost line with a source, and what it created", () => {
   assert.deepEqual(replay.itemsOf(4), ["0/0:bytecode#2", "src:0#1", "0/0:captured#neg"]);
   assert.deepEqual(replay.stepsOf("0/0:captured#neg"), [4]);
-  assert.deepEqual(replay.stepsOf("src:0#1"), [0, 1, 2, 3, 4, 5]);
+  assert.deepEqual(replay.stepsOf("src:0#1"), [0, 2, 3, 4, 5]);
   assert.deepEqual(replay.stepsOf("0/0:captured#nothing"), []);
+});
+
+test("at an instruction without a line, no line is marked, not that of a caller", () => {
+  assert.deepEqual(replay.itemsOf(1), ["0/0:bytecode#1"]);
+  const bothKnown = new Replay(steps, (filename, number) => (number ? `${filename}#${number}` : null), String);
+  assert.deepEqual([bothKnown.lineOf(2), bothKnown.lineOf(3), bothKnown.lineOf(4)], ["a.py#1", null, "b.py#5"]);
+});
+
+test("the nodes and guards that later steps create", () => {
+  assert.deepEqual(
+    [3, 4].map((n) => replay.itemsAfter(n)),
+    [["0/0:captured#neg"], []],
+  );
+});
+
+test("stops are at events, at each arrival at a line, and at instructions", () => {
+  const stops = Object.fromEntries(stopsOf(replay).map(({ name, steps }) => [name, steps]));
+  assert.deepEqual(stops, {
+    "new node": [4],
+    "another line": [0, 6],
+    call: [3],
+    "src:0#1": [0],
+    "src:0#2": [6],
+    CALL: [2],
+    LOAD: [0, 1, 3],
+    NEG: [4],
+    RETURN: [5],
+    STORE: [6],
+  });
 });
 
 test("a call can be stepped over in both directions", () => {

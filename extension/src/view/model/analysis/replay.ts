@@ -28,6 +28,8 @@ export class Replay {
   private readonly stores: Map<string, StepStore[]>[];
   private readonly texts = new Map<number, StepText[]>();
   private readonly stepsOfItem = new Map<ItemId, number[]>();
+  /** Whether the source of each code object is in the record. */
+  private readonly hasSource: boolean[];
 
   constructor(
     readonly steps: Steps,
@@ -36,6 +38,7 @@ export class Replay {
   ) {
     if (!isConsistent(steps)) throw new Error("the steps of this record are inconsistent");
     this.length = steps.call.length;
+    this.hasSource = steps.codes.map(({ filename, lines }) => lines.some((line) => lineItem(filename, line) !== null));
     this.stepsOfCall = steps.calls.map(() => []);
     this.stacks = steps.calls.map(() => []);
     this.stores = steps.calls.map(() => new Map());
@@ -129,18 +132,22 @@ export class Replay {
     const own = this.stepsOfCall[0];
     const at = this.steps.at[own[Math.max(0, countUpTo(own, n, (row) => row) - 1)]];
     const added = this.notes(n).map((note) => note.item);
-    const found = [this.instructionItem(at), this.line(n), ...added];
+    const found = [this.instructionItem(at), this.lineOf(n), ...added];
     return [...new Set(found)].filter((item) => item !== null);
   }
 
-  /** Returns the line of the innermost call whose source is in the record. */
-  private line(n: number): ItemId | null {
-    for (const call of this.calls(n).reverse()) {
-      const { code, line } = this.positionOf(call, n);
-      const item = this.lineItem(code.filename, line);
-      if (item !== null) return item;
-    }
-    return null;
+  /** Returns the line of the innermost call whose source is in the record; null at an instruction without a line. */
+  lineOf(n: number): ItemId | null {
+    const call = this.calls(n).findLast((each) => this.hasSource[this.steps.calls[each].code]);
+    if (call === undefined) return null;
+    const { code, line } = this.positionOf(call, n);
+    return this.lineItem(code.filename, line);
+  }
+
+  /** Returns the nodes and guards that only steps after `n` create. */
+  itemsAfter(n: number): ItemId[] {
+    const items = this.steps.notes.map((note) => note.item).filter((item) => item !== null);
+    return [...new Set(items)].filter((item) => (this.stepsOfItem.get(item)?.[0] ?? 0) > n);
   }
 
   /** Returns the steps that created an item (a node, a guard) or that belong to it (a line, an instruction). */

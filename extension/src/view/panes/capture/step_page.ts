@@ -3,12 +3,13 @@
 import { h } from "../../dom/elements";
 import { plural } from "../../dom/format";
 import type { Replay, ShownValue } from "../../model/analysis/replay";
+import { NOTES } from "../../model/analysis/stops";
 import type { StepNote } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { code } from "../linked_content";
 
-/** Number of latest nodes that are listed; the whole graph has its own pane. */
-const LATEST_NODES = 8;
+/** Number of latest nodes, guards and side effects that are listed; the whole graph and all guards have their own panes. */
+const LATEST = { node: 8, guard: 4, effect: 4 };
 
 export class StepPage {
   readonly element = h("div", { class: "page rows", "aria-live": "polite" });
@@ -69,8 +70,7 @@ export class StepPage {
   }
 
   private note(note: StepNote): HTMLElement {
-    const words = { node: "new node", guard: "new guard", effect: "side effect", break: "graph break" }[note.kind];
-    const element = h("div", { class: `added ${note.kind}` }, h("b", {}, words), code(note.text));
+    const element = h("div", { class: `added ${note.kind}` }, h("b", {}, NOTES[note.kind]), code(note.text));
     const { item } = note;
     if (item === null || !this.state.links.has(item)) return element;
     const pin = h("button", { class: "link", title: "Pin it in all panes", onclick: () => this.state.pin([item]) });
@@ -94,20 +94,26 @@ export class StepPage {
     return h("table", {}, h("thead", {}, head), h("tbody", {}, ...(body.length ? body : [none])));
   }
 
-  /** The graph so far: its size and its latest nodes. */
+  /** The graph, the guards and the side effects so far: how many, and the latest ones. */
   private recordedSoFar(notes: StepNote[]): HTMLElement[] {
-    const nodes = notes.filter((n) => n.kind === "node");
-    const guards = notes.filter((n) => n.kind === "guard").length;
-    const effects = notes.filter((n) => n.kind === "effect").length;
-    const sizes = [plural(nodes.length, "node"), plural(guards, "guard"), effects && plural(effects, "side effect")];
-    const latest = nodes.slice(-LATEST_NODES).map((note) => {
+    return [
+      ...this.latest("node", "Graph so far", "node", notes),
+      ...this.latest("guard", "Guards so far", "guard", notes),
+      ...this.latest("effect", "Side effects so far", "side effect", notes),
+    ];
+  }
+
+  private latest(kind: keyof typeof LATEST, title: string, name: string, notes: StepNote[]): HTMLElement[] {
+    const all = notes.filter((note) => note.kind === kind);
+    if (!all.length) return [];
+    const rows = all.slice(-LATEST[kind]).map((note) => {
       const go = h("button", { class: "link", title: "Go to the step that created it" }, code(note.text));
       go.onclick = () => this.go(note.step);
       return h("tr", { class: note.step === this.at ? "changed" : "" }, h("td", {}, go));
     });
-    const more =
-      nodes.length > LATEST_NODES && h("p", { class: "lead" }, `… and ${nodes.length - LATEST_NODES} earlier nodes`);
-    const title = h("h4", {}, `So far: ${sizes.filter(Boolean).join(", ")}`);
-    return [title, ...(more ? [more] : []), h("table", { class: "latest" }, h("tbody", {}, ...latest))];
+    const head = h("h4", {}, `${title}: ${plural(all.length, name)}`);
+    const earlier = all.length - rows.length;
+    const more = earlier && h("p", { class: "lead" }, `… and ${plural(earlier, `earlier ${name}`)}`);
+    return [head, ...(more ? [more] : []), h("table", { class: "latest" }, h("tbody", {}, ...rows))];
   }
 }

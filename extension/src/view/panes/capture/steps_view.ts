@@ -1,27 +1,35 @@
 /** Shows the state of the symbolic interpreter at any of its recorded steps. */
 
 import { h } from "../../dom/elements";
+import { keyOf } from "../../model/analysis/links";
 import { Replay } from "../../model/analysis/replay";
+import { NOTES, type Stop, stopsOf } from "../../model/analysis/stops";
 import type { Content } from "../../model/content";
 import type { Compile, ItemId, Steps } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { StepPage } from "./step_page";
 
+/** The name of the stops that the pinned items are. */
+const SELECTION = "what is pinned";
+
 export class StepsView implements Content {
   readonly element = h("div", { class: "stepper", onkeydown: (event: KeyboardEvent) => this.handleKey(event) });
   private readonly slider = h("input", { type: "range", min: 0, step: 1, "aria-label": "Step" });
   private readonly counter = h("output", { class: "count" });
-  private readonly selectionSteps = h("span", {
-    class: "finder",
-    role: "group",
-    "aria-label": "Steps of the selection",
-  });
+  private readonly stopPicker = h("select", { "aria-label": "Stop at", title: "Where n and p stop" });
+  private readonly stopCount = h("output", {});
+  private readonly finder = h("span", { class: "finder", role: "group", "aria-label": "Stops" });
   private readonly page: StepPage;
   private replay: Replay | null = null;
   private attempt: number;
   private at: number;
-  /** The steps of the pinned items. */
+  /** The steps at which the pinned items are reached. */
   private found: number[] = [];
+  private stops: Stop[] = [];
+  /** Where n and p stop. */
+  private stop: Stop | null = null;
+  /** What was chosen in the picker last. */
+  private chosenStop = NOTES.node;
   private knownPins: Set<ItemId> | null = null;
 
   constructor(
@@ -47,6 +55,13 @@ export class StepsView implements Content {
     const button = (text: string, label: string, to: () => number) =>
       h("button", { class: "icon", title: label, "aria-label": label, onclick: () => this.go(to()) }, text);
     const end = () => (this.replay?.length ?? 1) - 1;
+    this.finder.append(
+      "stop at ",
+      this.stopPicker,
+      button("‹", "Previous stop (p)", () => this.nextStop(-1)),
+      button("›", "Next stop (n)", () => this.nextStop(1)),
+      this.stopCount,
+    );
     return h(
       "div",
       { class: "controls" },
@@ -61,7 +76,7 @@ export class StepsView implements Content {
       ),
       this.slider,
       this.counter,
-      this.selectionSteps,
+      this.finder,
     );
   }
 
@@ -91,7 +106,9 @@ export class StepsView implements Content {
       return;
     }
     this.slider.max = String(this.replay.length - 1);
+    this.stops = stopsOf(this.replay);
     this.findSelectionSteps();
+    this.fillStops();
     this.go(at);
   }
 
@@ -105,9 +122,17 @@ export class StepsView implements Content {
     const counted = `step ${(this.at + 1).toLocaleString("en")} of ${replay.length.toLocaleString("en")}`;
     this.counter.textContent = counted;
     this.slider.setAttribute("aria-valuetext", `${counted}: ${this.instruction(replay)}`);
-    this.drawSelectionSteps();
+    this.countStops();
     this.page.draw(replay, this.at);
-    this.state.setStepItems(replay.itemsOf(this.at));
+    this.state.setStepItems(replay.itemsOf(this.at), this.itemsAfter(replay));
+  }
+
+  /** What later steps create, and with it the output of the graph, which no step of its own makes. */
+  private itemsAfter(replay: Replay): ItemId[] {
+    const later = replay.itemsAfter(this.at);
+    const graph = this.compile.artifacts.find(({ pane }) => pane === "captured");
+    const outputs = graph?.graph?.nodes.filter(({ op }) => op === "output") ?? [];
+    return later.length ? [...later, ...outputs.map(({ key }) => `${graph?.id}#${key}`)] : [];
   }
 
   private instruction(replay: Replay): string {
@@ -128,8 +153,8 @@ export class StepsView implements Content {
       PageUp: () => this.at - page,
       Home: () => 0,
       End: () => replay.length - 1,
-      n: () => this.nextSelectionStep(1),
-      p: () => this.nextSelectionStep(-1),
+      n: () => this.nextStop(1),
+      p: () => this.nextStop(-1),
     };
     if (!(event.key in next)) return;
     this.go(next[event.key]());
@@ -143,29 +168,42 @@ export class StepsView implements Content {
     const graph = `${this.compile.id}:captured#`;
     const own = steps(pinned);
     const found = own.length ? own : steps([...pinLinked].filter((item) => item.startsWith(graph)));
-    this.found = [...new Set(found)].sort((a, b) => a - b);
+    const sorted = [...new Set(found)].sort((a, b) => a - b);
+    this.found = sorted.filter((n, i) => n !== sorted[i - 1] + 1); // where it is reached
   }
 
-  /** Returns the next step of the selection, or the previous one; the current step if there is none. */
-  private nextSelectionStep(by: 1 | -1): number {
-    const next = by > 0 ? this.found.find((n) => n > this.at) : this.found.findLast((n) => n < this.at);
-    return next ?? this.at;
+  /** Returns the next step to stop at, or the previous one; the current step if there is none. */
+  private nextStop(by: 1 | -1): number {
+    const steps = this.stop?.steps ?? [];
+    return (by > 0 ? steps.find((n) => n > this.at) : steps.findLast((n) => n < this.at)) ?? this.at;
   }
 
-  private drawSelectionSteps(): void {
-    this.selectionSteps.hidden = !this.found.length;
-    const reached = this.found.filter((n) => n <= this.at).length;
-    const button = (text: string, label: string, by: 1 | -1) =>
-      h(
-        "button",
-        { class: "icon", title: label, "aria-label": label, onclick: () => this.go(this.nextSelectionStep(by)) },
-        text,
-      );
-    this.selectionSteps.replaceChildren(
-      button("‹", "Previous step of the selection (p)", -1),
-      `selection: ${reached} of ${this.found.length}`,
-      button("›", "Next step of the selection (n)", 1),
+  /** Offers the stops in the picker; those of the selection are chosen as soon as there is one. */
+  private fillStops(): void {
+    const { links } = this.state;
+    const own: Stop[] = this.found.length ? [{ group: "Events", name: SELECTION, steps: this.found }] : [];
+    const stops = [...own, ...this.stops];
+    this.stop = stops.find(({ name }) => name === (own.length ? SELECTION : this.chosenStop)) ?? stops[0] ?? null;
+    const text = ({ group, name }: Stop) => (group === "Lines" ? `${keyOf(name)} ${links.text(name).trim()}` : name);
+    const option = (stop: Stop) => h("option", { value: stop.name, selected: stop === this.stop }, text(stop));
+    const groups = [...new Set(stops.map(({ group }) => group))].map((group) =>
+      h("optgroup", { label: group }, ...stops.filter((stop) => stop.group === group).map(option)),
     );
+    this.stopPicker.replaceChildren(...groups);
+    this.stopPicker.onchange = () => {
+      const chosen = stops.find(({ name }) => name === this.stopPicker.value) ?? null;
+      this.stop = chosen;
+      if (chosen && chosen.name !== SELECTION) this.chosenStop = chosen.name;
+      this.countStops();
+    };
+    this.finder.hidden = !stops.length;
+    this.countStops();
+  }
+
+  /** Says how many of the stops were reached. */
+  private countStops(): void {
+    const steps = this.stop?.steps ?? [];
+    this.stopCount.textContent = `${steps.filter((n) => n <= this.at).length} of ${steps.length}`;
   }
 
   highlight(): void {
@@ -182,7 +220,7 @@ export class StepsView implements Content {
     if (this.knownPins === this.state.pinned) return false;
     this.knownPins = this.state.pinned;
     this.findSelectionSteps();
-    this.drawSelectionSteps();
+    this.fillStops();
     return true;
   }
 

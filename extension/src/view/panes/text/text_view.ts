@@ -178,9 +178,9 @@ export class TextView implements Content {
 
   highlight(): void {
     const { doc } = this.view.state;
-    const { pinLinked, hoverLinked, stepItems } = this.state;
+    const { pinLinked, hoverLinked, stepItems, laterItems } = this.state;
     const builder = new RangeSetBuilder<Decoration>();
-    for (const n of this.linesOf(new Set([...pinLinked, ...hoverLinked, ...stepItems]))) {
+    for (const n of this.linesOf(new Set([...pinLinked, ...hoverLinked, ...stepItems, ...laterItems]))) {
       const { from } = doc.line(n);
       builder.add(from, from, Decoration.line({ class: highlightClasses(this.items[n], this.state) }));
     }
