@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from compiler_core.errors import UsageError
-from compiler_core.guards.sources import AttrSource, GlobalSource, InstanceDictSource, Scope, Source, path
+from compiler_core.guards.sources import (
+    AttrSource,
+    GlobalSource,
+    InstanceDictSource,
+    Scope,
+    Source,
+    is_of_environment,
+    path,
+)
 from compiler_core.records import FailedGuard, Guard, GuardAspect, ItemId, Span, Symbol
 from compiler_core.records.recompiles import Mismatch
 from compiler_core.support.interrupts import GUARD_FAILURES, guard_function
@@ -135,6 +143,9 @@ class GuardSpec:
         source = found.of or self.source
         if found.aspect == "key" and isinstance(source, InstanceDictSource):
             found, source = found._replace(aspect="attribute", item=found.item.strip("'\"")), source.base
+        if is_of_environment(source):
+            item, expected, got = (text.removeprefix("b") for text in (found.item, found.expected, found.got))
+            found = found._replace(item=item, expected=expected, got=got)
         return FailedGuard(
             self.kind, self.text.partition("  # ")[0], source.text, source.shown, found.aspect, found.expected,
             found.got, self.line, list(found.dims), found.item, found.is_specialised,
@@ -144,6 +155,8 @@ class GuardSpec:
 
 def _place(source: Source) -> Literal["argument", "global", "attribute"]:
     steps = list(path(source))
+    if isinstance(source, AttrSource) and source.table is None and source.name in ("start", "stop", "step"):
+        steps = steps[1:]  # the ends of a slice, which are passed with it
     if any(isinstance(step, (AttrSource, InstanceDictSource)) for step in steps):
         return "attribute"
     return "global" if isinstance(steps[-1], GlobalSource) else "argument"

@@ -269,8 +269,15 @@ class AttrSource(Source):
     def shown(self) -> str:
         if self.name in ("__code__", "_modules"):  # which function it is, which modules it has
             return self.base.shown
+        if self.is_environment:
+            return self.base.shown
         is_item = self.table == "_modules" and self.name.isdecimal()  # of a Sequential or ModuleList
         return f"{self.base.shown}[{self.name}]" if is_item else f"{self.base.shown}.{self.name}"
+
+    @property
+    def is_environment(self) -> bool:
+        """Whether it is the dict in which ``os.environ`` has the variables, as bytes."""
+        return self.name == "_data" and self.base.shown.rpartition(".")[2] == "environ"
 
     def fetch(self, scope: Scope) -> Any:
         owner = self.base.fetch(scope)
@@ -356,7 +363,8 @@ class GetItemSource(Source):
         if isinstance(self.key, str) and owner.endswith(".__dict__"):
             of = owner.removesuffix(".__dict__")
             return of if self.key == "_modules" else f"{of}.{self.key}"
-        return f"{owner}[{safe_repr(self.key)}]"
+        key = safe_repr(self.key)
+        return f"{owner}[{key.removeprefix('b') if is_of_environment(self) else key}]"
 
     def fetch(self, scope: Scope) -> Any:
         return self.base.fetch(scope)[self.key]
@@ -734,3 +742,8 @@ def _load_argument(arg: Any, emit: Emitter) -> None:
         arg.load(emit)
     else:
         emit.constant(arg)
+
+
+def is_of_environment(source: Source) -> bool:
+    """Whether a source is the dict of ``os.environ``, which has bytes for the texts that a user sees, or is in it."""
+    return any(isinstance(each, AttrSource) and each.is_environment for each in path(source))

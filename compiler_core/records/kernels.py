@@ -205,6 +205,9 @@ class Accuracy:
     """The element as the kernel wrote it; empty if no element differs."""
     expected: str = ""
     """The element in float64."""
+    first: ItemId | None = None
+    """The first node, of those that a kernel computes the value from, at which eager's error is large; None if there
+    is none."""
 
 
 @dataclass(slots=True)

@@ -77,7 +77,7 @@ class Problem:
     _parts: dict[str, Part] = field(default_factory=dict, repr=False, compare=False)
     """The parts of the advice: of a recompile by remedy, else one."""
     _causes: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
-    """Of a recompile: all that differed, in few words, in no order."""
+    """Of a recompile: all that differed, in few words, in no order; of a graph break: which one it is."""
     _proof: str | None = field(default=None, repr=False, compare=False)
     """What is known of the advice if it is not tried; None if there is nothing to try."""
 

@@ -21,10 +21,11 @@ from typing import Any
 import torch
 
 from compiler_core.errors import UsageError
-from compiler_core.records import Accuracy, Artifact, Compile, Graph, Kernel, Record
+from compiler_core.records import Accuracy, Artifact, Compile, Graph, ItemId, Kernel, Record
 from compiler_core.support.fx_graphs import is_random_name
 from compiler_core.tools import replay
 from compiler_core.tools.measure import preserved_state
+from compiler_core.tools.questions.queries import SMALL_ERROR, SMALL_ERRORS
 from compiler_core.torch_private import TorchDispatchMode, tree_map
 
 NARROW_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -91,8 +92,32 @@ def _check_graph(compile_: Compile, wrapper: Artifact, saved: Values) -> Values:
                 errors = [relative_error(view, exact[name]) for view in views]
                 view, error = min(zip(views, errors, strict=True), key=lambda each: _none_last(each[1]))
                 of_eager, element = relative_error(eager[name], exact[name]), worst_element(view, exact[name])
-                compile_.accuracy.append(Accuracy(graph.item(name), error, of_eager, *element))
+                first = _first_large(graph, name, seen, eager, exact) if is_large(of_eager, eager[name]) else None
+                compile_.accuracy.append(Accuracy(graph.item(name), error, of_eager, *element, first=first))
     return results
+
+
+def _first_large(graph: Artifact, name: str, seen: Values, eager: Values, exact: Values) -> ItemId | None:
+    """Returns the first node at which eager's error is large, of those that a value is computed from within a kernel;
+    None if it is that of the value.  `seen`: the values that kernels write to memory."""
+    assert graph.graph is not None
+    inside, waiting = {name}, [name]
+    while waiting:
+        reader = waiting.pop()
+        for source in (source for source, other in graph.graph.edges if other == reader):
+            if source not in seen and source not in inside:
+                inside.add(source)
+                waiting.append(source)
+    for node in (each.key for each in graph.graph.nodes if each.key in inside):
+        value = eager.get(node)
+        if isinstance(value, torch.Tensor) and is_large(relative_error(value, exact[node]), value):
+            return None if node == name else graph.item(node)
+    return None
+
+
+def is_large(error: float | None, value: torch.Tensor) -> bool:
+    """Whether the error of a value is large for its type; None: it is not finite."""
+    return error is None or error > SMALL_ERRORS.get(str(value.dtype).removeprefix("torch."), SMALL_ERROR)
 
 
 def _random_values(graph: Graph, seen: Values) -> tuple[Values, set[str]]:

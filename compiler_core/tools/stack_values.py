@@ -7,10 +7,24 @@ code; these are their expressions.  Stock's logs, which are read without PyTorch
 from __future__ import annotations
 
 import ast
+import re
 import sys
 
 Slots = list[tuple[str | None, str | None]]
 """Values, the lowest first: the expression, and another that it has where the slot before it is empty."""
+
+
+_HEADER = re.compile(r"(?:if|while|for|with|elif|else|try)\b.*:\s*(?:#.*)?$")
+
+
+def statement_of(text: str) -> ast.stmt | None:
+    """Parses a line that is a whole statement, or the head of one; None if it is neither."""
+    if _HEADER.match(text):
+        text = f"{text.removeprefix('el')}\n    pass"  # a comment may follow the colon
+    try:
+        return ast.parse(text).body[0]
+    except (SyntaxError, ValueError, IndexError):
+        return None
 
 
 def values_on_stack(statement: ast.AST, node: ast.AST, one_for_call: bool = False) -> Slots:

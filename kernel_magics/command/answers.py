@@ -119,11 +119,12 @@ def _value_lines(record: Record) -> Iterator[str]:
     yield f"the first value with a large error, {whose}:"
     if first.lines:
         yield f"  {_line(record, first.lines[0])}"
-    if text := record.line_text(each.node):
+    if text := record.line_text(first.node):
         yield f"  {text}"
     if each.value:
         where = f" at {each.index}" if each.index else ""
-        yield f"  {each.value} in place of {each.expected}{where}"
+        of = f" in {each.node.rpartition('#')[2]}, which the kernel computes from it" if first.node != each.node else ""
+        yield f"  {each.value} in place of {each.expected}{where}{of}"
     error, eager = ("not finite" if e is None else f"{e:.1e}" for e in (each.error, each.eager))
     yield f"  the error is {error} of the largest element, eager PyTorch's {eager}"
 

@@ -282,7 +282,7 @@ def _accuracy_text(compile_: Compile) -> str:
         return text
     line = f" of line {first.lines[0].rpartition('#')[2]}" if first.lines else ""
     why = "of its precision: eager PyTorch has it, too" if first.is_eagers else "of the kernel"
-    return f"{text}; the first large error: {first.accuracy.node.rpartition('#')[2]}{line}, {why}"
+    return f"{text}; the first large error: {first.node.rpartition('#')[2]}{line}, {why}"
 
 
 def _tuning_texts(compile_: Compile) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.docs.imports import ROOT
-from tests.faults import real_scripts
+from tests.faults import real_scripts, reported
 from tests.faults.breaks import BREAKS
 from tests.faults.costs import INEXACT, MISSED, REPEATED, SAVED
 from tests.faults.divergences import DIVERGENCES
@@ -14,13 +14,13 @@ from tests.faults.recompiles import RECOMPILES
 
 PAGE = ROOT / "docs" / "planted_faults.md"
 FAULTS: dict[str, Sequence[Fault]] = {
-    "recompile": [*RECOMPILES, *real_scripts.RECOMPILES],
-    "graph break": [*BREAKS, *real_scripts.BREAKS],
-    "difference of ranks": DIVERGENCES,
-    "slow compile": REPEATED,
-    "memory": SAVED,
-    "inexact values": INEXACT,
-    "miss of the cache": MISSED,
+    "recompile": [*RECOMPILES, *real_scripts.RECOMPILES, *reported.RECOMPILES],
+    "graph break": [*BREAKS, *real_scripts.BREAKS, *reported.BREAKS],
+    "difference of ranks": [*DIVERGENCES, *reported.DIVERGENCES],
+    "slow compile": [*REPEATED, *reported.REPEATED],
+    "memory": [*SAVED, *reported.SAVED],
+    "inexact values": [*INEXACT, *reported.INEXACT],
+    "miss of the cache": [*MISSED, *reported.MISSED],
 }
 
 

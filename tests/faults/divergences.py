@@ -183,5 +183,6 @@ def run(call):
         "stride=(1, 3)",
         "stride=(3, 1)",
         {"x.t() if rank else x": "x"},
+        stock={"here": "stride=[1, 3]", "others": "stride=[3, 1]"},
     ),
 ]

@@ -669,7 +669,7 @@ def program(x):
     return first.sum() + second.sum()
 """,
         "tensor value read",
-        "int(lengths[0])",
+        "torch.split(y, lengths.tolist() if False else [2, int(lengths[0]) + 2])",
         "read the value after",
         {"lengths.tolist() if False else [2, int(lengths[0]) + 2]": "[2, 4]"},
     ),
@@ -984,8 +984,9 @@ def program(x):
 """,
         "graph break",
         "nothing",
-        "tensor value read",
+        "print",
         {'    if rank == 0:\n        print(loss.item(), end="")  # the fault\n': ""},
+        stock={"others": "tensor value read"},
     ),
 ]
 

@@ -11,7 +11,7 @@ import torch
 
 from compiler_core.tools.questions.advice import LINES, REMEDIES
 from tests.docs import recompiles
-from tests.faults import real_scripts
+from tests.faults import real_scripts, reported
 from tests.faults.checks import errors
 from tests.faults.fault import Change, Recompiled
 from tests.faults.harness import ENGINES, Engine, Run, changed, run
@@ -19,7 +19,7 @@ from tests.faults.recompiles import RECOMPILES as OF_KINDS
 from tests.records.texts import wrong_lines
 from tests.sampling import always, few_of_stock
 
-RECOMPILES = [*OF_KINDS, *real_scripts.RECOMPILES]
+RECOMPILES = [*OF_KINDS, *real_scripts.RECOMPILES, *reported.RECOMPILES]
 
 
 def remedies_of(fault: Recompiled) -> set[str]:

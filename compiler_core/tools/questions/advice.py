@@ -44,7 +44,8 @@ class Situation(NamedTuple):
     is_symbolic: bool = False
     """Whether the new compile has a symbol for each number that differs."""
     is_needed: bool = False
-    """Whether the new compile had a symbol that became a number, since the program needs the number itself."""
+    """Whether the program needs the number itself: the new compile had a symbol that became a number, or its line
+    says so."""
     times: int = 1
     """How many compiles of the frame have this difference."""
     is_last: bool = True

@@ -41,6 +41,7 @@ from compiler_core.tools.questions.advice import (
     what_changed,
 )
 from compiler_core.tools.questions.changed_nodes import changed_nodes
+from compiler_core.tools.questions.needed_values import needs_number
 
 _ASKED_FOR = frozenset[BreakReason]({"asked for"})
 """Reasons of breaks that the program asks for."""
@@ -133,7 +134,7 @@ def _how_to_try(problem: Problem) -> str:
 
 def _identity(problem: Problem) -> tuple[str, ...]:
     """Returns what problems have in common that are counted as one."""
-    return (problem.title, *_place_and_advice(problem))
+    return (problem.title, *_place_and_advice(problem), *problem.breaks[:1])
 
 
 def _place_and_advice(problem: Problem) -> tuple[str, ...]:
@@ -372,6 +373,7 @@ def _graph_break(
     problem = place.problem("graph break", grade, f"graph break: {break_.kind}", cause, compile_, advice,
                             ns=sum(c.duration_ns for c in resumed))  # fmt: skip
     problem.breaks, problem.is_training = [break_id(compile_, break_)], break_.reason in STEP_HINTS
+    problem._causes = frozenset({f"{problem.title}: {break_.expression or break_.explanation}"})
     problem._parts |= parts if grade != "expected" or is_step else {HINT: Part(advice)}
     is_hint = HINT in parts and parts[HINT].text == break_.hint and break_.hint not in ("", NO_CHANGE_KNOWN)
     if grade != "expected" and (is_hint or LOOP in parts):
@@ -383,7 +385,7 @@ def _graph_break(
 
 def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile, divided: _DividedGraphs) -> Problem:
     is_inside = frame.kind == "resume"
-    found = remedies(cause, lambda failed: _situation(frame, compile_, failed), compile_.id, is_inside)
+    found = remedies(cause, lambda failed: _situation(record, frame, compile_, failed), compile_.id, is_inside)
     grade: Grade = "expected" if found and all(each.is_nothing for each in found) else "costly"
     advice = sentences(each.text for each in found)
     if library_of(frame.filename) and not compile_.breaks and not _has_operations(compile_):
@@ -420,7 +422,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     return problem
 
 
-def _situation(frame: Frame, compile_: Compile, failed: FailedGuard) -> Situation:
+def _situation(record: Record, frame: Frame, compile_: Compile, failed: FailedGuard) -> Situation:
     """Returns what the record says about a difference, for which `compile_` was made."""
     subject = _subject(failed)
     having = [c for c in frame.compiles if c.cause and subject in map(_subject, [c.cause, *c.cause.besides])]
@@ -428,6 +430,7 @@ def _situation(frame: Frame, compile_: Compile, failed: FailedGuard) -> Situatio
     of_it = [symbol for symbol in compile_.symbols if symbol.source in _sources(failed)]
     is_needed = any(symbol.became is not None for symbol in of_it)
     is_symbolic = {symbol.source for symbol in of_it} == set(_sources(failed)) and not is_needed
+    is_needed = is_needed or (failed.aspect == "value" and needs_number(record.line_text(failed.line), failed.name))
     return Situation(is_symbolic, is_needed, len(having), is_last, tuple(_conditions(compile_, failed)))
 
 

@@ -62,6 +62,8 @@ class InaccurateValue:
     """A value with a large error, compared with float64."""
 
     accuracy: Accuracy
+    node: ItemId
+    """Where the error arises: of eager's errors, the node may be inside of the kernel that computes the value."""
     lines: tuple[ItemId, ...]
     """The user's lines that it stems from, the nearest first."""
     is_eagers: bool
@@ -71,7 +73,8 @@ class InaccurateValue:
 # ---- errors of values ----------------------------------------------------------------------
 
 SMALL_ERRORS = {"bfloat16": 3e-2, "float16": 4e-3}
-"""The greatest error of a value, by its type, that is small; of other types it is 1e-3."""
+"""The greatest error of a value, by its type, that is small; of other types it is `SMALL_ERROR`."""
+SMALL_ERROR = 1e-3
 WRONG = 10
 """An error that is this many times eager PyTorch's is the kernel's."""
 _ROUNDING = 1e-6
@@ -95,10 +98,11 @@ def first_inaccurate(compile_: Compile) -> InaccurateValue | None:
         eager = float("inf") if each.eager is None else each.eager
         error = float("inf") if each.error is None else each.error
         is_eagers = error <= WRONG * max(eager, _ROUNDING)
-        if is_eagers and (found is not None or error <= SMALL_ERRORS.get(types.get(each.node, ""), 1e-3)):
+        if is_eagers and (found is not None or error <= SMALL_ERRORS.get(types.get(each.node, ""), SMALL_ERROR)):
             continue
-        lines = tuple(item for item in links.origins(each.node) if item.startswith("src:"))
-        found = InaccurateValue(each, lines, is_eagers)
+        node = each.first if is_eagers and each.first else each.node
+        lines = tuple(item for item in links.origins(node) if item.startswith("src:"))
+        found = InaccurateValue(each, node, lines, is_eagers)
         if not is_eagers:
             return found
     return found

@@ -40,6 +40,8 @@ _LOCAL = re.compile(r"\bL\['(\w+)'\]")
 _LENGTH = re.compile(r"len\((.+)\) == (\d+)$")
 _KEY = re.compile(r"list\(dict\.keys\((.+)\)\)\[(\d+)\] == (.+)$")
 _EMPTY = re.compile(r"not (.+)$")
+_ARRAY = re.compile(r"_+from_numpy\((.+)\)$")
+"""The source of an array of NumPy, or of one number, which Dynamo guards as the tensor of its memory."""
 _TYPE = re.compile(r"_*check_type_id\((.+), (\d+)\), type=(.+)$")
 _STATE = re.compile(r"_*check_global_state\(\) against (\{.*\})$")
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
@@ -90,6 +92,8 @@ class _Known:
             if found := _TENSOR.match(guard.code):
                 known.tensors[guard.source] = found.groups()
                 known.types[guard.source] = found[2]
+                if array := _ARRAY.match(guard.source):
+                    known.types[array[1]] = "ndarray" if found[7] else found[4].removeprefix("torch.")
             elif found := _TYPE.match(guard.code):
                 known.types[guard.source] = class_name(found[3])
             elif length := _length(guard):
@@ -313,7 +317,7 @@ def _fill(failed: FailedGuard, known: _Known) -> None:
         failed.got = _current_values(failed.guard, known)
     if failed.aspect == "value" and failed.expected == "None" and not failed.got and failed.type:
         failed.got = f"a {failed.type}"
-    kinds = _type_of(failed.expected), _type_of(failed.got)
+    kinds = _type_of(failed.expected), _type_of(failed.got) or failed.type
     if failed.aspect == "value" and all(kinds) and kinds[0] != kinds[1]:
         failed.aspect, (failed.expected, failed.got) = "class", kinds
     failed.name, failed.subject = shown_source(failed.source), ""

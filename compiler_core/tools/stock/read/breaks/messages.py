@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from compiler_core.records import StackLine
 from compiler_core.records.capture import OWN
 
+_POLYFILL = re.compile(r"[\\/]torch[\\/]_dynamo[\\/]polyfills[\\/]")
 _FILE = re.compile(r'  File "(.+)", line (\d+), in (.+)$')
 
 
@@ -60,8 +61,9 @@ def read_break(text: str) -> ParsedBreak:
         parsed.explanation = [f"{each} Message: {shown}" for each in parsed.explanation]
     parsed.hints = ["\n".join(lines) for lines in sections["hints"]]
     stack = read_stack(trace.partition("\nTraceback (most recent call last)")[0])
-    # the lines of Cutaway's own functions, such as its `graph_break`, say nothing
-    parsed.stack = [line for line in stack if line.library != OWN] or stack
+    # the lines of Cutaway's own functions, such as its `graph_break`, say nothing, nor those that Dynamo traces in
+    # place of a function of Python's
+    parsed.stack = [line for line in stack if line.library != OWN and not _POLYFILL.search(line.filename)] or stack
     return parsed
 
 

@@ -10,13 +10,12 @@ import re
 from typing import TypeGuard
 
 from compiler_core.records import GraphBreak, StackLine
-from compiler_core.tools.stack_values import values_on_stack
+from compiler_core.tools.stack_values import statement_of, values_on_stack
 
 MAX_LENGTH = 80
 _NAMED = re.compile(r"Tensor\.(\w+)\(\)|(?:builtin(?: operator)?|function) `(?:[^`.]*\.)*(\w+)\.?`")
 _READS = frozenset({".item", ".tolist", "float", "int", "bool"})
 """Calls that read the value of a tensor, which Dynamo calls ``item``."""
-_HEADER = re.compile(r"(?:if|while|for|with|elif|else|try)\b.*:\s*(?:#.*)?$")
 
 
 def stack_names(break_: GraphBreak, at: StackLine) -> dict[str, str]:
@@ -26,23 +25,13 @@ def stack_names(break_: GraphBreak, at: StackLine) -> dict[str, str]:
         break_: the break before the resume function.
         at: the line of its stack at which the function was split.
     """
-    statement = _statement(at.text.strip())
+    statement = statement_of(at.text.strip())
     inside = next(iter(break_.stack[break_.stack.index(at) + 1 :]), None)
     call = _call(statement, break_, inside) if statement is not None else None
     if statement is None or call is None:
         return {}
     values = values_on_stack(statement, call, one_for_call=True)
     return {f"stack{i}": text for i, (text, _) in enumerate(values) if text and len(text) <= MAX_LENGTH}
-
-
-def _statement(text: str) -> ast.stmt | None:
-    """Parses a line that is a whole statement, or the head of one."""
-    if _HEADER.match(text):
-        text = f"{text.removeprefix('el')}\n    pass"  # a comment may follow the colon
-    try:
-        return ast.parse(text).body[0]
-    except (SyntaxError, ValueError, IndexError):
-        return None
 
 
 def _call(statement: ast.stmt, break_: GraphBreak, inside: StackLine | None) -> ast.expr | None:

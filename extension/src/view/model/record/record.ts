@@ -474,6 +474,7 @@ export interface Accuracy {
   index: number[];
   value: string;
   expected: string;
+  first: string | null;
 }
 
 /** The registers and memory that a kernel's machine code uses on a target. */
@@ -1102,6 +1103,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     index: { list: "int" },
     value: "string",
     expected: "string",
+    first: { maybe: "string" },
   },
   KernelResources: {
     kernel: "string",
@@ -1334,7 +1336,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   BudgetPoint: { saved: [] },
   Partition: { again_ns: 0, curve: [] },
   Kernel: { bytes_read: null, bytes_written: null, time_ns: null, operations: null, timed_on: null, device: null, reason: "" },
-  Accuracy: { value: "", expected: "", index: [] },
+  Accuracy: { value: "", expected: "", first: null, index: [] },
   PlannedBuffer: { takes: null, kept: false },
   PlannedMemory: { released: {} },
   TuningTrial: { time_ns: null, registers: null, spilled_bytes: null, why_not: "", chosen: false, cached: false },

@@ -1,0 +1,51 @@
+"""Whether a line of the user's needs a number itself, so that no tensor or symbol can stand for it.
+
+Our engine knows it from capture.  Stock says only that it guards the number; the line says how it is used.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from compiler_core.tools.stack_values import statement_of
+
+_TAKES_NUMBERS = frozenset({"range", "bytes", "chr", "str", "repr", "format", "divmod"})
+"""Functions of Python's that take no tensor, or read its value."""
+
+
+def needs_number(line: str, name: str) -> bool:
+    """Returns whether a line decides by a number, counts with it or formats it; False also if that is not known.
+
+    Args:
+        line: a line of a program: a statement, or the head of one.
+        name: the number, as its function or a caller of that has it: ``self.config.depth``.
+    """
+    statement = statement_of(line.strip())
+    if statement is None:
+        return False
+    return any(_is_read(node, name) for place in _places(statement) for node in ast.walk(place))
+
+
+def _places(statement: ast.stmt) -> Iterator[ast.AST]:
+    """Yields the expressions of which Python needs the value."""
+    for node in ast.walk(statement):
+        if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
+            yield node.test
+        elif isinstance(node, ast.comprehension):
+            yield from node.ifs
+        elif isinstance(node, (ast.BoolOp, ast.Slice, ast.FormattedValue)):
+            yield node
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            yield node.operand
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _TAKES_NUMBERS:
+            yield from node.args
+
+
+def _is_read(node: ast.AST, name: str) -> bool:
+    """Whether a node reads the object with a name, or one with the same last part in a function that is called."""
+    if isinstance(node, ast.Attribute):
+        return node.attr == name.rpartition(".")[2]
+    if isinstance(node, ast.Subscript) and name.endswith("]"):
+        return name.endswith(f"[{ast.unparse(node.slice)}]")
+    return isinstance(node, ast.Name) and node.id == name

@@ -1,0 +1,34 @@
+"""A line needs a number itself where it decides by it, counts with it or formats it."""
+
+from __future__ import annotations
+
+import pytest
+
+from compiler_core.tools.questions.needed_values import needs_number
+
+NEEDS = [
+    ("for _ in range(self.config.depth):  # layers", "self.config.depth"),
+    ("if x.shape[0] > self.longest:", "self.longest"),
+    ("elif not cfg.steps:", "self.cfg.steps"),
+    ("y = x[: self.keep]", "self.keep"),
+    ("y = x * 2 if step % 10 == 0 else x", "step"),
+    ("rows = [row for row in rows if counts[0] > 1]", "state.counts[0]"),
+    ("name = f'layer {self.index}'", "self.index"),
+]
+MAY_NOT = [
+    ("self.calls += 1", "self.calls"),
+    ("return x * self.scale", "self.scale"),
+    ("mask = x > self.limit", "self.limit"),
+    ("if self.training:", "self.scale"),
+    ("return (x,", "x"),
+]
+
+
+@pytest.mark.parametrize(("line", "name"), NEEDS)
+def test_a_line_needs_a_number(line: str, name: str) -> None:
+    assert needs_number(line, name)
+
+
+@pytest.mark.parametrize(("line", "name"), MAY_NOT)
+def test_a_line_may_take_a_tensor(line: str, name: str) -> None:
+    assert not needs_number(line, name)
