@@ -12,6 +12,7 @@ For the cell that was compiled last:
 For any record:
 
     Explorer            the widget that shows it
+    view                the explorer of an address that the button *Link* copied
     draw_partitions     show its joint graph under each way to divide it into forward and backward
     save                write it as a report, as JSON or as plain files
     write_report        write it as one HTML file
@@ -123,6 +124,18 @@ def last_comparison() -> EngineComparison:
     return RecordView.latest.both
 
 
+def view(address: str) -> Explorer:
+    """Returns an explorer that shows what an address names: a record, a compile, panes and pinned items.
+
+    The button *Link* of an explorer copies the address.  Its record is one that this kernel shows, or a file:
+    ``kernel_magics.view("record.json#compile=0/0&pane=source&pane=kernel")``.  Raises UsageError if there is no such
+    record, or no such view.
+    """
+    from kernel_magics.command.view import open_view
+
+    return open_view(address)
+
+
 def reset() -> None:
     """Closes all explorers and frees their records and all compiled code; saved notebook outputs are not changed."""
     from compiler_core.api import compile as api
@@ -154,6 +167,7 @@ __all__ = [
     "reset",
     "save",
     "unload_ipython_extension",
+    "view",
     "write_ranks_page",
     "write_report",
     "write_sweep_page",

@@ -7,6 +7,7 @@ first_difference  ``cutaway first-difference``: compares each graph of a script 
 sweep_command     ``cutaway sweep``: compiles many models
 lessons           ``cutaway lessons``: copies the notebooks
 read              reads records and logs by path, for the other subcommands
+view              ``kernel_magics.view``, and views in ``cutaway open``
 page_server       ``cutaway open``: serves reports on this machine's loopback address
 answers           where time and values went, for the text of a record
 text              how results are printed: as text, or as JSON

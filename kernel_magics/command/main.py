@@ -409,6 +409,7 @@ def _add_open(commands: Any) -> None:
         "  cutaway open record.json\n"
         "  cutaway open notebook.ipynb\n"
         "  cutaway open logs/\n"
+        "  cutaway open 'record.json#compile=0/0&pane=source&pane=kernel'   # a view, as the button Link copies it\n"
         "  cutaway open --no-browser --port 8123 record.json   # for a tunnel: ssh -L 8123:127.0.0.1:8123\n",
         "\n\nThe pages are served on this machine's loopback address, for reading, until Ctrl-C.",
     )
@@ -432,15 +433,18 @@ def _open(options: argparse.Namespace) -> int:
 
     from kernel_magics.command.page_server import PageServer
     from kernel_magics.command.read import read_records
+    from kernel_magics.command.view import split_address
 
-    records = read_records(options.path)
+    path, view = split_address(options.path)
+    records = read_records(path)
     with PageServer(records, options.port) as server, suppress(KeyboardInterrupt):
+        url = f"{server.url}#{view}" if view else server.url
         if options.json:
-            print_json({"url": server.url, "records": [record.title for record in records]})
+            print_json({"url": url, "records": [record.title for record in records]})
         else:
-            print_text(f"{server.url}\nPress Ctrl-C to stop.")
+            print_text(f"{url}\nPress Ctrl-C to stop.")
         if not options.no_browser:
-            webbrowser.open(server.url)
+            webbrowser.open(url)
         server.serve_forever()
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -262,3 +263,30 @@ def test_panes_are_covered_and_views_presented(magics: InteractiveShell) -> None
 def test_an_unknown_pane_is_not_covered(magics: InteractiveShell) -> None:
     with pytest.raises(error.UsageError, match="--cover: no pane is called 'graph'"):
         magics.run_cell_magic("compile", "--cover graph", "1")
+
+
+def test_an_address_opens_the_same_view_of_a_shown_record(record: Record) -> None:
+    compile_ = record.compiles[0].id
+    shown = Explorer(record)
+    opened = kernel_magics.view(f"a cell#compile={compile_}&pane=source&pane=kernel:a%20b.cpp&pinned=src:0%231")
+    assert opened is not shown
+    assert opened.record is record
+    assert (opened.compile, opened.shown, opened.selection) == (compile_, ["source", "kernel:a b.cpp"], ["src:0#1"])
+    for address, message in [
+        ("a cell#compile=9/9", "no compile '9/9'"),
+        ("a cell#pane=nothing", "no pane is called 'nothing'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            kernel_magics.view(address)
+    with pytest.raises(UsageError, match=r"no explorer of this kernel shows 'another cell'.*no such file"):
+        kernel_magics.view("another cell#pane=source")
+
+
+def test_an_address_opens_the_same_view_of_a_saved_record(record: Record, tmp_path: Path) -> None:
+    path = tmp_path / "records #1" / "record.json"
+    path.parent.mkdir()
+    record.save(path)
+    opened = kernel_magics.view(f"{path}#pane=source&pane=bytecode")
+    assert opened.record == record
+    assert opened.shown == ["source", "bytecode"]
+    assert kernel_magics.view(str(path)).record == record

@@ -182,6 +182,27 @@ def test_it_fits_the_window(explorer: Explorer, page: Page, screenshot: Screensh
     expect_value(lambda: explorer.root.evaluate(BLANK), [])
 
 
+def test_a_link_opens_the_same_view(explorer: Explorer, page: Page, browser: Browser) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    explorer.row("0/1").first.click()
+    explorer.show(1, "guards")
+    explorer.click_line(0, "x.cos() + 1")
+    explorer.root.get_by_role("button", name="Link").click()
+    expect(explorer.root.get_by_role("button", name="Copied")).to_be_visible()
+    address = page.evaluate("navigator.clipboard.readText()")
+    assert address.startswith(f"{page.url}#compile=0/1&pane=source&pane=guards")
+    other = browser.new_context().new_page()
+    other.goto(address)
+    opened = Explorer(other.locator(".cutaway"))
+    expect(opened.tree.locator("[aria-selected=true]")).to_contain_text("0/1")
+    expect(opened.pane(1).get_by_label("What this pane shows")).to_have_value("guards")
+    opened.expect_pinned(0, "y = x.cos() + 1")
+    other.evaluate("() => { location.hash = 'compile=0/0&pane=captured'; }")
+    expect(opened.tree.locator("[aria-selected=true]")).to_contain_text("0/0")
+    expect(opened.root.locator("section.pane")).to_have_count(1)
+    other.context.close()
+
+
 def test_full_screen(explorer: Explorer, page: Page) -> None:
     button = explorer.root.get_by_role("button", name="Full screen")
     button.click()

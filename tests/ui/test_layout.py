@@ -197,6 +197,28 @@ def test_tables_are_sorted_by_a_column(explorer: Explorer) -> None:
 
 
 @of("deep")
+def test_rows_of_a_table_are_filtered_and_copied(explorer: Explorer, page: Page) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    pane = explorer.show(1, "guards")
+    table = pane.locator("table")
+    rows = table.locator("tbody tr")
+    expect(rows.nth(1)).to_be_visible()
+    total = rows.count()
+    pane.get_by_label("Filter the rows of this table").fill("tensor weight")
+    expect(rows.filter(visible=True)).not_to_have_count(total)
+    found = rows.filter(visible=True).count()
+    expect(table.locator("output")).to_have_text(f"{found} of {total}")
+    table.get_by_role("button", name="Copy").click()
+    expect(table.get_by_role("button", name="Copied")).to_be_visible()
+    head, *lines = page.evaluate("navigator.clipboard.readText()").splitlines()
+    assert head.split("\t")[:3] == ["Kind", "Check", "Line"]
+    assert len(lines) == found
+    assert all("weight" in line for line in lines)
+    page.keyboard.press("Escape")
+    pane.get_by_label("Filter the rows of this table").press("Escape")
+    expect(rows.filter(visible=True)).to_have_count(total)
+
+
 def test_inputs_of_a_backward_have_the_users_names(explorer: Explorer) -> None:
     pane = explorer.show(1, "backward")
     pane.get_by_label("Collapse by").select_option("No groups")

@@ -91,6 +91,12 @@ def add(record: Record) -> None:
     _shown[key] = weakref.ref(record, lambda _: _shown.pop(key, None))
 
 
+def find(title: str) -> Record | None:
+    """Returns the record with this title that was shown last; None if there is none any more."""
+    records = [reference() for reference in reversed(list(_shown.values()))]
+    return next((record for record in records if record is not None and record.title == title), None)
+
+
 def free(record: Record, compiles: Sequence[Compile], packed: dict[str, Any]) -> None:
     """Writes a packed record to the session's file, and frees the large fields of its compiles.
 

@@ -7,11 +7,12 @@ import type { Mark } from "../model/analysis/marks";
 import type { Record as CutawayRecord } from "../model/record/record";
 import { unpackRecord } from "../model/record/unpack";
 import { MAX_PANES, State } from "../model/state";
-import { StaticModel, type WidgetModel } from "../model/widget_model";
+import type { WidgetModel } from "../model/widget_model";
 import { hasContent, parsePane } from "../panes/registry";
 import { createBar } from "./bar";
 import { contentHeight, isFolded } from "./content_height";
 import { leaveExplorer, SHOWN_EVENT } from "./focus";
+import { hasOwnPage, linkButton } from "./link_button";
 import { PaneArea } from "./pane_area";
 import { largeTypeButton, Presentation } from "./presentation";
 import { ProblemLine } from "./problem_line";
@@ -212,6 +213,7 @@ class Explorer implements Shown {
   private readonly main = h("div", { class: "main" });
   private readonly addButton = h("button", { class: "add", title: "Open another pane" }, "+ pane");
   private frameRequest = 0;
+  private readonly onAddress = () => this.presentation.showNamed();
 
   /** `current`: the id of the compile that is shown first; without it, the largest one is. */
   constructor(record: CutawayRecord, model: WidgetModel, current = "") {
@@ -225,7 +227,8 @@ class Explorer implements Shown {
     main.append(tree.element, splitter("the list of frames"), this.panes.element);
     this.stages = new StageBar(this.state, (pane, items) => this.panes.reveal(pane, items));
     this.verdict = new VerdictLine(this.state);
-    const buttons = [this.addButton, largeTypeButton(), ...windowButtons()];
+    const link = linkButton(this.state);
+    const buttons = [this.addButton, ...(link ? [link] : []), largeTypeButton(), ...windowButtons()];
     const bar = createBar(this.state, this.presentation.element, this.treeToggle(tree.element), ...buttons);
     if (record.views.length) main.tabIndex = -1; // so that PageDown goes on from wherever the pointer was pressed
     const problems = new ProblemLine(this.state);
@@ -236,7 +239,10 @@ class Explorer implements Shown {
     this.followState();
     this.updatePanes();
     requestAnimationFrame(() => this.updateCover()); // once it is in the page
-    if (model instanceof StaticModel) this.presentation.showNamed();
+    if (hasOwnPage(this.state)) {
+      this.presentation.showNamed();
+      window.addEventListener("hashchange", this.onAddress);
+    }
   }
 
   /** Hides what would give an answer away while a pane is covered. */
@@ -331,6 +337,7 @@ class Explorer implements Shown {
 
   destroy(): void {
     cancelAnimationFrame(this.frameRequest);
+    window.removeEventListener("hashchange", this.onAddress);
     this.panes.destroy();
     this.verdict.destroy();
     this.state.destroy();

@@ -1,10 +1,11 @@
 /**
  * The line for presenting: the views of the record, one after another, and larger type. PageDown and PageUp go to the next
- * and the previous view; the address of a report names one (`#2`).
+ * and the previous view; the address of a report names one (`#2`), or any view (`address.ts`).
  */
 
 import { h } from "../dom/elements";
 import { loadSetting, saveSetting } from "../dom/storage";
+import { viewOf } from "../model/address";
 import type { State } from "../model/state";
 
 const LARGE_TYPE = "large-type";
@@ -33,6 +34,8 @@ export class Presentation {
   showNamed(): void {
     const named = /^#(\d+)$/.exec(location.hash);
     if (named) this.show(Number(named[1]) - 1);
+    const view = viewOf(location.hash.slice(1));
+    if (view) this.state.present(view);
   }
 
   handleKey(event: KeyboardEvent): boolean {

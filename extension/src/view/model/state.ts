@@ -4,6 +4,7 @@
  */
 
 import { isStringList, loadSetting, saveSetting } from "../dom/storage";
+import { addressOf } from "./address";
 import { keyOf, Links } from "./analysis/links";
 import { type Mark, marksOf } from "./analysis/marks";
 import type { PaneName } from "./content";
@@ -301,6 +302,11 @@ export class State {
     const known = pinned.filter((item) => this.links.has(item));
     if (panes.length) this.setTrait("shown", panes.slice(0, MAX_PANES));
     if (!equalSets(new Set(known), this.pinned)) this.setTrait("selection", known);
+  }
+
+  /** The address of what is shown now. */
+  address(): string {
+    return addressOf({ compile: this.compile?.id ?? "", panes: this.shown, pinned: [...this.pinned] });
   }
 
   isShown(pane: string): boolean {

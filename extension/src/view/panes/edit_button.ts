@@ -1,5 +1,6 @@
 /** A button that opens a kernel or graph as a cell, in which its text can be changed, tried and used. */
 
+import { copyText } from "../dom/copy";
 import { h } from "../dom/elements";
 import type { Artifact, Compile, Schedule } from "../model/record/record";
 import type { State } from "../model/state";
@@ -27,8 +28,7 @@ export function cellButton(state: State, what: string, textOf: () => string): HT
     const request: CellRequest = { text, answer: (done) => (note.textContent = done) };
     const event = new CustomEvent(NEW_CELL_EVENT, { bubbles: true, cancelable: true, detail: request });
     if (!button.dispatchEvent(event)) return; // a notebook has taken it
-    const copied = navigator.clipboard?.writeText(text) ?? Promise.reject();
-    copied.then(
+    copyText(text).then(
       () => (note.textContent = "Copied: paste it into a new cell."),
       () => (note.textContent = `Run %${text.slice(2, text.indexOf("\n"))} to get the text.`),
     );

@@ -6,6 +6,7 @@ import type { ItemId } from "../model/record/record";
 import type { State } from "../model/state";
 import { highlightClasses } from "./highlight_classes";
 import { makeSortable, rowElements, type TableRow } from "./table_rows";
+import { addTools } from "./table_tools";
 
 const HIGHLIGHT_CLASSES = ["pinned", "pin-linked", "hovered", "hover-linked", "stepped", "later"];
 
@@ -35,11 +36,12 @@ export class LinkedContent implements Content {
     return element;
   }
 
-  /** A table that is sorted by the column whose heading is pressed. */
+  /** A table that is sorted by the column whose heading is pressed, and whose rows can be filtered and copied. */
   protected table(heads: string[], rows: TableRow[]): HTMLTableElement {
     const head = h("tr", {}, ...heads.map((text) => h("th", { scope: "col" }, text)));
     const table = h("table", {}, h("thead", {}, head), h("tbody", {}, ...rowElements(rows)));
     makeSortable(table);
+    addTools(table);
     return table;
   }
 

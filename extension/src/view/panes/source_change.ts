@@ -1,5 +1,6 @@
 /** A change of the user's code: first offered beside the problem that it may remove, then shown with its run. */
 
+import { copyText } from "../dom/copy";
 import { h } from "../dom/elements";
 import type { Problem, SourceEdit } from "../model/record/record";
 import type { State } from "../model/state";
@@ -48,8 +49,7 @@ function copyButton(edit: SourceEdit, note: HTMLElement): HTMLButtonElement {
     : "Copy the new lines, to paste them into the cell: here, the explorer can neither change nor run cells";
   const button = h("button", { class: "try", title }, canEditCells() ? "Copy" : "Copy the new lines");
   button.onclick = () => {
-    const done = navigator.clipboard?.writeText(edit.added.join("\n")) ?? Promise.reject();
-    done.then(
+    copyText(edit.added.join("\n")).then(
       () =>
         (note.textContent = canEditCells()
           ? "Copied."

@@ -60,7 +60,7 @@ export function makeSortable(table: HTMLTableElement): void {
 }
 
 /** The rows that stay together: a row alone, or the head of a group and its rows. */
-function unitsOf(body: HTMLTableSectionElement): HTMLTableRowElement[][] {
+export function unitsOf(body: HTMLTableSectionElement): HTMLTableRowElement[][] {
   const units: HTMLTableRowElement[][] = [];
   for (const row of body.rows) {
     if (row.classList.contains("in-group")) units.at(-1)?.push(row);

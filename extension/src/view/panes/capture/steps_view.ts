@@ -127,7 +127,7 @@ export class StepsView implements Content {
     this.state.setStepItems(replay.itemsOf(this.at), this.itemsAfter(replay));
   }
 
-  /** What later steps create, and with it the output of the graph, which no step of its own makes. */
+  /** What later steps create, and with it the output of the graph, which no single step makes. */
   private itemsAfter(replay: Replay): ItemId[] {
     const later = replay.itemsAfter(this.at);
     const graph = this.compile.artifacts.find(({ pane }) => pane === "captured");

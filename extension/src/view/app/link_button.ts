@@ -1,0 +1,21 @@
+/** The button that copies an address of the current view, for a page, or a line of Python that opens it. */
+
+import { copyButton } from "../dom/copy";
+import type { State } from "../model/state";
+import { canEditCells, StaticModel } from "../model/widget_model";
+
+/** Creates the button; null where nothing could open the view: in a saved notebook without a kernel. */
+export function linkButton(state: State): HTMLElement | null {
+  if (hasOwnPage(state)) {
+    const address = () => `${location.href.replace(/#.*/, "")}#${state.address()}`;
+    return copyButton("Link", "Copy the address of what is shown now: this page opens so", address);
+  }
+  if (state.model instanceof StaticModel) return null;
+  const line = () => `kernel_magics.view(${JSON.stringify(`${state.record.title}#${state.address()}`)})`;
+  return copyButton("Link", "Copy a line of Python that shows what is shown now, in any cell of this notebook", line);
+}
+
+/** Whether the address of the page is that of this explorer: of a report, but not of a notebook. */
+export function hasOwnPage({ model }: State): boolean {
+  return model instanceof StaticModel && !canEditCells();
+}
