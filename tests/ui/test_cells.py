@@ -19,6 +19,9 @@ import torch, kernel_magics
 x = torch.ones(3)
 weights = torch.ones(3, requires_grad=True)
 
+layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.LayerNorm(8)) for _ in range(4)]
+model = torch.nn.Sequential(*layers)
+
 def long(x):
     for i in range(2000):
         x = x.sin() + i
@@ -29,6 +32,7 @@ CELLS = {
     "load": LOAD.strip(),
     "fine": "%%compile\nx.cos() + 1",
     "kernels": "%%compile\nz = torch.ones(40).exp().sin().tanh()[:, None] * torch.ones(40, 500)",
+    "layers": "%%compile\nmodel(torch.ones(4, 8)).sum()",
     "option": "%%compile --backnd cpp\nx",
     "backend": "%%compile --backend nonsense\nx",
     "syntax": "%%compile\nx = = 1",
@@ -133,6 +137,17 @@ def test_kernels_are_joined_and_split_by_dragging(notebook: Notebook, screenshot
     pane.get_by_role("button", name="Drop a kernel here to split it").focus()
     page.keyboard.press("Enter")
     expect(runs).to_contain_text("forward_0 split", timeout=RUN_MS)
+
+
+def test_the_kernel_of_a_group_of_rows_can_be_chosen(notebook: Notebook) -> None:
+    notebook.run("layers")
+    explorer = notebook.explorer("layers")
+    pane = explorer.show(0, "fusion")
+    group = pane.locator("tr").filter(has=notebook.page.locator(".unfold-rows")).first
+    handle = group.get_by_role("button", name=re.compile("^Choose "))
+    handle.press("Enter")
+    expect(handle).to_have_attribute("aria-pressed", "true")
+    expect(pane.get_by_role("status")).to_contain_text("choose another kernel")
 
 
 def test_a_wrong_option_is_named(notebook: Notebook) -> None:

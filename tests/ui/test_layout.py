@@ -169,10 +169,19 @@ def expect_groups(pane: Locator) -> None:
 
 @of("deep")
 def test_equal_rows_of_repeated_modules_are_one(explorer: Explorer, page: Page, screenshot: Screenshot) -> None:
-    for pane, title in (("costs", "Costs"), ("partition", "Partition"), ("fusion", "Fusion")):
-        explorer.show(1, pane)
+    for title in ("Costs", "Partition", "Fusion", "Roofline", "Guards"):
+        explorer.show(1, title.lower())
         expect_groups(pane_of(explorer, title))
-    screenshot(page, "groups")
+        screenshot(page, f"groups_{title.lower()}")
+
+
+@of("deep")
+def test_memory_is_shown_by_module(explorer: Explorer, screenshot: Screenshot, page: Page) -> None:
+    explorer.show(1, "memory")
+    modules = pane_of(explorer, "Memory").locator("h3:text('Modules') + table").get_by_role("row")
+    expect(modules.filter(has_text="layers.*")).to_contain_text(re.compile(rf"\u00d7 {LAYERS}.*%.*KiB"))
+    expect(modules.filter(has_text="linear")).to_contain_text("%")
+    screenshot(page, "memory_modules")
 
 
 @of("deep")
@@ -203,7 +212,7 @@ def test_rows_of_a_table_are_filtered_and_copied(explorer: Explorer, page: Page)
     table = pane.locator("table")
     rows = table.locator("tbody tr")
     expect(rows.nth(1)).to_be_visible()
-    total = rows.count()
+    total = rows.filter(visible=True).count()
     pane.get_by_label("Filter the rows of this table").fill("tensor weight")
     expect(rows.filter(visible=True)).not_to_have_count(total)
     found = rows.filter(visible=True).count()

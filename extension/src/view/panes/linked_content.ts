@@ -1,6 +1,7 @@
 /** Content made of HTML elements that are linked to items: tables and the overview. */
 
 import { h, scrollInside } from "../dom/elements";
+import type { ModuleCost } from "../model/analysis/costs";
 import type { Content } from "../model/content";
 import type { ItemId } from "../model/record/record";
 import type { State } from "../model/state";
@@ -9,6 +10,10 @@ import { makeSortable, rowElements, type TableRow } from "./table_rows";
 import { addTools } from "./table_tools";
 
 const HIGHLIGHT_CLASSES = ["pinned", "pin-linked", "hovered", "hover-linked", "stepped", "later"];
+
+/** Modules of a smaller share of the cost are not listed. */
+const MIN_MODULE_SHARE = 0.005;
+const MAX_LINKED = 500;
 
 /** The base class of tables and of the overview. */
 export class LinkedContent implements Content {
@@ -53,6 +58,22 @@ export class LinkedContent implements Content {
     return table;
   }
 
+  /** The modules of a model as a table, each below the one around it; nothing if there are fewer than two. */
+  protected modules(
+    modules: ModuleCost[],
+    heads: string[],
+    figures: (cost: ModuleCost) => HTMLTableCellElement[],
+  ): HTMLElement[] {
+    const shown = modules.filter(({ share }) => share >= MIN_MODULE_SHARE);
+    if (shown.length < 2) return [];
+    const rows = shown.map((cost) => {
+      const count = cost.count > 1 && h("small", {}, ` × ${cost.count}`);
+      const name = h("div", { style: `padding-left:${1.2 * cost.depth}em` }, code(cost.name), count);
+      return this.linkTo(h("tr", {}, ...cells(name, ...figures(cost))), cost.nodes.slice(0, MAX_LINKED));
+    });
+    return [h("h3", {}, "Modules"), this.table(["Module", "Share", ...heads], rows)];
+  }
+
   highlight(): void {
     for (const { element, items } of this.linked) {
       const classes = highlightClasses(items, this.state);
@@ -81,6 +102,13 @@ export function cells(...contents: (Node | string)[]): HTMLTableCellElement[] {
 /** Creates a cell whose text is not wrapped. */
 export function shortCell(content: Node | string): HTMLTableCellElement {
   return h("td", { class: "short" }, content);
+}
+
+/** Creates a cell with a share, 0 to 1, as a number and a bar. */
+export function shareCell(share: number): HTMLTableCellElement {
+  const percent = Math.round(100 * share);
+  const bar = h("span", { class: "bar ok", style: `width:${percent}%` });
+  return shortCell(h("span", { class: "share" }, `${percent} %`, h("span", { class: "track" }, bar)));
 }
 
 /** Creates a cell of two lines that are cut off where the other cells need the width; the tooltip has the full text. */

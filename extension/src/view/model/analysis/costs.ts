@@ -4,6 +4,7 @@ import { isUnread, summaryOf } from "../record/details";
 import type { Compile, Record as CutawayRecord, ItemId, Kernel } from "../record/record";
 import type { Links } from "./links";
 import { pathWords } from "./module_path";
+import { patternOf } from "./repeats";
 
 export interface Cost {
   /** Bytes read and written. */
@@ -115,21 +116,32 @@ export function lineCosts(record: CutawayRecord, links: Links): LineCost[] {
   return rankByShare([...costs.values()], allTimed(kernels));
 }
 
+/** What a kernel computes, if it does so for a repeated module; else "". */
+export function kernelPattern({ kernel, nodes }: KernelCost, links: Links): string {
+  const pattern = patternOf(nodes, links);
+  return pattern && `${kernel.graph} ${kernel.language}\n${pattern}`;
+}
+
 const MAX_MODULE_DEPTH = 4;
+
+/** Something that nodes cost together. */
+interface Part extends Omit<Cost, "share"> {
+  nodes: ItemId[];
+}
 
 /**
  * Returns the modules of a model as a tree, each below the one around it, the most expensive first. The cost of a
- * kernel is divided equally among its nodes.
+ * part, such as a kernel, is divided equally among its nodes. `byTime`: shares are of the time, else of the bytes.
  */
-export function moduleCosts(kernels: KernelCost[], links: Links): ModuleCost[] {
+export function moduleCosts(parts: Part[], links: Links, byTime: boolean): ModuleCost[] {
   const costs = new Map<string, ModuleCost & { paths: Set<string>; parent: string }>();
   const pathOf = (node: ItemId) => pathWords(links.node(node)?.module ?? null).slice(0, MAX_MODULE_DEPTH);
-  const outer = outerPaths(kernels.flatMap(({ nodes }) => nodes.map(pathOf)));
+  const outer = outerPaths(parts.flatMap(({ nodes }) => nodes.map(pathOf)));
   const total = { bytes: 0, ns: 0 };
-  for (const kernel of kernels) {
-    total.bytes += kernel.bytes;
-    total.ns += kernel.ns;
-    for (const node of kernel.nodes) {
+  for (const part of parts) {
+    total.bytes += part.bytes;
+    total.ns += part.ns;
+    for (const node of part.nodes) {
       const words = pathOf(node);
       words.forEach((word, depth) => {
         // a list of modules is not a level by itself
@@ -145,14 +157,13 @@ export function moduleCosts(kernels: KernelCost[], links: Links): ModuleCost[] {
           ...{ depth: 0, count: 0, nodes: [], bytes: 0, ns: 0, share: 0, paths: new Set<string>() },
         };
         known.paths.add(own.join("."));
-        known.bytes += kernel.bytes / kernel.nodes.length;
-        known.ns += kernel.ns / kernel.nodes.length;
+        known.bytes += part.bytes / part.nodes.length;
+        known.ns += part.ns / part.nodes.length;
         known.nodes.push(node);
         costs.set(path, known);
       });
     }
   }
-  const byTime = allTimed(kernels);
   const all = (byTime ? total.ns : total.bytes) || 1;
   const found: ModuleCost[] = [];
   const addBelow = (parent: string, depth: number) => {

@@ -7,6 +7,11 @@ import { pathWords } from "./module_path";
 /** Fewer equal values are listed one by one. */
 const MIN_REPEATS = 3;
 
+/** The modules of nodes, with `*` for numbers, as the name of what repeated modules have in common. */
+export function modulesOf(nodes: ItemId[], links: Links): string {
+  return [...new Set(nodes.map((node) => modulePattern(links.node(node)?.module ?? null)))].join(", ");
+}
+
 /** Returns what nodes compute, and in which module, with `*` for numbers; "" if one is in no numbered module. */
 export function patternOf(nodes: ItemId[], links: Links): string {
   const found = nodes.map((item) => {

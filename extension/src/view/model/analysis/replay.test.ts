@@ -31,7 +31,7 @@ const steps: Steps = {
   texts: [{ step: 4, value: 3, text: "list of 1" }],
   notes: [{ step: 4, kind: "node", text: "neg = -x", item: "0/0:captured#neg" }],
 };
-const line = (filename: string, number: number) => (filename === "a.py" ? `src:0#${number}` : null);
+const line = (filename: string, number: number) => (filename === "a.py" && number ? `src:0#${number}` : null);
 const replay = new Replay(steps, line, (at) => `0/0:bytecode#${at}`);
 const stack = (call: number, n: number) => replay.stack(call, n).map((v) => (v.isNew ? `${v.text}!` : v.text));
 const locals = (call: number, n: number) => replay.locals(call, n).map(([name, v]) => `${name}=${v.text}`);

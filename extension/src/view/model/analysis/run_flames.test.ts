@@ -94,7 +94,7 @@ test("a compile that was not timed has no run", () => {
 test("equal layers are one row of the modules", () => {
   const compile = timed();
   const links = new Links(record(compile));
-  const rows = moduleCosts(kernelCosts([compile], links), links);
+  const rows = moduleCosts(kernelCosts([compile], links), links, true);
   assert.deepEqual(
     rows.map(({ name, count, depth, share }) => [name, count, depth, Math.round(100 * share)]),
     [

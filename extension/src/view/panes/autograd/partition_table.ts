@@ -3,7 +3,7 @@
 import { h } from "../../dom/elements";
 import { bytes, duration, plural } from "../../dom/format";
 import { keyOf } from "../../model/analysis/links";
-import { groupRepeats, modulePattern, patternOf } from "../../model/analysis/repeats";
+import { groupRepeats, modulesOf, patternOf } from "../../model/analysis/repeats";
 import type { Partition, ValueDecision } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell, stackedCell } from "../linked_content";
@@ -36,7 +36,7 @@ export class PartitionTable extends LinkedContent {
     const rows = values.map((value) => this.row(value, this.nameCell(value), value.reason));
     if (rows.length === 1) return this.linkTo(rows[0], [values[0].node]);
     const [first] = values;
-    const module = modulePattern(this.state.links.node(first.node)?.module ?? null);
+    const module = modulesOf([first.node], this.state.links);
     const name = h("span", {}, code(keyOf(first.node)), h("small", {}, ` × ${rows.length}`));
     const total = (of: "bytes" | "drop_ns") => values.reduce((sum, value) => sum + (value[of] ?? 0), 0);
     const drop_ns = first.drop_ns === null ? null : total("drop_ns");

@@ -7,16 +7,16 @@ import {
   type Cost,
   type KernelCost,
   kernelCosts,
+  kernelPattern,
   type LineCost,
   lineCosts,
-  type ModuleCost,
   moduleCosts,
 } from "../../model/analysis/costs";
 import { keyOf } from "../../model/analysis/links";
-import { groupRepeats, modulePattern, patternOf } from "../../model/analysis/repeats";
+import { groupRepeats, modulesOf } from "../../model/analysis/repeats";
 import type { Compile, Kernel } from "../../model/record/record";
 import type { State } from "../../model/state";
-import { cells, code, LinkedContent, shortCell, stackedCell } from "../linked_content";
+import { cells, code, LinkedContent, shareCell, shortCell, stackedCell } from "../linked_content";
 import type { TableRow } from "../table_rows";
 import { tryButton } from "../try_button";
 
@@ -32,11 +32,11 @@ export class CostsTable extends LinkedContent {
       h("p", { class: "lead" }, this.lead(kernels, compile), ...this.howToTime()),
       this.table(
         ["Kernel", "Share", ...this.heads()],
-        groupRepeats(kernels, (cost) => this.patternOf(cost))
+        groupRepeats(kernels, (cost) => kernelPattern(cost, state.links))
           .sort((a, b) => shareOf(b) - shareOf(a))
           .map((equal) => this.kernels(equal)),
       ),
-      ...this.modules(moduleCosts(kernels, state.links)),
+      ...this.modules(moduleCosts(kernels, state.links, this.byTime), this.heads(), (cost) => this.figures(cost)),
       h("h3", {}, "Your lines, over all compiles"),
       this.table(
         ["Line", "Share", ...this.heads()],
@@ -70,21 +70,8 @@ export class CostsTable extends LinkedContent {
   }
 
   private figures(cost: Cost): HTMLTableCellElement[] {
-    const bar = h("span", { class: "bar ok", style: `width:${Math.round(100 * cost.share)}%` });
-    const share = h(
-      "span",
-      { class: "share" },
-      `${Math.round(100 * cost.share)} %`,
-      h("span", { class: "track" }, bar),
-    );
     const traffic = shortCell(bytes(Math.round(cost.bytes)));
-    return [shortCell(share), ...(this.byTime ? [shortCell(duration(cost.ns)), traffic] : [traffic])];
-  }
-
-  /** What a kernel computes, if it does so for a repeated module. */
-  private patternOf({ kernel, nodes }: KernelCost): string {
-    const pattern = patternOf(nodes, this.state.links);
-    return pattern && `${kernel.graph} ${kernel.language}\n${pattern}`;
+    return [shareCell(cost.share), ...(this.byTime ? [shortCell(duration(cost.ns)), traffic] : [traffic])];
   }
 
   /** One kernel, or those of repeated modules as one row with their sum. */
@@ -92,12 +79,15 @@ export class CostsTable extends LinkedContent {
     const rows = costs.map((cost) => this.kernel(cost));
     if (rows.length === 1) return rows[0];
     const [{ kernel, nodes }] = costs;
-    const modules = [...new Set(nodes.map((node) => modulePattern(this.state.links.node(node)?.module ?? null)))];
     const text = ` × ${rows.length} ${kernel.graph}, ${LANGUAGE_NAMES[kernel.language]}`;
     const name = h("span", {}, code(shortName(kernel)), h("small", {}, text));
     const total = (of: "bytes" | "ns") => costs.reduce((sum, cost) => sum + cost[of], 0);
     const sum = { bytes: total("bytes"), ns: total("ns"), share: shareOf(costs) };
-    const head = h("tr", {}, ...cells(stackedCell(name, code(modules.join(", "))), ...this.figures(sum)));
+    const head = h(
+      "tr",
+      {},
+      ...cells(stackedCell(name, code(modulesOf(nodes, this.state.links))), ...this.figures(sum)),
+    );
     const items = costs.flatMap((cost) => [cost.kernel.item, ...cost.nodes]);
     return { head: this.linkTo(head, items.slice(0, MAX_LINKED)), rows };
   }
@@ -108,18 +98,6 @@ export class CostsTable extends LinkedContent {
     const name = h("span", {}, code(shortName(kernel)), h("small", {}, text));
     const row = h("tr", {}, ...cells(stackedCell(name, code(nodes.map(keyOf).join(", "))), ...this.figures(cost)));
     return this.linkTo(row, [kernel.item, ...nodes]);
-  }
-
-  private modules(modules: ModuleCost[]): HTMLElement[] {
-    const shown = modules.filter(({ share }) => share >= MIN_MODULE_SHARE);
-    if (shown.length < 2) return [];
-    const rows = shown.map((cost) => {
-      const count = cost.count > 1 && h("small", {}, ` × ${cost.count}`);
-      const name = h("div", { style: `padding-left:${1.2 * cost.depth}em` }, code(cost.name), count);
-      const row = h("tr", {}, ...cells(name, ...this.figures(cost)));
-      return this.linkTo(row, cost.nodes.slice(0, MAX_LINKED));
-    });
-    return [h("h3", {}, "Modules"), this.table(["Module", "Share", ...this.heads()], rows)];
   }
 
   private line(cost: LineCost): HTMLTableRowElement {
@@ -139,7 +117,5 @@ export function shortName({ name }: Kernel): string {
   return name.replace(/^aten\./, "").replace(/\.default$/, "");
 }
 
-/** Modules of a smaller share of the cost are not listed. */
-const MIN_MODULE_SHARE = 0.005;
 const MAX_LINKED = 500;
 const LANGUAGE_NAMES = { cpp: "C++", triton: "Triton", extern: "PyTorch kernel" };

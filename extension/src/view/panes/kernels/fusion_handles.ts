@@ -11,8 +11,8 @@ const MOVED = 4; // pixels; less is a click
 
 export class FusionHandles {
   readonly element: HTMLElement;
-  private readonly rows = new Map<string, HTMLElement>();
-  private readonly handles = new Map<string, HTMLButtonElement>();
+  /** A kernel may have two rows: its own, and that of a group of which it is the first. */
+  private readonly rows: { kernel: string; row: HTMLElement; handle: HTMLButtonElement }[] = [];
   private readonly splitPlace: HTMLButtonElement;
   private readonly status = h("span", { role: "status" });
   private chosen: string | null = null;
@@ -36,8 +36,7 @@ export class FusionHandles {
       { class: "handle", title, "aria-label": `Choose ${kernel}`, "aria-pressed": "false" },
       "⠿",
     );
-    this.rows.set(kernel, row);
-    this.handles.set(kernel, handle);
+    this.rows.push({ kernel, row, handle });
     handle.onclick = (event) => {
       event.stopPropagation(); // the row pins its nodes
       if (event.detail === 0 || !this.wasDragged) this.choose(kernel);
@@ -61,14 +60,14 @@ export class FusionHandles {
 
   private pick(kernel: string): void {
     this.chosen = kernel;
-    for (const [name, handle] of this.handles) handle.setAttribute("aria-pressed", String(name === kernel));
+    for (const each of this.rows) each.handle.setAttribute("aria-pressed", String(each.kernel === kernel));
     this.splitPlace.disabled = false;
     this.status.textContent = `${kernel}: choose another kernel to join it with, or split it.`;
   }
 
   private release(): void {
     this.chosen = null;
-    for (const handle of this.handles.values()) handle.setAttribute("aria-pressed", "false");
+    for (const { handle } of this.rows) handle.setAttribute("aria-pressed", "false");
     this.splitPlace.disabled = true;
     this.status.textContent = "";
     this.mark(null);
@@ -102,16 +101,16 @@ export class FusionHandles {
     const root = this.element.getRootNode() as Document | ShadowRoot;
     const under = root.elementFromPoint(event.clientX, event.clientY);
     if (under && this.splitPlace.contains(under)) return this.splitPlace;
-    const found = [...this.rows].find(([name, row]) => name !== this.chosen && row.contains(under));
-    return found ? found[1] : null;
+    return this.rows.find(({ kernel, row }) => kernel !== this.chosen && row.contains(under))?.row ?? null;
   }
 
   private kernelOf(row: HTMLElement): string {
-    return [...this.rows].find(([, each]) => each === row)?.[0] ?? "";
+    return this.rows.find((each) => each.row === row)?.kernel ?? "";
   }
 
   private mark(place: HTMLElement | null): void {
-    for (const each of [...this.rows.values(), this.splitPlace]) each.classList.toggle("drop", each === place);
+    for (const each of [...this.rows.map(({ row }) => row), this.splitPlace])
+      each.classList.toggle("drop", each === place);
   }
 
   private send(experiment: "join" | "split", item: string): void {

@@ -5,7 +5,7 @@
 import { h } from "../../dom/elements";
 import { bytes, plural } from "../../dom/format";
 import { appendTo, keyOf } from "../../model/analysis/links";
-import { groupRepeats, modulePattern, patternOf } from "../../model/analysis/repeats";
+import { groupRepeats, modulesOf, patternOf } from "../../model/analysis/repeats";
 import type { Compile, Fusion, FusionRefusal, ItemId, Kernel } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell } from "../linked_content";
@@ -60,10 +60,12 @@ export class FusionTable extends LinkedContent {
 
   private sum(fusions: Fusion[], most: number): HTMLTableRowElement {
     const [{ kernel, key, kind, nodes }] = fusions;
-    const modules = new Set(nodes.map((node) => modulePattern(this.state.links.node(node)?.module ?? null)));
-    const name = h("span", {}, code(kernel ?? key), h("small", {}, ` × ${fusions.length}`));
+    const first = this.kernels.get(kernel ?? "")?.name;
+    const row = h("tr", {});
+    const handle = first === undefined ? null : this.handles?.handle(first, row);
+    const name = h("span", {}, handle, code(first ?? key), h("small", {}, ` × ${fusions.length}`));
     const traffic = shortCell(trafficBar(savedBy(fusions), most));
-    const row = h("tr", {}, ...cells(shortCell(name), traffic, kind, code([...modules].join(", "))));
+    row.append(...cells(shortCell(name), traffic, kind, code(modulesOf(nodes, this.state.links))));
     return this.linkTo(row, fusions.flatMap((fusion) => fusion.nodes).slice(0, MAX_LINKED));
   }
 

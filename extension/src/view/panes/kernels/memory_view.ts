@@ -5,11 +5,12 @@
 
 import { h, svg } from "../../dom/elements";
 import { bytes, plural } from "../../dom/format";
+import { type ModuleCost, moduleCosts } from "../../model/analysis/costs";
 import { keyOf, type Links } from "../../model/analysis/links";
 import { buffersAt, type MemoryBuffer, type MemoryTimeline } from "../../model/analysis/memory_timeline";
 import type { ItemId } from "../../model/record/record";
 import type { State } from "../../model/state";
-import { cells, code, LinkedContent, shortCell, stackedCell } from "../linked_content";
+import { cells, code, LinkedContent, shareCell, shortCell, stackedCell } from "../linked_content";
 
 const WIDTH = 600;
 const HEIGHT = 120;
@@ -113,14 +114,19 @@ export class MemoryView extends LinkedContent {
     this.owners.replaceChildren(this.table(["Owner", "Share", "Size"], rows));
     const hidden = owners.length - rows.length;
     if (hidden) this.owners.append(h("p", {}, `${plural(hidden, "smaller owner")} not shown.`));
+    this.owners.append(...this.modulesOf(buffers));
     this.highlight();
+  }
+
+  /** The modules that the buffers are of. */
+  private modulesOf(buffers: MemoryBuffer[]): HTMLElement[] {
+    const parts = buffers.map(({ node, bytes }) => ({ bytes, ns: 0, nodes: node === null ? [] : [node] }));
+    const figures = (cost: ModuleCost) => [shareCell(cost.share), shortCell(bytes(Math.round(cost.bytes)))];
+    return this.modules(moduleCosts(parts, this.state.links, false), ["Size"], figures);
   }
 
   private row({ line, kind, buffers, size }: Owner, used: number): HTMLTableRowElement {
     const { links } = this.state;
-    const share = Math.round((100 * size) / Math.max(used, 1));
-    const bar = h("span", { class: "bar ok", style: `width:${share}%` });
-    const shown = h("span", { class: "share" }, `${share} %`, h("span", { class: "track" }, bar));
     const text = line === null ? "no line of yours" : links.text(line);
     const owner = h("span", {}, line && h("small", {}, `${keyOf(line)} `), code(text));
     const names = buffers.slice(0, MAX_NAMES).map(({ name }) => name);
@@ -130,7 +136,7 @@ export class MemoryView extends LinkedContent {
       {},
       ...cells(
         stackedCell(owner, `${KINDS[kind]}: ${names.join(", ")}${more}`),
-        shortCell(shown),
+        shareCell(size / Math.max(used, 1)),
         shortCell(bytes(size)),
       ),
     );

@@ -2,9 +2,12 @@
 
 import { h } from "../../dom/elements";
 import { bytes, duration } from "../../dom/format";
-import { type Compile, type Device, type Kernel, PEAKS } from "../../model/record/record";
+import { type KernelCost, kernelCosts, kernelPattern } from "../../model/analysis/costs";
+import { groupRepeats, modulesOf } from "../../model/analysis/repeats";
+import { type Compile, type Device, PEAKS } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell, stackedCell } from "../linked_content";
+import type { TableRow } from "../table_rows";
 import { shortName } from "./costs_table";
 
 /** The peaks of a device, per nanosecond. */
@@ -16,24 +19,31 @@ interface Roof {
   isMeasured: boolean;
 }
 
-interface KernelRoofline {
-  kernel: Kernel;
+/** The figures of one kernel, or of several together. */
+interface Sums {
   bytes: number;
-  operations: number;
+  /** Null if they are not known. */
+  operations: number | null;
   minNs: number;
-  bound: "memory" | "arithmetic";
   /** Measured time in nanoseconds, if it was measured on this device. */
   ns: number | null;
+}
+
+interface KernelRoofline extends Sums {
+  cost: KernelCost;
+  bound: "memory" | "arithmetic";
 }
 
 export class RooflineTable extends LinkedContent {
   private readonly place = h("div");
   private readonly lead = h("p", { class: "lead" });
-  private readonly kernels: Kernel[];
+  private readonly kernels: KernelCost[];
 
   constructor(state: State, compile: Compile) {
     super(state);
-    this.kernels = compile.kernels.filter((kernel) => kernel.bytes_read !== null && kernel.bytes_written !== null);
+    this.kernels = kernelCosts([compile], state.links).filter(
+      ({ kernel }) => kernel.bytes_read !== null && kernel.bytes_written !== null,
+    );
     const roofs = [...state.record.devices.map(measuredRoof), ...Object.keys(PEAKS).map(targetRoof)];
     const choice = h("select", { "aria-label": "Device" }, ...roofs.map(option));
     choice.value = String(roofs.indexOf(state.record.devices.length ? roofs[0] : defaultRoof(state, compile, roofs)));
@@ -43,12 +53,14 @@ export class RooflineTable extends LinkedContent {
   }
 
   private fill(roof: Roof): void {
-    const rows = this.kernels.map((kernel) => kernelRoofline(kernel, roof)).sort((a, b) => rankingNs(b) - rankingNs(a));
+    const rows = this.kernels.map((cost) => kernelRoofline(cost, roof)).sort((a, b) => rankingNs([b]) - rankingNs([a]));
     const isTimed = rows.some(({ ns }) => ns !== null);
     this.place.replaceChildren(
       this.table(
         HEADS.filter((head) => isTimed || !OF_TIMED.includes(head)),
-        rows.map((row) => this.row(row, isTimed)),
+        groupRepeats(rows, ({ cost }) => kernelPattern(cost, this.state.links))
+          .sort((a, b) => rankingNs(b) - rankingNs(a))
+          .map((equal) => this.rowOf(equal, isTimed)),
       ),
     );
     const untimed = isTimed ? "" : " The kernels were not timed on this device.";
@@ -56,26 +68,41 @@ export class RooflineTable extends LinkedContent {
     this.highlight();
   }
 
+  /** One kernel, or those of repeated modules as one row with their sum. */
+  private rowOf(equal: KernelRoofline[], isTimed: boolean): TableRow {
+    const rows = equal.map((row) => {
+      const { kernel } = row.cost;
+      const name = stackedCell(code(shortName(kernel)), `${kernel.graph}, ${row.bound}`);
+      return this.linkTo(this.row(row, isTimed, name), [kernel.item]);
+    });
+    if (rows.length === 1) return rows[0];
+    const [{ cost, bound }] = equal;
+    const name = h("span", {}, code(shortName(cost.kernel)), h("small", {}, ` × ${equal.length}`));
+    const modules = modulesOf(cost.nodes, this.state.links);
+    const head = this.row(sumOf(equal), isTimed, stackedCell(name, `${modules}, ${cost.kernel.graph}, ${bound}`));
+    const items = equal.map((each) => each.cost.kernel.item);
+    return { head: this.linkTo(head, items), rows };
+  }
+
   /** `isTimed`: whether any kernel was timed; else there are no columns for that. */
-  private row(row: KernelRoofline, isTimed: boolean): HTMLTableRowElement {
-    const { kernel, minNs, bound, ns } = row;
+  private row(row: Sums, isTimed: boolean, name: HTMLTableCellElement): HTMLTableRowElement {
+    const { minNs, ns, operations } = row;
     const share = ns ? minNs / ns : null;
     const filled = h("span", { class: "bar ok", style: `width:${Math.min(100, 100 * (share ?? 0))}%` });
     const percent = share === null ? "not timed" : `${Math.round(100 * share)} %`;
     const ofRoof = h("span", { class: "share" }, percent, share !== null && h("span", { class: "track" }, filled));
-    const element = h(
+    return h(
       "tr",
       {},
       ...cells(
-        stackedCell(code(shortName(kernel)), `${bound}, ${kernel.graph}`),
+        name,
         ...(isTimed ? [shortCell(ofRoof), shortCell(ns === null ? "" : duration(ns))] : []),
         shortCell(duration(minNs)),
         shortCell(bytes(row.bytes)),
-        shortCell(kernel.operations === null ? "" : count(row.operations)),
-        shortCell(kernel.operations === null || !row.bytes ? "" : (row.operations / row.bytes).toPrecision(2)),
+        shortCell(operations === null ? "" : count(operations)),
+        shortCell(operations === null || !row.bytes ? "" : (operations / row.bytes).toPrecision(2)),
       ),
     );
-    return this.linkTo(element, [kernel.item]);
   }
 }
 
@@ -96,7 +123,7 @@ function rounded(value: number): string {
   return Number(value.toPrecision(3)).toLocaleString("en");
 }
 
-function exceedsRoof({ minNs, ns }: KernelRoofline): boolean {
+function exceedsRoof({ minNs, ns }: Sums): boolean {
   return ns !== null && minNs > ns;
 }
 
@@ -126,21 +153,32 @@ function defaultRoof(state: State, compile: Compile, roofs: Roof[]): Roof {
   return roofs.find((roof) => roof.target === target) ?? roofs[0];
 }
 
-function kernelRoofline(kernel: Kernel, roof: Roof): KernelRoofline {
-  const moved = (kernel.bytes_read ?? 0) + (kernel.bytes_written ?? 0);
-  const operations = kernel.operations ?? 0;
-  const [memory, arithmetic] = [moved / roof.bytes, operations / roof.operations];
+function kernelRoofline(cost: KernelCost, roof: Roof): KernelRoofline {
+  const { kernel, bytes } = cost;
+  const [memory, arithmetic] = [bytes / roof.bytes, (kernel.operations ?? 0) / roof.operations];
   return {
-    kernel,
-    bytes: moved,
-    operations,
+    cost,
+    bytes,
+    operations: kernel.operations,
     minNs: Math.max(memory, arithmetic),
     bound: memory >= arithmetic ? "memory" : "arithmetic",
     ns: kernel.timed_on === roof.target ? kernel.time_ns : null,
   };
 }
 
-function rankingNs({ ns, minNs }: KernelRoofline): number {
+function sumOf(rows: Sums[]): Sums {
+  const sum = (of: (row: Sums) => number | null) =>
+    rows.reduce<number | null>((total, row) => (total === null || of(row) === null ? null : total + (of(row) ?? 0)), 0);
+  return {
+    bytes: sum(({ bytes }) => bytes) ?? 0,
+    operations: sum(({ operations }) => operations),
+    minNs: sum(({ minNs }) => minNs) ?? 0,
+    ns: sum(({ ns }) => ns),
+  };
+}
+
+function rankingNs(rows: Sums[]): number {
+  const { ns, minNs } = sumOf(rows);
   return ns ?? minNs;
 }
 
