@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -179,6 +179,8 @@ def is_library_file(filename: str) -> bool:
 
 
 _FRAME_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
+_OF_OBJECTS = frozenset({"vars", "dir"})
+"""Those of them that read an object if they get one."""
 
 
 @weak_cache
@@ -186,8 +188,25 @@ def reads_own_frame(code: types.CodeType) -> bool:
     """Whether the code calls a builtin that reads the local variables of its frame, such as ``locals()``."""
     if _FRAME_READERS.isdisjoint(code.co_names):
         return False
-    loads = (x for x in dis.get_instructions(code) if x.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
-    return any(x.argval in _FRAME_READERS for x in loads)
+    instructions = list(dis.get_instructions(code))
+    return any(
+        each.argval not in _OF_OBJECTS or not _is_called_with_arguments(instructions[at + 1 :])
+        for at, each in enumerate(instructions)
+        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME") and each.argval in _FRAME_READERS
+    )
+
+
+def _is_called_with_arguments(following: Sequence[dis.Instruction]) -> bool:
+    """Whether a function that was just pushed is called with arguments, which no branch decides."""
+    depth = 0
+    for at, each in enumerate(following):
+        if each.opname in ("PRECALL", "CALL") and depth == each.arg:  # PRECALL, of CPython 3.11, comes before CALL
+            return depth > 0
+        if each.opcode in dis.hasjrel or each.opcode in dis.hasjabs or depth < 0:
+            return False
+        if not (at == 0 and each.opname == "PUSH_NULL"):
+            depth += dis.stack_effect(each.opcode, each.arg if each.opcode >= dis.HAVE_ARGUMENT else None)
+    return False
 
 
 def runs_as_a_whole(code: types.CodeType) -> bool:

@@ -926,7 +926,6 @@ def run(call):
         "off",
         "torch.bfloat16",
         (Change("one setting", {'    with torch.autocast("cpu", dtype=torch.bfloat16):\n        call': "    call"}),),
-        stock={"got": "on"},
     ),
     Recompiled(
         "the default dtype",

@@ -378,6 +378,70 @@ def run(call):
         stock={"is_confirmed": False},
         logs={"line": 9},  # the first line of the function
     ),
+    Recompiled(
+        "an attribute more in what vars gives",
+        """
+class Extras:
+    pass
+
+extras = Extras()
+extras.first = torch.ones(3)
+
+def program(x):
+    for value in vars(extras).values():  # the fault
+        x = x + value
+    return x
+
+def run(call):
+    call(torch.ones(3))
+    extras.second = torch.ones(3)
+    call(torch.ones(3))
+""",
+        "extras.__dict__",
+        "keys",
+        "['first']",
+        "['first', 'second']",
+        (Change("all keys", {"    extras.second = torch.ones(3)\n": ""}),),
+    ),
+    Recompiled(
+        "a dict that makes its own keys",
+        """
+from collections import defaultdict
+
+sums = defaultdict(float)
+
+def program(x):
+    sums["train"] = sums["train"] + x.sum()  # the fault
+    return x * 2
+
+def run(call):
+    for _ in range(3):
+        call(torch.ones(3))
+""",
+        "sums",
+        "key",
+        "absent",
+        "present",
+        (Change("all keys", {"defaultdict(float)": '{"train": torch.zeros(())}'}),),
+        stock={"aspect": "length", "expected": "0", "got": "1"},
+    ),
+    Recompiled(
+        "another dtype of autocast",
+        """
+def program(x):  # the fault
+    return x @ x
+
+def run(call):
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype=dtype):
+            call(torch.ones(3, 3))
+""",
+        "torch's global state",
+        "setting",
+        "torch.bfloat16",
+        "torch.float16",
+        (Change("one setting", {"(torch.bfloat16, torch.float16)": "(torch.bfloat16, torch.bfloat16)"}),),
+    ),
 ]
 
 BREAKS = [

@@ -102,6 +102,42 @@ def test_breaks_in_what_a_broken_line_calls_go_with_it() -> None:
     assert {(each.grade, each.lineno) for each in others} == {("expected", 9)}
 
 
+TWICE = """
+def program(x):
+    y = x.sin()
+    return y * (id(x) == id(y))
+"""
+
+
+def test_calls_that_break_in_one_line_are_told_apart() -> None:
+    first, second = run(TWICE, "twice", "core").problems
+    assert [each.cause.rpartition("  ")[2] for each in (first, second)] == ["It is `id(x)`.", "It is `id(y)`."]
+
+
+SCHEDULED = """
+weight = torch.nn.Parameter(torch.ones(3))
+optimizer = torch.optim.Adam([weight], lr=0.1)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+weight.grad = torch.ones(3)
+
+def program():
+    optimizer.step()
+
+def run(call):
+    for _ in range(3):
+        call()
+        schedule.step()
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_optimizer_with_a_schedule_is_an_optimizer(engine: Engine) -> None:
+    """A schedule puts a function of its own around `step`."""
+    problems = run(SCHEDULED, "scheduled", engine).problems
+    assert {each.grade for each in problems} == {"expected"}
+    assert any("the step runs as without the compiler" in each.advice for each in problems)
+
+
 RETRIED = """
 def program(x):
     for _ in range(3):

@@ -299,6 +299,52 @@ def test_another_module_is_no_recompile() -> None:
     assert "It is in Linear, which this line calls" in again.cause
 
 
+BACKENDS = """
+def step(x):
+    return x.sin()
+
+def make(n):
+    def backend(graph, inputs):
+        return graph
+    return backend
+
+def program():
+    pass
+
+def run(program):
+    return [compiler(step, backend=make(n))(torch.ones(3)) for n in range(2)]
+"""
+
+
+def test_another_backend_is_named() -> None:
+    """Stock's own sentence has both objects, their addresses and a link."""
+    (again,) = run(BACKENDS, "backends", "torch", is_compiled=True).problems
+    assert again.title == "recompiled: the backend changed"
+    assert again.cause == "The backend is another object of that name; compile 0/0 was made for backend."
+    assert again.advice.startswith("Each backend is compiled once.")
+
+
+RANDOM_BRANCH = """
+import random
+
+random.seed(0)
+
+def program(x):
+    return x.sin() if random.random() < 0.5 else x.cos()
+
+def run(call):
+    for _ in range(4):
+        call(torch.ones(3))
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_argument_is_advised_for_what_a_break_leaves(engine: Engine) -> None:
+    again = [each for each in run(RANDOM_BRANCH, "random branch", engine).problems if each.kind == "recompile"]
+    assert again
+    assert not any("dynamic=True" in each.advice or "a tensor in place of the number" in each.advice for each in again)
+
+
 FIRST_VALUES = """
 def program(x, number):
     return x * number

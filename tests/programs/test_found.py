@@ -1741,3 +1741,38 @@ def test_operators_over_numbers_alone(name):
 @same_as_eager(graphs=2, breaks=["unsupported call"], inputs=lambda: (torch.zeros(5),))
 def test_a_keyword_of_python_as_the_name_of_an_argument(x):
     return (x + 1).random_(**{"from": 3, "to": 9}) + 1
+
+
+class Attributes:
+    def __init__(self):
+        self.scale = torch.ones(4)
+        self.name = "a"
+
+
+ATTRIBUTES = Attributes()
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_vars_of_an_object(x):
+    return x * vars(ATTRIBUTES)["scale"], [*vars(ATTRIBUTES)]
+
+
+@same_as_eager(graphs=0)
+def test_vars_of_the_frame(x):
+    y = x + 1
+    return sorted(vars()), dir(), y
+
+
+@same_as_eager(graphs=2, breaks=["skipped function"])
+def test_dir_of_an_object(x):
+    y = x + 1
+    return y * len([each for each in dir(ATTRIBUTES) if each[0] != "_"])
+
+
+NAMES = (ATTRIBUTES,)
+
+
+@same_as_eager(graphs=0)
+def test_dir_with_unpacked_arguments(x):
+    y = x + 1
+    return y, len(dir(*NAMES)) > len(dir(*()))

@@ -270,7 +270,7 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
         return "dynamic sizes" if situation.is_settled else "few sizes"
     if aspect == "stride":
         return "one layout"
-    if aspect == "key" or (aspect in ("length", "keys") and "dict" in (failed.type, failed.kind[:4].lower())):
+    if aspect == "key" or (aspect in ("length", "keys") and _is_of_dict(failed)):
         is_growing = situation.times > 1 and (failed.place != "argument" or _has_grown(failed))
         return "no growing dict" if is_growing else "all keys"
     if aspect == "length" and failed.place != "argument" and situation.times > 1:
@@ -280,6 +280,10 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     if aspect == "value":
         return _value_remedy(failed, situation)
     return _BY_ASPECT.get(aspect, "")
+
+
+def _is_of_dict(failed: FailedGuard) -> bool:
+    return failed.type.lower().endswith(("dict", "counter")) or failed.kind.startswith("DICT")
 
 
 def _has_grown(failed: FailedGuard) -> bool:
@@ -299,7 +303,8 @@ def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
     if failed.type not in _NUMBERS:
         return "few values"
     if situation.is_settled:
-        return "dynamic numbers" if failed.place == "argument" else "symbolic number"
+        is_passed = failed.place == "argument" and not has_generated_name(failed.guard)
+        return "dynamic numbers" if is_passed else "symbolic number"
     is_needed = failed.is_specialised or situation.is_needed
     return "few values" if is_needed or failed.place == "argument" else "a tensor"
 

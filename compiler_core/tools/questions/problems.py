@@ -97,6 +97,7 @@ def find_problems(record: Record, slow_compile_s: float = SLOW_COMPILE_S) -> lis
     divided = _DividedGraphs(record)
     slow_ns = slow_compile_s * 1e9
     found = list(_merged(p for frame in record.frames for p in _of_frame(record, frame, divided, charged, slow_ns)))
+    _tell_apart(found)
     tried = {_identity(problem): problem.tried for problem in record.problems}
     for problem in found:
         conclude(problem, tried.get(_identity(problem), []))
@@ -105,6 +106,15 @@ def find_problems(record: Record, slow_compile_s: float = SLOW_COMPILE_S) -> lis
         if problem.kind == "graph break":
             problem.compiles.sort(key=lambda id_: not _is_in_own_code(problem, compiles[id_]))
     return sorted(found, key=lambda p: GRADES.index(p.grade))
+
+
+def _tell_apart(problems: Sequence[Problem]) -> None:
+    """Adds what is called to the causes of graph breaks that read alike in one line."""
+    alike: dict[tuple[str, int, str], list[Problem]] = {}
+    for problem in (each for each in problems if each.kind == "graph break"):
+        alike.setdefault((problem.filename, problem.lineno, problem.cause), []).append(problem)
+    for problem in (each for group in alike.values() if len(group) > 1 for each in group):
+        problem.cause += f"  It is `{min(problem._causes)}`."
 
 
 def _is_in_own_code(problem: Problem, compile_: Compile) -> bool:
@@ -139,7 +149,8 @@ def _identity(problem: Problem) -> tuple[str, ...]:
 
 def _place_and_advice(problem: Problem) -> tuple[str, ...]:
     cause = problem.cause if problem.kind == "failure" else problem.behind
-    return (problem.kind, problem.filename, str(problem.lineno), cause, *sorted(problem.remedies))
+    title = problem.title if problem.kind == "graph break" else ""
+    return (problem.kind, title, problem.filename, str(problem.lineno), cause, *sorted(problem.remedies))
 
 
 def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
@@ -373,7 +384,7 @@ def _graph_break(
     problem = place.problem("graph break", grade, f"graph break: {break_.kind}", cause, compile_, advice,
                             ns=sum(c.duration_ns for c in resumed))  # fmt: skip
     problem.breaks, problem.is_training = [break_id(compile_, break_)], break_.reason in STEP_HINTS
-    problem._causes = frozenset({f"{problem.title}: {break_.expression or break_.explanation}"})
+    problem._causes = frozenset({break_.expression or break_.explanation})
     problem._parts |= parts if grade != "expected" or is_step else {HINT: Part(advice)}
     is_hint = HINT in parts and parts[HINT].text == break_.hint and break_.hint not in ("", NO_CHANGE_KNOWN)
     if grade != "expected" and (is_hint or LOOP in parts):

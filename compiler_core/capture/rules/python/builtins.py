@@ -210,6 +210,14 @@ def _hasattr(tx: Interpreter, obj: Value, name: Value) -> Value:
     return ConstantValue(_find_attr(tx, obj, _attribute_name(tx, name)) is not None)
 
 
+@handles(vars)
+def _vars(tx: Interpreter, obj: Value, /) -> Value:
+    found = _find_attr(tx, obj, "__dict__")
+    if found is None:
+        raise Unsupported("exception", "vars() of an object without a __dict__")
+    return found
+
+
 def _attribute_name(tx: Interpreter, name: Value) -> str:
     wanted = name.constant(tx)
     if not isinstance(wanted, str):

@@ -474,5 +474,6 @@ def _shown_setting(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, dict) and isinstance(value.get("enabled"), list):  # autocast, by type of device
-        return "on" if any(value["enabled"]) else "off"
+        dtypes = [str(each) for each, is_on in zip(value.get("dtype", ()), value["enabled"], strict=False) if is_on]
+        return ", ".join(_DTYPES.get(each, each) for each in dtypes) or "off"
     return str(value)

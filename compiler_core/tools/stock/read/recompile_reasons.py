@@ -100,6 +100,26 @@ def setting_name(key: str) -> str:
     return _SETTINGS.get(key, key.removesuffix("_state").replace("_", " "))
 
 
+_BACKEND = re.compile(
+    r"BACKEND_MATCH failure: .*?Cached backend: (.*?) \(id=\w+\)\. New backend: (.*?) \(id=\w+\)\.", re.DOTALL
+)
+_WRAPPER = re.compile(r"_TorchCompile(Inductor)?Wrapper(?:\(compiler='([^']+)')?")
+
+
+def _backend_facts(found: re.Match[str]) -> _Facts:
+    before, now = (_backend_name(text) for text in found.groups())
+    same = "another object of that name"
+    return "BACKEND_MATCH", GLOBAL, Mismatch("setting", before, same if before == now else now, item="backend")
+
+
+def _backend_name(text: str) -> str:
+    """Returns the name of a backend from the repr of what Dynamo makes of it."""
+    wrapper = _WRAPPER.match(text)
+    if wrapper is None:
+        return text
+    return "inductor" if wrapper[1] else wrapper[2] or text
+
+
 def _state_facts(found: re.Match[str]) -> _Facts:
     return "GLOBAL_STATE", GLOBAL, Mismatch("setting", "", "", item=setting_name(found[1]))
 
@@ -171,6 +191,7 @@ _REASONS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], _Facts]]] = [
     (re.compile(pattern), facts)
     for pattern, facts in (
         (r"GLOBAL_STATE changed: (\w+)", _state_facts),
+        (_BACKEND.pattern, _backend_facts),
         (
             r"_*check_torch_function_mode_stack\(\)",
             lambda _: ("TORCH_FUNCTION_MODE_STACK", GLOBAL, Mismatch("setting", ONE_AT_CAPTURE, "", item=MODES)),
