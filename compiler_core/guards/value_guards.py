@@ -22,7 +22,7 @@ import torch
 from compiler_core.guards.kinds import ABSENT, KINDS, MISSING, NOTHING, PRESENT, Found, GuardKind, GuardSpec
 from compiler_core.guards.lifetimes import WeakBox, make_box
 from compiler_core.guards.sources import Box, Scope
-from compiler_core.records.recompiles import Mismatch, keys_mismatch, layout_differences
+from compiler_core.records.recompiles import LEAF, Mismatch, keys_mismatch, layout_differences
 from compiler_core.support.interrupts import guard_function
 from compiler_core.support.texts import safe_repr
 from compiler_core.torch_private import DisableTorchFunction, dispatch_keys
@@ -223,7 +223,8 @@ def _tensor_differences(obj: Any, value: TensorFacts) -> Iterator[Mismatch]:
         got = dict(TENSOR_FIELDS)[name](obj)
         if got != expected[name]:
             is_different = True
-            yield Mismatch(name, str(expected[name]), str(got))
+            is_leaf = name == "requires_grad" and got and obj.is_leaf
+            yield Mismatch(name, str(expected[name]), str(got), item=LEAF if is_leaf else "")
     found = list(layout_differences(expected["shape"], expected["stride"], tuple(obj.shape), obj.stride()))
     yield from found
     keys = str(dispatch_keys(obj))

@@ -16,6 +16,8 @@ ENTRY_OF_OURS = "this entry is Cutaway's, so stock torch.compile does not use it
 AT_CAPTURE, ONE_AT_CAPTURE = "the object at capture", "the one at capture"
 """What is expected where only the identity of an object is known; the latter if its class is known, too."""
 INTERMEDIATE = "an intermediate value"
+LEAF = "a leaf"
+"""The item of a tensor that requires a gradient and is not computed from others."""
 _GENERATED = re.compile(r"\b_{2,3}((?:stack|callee)\d*)\b")
 _ROOT = re.compile(r"\b[LG]\[(['\"])(\w+)\1\]")
 
@@ -48,7 +50,7 @@ class FailedGuard:
     dims: list[int] = field(default_factory=list)
     """The dimensions whose size or stride differs."""
     item: str = ""
-    """The key, attribute, function or setting; the other object of two that are compared."""
+    """The key, attribute, function or setting; the other object of two that are compared; `LEAF`."""
     is_specialised: bool = False
     """Whether the program needs the number itself, so that no symbol can stand for it."""
     is_broadcast: bool = False

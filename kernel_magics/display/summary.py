@@ -21,12 +21,13 @@ from compiler_core.records import (
     limits,
     problem_count,
 )
+from compiler_core.records.capture import library_of
 from compiler_core.records.problems import ProblemKind
 from compiler_core.records.recompiles import readable
 from compiler_core.records.steps import Steps
 from compiler_core.records.timings import COMPILED, bytes_text
 from compiler_core.tools.questions.problems import break_id
-from compiler_core.tools.questions.queries import first_inaccurate
+from compiler_core.tools.questions.queries import first_inaccurate, users_first_line
 from compiler_core.tools.questions.verdict import line_on
 
 MAX_VALUES_EXPLAINED = 3
@@ -146,6 +147,8 @@ def _frame_lines(
     record: Record, frame: Frame, problems: Mapping[tuple[ProblemKind, str], Problem], explained: set[str]
 ) -> Iterator[OutlineLine]:
     place = f"{frame.name}, {location(record, frame.filename, frame.line)}"
+    if library_of(frame.filename) and (line := users_first_line(record, frame)):
+        place = f"{location(record, *line)}, called by {place}"
     if frame.kind == "resume":
         place = f"resumes after {f'the graph break of {frame.resumes}' if frame.resumes else 'a graph break'}: {place}"
     if frame.skipped:
@@ -177,8 +180,7 @@ def _compile_lines(
     if slow is not None:
         yield OutlineLine(3, f"slow compile: {slow.cause}")
         yield from (OutlineLine(4, text) for text in (slow.advice, slow.checked))
-    for symbol in compile_.symbols:
-        yield OutlineLine(3, _symbol_text(symbol))
+    yield from (OutlineLine(3, text) for text in dict.fromkeys(map(_symbol_text, compile_.symbols)))
     if compile_.partition and compile_.partition.values:
         yield OutlineLine(3, saved_text(compile_.partition))
     if compile_.kernels:

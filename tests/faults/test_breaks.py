@@ -136,6 +136,8 @@ def test_an_optimizer_with_a_schedule_is_an_optimizer(engine: Engine) -> None:
     problems = run(SCHEDULED, "scheduled", engine).problems
     assert {each.grade for each in problems} == {"expected"}
     assert any("the step runs as without the compiler" in each.advice for each in problems)
+    with_call = [each for each in problems if "goes with that one" in each.advice]
+    assert [(each.is_training, each.checked) for each in with_call] == [(True, "")] * (engine == "torch")
 
 
 RETRIED = """

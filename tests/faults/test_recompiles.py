@@ -345,6 +345,32 @@ def test_no_argument_is_advised_for_what_a_break_leaves(engine: Engine) -> None:
     assert not any("dynamic=True" in each.advice or "a tensor in place of the number" in each.advice for each in again)
 
 
+REPEATED_LAYER = """
+linear = torch.nn.Linear(3, 3)
+
+def layer(x):
+    return linear(x).relu()
+
+def program():
+    pass
+
+def run(program):
+    compiled, x = compiler(layer), torch.ones(2, 3)
+    for _ in range(3):
+        x = compiled(x)
+    return [x * 0]
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_gradient_of_a_computed_tensor_is_cut(engine: Engine) -> None:
+    """The second call gets what the first computed."""
+    (again,) = run(REPEATED_LAYER, "a repeated layer", engine, is_compiled=True).problems
+    assert again.remedies == ["one requires_grad"]
+    assert again.lines == []
+    assert "detach" not in again.advice
+
+
 FIRST_VALUES = """
 def program(x, number):
     return x * number

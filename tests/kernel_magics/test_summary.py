@@ -175,3 +175,15 @@ def test_says_what_was_measured() -> None:
         Tuning("forward", "sm_90", tried=[TuningTrial("f", "a", 3000.0), TuningTrial("f", "b", 2000.0, chosen=True)])
     ]
     assert "tuned f: b, 2.0 us, untuned 3.0 us; 2 configurations tried" in summary.text(result)
+
+
+@torch.no_grad()
+def decorated(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()
+
+
+def test_the_users_line_comes_before_the_function_around_it() -> None:
+    with recording.record() as record:
+        api.compile(decorated, backend="eager")(torch.ones(3))
+    line = decorated.__wrapped__.__code__.co_firstlineno + 2  # type: ignore[attr-defined]
+    assert f"\n  test_summary.py line {line}, called by decorate_context, _contextlib.py line " in summary.text(record)

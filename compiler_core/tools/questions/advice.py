@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from compiler_core.records.differences import AdviceTrial
 from compiler_core.records.problems import Part
-from compiler_core.records.recompiles import INTERMEDIATE, FailedGuard, Recompile, has_generated_name
+from compiler_core.records.recompiles import INTERMEDIATE, LEAF, FailedGuard, Recompile, has_generated_name
 
 PROVEN = "proven for such programs by Cutaway's tests"
 FROM_PYTORCH = "PyTorch's own hint"
@@ -147,7 +147,7 @@ REMEDIES: dict[str, str] = {
 setting, condition or other object; ``{compile}``: the new compile; ``{covered}``: the calls that it serves;
 ``{is_}``, ``{has}``, ``{it}``: the verb and the pronoun for the objects;
 ``{marks}``: `_MARKS`, if the tensors are there before the call; ``{padding}``: that way out, if the condition is on a
-size; ``{detached}``: that way out, if it is an argument."""
+size; ``{detached}``: that way out, if it is an argument that is not computed from what requires a gradient."""
 
 _MARKS = ", or torch._dynamo.mark_dynamic on the sizes of {names} that change,"
 
@@ -205,7 +205,7 @@ def _remedy(key: str, group: list[FailedGuard], compile_id: str, covered: str, i
     names = " and ".join(name if name == INTERMEDIATE else f"`{name}`" for name in found)
     lines = [_line(key, each) for each in group if _has_line(key, each, is_inside)]
     marks = _MARKS.format(names=names) if lines else ""
-    is_argument = group[0].place == "argument"
+    is_argument, is_leaf = group[0].place == "argument", group[0].item == LEAF
     padding = ", such as by padding," if ".size(" in group[0].item else ""
     text = REMEDIES[key].format(
         names=names,
@@ -214,7 +214,7 @@ def _remedy(key: str, group: list[FailedGuard], compile_id: str, covered: str, i
         compile=compile_id,
         marks=marks,
         padding=padding,
-        detached=f", or pass `{found[0]}.detach()` where no gradient is needed" if is_argument else "",
+        detached=f", or pass `{found[0]}.detach()` where no gradient is needed" if is_leaf and is_argument else "",
         covered=covered,
         is_="are" if len(found) > 1 else "is",
         has="have" if len(found) > 1 else "has",
@@ -227,6 +227,8 @@ def _remedy(key: str, group: list[FailedGuard], compile_id: str, covered: str, i
 def _has_line(key: str, failed: FailedGuard, is_inside: bool) -> bool:
     if key not in LINES or INTERMEDIATE in failed.name or (is_inside and failed.place == "argument"):
         return False
+    if key == "one requires_grad" and failed.item != LEAF:
+        return False  # of a computed tensor, it would end the backward of what it is computed from
     if failed.type == "ndarray" or "from_numpy(" in failed.source:
         return False  # an array of NumPy has no methods of tensors
     # an attribute may be a parameter, which takes no other tensor, and what has a position may be in a tuple

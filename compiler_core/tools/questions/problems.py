@@ -358,7 +358,7 @@ def _graph_break(
     if library and record.engine == "core" and break_.reason not in _OF_THE_CALL:
         advice = _IN_A_LIBRARY  # a hint would be on the library's own statement
     parts = {HINT: Part(advice)}
-    is_step = break_.hint == STEP_HINTS.get(break_.reason)
+    is_step = break_.hint == STEP_HINTS.get(break_.reason) and not divided.goes_with_call(compile_)
     if is_step:
         parts[STEP], advice = Part(WHOLE_STEP), break_.hint
     if break_.in_loop and len(break_.stack) == 1 and break_.reason != "exception":

@@ -4,6 +4,7 @@
     added_by_autograd(record, item)   the operations that autograd added for a line or an operation
     why_static(record, source)        the line that made a dimension or a number static
     first_inaccurate(compile_)        the first value with a large error, after `compiler_core.check_accuracy`
+    users_first_line(record, frame)   the user's line that a frame of a library reaches first
 
 An item is the id of a line of source (`Record.line` finds it), an instruction, or a node of a graph.
 """
@@ -13,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from compiler_core.records import Accuracy, Artifact, Compile, Expansion, Guard, ItemId, Record, ValueDecision
+from compiler_core.records import Accuracy, Artifact, Compile, Expansion, Frame, Guard, ItemId, Record, ValueDecision
+from compiler_core.records.capture import library_of
+from compiler_core.records.user_lines import LineRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +275,24 @@ def _static_sizes(compile_id: str, guard: Guard) -> Iterator[StaticSize]:
     number = guard.code.removeprefix(f"{guard.source} == ")
     if number != guard.code and number.removeprefix("-").isdigit():
         yield StaticSize(compile_id, guard.source, int(number), guard.line, guard.key)
+
+
+# ---- the user's code in a library's ---------------------------------------------------------
+
+
+def users_first_line(record: Record, frame: Frame) -> LineRef | None:
+    """Returns the user's line that a frame of a library's reaches first, such as one of `torch.no_grad`'s; None if none
+    is known."""
+    files = {artifact.id: artifact.name for artifact in record.sources}
+    for compile_ in frame.compiles:
+        for each in (line for break_ in compile_.breaks for line in break_.stack):
+            if not library_of(each.filename):
+                return each.filename, each.lineno
+        for item in (source for edge in compile_.edges for source in edge.sources):
+            id_, _, key = item.rpartition("#")
+            if id_ in files and key.isdecimal() and not library_of(files[id_]):
+                return files[id_], int(key)
+    return None
 
 
 def _is_in(artifact: Artifact, item: ItemId) -> bool:
