@@ -1776,3 +1776,61 @@ NAMES = (ATTRIBUTES,)
 def test_dir_with_unpacked_arguments(x):
     y = x + 1
     return y, len(dir(*NAMES)) > len(dir(*()))
+
+
+class RaisesInForward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        if x.shape[0] == 4:
+            raise ValueError("four")
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+class RaisesInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise ValueError("backward")
+
+
+def raise_in_hook(gradient):
+    raise ValueError("hook")
+
+
+def with_gradient():
+    return (torch.randn(4, requires_grad=True),)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=with_gradient)
+def test_a_forward_whose_exception_is_caught(x):
+    try:
+        y = RaisesInForward.apply(x)
+    except ValueError:
+        y = x.sin()
+    return y * 2, torch.is_grad_enabled()
+
+
+@same_as_eager(inputs=with_gradient)
+def test_a_backward_that_raises_later(x):
+    try:
+        y = RaisesInBackward.apply(x)
+    except ValueError:
+        y = x.sin()
+    return y * 2, torch.is_grad_enabled()
+
+
+@same_as_eager(inputs=with_gradient)
+def test_a_hook_that_raises_later(x):
+    y = x.sin()
+    try:
+        y.register_hook(raise_in_hook)
+    except ValueError:
+        y = x.cos()
+    return y * 2, torch.is_grad_enabled()

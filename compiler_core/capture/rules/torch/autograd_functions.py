@@ -20,7 +20,7 @@ import torch.fx as fx
 from torch.autograd.function import FunctionCtx
 
 from compiler_core.capture.rules.table import handles
-from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.base import ObservedException, Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.classes import guard_class_attribute
@@ -117,10 +117,12 @@ def trial_run(tx: Interpreter, name: str, given: Sequence[TensorValue]) -> Itera
     capture.graph.change_state(grad_mode_change(False))
     was_trial, capture.graph.is_trial = capture.graph.is_trial, True
     nodes: list[fx.Node] = []
-    with capture.inside(capture.graph.region, f"a change made by {name}"):
-        yield nodes
-    capture.graph.is_trial = was_trial
-    capture.graph.change_state(grad_mode_change(grad_enabled))
+    try:
+        with capture.inside(capture.graph.region, f"a change made by {name}"):
+            yield nodes
+    finally:  # the program may catch what is raised
+        capture.graph.is_trial = was_trial
+        capture.graph.change_state(grad_mode_change(grad_enabled))
     if outside_state() != before:
         raise Unsupported("unsupported call", f"{name} reads or changes tensors that it is not given")
     if len(capture.pending_works) != pending:
@@ -128,6 +130,15 @@ def trial_run(tx: Interpreter, name: str, given: Sequence[TensorValue]) -> Itera
     nodes += itertools.takewhile(lambda node: node is not last, reversed(graph.nodes))
     for node in nodes:
         graph.erase_node(node)
+
+
+@contextmanager
+def _later(name: str) -> Iterator[None]:
+    """A context for what only the backward runs: what it raises there is not raised here."""
+    try:
+        yield
+    except ObservedException as error:
+        raise Unsupported("exception", f"{name} raises {error.context}") from None
 
 
 class _TrialRun:
@@ -167,7 +178,8 @@ class _TrialRun:
         each = outputs.unpack(self.tx) if isinstance(outputs, TupleValue) else [outputs]
         defined: Any = self.cls
         name = "backward" if defined.backward is not torch.autograd.Function.backward else "vjp"
-        self._call(name, self.ctx, *map(self._gradient, each))
+        with _later(f"the backward of {self.cls.__name__}"):
+            self._call(name, self.ctx, *map(self._gradient, each))
 
     def _gradient(self, output: Value) -> Value:
         if not isinstance(output, TensorValue):
@@ -248,7 +260,8 @@ def _try(tx: Interpreter, tensor: TensorValue, hook: FunctionValue) -> None:
     """Interprets the hook, which adds its guards and breaks the graph if it does anything but compute."""
     with trial_run(tx, "a hook", [tensor]):
         gradient = tx.capture.graph.call_function(tx, torch.empty_like, [tensor], {})
-        result = hook.call(tx, [gradient], {})
+        with _later("the hook"):
+            result = hook.call(tx, [gradient], {})
         if not tx.is_none(result) and (not isinstance(result, TensorValue) or _kind(tx, result) != _kind(tx, tensor)):
             raise Unsupported("gradient hook", f"the hook returns {result}")
 
