@@ -38,7 +38,9 @@ from compiler_core.tools.changes.edited_texts import apply_edits, edited_loops, 
 from compiler_core.tools.changes.loops_from_text import ParseContext, parse
 from compiler_core.tools.editing import guarded_run
 from compiler_core.tools.measure import preserved_state
-from compiler_core.tools.timing.faster import SpeedComparison, compare
+from compiler_core.tools.questions.verdict import doubts_of
+from compiler_core.tools.timing.faster import SpeedComparison, compare, fastest, slowest
+from compiler_core.tools.timing.machine_load import machine_load
 
 SECONDS = 30
 """How long both kernels may run in all, from an alarm that the process sets after its imports."""
@@ -63,6 +65,8 @@ class Trial:
     """The median time of the original, and of the edited one."""
     compared: SpeedComparison | None = None
     """How the edited one's times compare with the original's."""
+    doubts: list[str] = field(default_factory=list)
+    """What makes the times doubtful, as sentences."""
     change: str = ""
     """The difference of both texts."""
 
@@ -76,13 +80,19 @@ class Trial:
         if not self.seconds or not self.compared:
             return ""
         before, after = self.seconds
-        return f"{before * 1e6:.1f} us -> {after * 1e6:.1f} us ({self.compared.text})"
+        is_doubtful = self.doubts and self.compared.outcome in ("faster", "slower")
+        compared = f"{self.compared.text}{', doubtful' if is_doubtful else ''}"
+        return f"{before * 1e6:.1f} us -> {after * 1e6:.1f} us ({compared})"
 
     def set_times(self, rounds: Sequence[Sequence[float]]) -> None:
         """Sets the times from those of the original, and of the edited one, in each round."""
         before, after = rounds
         self.seconds = statistics.median(before), statistics.median(after)
         self.compared = compare(after, before)
+        ranges = {
+            name: (fastest(times), slowest(times)) for name, times in (("the original", before), ("yours", after))
+        }
+        self.doubts = doubts_of(ranges, machine_load())
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {'the same values' if self.is_right else 'WRONG'}"]
@@ -92,7 +102,7 @@ class Trial:
             shown = "NaN or infinity in one of both" if error is None else f"error {error:.1e}" if error else "equal"
             lines.append(f"  {name:24} {shown}{'  <- more than rounding' if name in self.wrong else ''}")
         if self.times:
-            lines.append(f"  {self.times}")
+            lines += [f"  {text}" for text in (self.times, *self.doubts)]
         return "\n".join(lines) + (f"\n{self.change}" if self.change else "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Literal
 
 from compiler_core.records.timings import (
@@ -111,14 +112,25 @@ def doubts(timings: Timings) -> list[str]:
         for row in timings.rows
         if row.compiled_again
     ]
-    varying = [row.name for row in timings.rows if row.high > MAX_VARIATION * row.low]
+    return found + doubts_of({row.name: (row.low, row.high) for row in timings.rows}, timings.load)
+
+
+def doubts_of(ranges: Mapping[str, tuple[float, float]], load: float) -> list[str]:
+    """Returns what makes times doubtful, as sentences.
+
+    Args:
+        ranges: the first and the last decile of the times, by name.
+        load: how many threads are ready to run for each CPU.
+    """
+    found = []
+    varying = [name for name, (low, high) in ranges.items() if high > MAX_VARIATION * low]
     if varying:
         found.append(
             f"The times of {' and '.join(varying)} vary more than {MAX_VARIATION}-fold: the machine is busy, or "
             "the calls do not all do the same."
         )
-    if timings.load > MAX_LOAD:
-        busy = f"{timings.load:.1f} threads for each CPU"
+    if load > MAX_LOAD:
+        busy = f"{load:.1f} threads for each CPU"
         found.append(f"Other programs keep this machine busy ({busy}): when it is idle, times and ratios differ.")
     return found
 

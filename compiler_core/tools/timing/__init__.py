@@ -9,5 +9,6 @@ autotune      the fastest block sizes of Triton kernels, by measurement
 device_timer  how long the parts of a program take on the device
 eager_graph   the operations of a captured graph in eager PyTorch
 chrome_trace  `compiler_core.save_trace`
+machine_load  how busy this machine is
 process_state the state of the process: random numbers, modes, the environment
 """

@@ -7,7 +7,6 @@ vary too much to say, they are measured once more.
 from __future__ import annotations
 
 import gc
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from compiler_core.records.timings import Timing, Timings
 from compiler_core.tools.questions.verdict import find_pays_off
 from compiler_core.tools.timing.faster import MIN_ROUNDS, compare, fastest, slowest
 from compiler_core.tools.timing.forms import Form, Run, common_repeats
+from compiler_core.tools.timing.machine_load import machine_load
 from compiler_core.tools.timing.saved_state import SavedState
 
 MAX_ROUNDS = 2000
@@ -54,7 +54,7 @@ def time_forms(
     Raises:
         Exception: what the reference raises.
     """
-    result = Timings(load=_load())
+    result = Timings(load=machine_load())
     runs: list[Run] = []
     with state.preserved():
         for form in forms:
@@ -138,14 +138,6 @@ def _sample(runs: Sequence[Run], state: SavedState, seconds: float, progress: Pr
                 samples[index].append(runs[index].sample(repeats))
                 state.restore_quickly()
     return samples
-
-
-def _load() -> float:
-    """Returns how many threads of all programs were ready to run in the last minute, for each CPU."""
-    try:
-        return os.getloadavg()[0] / (os.cpu_count() or 1)
-    except OSError:
-        return 0.0
 
 
 @contextmanager
