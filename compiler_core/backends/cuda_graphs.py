@@ -30,7 +30,7 @@ import torch.fx as fx
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from compiler_core.autograd.autograd_function import new_zeros
-from compiler_core.backends.replay_memory import ReplayMemory, SavedTensors, UseCounts
+from compiler_core.backends.replay_memory import ReplayMemory, SavedTensors, UseCounts, items_at
 from compiler_core.codegen.wrapper.executable import Executable
 from compiler_core.errors import Refused
 from compiler_core.hook.failures import report_failure
@@ -367,8 +367,7 @@ class _Recording:
         """The inputs that are copied to a result of the forward, unless they are that result."""
         self._fixed = [(i, t.data_ptr()) for i, t in enumerate(inputs) if i not in moved]
         self._addresses = tuple(address for _, address in self._fixed)
-        # the two extra items make the result a tuple, whatever the number of fixed inputs
-        self._fixed_items = operator.itemgetter(*(i for i, _ in self._fixed), 0, 0)
+        self._fixed_items = items_at([i for i, _ in self._fixed])
         late = [number if number in moved else None for number in layout.updates]
         self._late_updates = late if any(number is not None for number in late) else []
         """The updates of inputs that the graph reads copies of."""
@@ -407,7 +406,7 @@ class _Recording:
 
     def moved_inputs(self, addresses: Sequence[int]) -> set[int]:
         """Returns the inputs that are not copied and whose address has changed."""
-        if self._fixed_items(addresses)[:-2] == self._addresses:
+        if self._fixed_items(addresses) == self._addresses:
             return set()
         return {i for i, address in self._fixed if addresses[i] != address}
 
@@ -509,11 +508,10 @@ class _ReplayedResults:
         self._saved, self._kept, self._copied = ([results[at] for at in part] for part in parts)
         self._lent = {at: results[at] for at in not_copied}
         self._views = [*views.values()]
-        self._constants = [*(results[at] for at in constants), None]
+        self._constants = [results[at] for at in constants]
         made = {at: number for number, at in enumerate([*saved, *kept, *copied, *self._lent, *views, *constants])}
         sources = [at if at in made else first[id(result)] for at, result in enumerate(results)]
-        # the two extra items make the result a tuple, whatever the number of results
-        self._in_order = operator.itemgetter(*(made[at] for at in sources), -1, -1)
+        self._in_order = items_at([made[at] for at in sources])
         self._lent_uses = UseCounts([*self._lent.values()])
         self.uses = [
             UseCounts([*self._kept, *self._copied]), self._lent_uses, UseCounts(self._saved, are_given_out=True)
@@ -550,7 +548,7 @@ class _ReplayedResults:
         copied = [*map(torch.clone, self._copied)]
         self.copies = dict(zip(map(torch.Tensor.data_ptr, copied), self._copied, strict=True))
         views = [view.in_input(inputs[view.number]) for view in self._views]
-        return [*self._in_order([*self._saved, *kept, *copied, *lent, *views, *self._constants])[:-2]]
+        return [*self._in_order([*self._saved, *kept, *copied, *lent, *views, *self._constants])]
 
 
 @dataclass(frozen=True)

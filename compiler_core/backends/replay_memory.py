@@ -12,7 +12,6 @@ forward gets two pools.
 
 from __future__ import annotations
 
-import itertools
 import operator
 import sys
 import threading
@@ -73,6 +72,16 @@ class UseCounts:
         return [*in_cpp, *map(sys.getrefcount, self._storage_objects)], [*map(sys.getrefcount, self._objects)]
 
 
+def items_at(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Returns a fast function that returns the items of a sequence at `places`."""
+    if not places:
+        return lambda items: ()
+    if len(places) == 1:  # `itemgetter` would return the item itself
+        (place,) = places
+        return lambda items: (items[place],)
+    return operator.itemgetter(*places)
+
+
 class _Places:
     """Where objects are in a list.  It is the same at each call of a graph, and comparing is faster than searching.
 
@@ -82,17 +91,14 @@ class _Places:
     def __init__(self, objects: Sequence[Any], values: Sequence[Any]) -> None:
         numbers = {id(o): number for number, o in enumerate(objects)}
         found = [(at, numbers[id(value)]) for at, value in enumerate(values) if id(value) in numbers]
-        # the two extra items make the result a tuple, whatever the number of places
-        self._in_values = operator.itemgetter(*(at for at, _ in found), 0, 0)
-        self._in_objects = operator.itemgetter(*(number for _, number in found), 0, 0)
-        self._count = len(found)
+        self._in_values = items_at([at for at, _ in found])
+        self._in_objects = items_at([number for _, number in found])
         self.entries = [sum(number == n for _, n in found) for number in range(len(objects))]
         """How often each object is in the list."""
 
     def are_in(self, objects: Sequence[Any], values: Sequence[Any]) -> bool:
         """Returns whether all objects are in `values` where they were before."""
-        pairs = zip(self._in_objects(objects), self._in_values(values), strict=True)
-        return all(a is b for a, b in itertools.islice(pairs, self._count))
+        return all(map(operator.is_, self._in_objects(objects), self._in_values(values)))
 
 
 class Results(Protocol):
