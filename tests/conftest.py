@@ -158,7 +158,10 @@ def shell(_ipython: InteractiveShell) -> Iterator[InteractiveShell]:
     """A real IPython as good as new: no names, no extension, cell number 1."""
     yield _ipython
     if _ipython.extension_manager and "kernel_magics" in _ipython.extension_manager.loaded:
+        from kernel_magics.run import edits
+
         _ipython.run_line_magic("graph_pass", "--remove-all")
+        edits.revert(None)
         _ipython.run_line_magic("unload_ext", "kernel_magics")
     _ipython.set_custom_exc((), None)
     _ipython.compile.reset_compiler_flags()

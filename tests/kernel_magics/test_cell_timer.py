@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.utils.capture import capture_output
 
 import kernel_magics
 from compiler_core.errors import UsageError
@@ -23,19 +22,13 @@ from kernel_magics.display.page_requests import PageRequests
 from kernel_magics.run import cell_timer
 from kernel_magics.run.cell_timer import CellTimer
 from kernel_magics.run.request import Request
+from tests.kernel_magics.cell_runs import run
 from tests.limits import HANG_S
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cell_timer, "SECONDS", 0.01)
-
-
-def run(shell: InteractiveShell, text: str) -> tuple[Any, str, str]:
-    """Runs a cell and returns its result, stdout and stderr."""
-    with capture_output() as output:
-        result = shell.run_cell(text, store_history=True)
-    return result, output.stdout, output.stderr
 
 
 def timed(shell: InteractiveShell, cell: str, **options: Any) -> Record:

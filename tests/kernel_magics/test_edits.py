@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.utils.capture import capture_output
 
 import compiler_core
 import kernel_magics
-from kernel_magics.run import edits
+from tests.kernel_magics.cell_runs import printed_by, run
 
 CELL = "%%compile\ny = torch.tanh(x * w) + 1"
-
-
-@pytest.fixture(autouse=True)
-def no_edits() -> Iterator[None]:
-    yield
-    edits.revert(None)
-
-
-def run(shell: InteractiveShell, cell: str) -> str:
-    """Returns what a cell prints, its error included."""
-    with capture_output() as captured:
-        shell.run_cell(cell, store_history=True)
-    return str(captured.stdout + captured.stderr)
 
 
 def text(id: str) -> str:
@@ -48,7 +32,7 @@ def test_a_line_makes_a_cell_with_the_text(shell: InteractiveShell) -> None:
 
 def test_an_edited_kernel_is_used_until_it_is_reverted(shell: InteractiveShell) -> None:
     y = shell.user_ns["y"]
-    printed = run(shell, "%%kernel forward_0\n" + text("forward_0").replace("+ 1.0f", "- -1.0f"))
+    printed = printed_by(shell, "%%kernel forward_0\n" + text("forward_0").replace("+ 1.0f", "- -1.0f"))
     assert "forward_0: the same values" in printed
     assert "In the cell: the values of plain PyTorch" in printed
     assert shell.user_ns["y"] is y, "the cell ran again on saved state"
@@ -58,8 +42,8 @@ def test_an_edited_kernel_is_used_until_it_is_reverted(shell: InteractiveShell) 
     assert "- -1.0f" in text("forward_0")
     run(shell, "%%compile\nz = x.cos()")
     assert "an edit that was not used" in kernel_magics.last_record().notes[-1]
-    assert "forward_0: an edited kernel" in run(shell, "%kernel")
-    assert "Nothing is edited" in run(shell, "%kernel forward_0 --revert")
+    assert "forward_0: an edited kernel" in printed_by(shell, "%kernel")
+    assert "Nothing is edited" in printed_by(shell, "%kernel forward_0 --revert")
     run(shell, CELL)
     assert "- -1.0f" not in text("forward_0")
 
@@ -68,31 +52,31 @@ def test_edited_loops_are_used_until_they_are_reverted(shell: InteractiveShell) 
     run(shell, "%kernel forward_0.loops")
     assert shell.rl_next_input == "%%kernel forward_0.loops\n" + text("forward_0.loops")
     sums = text("forward_0.loops").replace("add(tanh, 1.0)", "sub(tanh, -1.0)")
-    assert "In the cell: the values of plain PyTorch" in run(shell, "%%kernel forward_0.loops\n" + sums)
+    assert "In the cell: the values of plain PyTorch" in printed_by(shell, "%%kernel forward_0.loops\n" + sums)
     run(shell, CELL)
     assert "sub(tanh, -1.0)" in text("forward_0.loops")
     assert "forward_0.loops was edited by hand." in kernel_magics.last_record().notes
-    assert "forward_0.loops: edited loops" in run(shell, "%kernel")
-    assert "Nothing is edited" in run(shell, "%kernel forward_0.loops --revert")
+    assert "forward_0.loops: edited loops" in printed_by(shell, "%kernel")
+    assert "Nothing is edited" in printed_by(shell, "%kernel forward_0.loops --revert")
 
 
 def test_a_wrong_edit_is_not_used_unless_it_is_forced(shell: InteractiveShell) -> None:
     wrong = text("forward_0").replace("+ 1.0f", "+ 2.0f")
-    assert "It is not used.  --force" in run(shell, "%%kernel forward_0\n" + wrong)
-    assert "In the cell: y differs: " in run(shell, "%%kernel forward_0 --force\n" + wrong)
+    assert "It is not used.  --force" in printed_by(shell, "%%kernel forward_0\n" + wrong)
+    assert "In the cell: y differs: " in printed_by(shell, "%%kernel forward_0 --force\n" + wrong)
     outside = wrong.replace("out_add[i0]", "out_add[i0 + 9]")
-    printed = run(shell, "%%kernel forward_0 --force\n" + outside)
+    printed = printed_by(shell, "%%kernel forward_0 --force\n" + outside)
     assert "out of range: it stores 36 bytes outside of out_add" in printed
     assert printed.rstrip().endswith("It is not used.")
 
 
 def test_an_edited_graph_is_used(shell: InteractiveShell) -> None:
     edited = text("captured").replace("torch.tanh(mul)", "mul.tanh()")
-    assert "In the cell: the values of plain PyTorch" in run(shell, "%%graph 0/0:captured\n" + edited)
+    assert "In the cell: the values of plain PyTorch" in printed_by(shell, "%%graph 0/0:captured\n" + edited)
     run(shell, CELL)
     assert "mul.tanh()" in kernel_magics.last_record().compiles[0].find("pass.edit_0_0_captured").text
-    assert "0/0:captured: an edited graph" in run(shell, "%graph")
-    assert "Nothing is edited" in run(shell, "%graph --revert-all")
+    assert "0/0:captured: an edited graph" in printed_by(shell, "%graph")
+    assert "Nothing is edited" in printed_by(shell, "%graph --revert-all")
 
 
 @pytest.mark.parametrize(
@@ -105,4 +89,4 @@ def test_an_edited_graph_is_used(shell: InteractiveShell) -> None:
     ],
 )
 def test_a_wrong_request_says_what_is_right(shell: InteractiveShell, cell: str, message: str) -> None:
-    assert message in run(shell, cell)
+    assert message in printed_by(shell, cell)

@@ -25,14 +25,8 @@ from compiler_core.errors import FullGraphError, ToolWarning
 from compiler_core.records import Record
 from kernel_magics.display.packing import unpack
 from kernel_magics.run import graph_passes
+from tests.kernel_magics.cell_runs import run
 from tests.limits import HANG_S
-
-
-def run(shell: InteractiveShell, text: str) -> tuple[Any, str, str]:
-    """Runs a cell and returns its result, stdout and stderr."""
-    with capture_output() as output:
-        result = shell.run_cell(text, store_history=True)
-    return result, output.stdout, output.stderr
 
 
 def test_cell_runs_compiled_and_keeps_its_value(magics: InteractiveShell) -> None:

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.utils.capture import capture_output
 
 import compiler_core
 import kernel_magics
 from compiler_core.loops.schedule.script import WRITABLE
 from kernel_magics.magics import CutawayMagics
-from kernel_magics.run import edits
+from tests.kernel_magics.cell_runs import printed_by, run
 
 CELL = "%%compile --backend cpp\ny = torch.softmax(x, -1)"
-
-
-@pytest.fixture(autouse=True)
-def no_edits() -> Iterator[None]:
-    yield
-    edits.revert(None)
-
-
-def run(shell: InteractiveShell, cell: str) -> str:
-    """Returns what a cell prints, its error included."""
-    with capture_output() as captured:
-        shell.run_cell(cell, store_history=True)
-    return str(captured.stdout + captured.stderr)
 
 
 def rewrites() -> list[str]:
@@ -55,7 +40,7 @@ def test_a_line_makes_a_cell_with_the_schedule_and_its_reasons(shell: Interactiv
 
 def test_a_schedule_is_used_until_it_is_reverted(shell: InteractiveShell) -> None:
     own = rewrites()
-    printed = run(shell, "%%schedule 0/0:forward_0\nkeep(exp)  # read again\nvectorize(j0, 8)\n")
+    printed = printed_by(shell, "%%schedule 0/0:forward_0\nkeep(exp)  # read again\nvectorize(j0, 8)\n")
     assert "forward_0.schedule: the same values" in printed
     assert " us -> " in printed
     assert "In the cell: the values of plain PyTorch" in printed
@@ -63,8 +48,8 @@ def test_a_schedule_is_used_until_it_is_reverted(shell: InteractiveShell) -> Non
     run(shell, CELL)
     assert rewrites() == ["", "keep(exp)", "vectorize(j0, 8)"]
     assert kernel_magics.last_record().notes == ["forward_0.schedule was edited by hand."]
-    assert "forward_0.schedule: an edited schedule" in run(shell, "%schedule")
-    assert "Nothing is edited" in run(shell, "%schedule --revert forward_0")
+    assert "forward_0.schedule: an edited schedule" in printed_by(shell, "%schedule")
+    assert "Nothing is edited" in printed_by(shell, "%schedule --revert forward_0")
     run(shell, CELL)
     assert rewrites() == own
 
@@ -82,7 +67,7 @@ def test_the_schedule_of_a_kernel_like_another_has_the_names_of_its_values(shell
     assert second.like == first.kernel
     run(shell, "%schedule forward_1")
     assert "keep(exp_1)" in shell.rl_next_input
-    assert "forward_1.schedule: the same values" in run(shell, shell.rl_next_input)
+    assert "forward_1.schedule: the same values" in printed_by(shell, shell.rl_next_input)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +85,7 @@ def test_the_schedule_of_a_kernel_like_another_has_the_names_of_its_values(shell
 )
 def test_a_wrong_line_is_named_with_the_reason(shell: InteractiveShell, lines: str, message: str) -> None:
     before = rewrites()
-    printed = run(shell, "%%schedule forward_0\n" + lines)
+    printed = printed_by(shell, "%%schedule forward_0\n" + lines)
     assert message in printed
     assert "hange this one, or remove it." in printed
     assert ("The lines above it are legal" in printed) == ("line 1" not in printed)
@@ -111,8 +96,10 @@ def test_a_wrong_line_is_named_with_the_reason(shell: InteractiveShell, lines: s
 def test_what_has_no_schedule_says_why(shell: InteractiveShell) -> None:
     run(shell, "x = torch.randn(64, 64)")
     run(shell, "%%compile --backend cpp\ny = (x @ x).relu()")
-    assert "aten.mm.default is a kernel of PyTorch, which is called as it is" in run(shell, "%schedule aten.mm.default")
-    assert "there is nothing 'forward_9.schedule' to edit; there are " in run(shell, "%schedule forward_9")
+    assert "aten.mm.default is a kernel of PyTorch, which is called as it is" in printed_by(
+        shell, "%schedule aten.mm.default"
+    )
+    assert "there is nothing 'forward_9.schedule' to edit; there are " in printed_by(shell, "%schedule forward_9")
 
 
 def test_the_help_and_the_manual_list_the_rewrites() -> None:

@@ -7,19 +7,12 @@ from typing import Any
 import pytest
 import torch
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.utils.capture import capture_output
 
 import compiler_core
 from compiler_core.errors import UsageError
+from tests.kernel_magics.cell_runs import printed_by, run
 
 CELL = "%%compile\ny = (x.sin() * w).tanh().exp()\ny.sum().backward()"
-
-
-def run(shell: InteractiveShell, cell: str) -> str:
-    """Returns what a cell prints, its error included."""
-    with capture_output() as captured:
-        shell.run_cell(cell, store_history=True)
-    return str(captured.stdout + captured.stderr)
 
 
 @pytest.fixture
@@ -44,7 +37,7 @@ def shell(magics: InteractiveShell) -> InteractiveShell:
 )
 def test_what_changes_is_printed(shell: InteractiveShell, options: str, changed: str) -> None:
     gradient = shell.user_ns["x"].grad
-    printed = run(shell, f"%what_if {options}")
+    printed = printed_by(shell, f"%what_if {options}")
     assert changed in printed
     assert "values: the same" in printed
     assert "compile time " not in printed
@@ -68,7 +61,7 @@ def test_what_changes_is_printed(shell: InteractiveShell, options: str, changed:
     ],
 )
 def test_a_wrong_request_says_what_is_right(shell: InteractiveShell, line: str, message: str) -> None:
-    assert message in run(shell, line)
+    assert message in printed_by(shell, line)
 
 
 def test_what_if_of_a_function() -> None:
