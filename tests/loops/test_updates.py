@@ -1,6 +1,10 @@
 """In-place updates of inputs by kernels, beside eager PyTorch."""
 
+from __future__ import annotations
+
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,58 +14,58 @@ from compiler_core.api.compile import record_of
 from compiler_core.autograd.eager_runs import is_unrepeatable, unrepeatable
 
 
-def scaled(x):
+def scaled(x: torch.Tensor) -> None:
     x.mul_(2)
 
 
-def normalised(x):
+def normalised(x: torch.Tensor) -> None:
     x.copy_(torch.softmax(x, -1))  # the row is read again after its sum
 
 
-def shifted(x):
+def shifted(x: torch.Tensor) -> None:
     x.copy_(torch.roll(x, 1, -1))
 
 
-def centred(x):
+def centred(x: torch.Tensor) -> None:
     x.sub_(x.mean(-1, keepdim=True))
 
 
-def of_all(x):
+def of_all(x: torch.Tensor) -> None:
     x.div_(x.sum())
 
 
-def summed(x):
+def summed(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     total = x.sum()
     x.add_(1)
     return total, x.sum()
 
 
-def transposed(x):
+def transposed(x: torch.Tensor) -> None:
     x.copy_(x.t().clone())
 
 
-def twice(x, y):
+def twice(x: torch.Tensor, y: torch.Tensor) -> None:
     x.add_(y)
     y.add_(x)
 
 
-def read_later(x, y):
+def read_later(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     z = y @ x
     x.mul_(0.5)
     return z @ x
 
 
-def partly(x):
+def partly(x: torch.Tensor) -> torch.Tensor:
     x[1:].mul_(3)
     return x * 1
 
 
-def averaged(x, y):
+def averaged(x: torch.Tensor, y: torch.Tensor) -> None:
     x.lerp_(y, 0.1)
     y.copy_(x.relu())
 
 
-def crossed(x, y):
+def crossed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     new_x = torch.softmax(x, 0)
     new_y = torch.softmax(y, 1) + x  # it may not move behind the write to x
     product = y @ y
@@ -70,7 +74,7 @@ def crossed(x, y):
     return product
 
 
-PROGRAMS = (
+PROGRAMS: tuple[Callable[..., Any], ...] = (
     crossed,
     scaled, normalised, shifted, centred, of_all, summed, transposed, twice, read_later, partly, averaged,
 )  # fmt: skip
@@ -78,7 +82,7 @@ PROGRAMS = (
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("size", [5, 33, 200])
-def test_values_versions_and_results(program, size):
+def test_values_versions_and_results(program: Callable[..., Any], size: int) -> None:
     count = program.__code__.co_argcount
     given = [torch.rand(size, size) for _ in range(count)]
     wanted, found = [t.clone() for t in given], [t.clone() for t in given]
@@ -90,7 +94,7 @@ def test_values_versions_and_results(program, size):
     assert [t._version for t in wanted] == [t._version for t in found]
 
 
-OPERATIONS = (
+OPERATIONS: tuple[Callable[..., torch.Tensor], ...] = (
     lambda t, a, b: t.add_(a),
     lambda t, a, b: t.mul_(b).add_(1),
     lambda t, a, b: t.copy_(a @ b),
@@ -102,15 +106,15 @@ OPERATIONS = (
 )
 
 
-def of_random_writes(seed):
+def of_random_writes(seed: int) -> Callable[..., list[torch.Tensor]]:
     """A program that writes to its arguments in a random order, and returns values from between."""
     chosen = random.Random(seed)
-    steps = [(chosen.choice(OPERATIONS), *chosen.choices(range(3), k=3)) for _ in range(chosen.randint(3, 7))]
+    steps = [(chosen.choice(OPERATIONS), chosen.choices(range(3), k=3)) for _ in range(chosen.randint(3, 7))]
     kept = chosen.sample(range(len(steps)), 2)
 
-    def program(x, y, z):
+    def program(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> list[torch.Tensor]:
         values, found = (x, y, z), []
-        for i, (op, t, a, b) in enumerate(steps):
+        for i, (op, (t, a, b)) in enumerate(steps):
             if t not in (a, b):
                 op(values[t], values[a], values[b])
             if i in kept:
@@ -123,7 +127,7 @@ def of_random_writes(seed):
 @pytest.mark.parametrize(
     "seed", [seed if seed < 40 else pytest.param(seed, marks=pytest.mark.sweep) for seed in range(400)]
 )
-def test_random_writes(seed):
+def test_random_writes(seed: int) -> None:
     program, size = of_random_writes(seed), 4 if seed % 2 else 33
     torch.manual_seed(seed)
     given = [torch.rand(size, size, dtype=torch.float64) for _ in range(3)]
@@ -134,21 +138,21 @@ def test_random_writes(seed):
     assert not [each.breaks for each in record_of(run).compiles if each.breaks]
 
 
-def stores(run):
+def stores(run: Callable[..., Any]) -> int:
     wrapper = next(a for c in record_of(run).compiles for a in c.artifacts if a.name == "forward.wrapper")
     return wrapper.text.partition("def random_inputs")[0].count("= empty(")
 
 
 @pytest.mark.parametrize(("program", "allocations"), [(scaled, 0), (averaged, 0), (shifted, 1), (transposed, 1)])
-def test_where_nothing_else_reads_it_the_input_is_written(program, allocations):
+def test_where_nothing_else_reads_it_the_input_is_written(program: Callable[..., Any], allocations: int) -> None:
     run = compiler_core.compile(program, backend="cpp")
     run(*(torch.rand(8, 8) for _ in range(program.__code__.co_argcount)))
     assert stores(run) == allocations
 
 
-def test_nothing_is_updated_before_an_operation_that_may_raise():
-    def f(x, a):
-        factor = torch.linalg.cholesky_ex(a, check_errors=True)[0]
+def test_nothing_is_updated_before_an_operation_that_may_raise() -> None:
+    def f(x: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+        factor: torch.Tensor = torch.linalg.cholesky_ex(a, check_errors=True)[0]
         x.mul_(2)
         return factor
 
@@ -156,13 +160,13 @@ def test_nothing_is_updated_before_an_operation_that_may_raise():
     run = compiler_core.compile(f, backend="cpp")
     run(x, torch.eye(2))
     for each in (f, run):
-        with pytest.raises(torch.linalg.LinAlgError):
+        with pytest.raises(torch._C._LinAlgError):  # type: ignore[attr-defined]
             each(x, bad)
     assert x.tolist() == [2, 2, 2]
 
 
-def test_an_index_out_of_range_after_an_update():
-    def f(x, i):
+def test_an_index_out_of_range_after_an_update() -> None:
+    def f(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
         x.mul_(2)
         return torch.arange(4.0)[i] * x
 
@@ -176,8 +180,8 @@ def test_an_index_out_of_range_after_an_update():
     assert x.tolist() == y.tolist() == [4, 4, 4]
 
 
-def test_an_update_that_fails_does_not_run_again():
-    def f(x, y):
+def test_an_update_that_fails_does_not_run_again() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x.mul_(2)
         return y @ y
 
