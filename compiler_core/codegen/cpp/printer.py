@@ -341,7 +341,7 @@ class NestPrinter(VectorPrinter):
         leaves = [n for n in node.body if isinstance(n, Do)]
         at, count = self._names.index(node.index), self._lane_count
         assert isinstance(count, int)
-        halves = self._half_accesses([d.statement for d in leaves if d.how in ("compute", "keep")], at)
+        halves = self._half_accesses([d.statement for d in leaves if d.how in ("compute", "keep")], node.index)
         with (
             self._float_array_scope(halves, at, self._lane_start, "lane", count),
             self._opened(Loop("lane", "lanes"), SIMD if node.is_vector else None),

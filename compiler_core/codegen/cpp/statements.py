@@ -22,6 +22,7 @@ from compiler_core.codegen.source import LineOrigin
 from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
 from compiler_core.loops.ir.nest import Do, Local
+from compiler_core.loops.schedule.vectors import converted_accesses
 from compiler_core.support.size_expr import Int, factor_text
 from compiler_core.support.tensors import HALF_TYPES
 
@@ -247,19 +248,9 @@ class StatementPrinter:
         """Returns the C++ element type of a local array."""
         return memory_type(self._compute_type(dtype))
 
-    def _half_accesses(self, statements: Sequence[ir.Statement], at: int) -> list[ir.Load | ir.Store]:
-        """Returns the loads and stores of float16 that are contiguous along index `at`.
+    def _half_accesses(self, computed: Sequence[ir.Statement], index: str) -> list[ir.Load | ir.Store]:
+        """Returns the loads and stores of float16 in a loop over `index` that are converted for whole arrays.
 
-        Compilers do not vectorise loops with such conversions, so they are done for whole arrays.
+        Compilers do not vectorise loops with such conversions.
         """
-        if self._copies_only:
-            return []
-        results = {s.name for s in statements if not isinstance(s, ir.Store)}
-        found = [s for s in statements if isinstance(s, (ir.Load, ir.Store)) and s.address.strides[at] == 1]
-        return [
-            s
-            for s in found
-            if self._buffers[s.buffer].dtype is torch.float16
-            and not results.intersection(name for name, _ in s.address.values)
-            and not (self._bounds_condition(s.within) if isinstance(s, ir.Load) else s.mode == "+=" or s.reduction)
-        ]
+        return [] if self._copies_only else converted_accesses(self._loops, computed, index, self._ranges)

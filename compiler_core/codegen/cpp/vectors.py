@@ -182,7 +182,7 @@ class VectorPrinter(StatementPrinter):
         self._before_rounding = {**before, **rounded}
         results = {d.value for d in leaves}
         read = {a for d in leaves for a in self._values_read(d)} | {d.value for d in leaves if d.how == "keep"}
-        moved = {id(s): s for s in self._half_accesses(_computed(leaves), self._names.index(index))}
+        moved = {id(s): s for s in self._half_accesses(_computed(leaves), index)}
         found = {
             id(d)
             for d in leaves
@@ -284,7 +284,7 @@ class VectorPrinter(StatementPrinter):
         chunks, part = replace(loop, name="chunk", step=CHUNK), Loop(loop.name, "chunk + lanes", "chunk")
         bodies = distribute(leaves, is_scan, _arguments)
         at, rest = len(self._names) - 1, f"{loop.end} - chunk"
-        halves = self._half_accesses(_computed(leaves), at)
+        halves = self._half_accesses(_computed(leaves), loop.name)
         with self._opened(chunks):
             self._line(f"const i64 lanes = {rest} < {CHUNK} ? {rest} : {CHUNK};")
             with self._float_array_scope(halves, at, "chunk", f"{loop.name} - chunk"):

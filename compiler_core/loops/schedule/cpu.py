@@ -19,8 +19,9 @@ from typing import Literal
 import torch
 
 from compiler_core.loops import ir
-from compiler_core.loops.schedule.rewrites import ROW_BYTES, converts_float16, last_index_is_disjoint
+from compiler_core.loops.schedule.rewrites import ROW_BYTES, last_index_is_disjoint
 from compiler_core.loops.schedule.script import Schedule
+from compiler_core.loops.schedule.vectors import converts_float16
 from compiler_core.support.size_expr import Int, Size, Undecided, hint, prod
 
 KernelKind = Literal["elementwise", "scatter", "rows", "short rows", "mix order", "lanes"]

@@ -1,4 +1,4 @@
-"""The rewrites of loop nests of which schedules are made.
+"""The rewrites of loop nests of which the schedules of C++ kernels are made; `split` is of Triton kernels, too.
 
 Each returns the nest with its loops in another order or of another kind; the values are the same.  It raises UsageError
 if it is not legal there, and says why.  All loops over an index are changed: those of each sweep, and of each part of a
@@ -10,20 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 
-import torch
-
 from compiler_core.errors import UsageError
 from compiler_core.loops import ir
-from compiler_core.loops.ir import affine
 from compiler_core.loops.ir.nest import Accumulate, Do, For, If, Local, Nest, Node, Place, map_nodes, statements, walk
+from compiler_core.loops.schedule.vectors import converts_float16, lane_count
 from compiler_core.support.size_expr import Int, Size, hint, prod
 
 MAX_DISTRIBUTED = 256
 """The maximum number of rows whose values are kept in arrays between loops."""
 ROW_BYTES = 32 * 1024
 """Values of a row are kept up to this size."""
-VECTOR_BYTES = 64
-"""Bytes of the longest vector registers; a vector has as many elements as the narrowest type needs to fill one."""
 EQUAL_POSITIONS = "the kernel updates elements whose positions are read from a tensor, and they may be equal"
 
 
@@ -39,20 +35,20 @@ def split(nest: Nest, index: str, size: int) -> Nest:
                 store neg[i0] = neg
     """
     tile = f"{index}_tile"
-    _expect(isinstance(size, int), f"a block has a known number of elements, not {size}")
-    _expect(size > 0, f"split needs a positive number of elements, not {size}")
-    _expect(not nest.find(tile), f"{index} is split already, into {tile} and {index}")
-    steps = {loop.step for loop in _found(nest, index)}
-    _expect(not any(size % step for step in steps), f"a block of {index} has a multiple of {max(steps)} elements")
-    _expect(not any(loop.is_vector for loop in nest.find(index)), f"split {index} before it is vectorised")
-    _expect(index != nest.lane_index, f"split {index} before it is the innermost loop")
+    expect(isinstance(size, int), f"a block has a known number of elements, not {size}")
+    expect(size > 0, f"split needs a positive number of elements, not {size}")
+    expect(not nest.find(tile), f"{index} is split already, into {tile} and {index}")
+    steps = {loop.step for loop in found_loops(nest, index)}
+    expect(not any(size % step for step in steps), f"a block of {index} has a multiple of {max(steps)} elements")
+    expect(not any(loop.is_vector for loop in nest.find(index)), f"split {index} before it is vectorised")
+    expect(index != nest.lane_index, f"split {index} before it is the innermost loop")
 
     def change(loop: For) -> Sequence[Node]:
         inside = replace(loop, block=tile, size=size, is_threaded=False, condition="")
         whole = replace(loop, index=tile, step=size, is_vector=False, lanes=0, is_exact=False, body=(inside,))
         return [whole]
 
-    return _change_loops(nest, index, change)
+    return change_loops(nest, index, change)
 
 
 def cut(nest: Nest, index: str, *ends: Int) -> Nest:
@@ -71,20 +67,20 @@ def cut(nest: Nest, index: str, *ends: Int) -> Nest:
             neg: f32 = neg(v0)
             store neg[i0] = neg
     """
-    loops = _found(nest, index)
-    _expect(index in nest.loops.index_names[: len(nest.loops.outer)], f"{index} is not an outer index")
-    _expect(not nest.loops.column_stores, "the rows of a part are accumulated in order")
+    loops = found_loops(nest, index)
+    expect(index in nest.loops.index_names[: len(nest.loops.outer)], f"{index} is not an outer index")
+    expect(not nest.loops.column_stores, "the rows of a part are accumulated in order")
     whole = nest.loops.space[nest.loops.index_names.index(index)]
-    _expect(all((loop.start, loop.end, loop.block) == (0, whole, "") for loop in loops), f"{index} is divided already")
-    _expect(not nest.lane_index, "cut a range before loops are reordered")
+    expect(all((loop.start, loop.end, loop.block) == (0, whole, "") for loop in loops), f"{index} is divided already")
+    expect(not nest.lane_index, "cut a range before loops are reordered")
     body: list[Node] = []
     start: Int = 0
     words = [str(end) for end in ends if not isinstance(end, int | Size)]
-    _expect(not words, f"cut takes numbers, not {', '.join(words)}")
+    expect(not words, f"cut takes numbers, not {', '.join(words)}")
     for end in (*ends, whole):
-        _expect(hint(start) < hint(end), f"cut needs increasing numbers between 0 and {whole}")
+        expect(hint(start) < hint(end), f"cut needs increasing numbers between 0 and {whole}")
         part = _part_of_range(start, end)
-        body += _change_loops(nest, index, part).body
+        body += change_loops(nest, index, part).body
         start = end
     return replace(nest, body=tuple(body))
 
@@ -110,24 +106,24 @@ def reorder(nest: Nest, *indices: str) -> Nest:
             read sum_1
             store sum_1[i0] = sum_1
     """
-    _expect(len({*indices}) == len(indices) > 1, "reorder needs at least two different loops")
+    expect(len({*indices}) == len(indices) > 1, "reorder needs at least two different loops")
     for index in indices:
-        _found(nest, index)
+        found_loops(nest, index)
     rows = [i for i in indices if i in nest.loops.index_names[: len(nest.loops.outer)]]
     elements = [i for i in indices if i in nest.loops.index_names[len(nest.loops.outer) :]]
     if rows and elements and indices.index(elements[0]) < indices.index(rows[-1]):
-        _expect(len(rows) + len(elements) == len(indices), "the loop over rows moves alone: name no loops over blocks")
+        expect(len(rows) + len(elements) == len(indices), "the loop over rows moves alone: name no loops over blocks")
         return _interchange(nest, rows, elements, indices)
 
     row = nest.lane_index
-    _expect(row not in indices, f"{row} stays the innermost loop: there is an accumulator for each row")
+    expect(row not in indices, f"{row} stays the innermost loop: there is an accumulator for each row")
     changed = False
 
     def change(node: Node) -> Sequence[Node]:
         nonlocal changed
         if not isinstance(node, For) or node.index not in indices:
             return [node]
-        chain = _chain(node)
+        chain = chain_from(node)
         held = [loop for loop in chain if loop.index in indices]
         if len(held) < len(indices):
             return [node]
@@ -137,18 +133,18 @@ def reorder(nest: Nest, *indices: str) -> Nest:
         order = [queue.pop(0) if loop.index in indices else loop for loop in chain]
         for loop in order:
             around = {other.index for other in order[: order.index(loop)]}
-            _expect(not loop.block or loop.block in around, f"{loop.index} runs through a block of {loop.block}")
+            expect(not loop.block or loop.block in around, f"{loop.index} runs through a block of {loop.block}")
         body = chain[-1].body
         for loop in reversed(order):
             body = (replace(loop, body=body),)
         return body
 
     result = replace(nest, body=map_nodes(nest.body, change))
-    _expect(changed, f"the loops {', '.join(indices)} are not directly inside each other")
+    expect(changed, f"the loops {', '.join(indices)} are not directly inside each other")
     return result
 
 
-def _chain(loop: For) -> list[For]:
+def chain_from(loop: For) -> list[For]:
     """Returns a loop and those inside it, as long as the next one is all that each has in it."""
     found = [loop]
     while len(loop.body) == 1 and isinstance(loop.body[0], For):
@@ -161,15 +157,15 @@ def _check_order(nest: Nest, chain: Sequence[For], indices: Sequence[str]) -> No
     """Checks that the order in which the loops run may change."""
     leaves = [do.statement for do in statements(chain[-1].body)]
     scanned = any(isinstance(s, ir.Scan) for s in leaves)
-    _expect(not scanned, "a scan needs the elements of a row in order")
+    expect(not scanned, "a scan needs the elements of a row in order")
     if nest.loops.scatters:
         # updates of one element must stay in order; those with different last indices are of different elements
         last = nest.loops.index_names[-1]
         held = [loop.index for loop in chain if loop.index in indices and last not in (loop.index, _base(chain, loop))]
         kept = held == [index for index in indices if index in held]
-        _expect(last_index_is_disjoint(nest.loops) and kept, EQUAL_POSITIONS)
+        expect(last_index_is_disjoint(nest.loops) and kept, EQUAL_POSITIONS)
     threaded = [loop.index for loop in chain if loop.is_threaded or loop.is_vector]
-    _expect(not threaded, f"{', '.join(threaded)}: order loops before they get a kind")
+    expect(not threaded, f"{', '.join(threaded)}: order loops before they get a kind")
 
 
 def _base(chain: Sequence[For], loop: For) -> str:
@@ -179,19 +175,19 @@ def _base(chain: Sequence[For], loop: For) -> str:
 
 def _interchange(nest: Nest, rows: Sequence[str], elements: Sequence[str], indices: Sequence[str]) -> Nest:
     """Moves the loop over rows inside those over their elements."""
-    _expect(len(rows) == 1, "one loop over rows at a time can move inside the loops over their elements")
+    expect(len(rows) == 1, "one loop over rows at a time can move inside the loops over their elements")
     row, rank = rows[0], len(nest.loops.outer)
-    _expect(indices[-1] == row, f"{row} must be the innermost of these loops")
-    _expect(
+    expect(indices[-1] == row, f"{row} must be the innermost of these loops")
+    expect(
         [*elements] == [*nest.loops.index_names[rank:]], "all loops over the elements of a row must be named, in order"
     )
-    _expect(not nest.loops.scans or len(elements) == 1, "a scan over several indices runs in order")
-    _expect(not nest.loops.column_stores, "the rows of a part are accumulated in order")
-    _expect(row == nest.loops.index_names[rank - 1], f"{row} is not the innermost loop over rows")
+    expect(not nest.loops.scans or len(elements) == 1, "a scan over several indices runs in order")
+    expect(not nest.loops.column_stores, "the rows of a part are accumulated in order")
+    expect(row == nest.loops.index_names[rank - 1], f"{row} is not the innermost loop over rows")
     kinds = [n.index for n in walk(nest.body) if isinstance(n, For) and n.index in indices and n.kind != "for"]
-    _expect(not kinds, f"{', '.join(kinds)}: order loops before they get a kind")
+    expect(not kinds, f"{', '.join(kinds)}: order loops before they get a kind")
     is_cut = any(loop.start != 0 or loop.end != nest.loops.outer[-1] for loop in nest.find(row))
-    _expect(not is_cut, f"the range of {row} is cut")
+    expect(not is_cut, f"the range of {row} is cut")
     nest = distribute(nest, row, each=True)
 
     def change(loop: For) -> Sequence[Node]:
@@ -199,7 +195,7 @@ def _interchange(nest: Nest, rows: Sequence[str], elements: Sequence[str], indic
         rest = [n for n in loop.body if not isinstance(n, Do)]
         return _push_inside(loop, reads, rest[0]) if rest else [loop]
 
-    return _change_loops(nest, row, change)
+    return change_loops(nest, row, change)
 
 
 def _push_inside(loop: For, reads: Sequence[Do], node: Node) -> Sequence[Node]:
@@ -220,20 +216,20 @@ def distribute(nest: Nest, index: str, each: bool = False) -> Nest:
     Values that a later loop needs are kept in arrays, so the loop must run through a block, or have few elements.
     With `each`, the statements between two sweeps are in another loop.
     """
-    loops = _found(nest, index)
-    _expect(index in nest.loops.index_names[: len(nest.loops.outer)], f"{index} is not an outer index")
+    loops = found_loops(nest, index)
+    expect(index in nest.loops.index_names[: len(nest.loops.outer)], f"{index} is not an outer index")
     counts = [loop.size or loop.end for loop in loops]
     are_few = all(isinstance(n, int) and n <= MAX_DISTRIBUTED for n in counts)
-    _expect(are_few, f"split {index} first: the values of at most {MAX_DISTRIBUTED} rows are kept in arrays")
+    expect(are_few, f"split {index} first: the values of at most {MAX_DISTRIBUTED} rows are kept in arrays")
     size = max(map(hint, counts))
     moved = any(isinstance(n, Do) and n.how != "compute" for loop in loops for n in loop.body)
-    _expect(not moved, f"{index} is distributed already")
+    expect(not moved, f"{index} is distributed already")
 
     def change(loop: For) -> Sequence[Node]:
         groups = _sections(loop.body, each)
         return _distributed(loop, groups, size, each) if len(groups) > 1 else [loop]
 
-    return _change_loops(nest, index, change)
+    return change_loops(nest, index, change)
 
 
 def _sections(body: Sequence[Node], each: bool) -> list[list[Node]]:
@@ -290,7 +286,7 @@ def hoist(nest: Nest, index: str) -> Nest:
                 store add[128*i0 + i1] = add
     """
     names = nest.loops.index_names
-    _expect(index in names, f"{index} is not an index of the kernel; it has {', '.join(names)}")
+    expect(index in names, f"{index} is not an index of the kernel; it has {', '.join(names)}")
     at = names.index(index)
 
     def change(loop: For) -> Sequence[Node]:
@@ -305,7 +301,7 @@ def hoist(nest: Nest, index: str) -> Nest:
                 rest.append(node)
         return [*before, replace(loop, body=tuple(rest))]
 
-    return _change_loops(nest, index, change)
+    return change_loops(nest, index, change)
 
 
 def _is_fixed(do: Do, at: int) -> bool:
@@ -337,10 +333,10 @@ def keep(nest: Nest, *values: str) -> Nest:
     loops = nest.loops
     row = loops.index_names[len(loops.outer) - 1] if loops.outer else ""
     is_whole = not row or len({loop.start for loop in nest.find(row)}) == len(nest.find(row))
-    _expect(is_whole and not nest.lane_index, f"keep values before the loop over {row} is distributed or reordered")
+    expect(is_whole and not nest.lane_index, f"keep values before the loop over {row} is distributed or reordered")
     again = {d.value for d in statements(nest.body) if d.is_again and d.how == "compute"}
     wrong = [v for v in values if v not in again]
-    _expect(not wrong, f"no later sweep computes {', '.join(wrong)} again")
+    expect(not wrong, f"no later sweep computes {', '.join(wrong)} again")
     length, rank = loops.inner_numel, len(loops.outer)
     by_name = {s.name: s for s in loops.body if not isinstance(s, ir.Store)}
     largest = max(by_name[v].dtype.itemsize for v in values)
@@ -393,11 +389,11 @@ def partial(nest: Nest, index: str) -> Nest:
 
     `index` is the loop through a block of rows.
     """
-    loops = _found(nest, index)
+    loops = found_loops(nest, index)
     columns = nest.loops.column_stores
-    _expect(bool(columns), "no value is accumulated over the rows")
-    _expect(all(loop.block for loop in loops), f"split {index} first")
-    return _change_loops(nest, index, lambda loop: [Accumulate(columns, (), (loop,), "columns")])
+    expect(bool(columns), "no value is accumulated over the rows")
+    expect(all(loop.block for loop in loops), f"split {index} first")
+    return change_loops(nest, index, lambda loop: [Accumulate(columns, (), (loop,), "columns")])
 
 
 def vectorize(nest: Nest, index: str, lanes: int = 0) -> Nest:
@@ -416,30 +412,28 @@ def vectorize(nest: Nest, index: str, lanes: int = 0) -> Nest:
             store sum_1[i0] = sum_1
     """
     loops = nest.loops
-    found = _found(nest, index)
-    _expect(isinstance(lanes, int), f"the number of lanes is a number, not {lanes}")
-    _expect(lanes >= 0 and not lanes & (lanes - 1), f"the number of lanes is a power of two, not {lanes}")
-    _expect(index in loops.index_names, f"{index} runs over blocks; vectorize the loop through a block")
+    found = found_loops(nest, index)
+    expect(isinstance(lanes, int), f"the number of lanes is a number, not {lanes}")
+    expect(lanes >= 0 and not lanes & (lanes - 1), f"the number of lanes is a power of two, not {lanes}")
+    expect(index in loops.index_names, f"{index} runs over blocks; vectorize the loop through a block")
     is_inner = index in loops.index_names[len(loops.outer) :]
-    _expect(not is_inner or index == loops.index_names[-1], f"{index} is not the last index of a row")
+    expect(not is_inner or index == loops.index_names[-1], f"{index} is not the last index of a row")
     is_checked = loops.scatters and not (index == loops.index_names[-1] and last_index_is_disjoint(loops))
-    _expect(not is_checked, EQUAL_POSITIONS)
-    _expect(
+    expect(not is_checked, EQUAL_POSITIONS)
+    expect(
         any(all(isinstance(n, Do) for n in loop.body) for loop in found), f"there are loops inside those over {index}"
     )
 
-    _expect(not any(loop.is_vector for loop in found), f"{index} is a vector loop already")
+    expect(not any(loop.is_vector for loop in found), f"{index} is a vector loop already")
     together = [
         loop for loop in walk(nest.body) if isinstance(loop, For) and loop.is_threaded and loop.body[0] in found
     ]
-    _expect(
-        not any(loop.is_threaded for loop in found) or not together, f"{index} shares threads with a loop around it"
-    )
+    expect(not any(loop.is_threaded for loop in found) or not together, f"{index} shares threads with a loop around it")
 
     def change(node: Node) -> Sequence[Node]:
         if isinstance(node, For) and node.index == index and all(isinstance(n, Do) for n in node.body):
             exact = is_inner or converts_float16(loops, node)
-            _expect(not (exact and node.is_threaded), f"split {index} first: threads share its blocks")
+            expect(not (exact and node.is_threaded), f"split {index} first: threads share its blocks")
             count = lanes or (lane_count(loops, node) if exact else 0)
             return [replace(node, is_vector=True, lanes=count, is_exact=exact)]
         if isinstance(node, Accumulate) and node.place == "row" and is_inner:
@@ -465,44 +459,6 @@ def _with_lanes(node: Accumulate) -> Accumulate:
     return replace(node, body=map_nodes(node.body, change))
 
 
-def lane_count(loops: ir.Loops, loop: For) -> int:
-    """Returns the number of elements of a vector of `loop`; with fewer, compilers use shorter ones for all of it."""
-    touched = [s for s in _accesses(loop) if not _is_converted(loops, s, loop)]
-    lanes = VECTOR_BYTES // min([4, *(_memory_type(loops, s).itemsize for s in touched)])
-    return 1 << min(loop.end, lanes).bit_length() - 1 if isinstance(loop.end, int) and not loop.block else lanes
-
-
-def converts_float16(loops: ir.Loops, loop: For) -> bool:
-    """Whether values of float16 are converted for whole vectors, which compilers do not do by themselves."""
-    casts = [
-        d.statement for d in statements([loop]) if isinstance(d.statement, ir.Compute) and d.statement.op == "cast"
-    ]
-    if not any(torch.float16 in (s.dtype, loops.dtype(s.arguments[0])) for s in casts):
-        return False
-    rounded = any(s.dtype is torch.float16 for s in casts)
-    return rounded or any(_is_converted(loops, s, loop) for s in _accesses(loop))
-
-
-def _accesses(loop: For) -> list[ir.Load | ir.Store]:
-    found = (d.statement for d in statements([loop]) if d.how in ("compute", "keep"))
-    return [s for s in found if isinstance(s, ir.Load | ir.Store)]
-
-
-def _memory_type(loops: ir.Loops, access: ir.Load | ir.Store) -> torch.dtype:
-    return access.dtype if isinstance(access, ir.Load) else loops.dtype(access.value)
-
-
-def _is_converted(loops: ir.Loops, access: ir.Load | ir.Store, loop: For) -> bool:
-    """Whether an access of float16 is contiguous along the index of `loop`, and unconditional."""
-    at = loops.index_names.index(loop.index)
-    if _memory_type(loops, access) is not torch.float16 or access.address.strides[at] != 1:
-        return False
-    if isinstance(access, ir.Store):
-        return access.mode != "+=" and not access.reduction
-    extents = [(loop.start, loop.end) if k == at else (0, size) for k, size in enumerate(loops.space)]
-    return all(affine.always_within(r, extents, loops.position_sizes) for r in access.within)
-
-
 def parallelize(nest: Nest, *indices: str, condition: str = "") -> Nest:
     """Distributes loops that are directly inside each other over threads; the first one is the outermost.
 
@@ -518,24 +474,24 @@ def parallelize(nest: Nest, *indices: str, condition: str = "") -> Nest:
                 add: f32 = add(v0, v1)
                 store add[128*i0 + i1] = add
     """
-    _expect(bool(indices), "name a loop to distribute over threads")
-    found = _found(nest, indices[0])
+    expect(bool(indices), "name a loop to distribute over threads")
+    found = found_loops(nest, indices[0])
     for index in indices:
         _check_threads(nest, index)
-    inside = all([other.index for other in _chain(loop)][: len(indices)] == [*indices] for loop in found)
-    _expect(len(indices) == 1 or inside, f"the loops {', '.join(indices)} are not directly inside each other")
+    inside = all([other.index for other in chain_from(loop)][: len(indices)] == [*indices] for loop in found)
+    expect(len(indices) == 1 or inside, f"the loops {', '.join(indices)} are not directly inside each other")
     threaded = [loop for loop in walk(nest.body) if isinstance(loop, For) and loop.is_threaded]
     covered = {id(node) for loop in threaded for node in (loop, *walk(loop.body))}
     inside = any(isinstance(n, For) and n.is_threaded for loop in found for n in walk(loop.body))
     is_free = not inside and not any(id(loop) in covered for loop in found)
-    _expect(is_free, "a loop is distributed over threads already")
+    expect(is_free, "a loop is distributed over threads already")
 
     vectors = [loop.index for index in indices for loop in nest.find(index) if loop.is_vector]
-    _expect(not vectors or len(indices) == 1, f"{', '.join(vectors)} is a vector loop: name the loops around it only")
-    _expect(not any(loop.is_exact for loop in found), f"split {indices[0]} first: threads share its blocks")
+    expect(not vectors or len(indices) == 1, f"{', '.join(vectors)} is a vector loop: name the loops around it only")
+    expect(not any(loop.is_exact for loop in found), f"split {indices[0]} first: threads share its blocks")
     nested = any(loop.block in indices for index in indices for loop in nest.find(index))
-    _expect(not nested, "the loop over blocks and that through a block share no threads: name one of them")
-    _expect(not any(loop.index in indices for loop in nest.in_blocks), "threads would share the accumulators of a row")
+    expect(not nested, "the loop over blocks and that through a block share no threads: name one of them")
+    expect(not any(loop.index in indices for loop in nest.in_blocks), "threads would share the accumulators of a row")
     is_of_row = indices[0].startswith("j")
 
     def change(node: Node) -> Sequence[Node]:
@@ -546,7 +502,7 @@ def parallelize(nest: Nest, *indices: str, condition: str = "") -> Nest:
         return [node]
 
     changed = replace(nest, body=map_nodes(nest.body, change))
-    _expect(any(n.is_threaded for n in changed.find(indices[0])), "a scan needs the elements of a row in order")
+    expect(any(n.is_threaded for n in changed.find(indices[0])), "a scan needs the elements of a row in order")
     if condition and is_of_row:
         serial = map_nodes(changed.body, _serial)
         return replace(changed, body=(If(condition, changed.body, serial),))
@@ -562,106 +518,9 @@ def _check_threads(nest: Nest, index: str) -> None:
     loops, rank = nest.loops, len(nest.loops.outer)
     names = {loop.index for loop in walk(nest.body) if isinstance(loop, For) and loop.block == index} | {index}
     rows = loops.index_names[rank - loops.sequential_rank : rank] if loops.column_stores else ()
-    _expect(names.isdisjoint(rows), "the rows of a part are accumulated in order")
+    expect(names.isdisjoint(rows), "the rows of a part are accumulated in order")
     is_apart = rank > 0 and loops.index_names[rank - 1] in names and last_index_is_disjoint(loops)
-    _expect(not loops.scatters or is_apart, EQUAL_POSITIONS)
-
-
-# -- GPUs ------------------------------------------------------------------------------------------
-
-
-def fuse(nest: Nest, *indices: str) -> Nest:
-    """Makes one loop of loops that are directly inside each other, over their flattened index: ``i``, ``j`` or ``row``.
-
-    >>> rewritten("aten.add(x, y)", "fuse(i0, i1)", "triton", x="f32[64, 128]", y="f32[64, 1]")
-    forward_0:
-        for i < 8192 of i0, i1:
-            v0: f32 = load x[128*i0 + i1]
-            v1: f32 = load y[i0]
-            add: f32 = add(v0, v1)
-            store add[128*i0 + i1] = add
-    """
-    outer = nest.loops.index_names[: len(nest.loops.outer)]
-    _expect(len(indices) > 1, "fuse needs two loops at least")
-    _expect(len({index in outer for index in indices}) == 1, "rows and their elements are not fused")
-    name = indices[0][0] if not nest.find(indices[0][0]) else "row"
-
-    def change(loop: For) -> Sequence[Node]:
-        chain = _chain(loop)[: len(indices)]
-        are_there = [other.index for other in chain] == [*indices]
-        _expect(are_there, f"the loops {', '.join(indices)} are not directly inside each other")
-        _expect(not any(other.block or other.step != 1 for other in chain), "fuse loops before they are split")
-        return [For(name, prod([other.end for other in chain]), chain[-1].body, parts=tuple(indices))]
-
-    return _change_loops(nest, indices[0], change)
-
-
-def programs(nest: Nest, *indices: str) -> Nest:
-    """Shares loops among the programs of a kernel: each takes one iteration."""
-    for index in indices:
-        sequential = nest.loops.index_names[len(nest.loops.outer) - nest.loops.sequential_rank : len(nest.loops.outer)]
-        is_ordered = bool(nest.loops.column_stores) and index.removesuffix("_tile") in (*sequential, "row")
-        _expect(not is_ordered, "the rows of a part are accumulated in order")
-        inside = index[0] == "j" and any(isinstance(s, ir.Reduce | ir.Scan) for s in nest.loops.body)
-        _expect(not inside, "one program reduces a row")
-        nest = _change_loops(nest, index, lambda loop: [replace(loop, is_program=True)])
-    return nest
-
-
-def block(nest: Nest, *indices: str) -> Nest:
-    """Processes all elements of a loop at a time, by the threads of a program.
-
-    A block with whole rows stays in registers, so that all sweeps are one, and a reduction is over the block.
-
-    >>> rewritten("aten.sub(x, aten.amax(x, [1], True))", "block(j0)", "triton", x="f32[64, 128]")
-    forward_0:
-        for i0 < 64:
-            block j0 < 128:
-                v0: f32 = load x[128*i0 + j0]
-                amax: f32 = max over j of v0
-                sub: f32 = sub(v0, amax)
-                store sub[128*i0 + j0] = sub
-    """
-    for index in indices:
-        nest = _change_loops(nest, index, lambda loop: [replace(loop, is_block=True)])
-        inner = nest.loops.index_names[len(nest.loops.outer) :]
-        found = nest.find(index)
-        if {index, *found[0].parts}.issuperset(inner) and inner and not found[0].block:
-            nest = _with_whole_rows(nest, found[0])
-    return nest
-
-
-def _with_whole_rows(nest: Nest, elements: For) -> Nest:
-    """Returns a nest in which one block has all elements of a row, and executes the whole body."""
-    block = replace(elements, body=tuple(Do(s) for s in nest.loops.body))
-
-    def change(node: Node) -> Sequence[Node]:
-        if isinstance(node, For | Accumulate) and any(_is_sweep(n, elements.index) for n in node.body):
-            return [replace(node, body=(block,))]
-        return [node]
-
-    changed = map_nodes(nest.body, change)
-    return replace(nest, body=(block,) if any(_is_sweep(n, elements.index) for n in nest.body) else changed)
-
-
-def _is_sweep(node: Node, index: str) -> bool:
-    """Whether a node is the outermost one of a sweep over whole rows."""
-    inside = node.body[0] if isinstance(node, Accumulate) and node.place == "row" else node
-    return isinstance(inside, For) and inside.index == index
-
-
-def stages(nest: Nest, index: str, count: int) -> Nest:
-    """Loads the blocks of the next `count` iterations ahead."""
-    _expect(isinstance(count, int) and count >= 1, "a loop has one stage at least")
-    found = _found(nest, index)
-    _expect(all(loop.step > 1 for loop in found), f"{index} is no loop over blocks")
-    return _change_loops(nest, index, lambda loop: [replace(loop, stages=count)])
-
-
-def warps(nest: Nest, count: int) -> Nest:
-    """Gives each program `count` warps of 32 threads."""
-    _expect(count in (1, 2, 4, 8, 16, 32), f"a program has 1, 2, 4, 8, 16 or 32 warps, not {count}")
-    return replace(nest, warps=count)
+    expect(not loops.scatters or is_apart, EQUAL_POSITIONS)
 
 
 def last_index_is_disjoint(loops: ir.Loops) -> bool:
@@ -682,9 +541,9 @@ def _last_index_fits(address: ir.Address, size: Int) -> bool:
 # -- helpers ---------------------------------------------------------------------------------------
 
 
-def _change_loops(nest: Nest, index: str, change: Callable[[For], Sequence[Node]]) -> Nest:
+def change_loops(nest: Nest, index: str, change: Callable[[For], Sequence[Node]]) -> Nest:
     """Replaces each loop over `index` by the nodes that `change` returns for it."""
-    _found(nest, index)
+    found_loops(nest, index)
 
     def change_node(node: Node) -> Sequence[Node]:
         return change(node) if isinstance(node, For) and node.index == index else [node]
@@ -692,14 +551,15 @@ def _change_loops(nest: Nest, index: str, change: Callable[[For], Sequence[Node]
     return replace(nest, body=map_nodes(nest.body, change_node))
 
 
-def _found(nest: Nest, index: str) -> list[For]:
+def found_loops(nest: Nest, index: str) -> list[For]:
     """Returns the loops over `index`, of which there must be one at least."""
     found = nest.find(index)
     names = dict.fromkeys(n.index for n in walk(nest.body) if isinstance(n, For))
-    _expect(bool(found), f"there is no loop over {index}; there are loops over {', '.join(names) or 'nothing'}")
+    expect(bool(found), f"there is no loop over {index}; there are loops over {', '.join(names) or 'nothing'}")
     return found
 
 
-def _expect(condition: bool, otherwise: str) -> None:
+def expect(condition: bool, otherwise: str) -> None:
+    """Raises UsageError unless the condition of a rewrite holds."""
     if not condition:
         raise UsageError(otherwise)

@@ -19,14 +19,17 @@ from typing import Any
 from compiler_core.errors import CompilerBug, UsageError
 from compiler_core.loops import ir
 from compiler_core.loops.ir.nest import Nest, check, naive
-from compiler_core.loops.schedule import rewrites
+from compiler_core.loops.schedule import gpu_rewrites, rewrites
 from compiler_core.support.size_expr import Int, Size
 
 _CPU = (
     *(rewrites.split, rewrites.cut, rewrites.reorder, rewrites.distribute, rewrites.hoist, rewrites.keep),
     *(rewrites.partial, rewrites.vectorize, rewrites.parallelize),
 )
-_GPU = rewrites.fuse, rewrites.split, rewrites.programs, rewrites.block, rewrites.stages, rewrites.warps
+_GPU = (
+    *(gpu_rewrites.fuse, rewrites.split, gpu_rewrites.programs, gpu_rewrites.block, gpu_rewrites.stages),
+    gpu_rewrites.warps,
+)
 REWRITES: dict[str, Callable[..., Nest]] = {f.__name__: f for f in (*_CPU, *_GPU)}
 """All rewrites, by name."""
 WRITABLE = {"cpp": [f.__name__ for f in _CPU], "triton": [f.__name__ for f in _GPU]}
