@@ -184,17 +184,13 @@ def marked_call(
         return tx.capture.outside.wrap(compiled_from).call(tx, args, kwargs)
     if getattr(fn, "_cutaway_graph_break", False):
         return _graph_break(tx, *args, **kwargs)
-    is_lazy = fn.__code__ is _LAZILY_DISABLED
-    if is_lazy or getattr(fn, "_cutaway_disabled", False) or getattr(fn, "_torchdynamo_disable", False):
-        original = getattr(fn, "__wrapped__" if is_lazy else "_torchdynamo_orig_callable", None)
-        if (
-            tx.capture.graph.captures_backward
-            and isinstance(original, types.FunctionType)
-            and is_optimizer(original.__code__)
-        ):
-            return tx.capture.outside.wrap(original).call(tx, args, kwargs)  # stock has rules for it
-        if is_lazy:
-            return None
+    if fn.__code__ is _LAZILY_DISABLED:
+        original = getattr(fn, "__wrapped__", None)
+        return _called_in_step(tx, original, args, kwargs)  # else it is disabled when it is called
+    if getattr(fn, "_cutaway_disabled", False) or getattr(fn, "_torchdynamo_disable", False):
+        original = getattr(fn, "_torchdynamo_orig_callable", None)
+        if (result := _called_in_step(tx, original, args, kwargs)) is not None:
+            return result
         if getattr(fn, "_torchdynamo_disable_recursive", True) is False and original is not None:
             disable_capture(original.__code__)
         raise Unsupported("asked for", fn.__qualname__)
@@ -203,6 +199,14 @@ def marked_call(
     if id(fn) in trace_rules._allowed_callable_ids:
         return tx.capture.graph.call_function(tx, fn, args, kwargs)
     return None
+
+
+def _called_in_step(tx: Interpreter, original: object, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
+    """Returns the result of a function of PyTorch's optimizers that is disabled, which stock has rules for, in a
+    captured step of training; None elsewhere."""
+    if not tx.capture.graph.captures_backward or not isinstance(original, types.FunctionType):
+        return None
+    return tx.capture.outside.wrap(original).call(tx, args, kwargs) if is_optimizer(original.__code__) else None
 
 
 def _constant_result(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
