@@ -74,12 +74,18 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """They skip what the tests of a file have imported and left behind, too: else each test would be slower."""
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """They skip what the tests of a file have imported and left behind, too, and what a test has that collects garbage
+    itself: else each collection in a later test would be slower."""
+    before = _full_collections()
     yield
-    if nextitem is None or nextitem.path != item.path:
+    if nextitem is None or nextitem.path != item.path or _full_collections() != before:
         gc.collect()
         gc.freeze()
+
+
+def _full_collections() -> int:
+    return gc.get_stats()[-1]["collections"]
 
 
 @pytest.fixture(scope="session", autouse=True)
