@@ -12,6 +12,7 @@ import torch
 import compiler_core
 from compiler_core.api.compile import record_of
 from compiler_core.autograd.eager_runs import is_unrepeatable, unrepeatable
+from tests.sampling import sample
 
 
 def scaled(x: torch.Tensor) -> None:
@@ -124,9 +125,7 @@ def of_random_writes(seed: int) -> Callable[..., list[torch.Tensor]]:
     return program
 
 
-@pytest.mark.parametrize(
-    "seed", [seed if seed < 40 else pytest.param(seed, marks=pytest.mark.sweep) for seed in range(400)]
-)
+@pytest.mark.parametrize("seed", sample(range(400), 20))
 def test_random_writes(seed: int) -> None:
     program, size = of_random_writes(seed), 4 if seed % 2 else 33
     torch.manual_seed(seed)

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 import compiler_core
 from compiler_core.api.compile import record_of
+from tests.sampling import pairs
 
 
 class Codebook(nn.Module):
@@ -172,8 +173,9 @@ def test_a_flag_that_the_program_sets_between_calls():
     assert len(record_of(run).compiles) == 2
 
 
-@pytest.mark.parametrize("average", [None, torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)])
-@pytest.mark.parametrize("use_buffers", [False, True])
+@pytest.mark.parametrize(
+    ("average", "use_buffers"), pairs([None, torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)], [False, True], 2)
+)
 def test_an_averaged_model_within_the_step(average, use_buffers):
     def step(model, optimizer, averaged, x, y):
         optimizer.zero_grad()

@@ -318,8 +318,7 @@ SCHEDULES = {
 }
 
 
-@pytest.mark.parametrize("scaled", [False, True], ids=["", "scaled"])
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(("name", "scaled"), pairs(SCHEDULES, [False, True], 2))
 def test_a_schedule_within_the_step(name, scaled):
     """Rates are bitwise equal to those of eager PyTorch, in few compiles."""
 
