@@ -9,8 +9,9 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 STAMPS := $(VENV)/.stamps
-# A worker takes whole files, so that what the tests of a file share is made once.
-PYTEST := $(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder
+# A worker takes whole files, so that what the tests of a file share is made once.  There is one more than cores, since
+# the tests wait for other processes, or for what is to end by a time limit, in a fifth of their time.
+PYTEST := $(PY) -m pytest -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile --no-loadscope-reorder
 TESTED := sys.exit(not (3, 11) <= sys.version_info < (3, 14))
 NEW_ENOUGH := 'const [a, b] = process.versions.node.split(".").map(Number); \
   process.exit(a > 22 || (a === 22 && b >= 12) || (a === 20 && b >= 19) ? 0 : 1)'

@@ -19,6 +19,8 @@ from compiler_core.api.compile import record_of
 from compiler_core.tools.testing import graph_count, same_as_eager
 from tests.sampling import always
 
+pytestmark = pytest.mark.slow
+
 BACKENDS = ["eager", "cpp", pytest.param("aot_eager", marks=pytest.mark.sweep)]
 """The joint graph, which is all that `aot_eager` adds to `eager`, is that of `cpp`."""
 CPP = always(["eager", "cpp", "aot_eager"], "cpp".__eq__)

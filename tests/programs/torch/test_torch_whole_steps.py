@@ -16,6 +16,8 @@ import compiler_core
 from compiler_core.api.compile import record_of
 from tests.sampling import always, pairs, sample
 
+pytestmark = pytest.mark.slow
+
 STEPS = 4
 
 
