@@ -123,7 +123,7 @@ def test_nothing_is_called_faster_beside_a_doubt() -> None:
 def test_a_trial_beside_other_programs_is_doubtful() -> None:
     """One whose threads wait for a processor may be any number of times slower."""
     trial = Trial("kernel")
-    with busy_machine(is_busy=True), busy_machine(is_busy=True):
+    with busy_machine(is_busy=True):
         assert machine_load() > MAX_LOAD
         trial.set_times([[1.0] * 15, [473.0] * 15])
     assert trial.times == "1000000.0 us -> 473000000.0 us (0.0021x, doubtful)"
@@ -186,7 +186,7 @@ def test_equal_calls_beside_busy_processes_are_not_called_different() -> None:
 def test_a_call_of_three_times_the_work_is_not_faster_beside_busy_processes() -> None:
     calls = [lambda: sum(range(2000)), lambda: sum(range(6000))]
     one, other = seconds_in_rounds(calls, lambda: None)
-    assert compare(other, one).outcome in ("slower", "unclear")
+    assert compare(other, one).outcome != "faster"
 
 
 # ---------------------------------------------------------------- the surfaces
