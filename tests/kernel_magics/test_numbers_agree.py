@@ -11,9 +11,12 @@ import torch
 
 import compiler_core
 from compiler_core.records import Record
+from compiler_core.records.timings import bytes_text
 from compiler_core.tools.explain import Explanation
+from compiler_core.tools.questions.costs import function_costs
 from compiler_core.tools.questions.counts import count
 from compiler_core.tools.questions.line_facts import COUNTS, ComparedRun, stage_ns
+from compiler_core.tools.questions.memory import memory_peak
 from kernel_magics.display import summary
 from kernel_magics.display.packing import pack, unpack
 from tests.sampling import always
@@ -172,12 +175,21 @@ def numbers(record: Record) -> None:
         if compile_.guards_ns is not None and costs:
             assert sum(costs) == pytest.approx(compile_.guards_ns)
             assert max(costs) <= compile_.guards_ns * (1 + 1e-9)
+        if (partition := compile_.partition) is not None:
+            saved = [value.bytes for value in partition.values if value.decision == "saved"]
+            assert (len(saved), sum(saved)) == (partition.saved_count, partition.saved_bytes)
+            assert bytes_text(partition.saved_bytes) in summary.saved_text(partition)
+        if (peak := memory_peak(compile_)) is not None:
+            assert peak.bytes == sum(held.bytes for held in peak.held)
         keys = {kernel.key for kernel in compile_.kernels} | {kernel.name for kernel in compile_.kernels}
         assert {fusion.kernel for fusion in compile_.fusions if fusion.kernel} <= keys
         problems = [problem for problem in record.problems if compile_.id in problem.compiles]
         broken = [f"{compile_.id}#{each.key}" for each in compile_.breaks]
         assert sorted(id_ for p in problems for id_ in p.breaks if id_.startswith(f"{compile_.id}#")) == sorted(broken)
         assert sum(problem.kind == "recompile" for problem in problems) == (compile_.cause is not None)
+    of_functions = function_costs(record)
+    assert sum(cost.compiles for cost in of_functions) == len(record.compiles)
+    assert sum(cost.ns for cost in of_functions) / 1e9 == pytest.approx(seconds)
     lines = summary.text(record)
     for compile_ in (each for each in record.compiles if each.outcome == "compiled"):
         size = f"{summary.count_text(len(compile_.guards), 'guard')}"
