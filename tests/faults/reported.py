@@ -618,6 +618,51 @@ def run(call):
         {"call(x, x > 1) if rank else call(x)": "call(x)"},
         stock={"kind": "graph", "line": 4, "here": "masked_fill", "others": "nothing"},
     ),
+    Diverged(
+        "one rank scales by a value",
+        """
+def program(x):
+    y = x.sin()
+    if rank == 1:
+        y = y * y.sum().item()  # the fault
+    return y.cos()
+""",
+        "graph",
+        "sum",
+        "nothing",
+        {"    if rank == 1:\n        y = y * y.sum().item()  # the fault\n": ""},
+    ),
+    Diverged(
+        "another number of steps on one rank",
+        """
+steps = 3 if rank else 2
+
+def program(x):
+    for _ in range(steps):  # the fault
+        x = x.sin()
+    return x
+""",
+        "guard",
+        "G['steps'] == 3",
+        "G['steps'] == 2",
+        {"3 if rank else 2": "2"},
+    ),
+    Diverged(
+        "one rank clips its gradient",
+        """
+limit = 1.0 if rank else None
+
+def program(x):
+    y = x * 3
+    if limit is not None:  # the fault
+        y = y.clamp(max=limit)
+    return y.sum()
+""",
+        "guard",
+        "G['limit'] == 1.0",
+        "G['limit'] is None",
+        {"1.0 if rank else None": "None"},
+    ),
 ]
 
 REPEATED = [
@@ -656,6 +701,19 @@ def program(x):
         10,
         "denoised",
         compiles=2,
+    ),
+    Repeated(
+        "rows that are normalised one by one",
+        """
+def normalised(row):
+    return row / row.norm()  # the fault
+
+def program(x):
+    rows = x.repeat(4, 1)
+    return torch.stack([normalised(row) for row in rows.unbind(0)])
+""",
+        8,
+        "normalised",
     ),
 ]
 

@@ -15,7 +15,7 @@ import compiler_core
 from compiler_core.records import Record
 from compiler_core.tools.questions.counts import count
 from compiler_core.tools.questions.line_facts import ComparedRun
-from compiler_core.tools.questions.memory import Held, Peak, memory_peak
+from compiler_core.tools.questions.memory import Held, Peak, kept_in, memory_peak
 from compiler_core.tools.stock.hooks.trace_file import write_trace
 from compiler_core.tools.stock.trace_logs import read_logs
 from kernel_magics.command.text import record_text
@@ -77,7 +77,7 @@ def test_a_models_memory_has_owners_and_lines(engine: Any, backend: str, tmp_pat
         assert ("self.up.weight", 64 * 512 * 4) in peak.inputs
         assert peak.inputs[0] == ("x", 600 * 64 * 4)
         kept = [held.owner for held in peak.held if line(each, held) == "self.kept = h * 2" and held.kind == "result"]
-        assert kept == ["self.kept" if engine == "core" else ""]  # stock does not say where results are kept
+        assert kept == ["self.kept"]  # of stock's by its line
         text = record_text(each, count(each))
         assert re.search(
             r"memory: at its peak, step \d+ of the (forward|backward) of 0/0, \S+:\d+ forward holds ", text
@@ -104,6 +104,19 @@ def appended(x: torch.Tensor) -> torch.Tensor:
     KEPT.append(y)
     LATEST = y * 3
     return LATEST.sum()
+
+
+@pytest.mark.parametrize(("line", "owner"), [
+    ("self.kept = h * 2", "self.kept"),
+    ("self.kept.append(h.detach())  # for the loss", "self.kept"),
+    ("cache['h'] = h", "cache['h']"),
+    ("self.total += loss", "self.total"),
+    ("return h * 2", ""),
+    ("h = self.up(x)", ""),
+    ("self.log(h)", ""),
+])  # fmt: skip
+def test_a_line_says_what_keeps_its_value(line: str, owner: str) -> None:
+    assert kept_in(line) == owner
 
 
 def test_lists_and_globals_are_named() -> None:

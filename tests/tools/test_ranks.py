@@ -123,7 +123,7 @@ def fact(kind: str, line: int, text: str) -> Fact:
         (["1 a", "2 b"], ["2 b"], "model.py:1: graph nothing, the others a"),
         (["1 a"], ["1 a", "2 b"], "model.py:2: graph b, the others nothing"),
         (["1 mm f32[8, 512]"], ["1 mm f32[8, 511]"], "model.py:1: size 511, the others 512"),
-        (["1 k == 3"], ["1 k == 4"], "model.py:1: graph 4, the others 3"),
+        (["1 k == 3"], ["1 k == 4"], "model.py:1: graph k == 4, the others k == 3"),
         (["1 a", "2 b"], ["2 b", "1 a"], "model.py:1: graph nothing, the others a"),
     ],
 )
@@ -305,10 +305,21 @@ def test_the_page_and_the_command(two: tuple[Path, Path], tmp_path: Path, capsys
     [
         ("torch", "size", "rank 1 differs at rank_programs.py:41: size 511, the others 512"),
         pytest.param("torch", "branch", "graph sin float32[512], the others nothing", marks=pytest.mark.sweep),
-        pytest.param("torch", "order", "collective l_y_, the others l_x_", marks=pytest.mark.sweep),
+        pytest.param(
+            "torch",
+            "order",
+            "collective all_reduce(l_y_) float32[512], the others all_reduce(l_x_) float32[512]",
+            marks=pytest.mark.sweep,
+        ),
         pytest.param("core", "size", "size 511, the others 512", marks=pytest.mark.sweep),
         pytest.param("core", "branch", "graph sin float32[512], the others nothing", marks=pytest.mark.sweep),
-        pytest.param("core", "order", "guard True, the others False", marks=pytest.mark.sweep),
+        pytest.param(
+            "core",
+            "order",
+            "guard L['flag'] is True, the others L['flag'] is False\n    collective: "
+            "rank_programs.py:54: collective all_reduce(y)",
+            marks=pytest.mark.sweep,
+        ),
         pytest.param("torch", "killed", "2 alike", marks=pytest.mark.sweep),
         pytest.param("core", "killed", "2 alike", marks=pytest.mark.sweep),
     ],

@@ -53,7 +53,7 @@ class ComparedRun(ItemLines):
 
 def operation(target: str) -> str:
     """Returns the common name of an operation: ``cos`` for ``aten.cos.default`` and for ``torch.Tensor.cos``."""
-    parts = target.split(".")
+    parts = target.removesuffix(".default").split(".")
     name = parts[1] if parts[0] in ("aten", "prims") and len(parts) > 1 else parts[-1]
     return name.strip("_")
 

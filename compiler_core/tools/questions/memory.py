@@ -6,6 +6,7 @@ an optimizer) are listed beside it, since others allocated them.
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 from collections import Counter
@@ -14,8 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from compiler_core.records import Artifact, Compile, ItemId, Node, PlannedMemory
+from compiler_core.records.user_lines import ItemLines
+from compiler_core.tools.stack_values import statement_of
 
 Which = Literal["forward", "backward"]
+_KEEPING = frozenset({"append", "appendleft", "add", "insert"})
+"""Methods of containers that keep what they get."""
 _VIEWS = re.compile(
     r"\b(view|_unsafe_view|reshape|permute|transpose|t|expand|squeeze|unsqueeze|slice|select|split|split_with_sizes"
     r"|unbind|detach|alias|as_strided|diagonal|getitem|_reshape_alias|numel|size)(\.|$)"
@@ -210,6 +215,9 @@ def _owners(compile_: Compile, forward: Artifact | None, backward: Artifact | No
     places = {node.key: node.place for node in captured.graph.nodes}
     inputs = [node.key for node in captured.graph.nodes if node.op == "placeholder"]
     outputs = [source for source, reader in captured.graph.edges if reader.startswith("output")]
+    lines = ItemLines(compile_)
+    for key in outputs:  # stock does not say where it puts a result: the line that computes it does
+        places[key] = places.get(key) or kept_in(lines.text(lines.line_of(captured.item(key))))
     owners: dict[ItemId, str] = {}
     if forward is not None:
         if forward is captured:
@@ -224,6 +232,19 @@ def _owners(compile_: Compile, forward: Artifact | None, backward: Artifact | No
                 if key and places[source]:
                     owners[backward.item(base)] = f"the gradient of {places[source]}"
     return owners
+
+
+def kept_in(line: str) -> str:
+    """Returns the object in which a line keeps what it computes: ``self.kept`` of ``self.kept = y * 2``, or of
+    ``self.kept.append(y * 2)``; empty if it keeps it in none, as far as its text says."""
+    match statement_of(line.strip()):
+        case ast.Assign(targets=[ast.Attribute() | ast.Subscript() as target]):
+            return ast.unparse(target)
+        case ast.AugAssign(target=ast.Attribute() | ast.Subscript() as target):
+            return ast.unparse(target)
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr=method))) if method in _KEEPING:
+            return ast.unparse(owner)
+    return ""
 
 
 def _shapes(artifact: Artifact, keys: list[str]) -> list[object]:

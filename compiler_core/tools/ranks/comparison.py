@@ -19,6 +19,8 @@ SLOW_S = 1.0
 """... and takes at least this many seconds longer."""
 _MAX_TEXT, _BEFORE = 120, 30
 """Characters of a text that are shown, and how many of them are before the first difference."""
+_WHOLE = 60
+"""Texts up to this length are shown whole: one number of a guard says little alone."""
 _SWITCHES = frozenset({"on", "off", "true", "false"})
 _STRIDES = re.compile(r", stride=\([^)]*\)")
 _TOKENS = re.compile(r"(?<![\w.])\d+\.\d+(?:e[+-]?\d+)?|\w+|\W")
@@ -216,7 +218,8 @@ def _differing(kind: str, here: str, others: str) -> tuple[str, str, str]:
             if left[i].lower() in _SWITCHES:  # it says little alone
                 return kind, _part_of(here, left, i), _part_of(others, right, i)
             is_size = left[i].isdigit() and right[i].isdigit() and _SIZE.search("".join(left[:i]))
-            return "size" if is_size else kind, left[i], right[i]
+            if is_size or max(len(here), len(others)) > _WHOLE:
+                return "size" if is_size else kind, left[i], right[i]
     return kind, _short(here, others), _short(others, here)
 
 
