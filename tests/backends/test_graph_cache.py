@@ -22,7 +22,7 @@ from compiler_core import RefusalWarning, ToolWarning, config
 from compiler_core.backends import graph_cache, graph_key
 from compiler_core.codegen.build import disk_cache
 from compiler_core.records import Compile, to_plain
-from tests import warm_python
+from tests import kept_kernels, warm_python
 from tests.sampling import sample
 
 pytestmark = pytest.mark.slow
@@ -33,10 +33,19 @@ REFUSED = "not there"
 """The outcome for a graph that is not in the cache, and of which there is no joint graph."""
 
 
+@pytest.fixture(scope="module")
+def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of the caches of this worker, with the kernels of earlier runs."""
+    folder = tmp_path_factory.mktemp("caches")
+    kept_kernels.take(folder / config.OWN_FOLDER / "cpp")
+    yield folder
+    kept_kernels.keep(folder / config.OWN_FOLDER / "cpp")
+
+
 @pytest.fixture(autouse=True)
-def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def _empty(monkeypatch: pytest.MonkeyPatch, _caches: Path) -> None:
     """Starts with an empty graph cache; kernels need not be built again."""
-    monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(Path(os.environ["CUTAWAY_CACHE_DIR"]) / "graphs of one test"))
+    monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(_caches))
     shutil.rmtree(config.cache_dir() / "graphs", ignore_errors=True)
 
 
