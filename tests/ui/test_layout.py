@@ -228,6 +228,7 @@ def test_rows_of_a_table_are_filtered_and_copied(explorer: Explorer, page: Page)
     expect(rows.filter(visible=True)).to_have_count(total)
 
 
+@of("deep")
 def test_inputs_of_a_backward_have_the_users_names(explorer: Explorer) -> None:
     pane = explorer.show(1, "backward")
     pane.get_by_label("Collapse by").select_option("No groups")
