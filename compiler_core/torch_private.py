@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from torch.utils._sympy.functions import FloorDiv as FloorDiv
     from torch.utils._sympy.printers import PythonPrinter as PythonPrinter
     from torch.utils._sympy.reference import OptimizedPythonReferenceAnalysis as OptimizedPythonReferenceAnalysis
+    from torch.utils._sympy.symbol import SymT as SymT
+    from torch.utils._sympy.symbol import symbol_is_type as symbol_is_type
     from torch.utils._sympy.value_ranges import ValueRanges as ValueRanges
 
 NAMES: dict[str, str | tuple[str | None, ...]] = {
@@ -168,6 +170,8 @@ NAMES: dict[str, str | tuple[str | None, ...]] = {
     "sympy_interp": "torch.utils._sympy.interp.sympy_interp",
     "int_oo": "torch.utils._sympy.numbers.int_oo",
     "PythonPrinter": "torch.utils._sympy.printers.PythonPrinter",
+    "SymT": "torch.utils._sympy.symbol.SymT",
+    "symbol_is_type": "torch.utils._sympy.symbol.symbol_is_type",
     "OptimizedPythonReferenceAnalysis": "torch.utils._sympy.reference.OptimizedPythonReferenceAnalysis",
     "ValueRanges": "torch.utils._sympy.value_ranges.ValueRanges",
     # autograd and transforms

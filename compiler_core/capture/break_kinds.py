@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from compiler_core.records.capture import BODY_OF_LOOP, NO_CHANGE, NO_CHANGE_KNOWN, BreakReason, StackLine
 
-AROUND = "It needs nothing that is computed here: enter it around the call of the compiled function."
 BEFORE = "It needs nothing that is computed here: do it before the compiled function"
 
 
@@ -50,8 +49,6 @@ class BreakKind:
             return self.hint_in_call
         if self.hint or code.needs_graph:
             return self.hint or NO_CHANGE_KNOWN
-        if code.statement == "With":
-            return AROUND
         return f"{BEFORE}." if code.statement == "Expr" else f"{BEFORE}, and pass the result in."
 
 
@@ -145,8 +142,8 @@ KINDS: dict[BreakReason, BreakKind] = {
         "from outside.",
     ),
     "linear algebra check": BreakKind(
-        "The function raises an error if the matrix is singular or not positive definite, which is known only when the "
-        "program runs.",
+        "The function raises an error if the matrix is singular or not positive definite. A graph waits for that, but "
+        "not in a transform or a checkpoint, or beside other ranks.",
         "Use torch.linalg.cholesky_ex, inv_ex, solve_ex, lu_factor_ex or ldl_factor_ex, which return what was found as "
         "a tensor and stay in the graph.",
     ),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import sympy
 import torch
 import torch.fx as fx
 from torch import distributed
@@ -23,12 +24,19 @@ from compiler_core.capture.tensors.fake_tensors import (
     make_fake,
     muted_fake_log,
 )
-from compiler_core.capture.tensors.symbolic_shapes import OPERATIONS, Symbols
+from compiler_core.capture.tensors.symbolic_shapes import (
+    OPERATIONS,
+    Measured,
+    Symbols,
+    is_unbacked,
+    python_text,
+)
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, is_atom
 from compiler_core.capture.values.builtin.conversion import from_python
-from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
-from compiler_core.capture.values.builtin.symbols import SymbolicNumber, from_number
+from compiler_core.capture.values.builtin.deferred import ReadValue
+from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue, TupleValue
+from compiler_core.capture.values.builtin.symbols import SymbolicNumber, arithmetic, from_number
 from compiler_core.capture.values.classes import lookup_in_mro
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, is_subclass_of_program
@@ -44,7 +52,8 @@ from compiler_core.support.eager_warnings import (
     silence_warnings,
     warn_always,
 )
-from compiler_core.support.fx_graphs import ASSUMPTION_FAILED, graph_module
+from compiler_core.support.fx_graphs import graph_module
+from compiler_core.support.fx_symbols import ASSUMPTION_FAILED, check_condition
 from compiler_core.support.opaque_ops import fake_implementation
 from compiler_core.support.tensors import HALF_TYPES, compute_gradients, storage_id
 from compiler_core.support.torch_state import (
@@ -57,6 +66,7 @@ from compiler_core.torch_private import fused_adagrad, fused_adam, fused_adamw, 
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.records.capture import BreakReason
     from compiler_core.tools.step_recorder import StepRecorder
 
 
@@ -89,6 +99,9 @@ class GraphBuilder:
         self._input_names: dict[str, int] = {}
         self._values_by_fake: dict[int, TensorValue] = {}
         self._nodes_by_expr: dict[Any, Any] = {}
+        self._read_numbers: dict[ReadValue, Value] = {}
+        self._checked: set[Any] = set()
+        """The conditions on numbers that data decide that the graph has checks of."""
         self._views_without_history: set[int] = set()
         """The memory of outside views that have no autograd history."""
         self._view_gained_history = False
@@ -109,6 +122,10 @@ class GraphBuilder:
         """Whether the program's backwards are operations of the graph."""
         self.frees_history = False
         """Whether the graph computes gradients and frees what autograd saved for them."""
+        self.waits = False
+        """Whether an operation waits for what others have computed: its result has a size that data decide."""
+        self.must_be_whole = ""
+        """What an operation does that such a graph, which runs in parts, cannot have."""
 
     # ------------------------------------------------------------ inputs
 
@@ -187,8 +204,12 @@ class GraphBuilder:
 
     def _make_number_node(self, expr: Any, number: Any) -> Any:
         env = self.symbols.env
-        if expr.is_Symbol:
+        if expr.is_Symbol and (measured := env.measured.get(expr)):
+            return self._measure(measured, number)
+        if expr.is_Symbol and expr in self.symbols.sources:
             return self._input(SymbolicNumber(number), self.symbols.sources[expr], number)
+        if expr.is_Symbol:
+            raise Unsupported("tensor value read", "a number that data decide")
         operation = OPERATIONS.get(expr.func)
         if operation is None:
             return int(number)
@@ -201,6 +222,68 @@ class GraphBuilder:
             value = operation(value, part)
             total = self._compute(operation, [total, node], value)
         return total
+
+    def _measure(self, measured: Measured, number: Any) -> fx.Node:
+        """Adds a node that reads a number that data decide."""
+        tensor = measured.tensor._node
+        target, args = ("item", (tensor,)) if measured.dim is None else ("size", (tensor, measured.dim))
+        node = self.fx_graph.call_method(target, args)
+        self._set_meta(node, number)
+        node.meta["waits"] = tuple(self.state_changes) if measured.dim is None else None
+        return node
+
+    def number_of(self, tx: Interpreter, read: ReadValue) -> Value:
+        """Returns a number that is read from a tensor of the graph, as an argument of its operations."""
+        if read not in self._read_numbers:
+            self._read_numbers[read] = self._number_of(tx, read)
+        return self._read_numbers[read]
+
+    def _number_of(self, tx: Interpreter, read: ReadValue) -> Value:
+        self._check_can_wait()
+        if read.cls is int and not isinstance(read.args[0], TensorValue):
+            operands = [self.number_of(tx, each) if isinstance(each, ReadValue) else each for each in read.args]
+            result = arithmetic(read.function, tx, operands) if len(operands) <= 2 else None
+            if isinstance(result, ConstantValue):
+                return result
+        elif read.cls in (int, float):
+            tensor, env = self._read_tensor(tx, read, read.cls), self.symbols.env
+            number = env.create_unbacked_symint() if read.cls is int else env.create_unbacked_symfloat()
+            env.pending_fresh_unbacked_symbols.clear()
+            env.measured[number.node.expr] = Measured(tensor, None)
+            return SymbolicNumber(number)
+        raise Unsupported("tensor value read", f"{read} as argument of a tensor operation")
+
+    def _read_tensor(self, tx: Interpreter, read: ReadValue, cls: type) -> Any:
+        """Returns a tensor of one element that has the number, of 64 bits: with these it computes as Python."""
+        tensor, dtype = read.args[0], torch.int64 if cls is int else torch.float64
+        if isinstance(tensor, TensorValue):
+            if tensor.fake(tx).dtype != dtype:
+                tensor = self.call_method(tx, "to", [tensor, ConstantValue(dtype)], {})
+            return tensor
+        if read.function not in _SAME_AS_PYTHON:
+            raise Unsupported("tensor value read", f"{read} as argument of a tensor operation")
+        operands = [self._read_tensor(tx, each, cls) if isinstance(each, ReadValue) else each for each in read.args]
+        return self.call_function(tx, read.function, operands, {})
+
+    def _check_can_wait(self, kind: BreakReason = "tensor value read") -> None:
+        """Checks that the graph can have an operation that waits for what others have computed: it runs in parts.
+
+        A condition on sizes that data decide may not hold, and the frame runs again, which others may not see.
+        """
+        what = self.must_be_whole
+        if levels.depth() or self.is_trial or self.region is not None:
+            what = "in a transform, a checkpoint or a function of an operator"
+        elif distributed.is_available() and distributed.is_initialized():
+            what = "beside other ranks"
+        if what:
+            raise Unsupported(kind, f"the graph would wait for data {what}")
+        self.waits = True
+
+    def keep_whole(self, what: str) -> None:
+        """Notes that the graph has an operation that cannot be in a graph in parts."""
+        if self.waits:
+            raise Unsupported("tensor value read", f"the graph waits for data {what}")
+        self.must_be_whole = what
 
     def _compute(self, operation: Any, args: Sequence[Any], value: Any) -> fx.Node:
         node = self.fx_graph.call_function(operation, tuple(args))
@@ -289,8 +372,49 @@ class GraphBuilder:
         else:
             result, warnings = self._run(target, fake_args, fake_kwargs)
         self._check_view_history(fake_args)
+        if waits := self.mode.waits:
+            self._check_can_wait(waits)
+        self.add_conditions()
         node = self.fx_graph.create_node(op, target, tuple(node_args), node_kwargs)
-        return self._wrap_result(result, node, warnings)
+        if waits:
+            node.meta["waits"] = tuple(self.state_changes)
+        value = self._wrap_result(result, node, warnings)
+        self._note_measured(value)
+        return value
+
+    def _note_measured(self, value: Value) -> None:
+        """Notes the sizes of a result that data decide."""
+        known = self.symbols.env.measured
+        for tensor in value.known_values() if isinstance(value, SequenceValue) else [value]:
+            if isinstance(tensor, TensorValue) and tensor._fake is not None and tensor.source is None:
+                for dim, size in enumerate(tensor._fake.shape):
+                    if isinstance(size, torch.SymInt) and is_unbacked(size.node._expr):
+                        same = TensorValue(tensor._fake, tensor._node)  # operations in place may give the value another
+                        known.setdefault(size.node._expr, Measured(same, dim))
+
+    def add_conditions(self, of_program: bool = False) -> None:
+        """Adds checks of what operations, or the program, take for granted about numbers that data decide.  If one does
+        not hold, the frame runs as plain Python.
+
+        Operations check themselves that their sizes are not negative.
+        """
+        env = self.symbols.env
+        new = {each.expr for all_ in env.deferred_runtime_asserts.values() for each in all_} - self._checked
+        self._checked |= new
+        fresh = set(env.pending_fresh_unbacked_symbols)  # what is said about them is true of the result
+        env.pending_fresh_unbacked_symbols.clear()
+        for condition in sorted((each for each in new if not each.free_symbols & fresh), key=str):
+            if not of_program and isinstance(condition, sympy.Le) and condition.lhs == 0 and condition.rhs.is_Symbol:
+                continue
+            symbols, nodes = sorted(condition.free_symbols, key=str), []
+            for symbol in symbols:
+                if symbol not in self._nodes_by_expr:
+                    number = env.create_symintnode(symbol, hint=None)
+                    self._nodes_by_expr[symbol] = self._make_number_node(symbol, number)
+                nodes.append(self._nodes_by_expr[symbol])
+            text = f"lambda {', '.join(map(str, symbols))}: {python_text(condition)}"
+            node = self._compute(check_condition, [text, *nodes], None)
+            node.meta["waits"] = tuple(self.state_changes)
 
     def _scaled(self, tx: Interpreter, name: str, args: Sequence[Value], scale: TensorValue) -> Value:
         """``torch.addcdiv(a, b, c, value=scale)`` and its kin, of whose scale, a tensor, PyTorch reads the value.
@@ -421,11 +545,16 @@ class GraphBuilder:
         """Runs an operation on fake tensors; returns the result and the warnings that it gives."""
         if self._view_gained_history:
             raise Unsupported("unsupported operation", "if it failed, the new history of a view could not be undone")
-        run = _fake_execution(fn, args, kwargs, self.mode, self.symbols)
+        run = fake_execution(fn, args, kwargs, self.mode, self.symbols)
+        self.mode.waits = None
         if levels.depth():
             return self._run_in_transform(run), None
-        with silence_warnings() as messages, warn_always():
-            result = run()
+        self.symbols.env.in_operation = True
+        try:
+            with silence_warnings() as messages, warn_always():
+                result = run()
+        finally:
+            self.symbols.env.in_operation = False
         if messages and self.symbols.specialize_named(" ".join(str(m.message) for m in messages)):
             with silence_warnings() as messages, warn_always():
                 run()
@@ -492,6 +621,7 @@ class GraphBuilder:
         if isinstance(item, torch.Tensor):
             getitem = self.fx_graph.call_function(operator.getitem, (node, i))
             self._set_meta(getitem, item)
+            getitem.meta["waits"] = node.meta.get("waits")
             return self._tensor_result(item, getitem)
         if isinstance(item, (tuple, list)):
             raise Unsupported("unsupported call", f"{node.target} returned nested sequences")
@@ -532,11 +662,11 @@ def _placeholder_name(text: str) -> str:
     return "self_" if name == "self" else name  # the graph's own name in its generated code
 
 
-def _fake_execution(fn: Any, args: Any, kwargs: Any, mode: FakeMode, symbols: Symbols) -> Callable[[], Any]:
+def fake_execution(fn: Any, args: Any, kwargs: Any, mode: FakeMode, symbols: Symbols) -> Callable[[], Any]:
     """Returns a function that runs an operation on fake tensors, and keeps nothing else of the capture alive."""
 
     def run() -> Any:
-        in_python = fx_symbols.python_decompositions(bool(symbols.sources))
+        in_python = fx_symbols.python_decompositions(bool(symbols.sources or symbols.env.measured))
         checked = errors_break_graph(fn, args, kwargs)
         with checked, mode, muted_fake_log(), in_python, fx_symbols.as_in_eager(fn):
             return _FAKE.get(fn, fake_implementation(fn))(*args, **kwargs)
@@ -574,6 +704,12 @@ def _guard_place(tx: Interpreter, name: str, args: Sequence[Value], kwargs: Mapp
     offset = _OFFSETS.get(name.partition(".")[0])
     if offset is not None and (len(args) > offset or "storage_offset" in kwargs) and isinstance(args[0], TensorValue):
         args[0].guard_offset(tx)
+
+
+_SAME_AS_PYTHON = frozenset({
+    operator.add, operator.sub, operator.mul, operator.truediv, operator.neg, operator.pos, operator.abs,
+})  # fmt: skip
+"""The arithmetic of floats of which tensors of float64 have the same results."""
 
 
 def _is_item_of_results(node: fx.Node) -> bool:

@@ -493,6 +493,7 @@ class Interpreter:
     register_hook = autograd_functions.register_hook
     numpy_of = arrays.numpy_of
     item_of = reads.item_of
+    list_of_items = reads.list_of_items
     truth_of_flag = flags.truth_of_flag
     backward = gradients.method
     class_attribute = object_attributes.class_attribute

@@ -8,12 +8,9 @@ sizes once.
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from compiler_core.guards.kinds import KINDS, NOTHING, Found, GuardKind, GuardSpec
 from compiler_core.guards.sources import (
@@ -27,6 +24,7 @@ from compiler_core.guards.sources import (
     TensorPropertySource,
 )
 from compiler_core.records.recompiles import Mismatch
+from compiler_core.support.fx_symbols import EXPRESSION_NAMES
 from compiler_core.support.interrupts import GUARD_FAILURES, guard_function
 from compiler_core.support.texts import safe_repr
 from compiler_core.torch_private import C_guards as cpp
@@ -81,10 +79,6 @@ def _install_all_different(tree: GuardTree, guard: GuardSpec, code_parts: list[s
 
 
 # ---------------------------------------------------------------- conditions
-
-
-EXPRESSION_NAMES: dict[str, Any] = {"math": math, "torch": torch}
-"""The names that an expression may use besides those of its sources."""
 
 
 @dataclass(frozen=True)

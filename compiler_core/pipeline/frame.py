@@ -27,8 +27,8 @@ from __future__ import annotations
 
 import itertools
 import types
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -72,7 +72,8 @@ from compiler_core.resume.frame_codegen import MAX_LEVEL, FrameCode, active_fram
 from compiler_core.resume.resume_functions import BreakingInstruction, ResumeLayout
 from compiler_core.support.fx_graphs import record_graph
 from compiler_core.support.subgraphs import record_subgraphs
-from compiler_core.torch_private import EnableTorchFunction, saved_tensors_hooks_set_tracing, set_grad_enabled
+from compiler_core.support.torch_state import for_tracing
+from compiler_core.torch_private import EnableTorchFunction
 
 if TYPE_CHECKING:
     from compiler_core.pipeline.compiled_region import Region
@@ -331,7 +332,7 @@ class FrameCompile:
             record_graph(self.compile, "captured", "captured", graph)
             record_subgraphs(self.compile, graph)
         inputs, options = capture.graph.example_inputs(), self.region.options
-        with _preserved_state(), EnableTorchFunction():  # FX traces patterns of passes by it
+        with for_tracing(), EnableTorchFunction():  # FX traces patterns of passes by it
             if changes := user_changes(self.compile, options):
                 graph = changes.graph(graph, "captured")
             compiled = compile_graph(graph, inputs, self.compile, options)
@@ -492,7 +493,7 @@ def _without_traceback(error: Unsupported) -> Unsupported:
 def _interpret(capture: Capture, tx: Interpreter) -> None:
     """Interprets the frame; notes the user's line in an error of the compiler."""
     try:
-        with _preserved_state(capture.graph.restore_state):
+        with for_tracing(capture.graph.restore_state):
             tx.run()
     except (Unsupported, StopCapture, UsageError):
         raise
@@ -501,26 +502,6 @@ def _interpret(capture: Capture, tx: Interpreter) -> None:
         set_error_location(error, line=(stack[-1].filename, stack[-1].lineno) if stack else None)
         capture.graph.current_tx = None
         raise
-
-
-@contextmanager
-def _preserved_state(restore: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Restores the user's grad mode and random state at the end, and calls `restore`.
-
-    The user's hooks on saved tensors are off meanwhile, so that they do not run for tensors saved during tracing.
-    """
-    grad_enabled, random = torch.is_grad_enabled(), torch.get_rng_state()
-    hooks_were_off = saved_tensors_hooks_set_tracing(True)
-    try:
-        # of inference mode, only that gradients are off matters for tracing; the run itself is in inference mode
-        records = grad_enabled and not torch.is_inference_mode_enabled()
-        with torch.inference_mode(False), torch.set_grad_enabled(records):
-            yield
-    finally:
-        saved_tensors_hooks_set_tracing(hooks_were_off)
-        restore()
-        set_grad_enabled(grad_enabled)
-        torch.set_rng_state(random)
 
 
 def break_message(break_: CaptureBreak) -> str:

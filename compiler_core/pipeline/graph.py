@@ -18,6 +18,7 @@
     12 print the autograd function around the two         write_source          autograd/autograd_function.py,
                                                           bind_source           autograd/function_class.py
 
+A graph with an operation that waits for data, such as ``x[mask]``, goes through them in parts (`pipeline/parts.py`).
 What torch.cond and similar operators call (`support/subgraphs.py`) goes through 1 to 12 by itself, between 2 and 3.
 
 The backends `cpp`, `triton` and the default run all of them, and look into the graph cache first
@@ -66,9 +67,11 @@ from compiler_core.loops.schedule.numbers import NumbersInput, numbers_in_memory
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.loops.schedule.updates import update_in_place
 from compiler_core.pipeline.host_part import split_host_part
+from compiler_core.pipeline.parts import compile_parts
 from compiler_core.records import Compile, CudaGraph
 from compiler_core.support import opaque_ops
 from compiler_core.support.eager_warnings import silence_warnings, warn_always
+from compiler_core.support.node_facts import waits_for_data
 from compiler_core.support.subgraphs import Subgraphs, has_subgraphs, subgraphs_of
 from compiler_core.support.tensors import has_own_kernels
 from compiler_core.torch_private import FakeTensor
@@ -93,6 +96,8 @@ def compile_graph(
     registry.check_name(options.backend)
     compile_.backend = registry.backend_name(options.backend, gm)
     event_count = len(compile_.events)
+    if any(map(waits_for_data, gm.graph.nodes)) and not (callable(options.backend) or options.backend == "eager"):
+        return compile_parts(gm, example_inputs, compile_, options, compile_graph)
     try:
         with silence_warnings(), warn_always(), torch.autograd.set_detect_anomaly(False):
             return _run_backend(gm, example_inputs, compile_, options)

@@ -197,8 +197,8 @@ class Compile:
         return artifact
 
     def add_subgraph(self, name: str, part: Compile) -> None:
-        """Adds what the record of a subgraph has, which was compiled by itself: its texts, named ``<name>.<text>``, and
-        its failures."""
+        """Adds what the record of a subgraph has, which was compiled by itself: its texts, kernels and fusions, named
+        ``<name>.<text>``, and its failures."""
         old, new = f"{part.id}:", f"{self.id}:{name}."
 
         def renamed(item: ItemId) -> ItemId:
@@ -208,6 +208,13 @@ class Compile:
             self.artifacts.append(replace(each, id=renamed(each.id), pane="subgraphs", name=f"{name}.{each.name}"))
         self.edges += [Edge(renamed(e.made), list(map(renamed, e.sources)), e.rule) for e in part.edges]
         self.failures += part.failures
+        for kernel in part.kernels:
+            item = kernel.item and renamed(kernel.item)
+            self.kernels.append(replace(kernel, key=f"{name}.{kernel.key}", name=f"{name}.{kernel.name}", item=item))
+        for fusion in part.fusions:
+            kernel_name = fusion.kernel and f"{name}.{fusion.kernel}"
+            nodes = list(map(renamed, fusion.nodes))
+            self.fusions.append(replace(fusion, key=f"{name}.{fusion.key}", kernel=kernel_name, nodes=nodes))
 
     def find(self, name: str) -> Artifact:
         """Returns the artifact called `name`; the KeyError for an unknown name lists the known ones."""

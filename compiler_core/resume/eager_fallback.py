@@ -41,9 +41,10 @@ from compiler_core.hook.frame_hook import FrameHook, hook_off, never_compile
 from compiler_core.records import Compile, FailedGuard, MissedEntry, Recompile
 from compiler_core.records.recompiles import recompile
 from compiler_core.support import torch_state
-from compiler_core.support.fx_graphs import ASSUMPTION_FAILED, draws_random_numbers
+from compiler_core.support.fx_graphs import draws_random_numbers
+from compiler_core.support.fx_symbols import ASSUMPTION_FAILED
 from compiler_core.support.interrupts import raised_by_handler
-from compiler_core.support.node_facts import group_names
+from compiler_core.support.node_facts import group_names, waits_for_data
 from compiler_core.support.recorded_calls import (
     CallRecord,
     begin_record,
@@ -117,7 +118,8 @@ def none_on_failure(
     if runs_graph:
         compiled = with_recorded_calls(graph).forward
     # the graph itself writes to inputs while it runs; what we compile at its end, when nothing can fail any more
-    save_inputs, records_calls = _input_saver(graph, writes_at_once=runs_graph), has_recorded_calls(graph)
+    in_parts = any(map(waits_for_data, graph.graph.nodes))
+    save_inputs, records_calls = _input_saver(graph, runs_graph or in_parts), has_recorded_calls(graph)
 
     def can_run_again(error: BaseException, undo: Undo | None) -> bool:
         calls = open_record() if records_calls else None

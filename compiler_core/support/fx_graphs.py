@@ -28,8 +28,6 @@ from compiler_core.support.interrupts import safe_point
 from compiler_core.support.tensors import tensors_in
 from compiler_core.torch_private import FakeTensor, OpOverload, disable_current_modes, graph_module_loader
 
-ASSUMPTION_FAILED = "a condition that the graph takes for granted does not hold"
-"""The message of the checks of such conditions in a graph, by which their errors are recognised."""
 MAX_PRINTED_ELEMENTS = 16
 """Constants of more elements are not printed."""
 _MODULE_OF_WORD = {"inf": "math", "nan": "math", "device": "torch"}

@@ -33,6 +33,10 @@ from compiler_core.torch_private import (
 
 MAX_SYMBOLIC_INT = 2**31
 """Larger Python integers are not made symbolic, so that what is computed from symbols fits into 64 bits."""
+EXPRESSION_NAMES: dict[str, Any] = {"math": math, "torch": torch}
+"""The names that the text of an expression over symbols may use besides those of the symbols."""
+ASSUMPTION_FAILED = "a condition that the graph takes for granted does not hold"
+"""The message of the checks of such conditions in a graph, by which their errors are recognised."""
 aten = torch.ops.aten
 _READ_OPERATORS = {"size": aten.sym_size.int, "stride": aten.sym_stride.int}
 
@@ -58,6 +62,19 @@ class Origin:
 
     def __str__(self) -> str:
         return f"{self.placeholder.name}.{self.method}({self.dim})" if self.method else self.placeholder.name
+
+
+def check_condition(condition: str, *numbers: Any) -> None:
+    """Raises RuntimeError if a condition on numbers that data decide does not hold.  `condition` is a lambda."""
+    if not function_of_text(condition)(*numbers):
+        raise RuntimeError(ASSUMPTION_FAILED)
+
+
+@functools.cache
+def function_of_text(text: str) -> Callable[..., Any]:
+    """Returns the function of a lambda over symbols."""
+    function: Callable[..., Any] = eval(text, dict(EXPRESSION_NAMES))
+    return function
 
 
 def is_symbolic(value: Any) -> bool:

@@ -40,6 +40,12 @@ def is_random(node: fx.Node) -> bool:
     return bool("dropout_p" not in names or given.get("dropout_p", 0.0) != 0.0)
 
 
+def waits_for_data(node: fx.Node) -> bool:
+    """Returns whether a captured node needs the values of what others have computed: data decide a size of its result,
+    or the number that it returns."""
+    return node.meta.get("waits") is not None
+
+
 COLLECTIVES = ("_c10d_functional", "_c10d_functional_autograd")
 """The namespaces of collectives that return their result, and of `wait_tensor`, which waits for one."""
 

@@ -57,8 +57,6 @@ class Fact(Flag):
     """Those of ``torch.empty_like`` of the first argument, if no format is asked for."""
     OWN_ORDER = auto()
     """It is pointwise, and does not choose strides as others do."""
-    ARBITRARY_SHAPE = auto()
-    """The shape depends on data; fake results of PyTorch 2.11 have an arbitrary one."""
     INDEXED_READ = auto()
     INDEXED_WRITE = auto()
     INTERPOLATION = auto()
@@ -325,8 +323,6 @@ OPERATORS: dict[str, Fact] = {
     "segment_reduce": Fact.CHECKS_VALUES,
     "sort": Fact.LIKE_FIRST,
     "take": Fact.CHECKS_VALUES,
-    "_unique": Fact.ARBITRARY_SHAPE,
-    "_unique2": Fact.ARBITRARY_SHAPE,
     "_unsafe_index": Fact.INDEXED_READ | Fact.TAKES_CPU_TENSORS,
     "_unsafe_index_put": Fact.TAKES_CPU_TENSORS,
     # arithmetic, histograms and assertions

@@ -31,6 +31,7 @@ from compiler_core.torch_private import (
     is_torch_function_enabled,
     len_torch_dispatch_stack,
     len_torch_function_stack,
+    saved_tensors_hooks_set_tracing,
     set_grad_enabled,
     use_attention_kernels,
 )
@@ -243,3 +244,23 @@ def as_in_program(torch_functions: bool) -> Iterator[None]:
     overrides = EnableTorchFunction() if torch_functions else contextlib.nullcontext()
     with unsilence_warnings(), overrides, immediate_signals():
         yield
+
+
+@contextmanager
+def for_tracing(restore: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Restores the user's grad mode and random state at the end, and calls `restore`.
+
+    The user's hooks on saved tensors are off meanwhile, so that they do not run for tensors saved during tracing.
+    """
+    grad_enabled, random = torch.is_grad_enabled(), torch.get_rng_state()
+    hooks_were_off = saved_tensors_hooks_set_tracing(True)
+    try:
+        # of inference mode, only that gradients are off matters for tracing; the run itself is in inference mode
+        records = grad_enabled and not torch.is_inference_mode_enabled()
+        with torch.inference_mode(False), torch.set_grad_enabled(records):
+            yield
+    finally:
+        saved_tensors_hooks_set_tracing(hooks_were_off)
+        restore()
+        set_grad_enabled(grad_enabled)
+        torch.set_rng_state(random)

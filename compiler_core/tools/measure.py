@@ -14,7 +14,7 @@ import platform
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -54,7 +54,7 @@ def measure(record: Record) -> None:
     with preserved_state():
         for compile_ in record.compiles:
             compile_.graph_times.clear()
-            for wrapper in replay.wrappers(compile_):
+            for wrapper in replay.wrappers(compile_, parts=True):
                 with replay.note_failures(record, f"{compile_.id}: the kernels of {wrapper.name} were not timed"):
                     _measure(compile_, wrapper)
             if compile_.graph_times:
@@ -103,11 +103,13 @@ def _measure(compile_: Compile, wrapper: Artifact) -> None:
         if kernel.key in times:
             kernel.time_ns = times[kernel.key]
             kernel.timed_on = this_target(cuda=on_gpu and kernel.key not in on_cpu)
+    part, direction, _ = replay.place_of(wrapper)
+    if part:  # its time is not that of the graph
+        return
     whole = replay.load(compile_, wrapper)
     whole.inputs[:] = program.inputs
-    ns = _whole_ns(whole)
-    direction: Any = wrapper.name.partition(".")[0]
-    compile_.graph_times.append(GraphTime(direction, "compiled", ns, this_target(cuda=on_gpu)))
+    ns, name = _whole_ns(whole), cast(Any, direction)
+    compile_.graph_times.append(GraphTime(name, "compiled", ns, this_target(cuda=on_gpu)))
 
 
 def _in_range(load: Callable[[], replay.LoadedProgram]) -> replay.LoadedProgram:

@@ -8,6 +8,7 @@ depends on no object of the original compile and keeps none alive.  Its inputs a
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -81,12 +82,24 @@ def note_failures(record: Record, what: str) -> Iterator[None]:
             record.notes.append(note)
 
 
-def wrappers(compile_: Compile) -> Iterator[Artifact]:
-    """Yields the wrappers of a compile, the texts that launch a graph's kernels."""
+def wrappers(compile_: Compile, parts: bool = False) -> Iterator[Artifact]:
+    """Yields the wrappers of a compile, the texts that launch a graph's kernels; with `parts` those of its parts and
+    subgraphs, too."""
     for artifact in compile_.artifacts:
-        direction, _, name = artifact.name.partition(".")
-        if artifact.language == "python" and name.startswith("wrapper") and direction in ("forward", "backward"):
+        part, direction, name = place_of(artifact)
+        is_wrapper = name.startswith("wrapper") and direction in ("forward", "backward")
+        if artifact.language == "python" and is_wrapper and (parts or not part):
             yield artifact
+
+
+def place_of(artifact: Artifact) -> tuple[str, str, str]:
+    """Returns the prefix of the name of a text (that of a part and a dot, or empty), its direction, and its kind:
+    ``("part_2.", "forward", "wrapper")``."""
+    found = _PLACE.fullmatch(artifact.name)
+    return ("", "", "") if found is None else (found[1] or "", found[2], found[3])
+
+
+_PLACE = re.compile(r"(.+?\.)??(forward|backward)\.(.+)")
 
 
 def kernels_of(compile_: Compile, wrapper: Artifact) -> dict[int, Kernel]:
@@ -126,23 +139,24 @@ def load(
 
 
 def _load_core(compile_: Compile, wrapper: Artifact, tree: ast.Module, namespace: dict[str, Any]) -> LoadedProgram:
-    direction = wrapper.name.partition(".")[0]
+    part, direction, _ = place_of(wrapper)
     names = {**NAMES, "random_tensor": random_tensor}
     # If a node has the name of one of our functions, the text writes the function with an underscore.
     namespace |= names | {f"{name}_": value for name, value in names.items()}
-    namespace |= launchers(sources(compile_, direction))
+    namespace |= launchers(sources(compile_, direction, part))
     exec(compile(tree, f"<cutaway {wrapper.id}>", "exec"), namespace)
     return LoadedProgram(namespace["random_inputs"](), namespace[f"run_{direction}"], namespace)
 
 
-def sources(compile_: Compile, direction: str) -> dict[ir.Language, str]:
-    """Returns the source text of a graph's kernels for each language that they run in.
+def sources(compile_: Compile, direction: str, part: str = "") -> dict[ir.Language, str]:
+    """Returns the source text of a graph's kernels for each language that they run in; `part` as in `place_of`.
 
     The record may have the kernels in another language as well, printed for a target; these are left out.  Raises
     UsageError if the record lacks a text.
     """
-    names: dict[ir.Language, str] = {"cpp": f"{direction}.cpp", "triton": f"{direction}.py"}
-    used = {kernel.language for kernel in compile_.kernels if kernel.graph == direction}
+    names: dict[ir.Language, str] = {"cpp": f"{part}{direction}.cpp", "triton": f"{part}{direction}.py"}
+    items = f"{compile_.id}:{part}{direction}"
+    used = {k.language for k in compile_.kernels if k.graph == direction and (k.item or items).startswith(items)}
     texts = {artifact.name: artifact.text for artifact in compile_.artifacts}
     missing = [name for language, name in names.items() if language in used and name not in texts]
     if missing:

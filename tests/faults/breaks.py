@@ -73,6 +73,7 @@ def program(x):
         "x[:, 0].tolist()",
         "Compute with the tensor itself",
         {"x[:, 0].tolist()": "x[:, 0]"},
+        on_core=False,
     ),
     Broken(
         "a context manager that takes the time",
@@ -195,6 +196,7 @@ def program(x):
         "torch.where(mask, x, 0)",
         {"y[y > 0]": "torch.where(y > 0, y, 0)"},
         config=SHAPES,
+        on_core=False,
     ),
     Broken(
         "the places that are not zero",
@@ -208,6 +210,7 @@ def program(x):
         "y.nonzero(as_tuple=True)",
         "Compute with the tensor itself",
         {"    rows, columns = y.nonzero(as_tuple=True)  # the fault\n": "", "rows.shape[0]": "(y != 0).sum()"},
+        on_core=False,
     ),
     Broken(
         "the number of classes from the labels",
@@ -261,12 +264,13 @@ def program(x):
     rows.sort(key=lambda row: row.sum().item())  # the fault
     return torch.stack(rows)
 """,
-        "tensor value read",
+        "data-dependent branch",
         "rows.sort(key=lambda row: row.sum().item())",
-        "Compute with the tensor itself",
+        "Let a function of torch decide",
         {
             "    rows.sort(key=lambda row: row.sum().item())  # the fault\n    return torch.stack(rows)": "    rows = torch.stack(rows)\n    return rows[rows.sum(-1).argsort()]"
         },
+        stock={"reason": "tensor value read"},
     ),
     Broken(
         "a table looked up by the value of a tensor",
@@ -395,38 +399,6 @@ def program(x):
         stock=None,
     ),
     Broken(
-        "an inverse",
-        """
-def program(x):
-    gram = x @ x.T + torch.eye(2)
-    inverse = torch.linalg.inv(gram)  # the fault
-    return inverse @ x
-""",
-        "linear algebra check",
-        "torch.linalg.inv(gram)",
-        "inv_ex",
-        {"torch.linalg.inv(gram)": "torch.linalg.inv_ex(gram).inverse"},
-        stock=None,
-    ),
-    Broken(
-        "a Cholesky decomposition in try",
-        """
-def factor(matrix):
-    try:
-        return torch.linalg.cholesky(matrix)  # the fault
-    except RuntimeError:
-        return matrix.abs().sqrt()
-
-def program(x):
-    return factor(x @ x.T + torch.eye(2)) * 2
-""",
-        "linear algebra check",
-        "torch.linalg.cholesky(matrix)",
-        "cholesky_ex",
-        {"torch.linalg.cholesky(matrix)": "torch.linalg.cholesky_ex(matrix).L"},
-        stock=None,
-    ),
-    Broken(
         "a sparse adjacency",
         """
 adjacency = torch.eye(2).to_sparse()
@@ -521,7 +493,7 @@ def program(x):
 from collections import Counter
 
 def program(x):
-    labels = x.long().flatten()
+    labels = x.long().flatten().repeat(9)
     counts = Counter(labels.tolist())  # the fault
     return x * len(counts)
 """,
@@ -702,6 +674,7 @@ def program(x):
         "torch.unique(labels)",
         "read the value after the compiled function has returned",
         {"torch.unique(labels)": "torch.arange(2)"},
+        on_core=False,
     ),
     Broken(
         "a tuple of sizes from a tensor",
@@ -717,5 +690,6 @@ def program(x):
         {
             "    sizes = (x[:, 0] > 0).long() + 1\n    first, second = sizes.tolist()  # the fault": "    first, second = 2, 2"
         },
+        on_core=False,
     ),
 ]

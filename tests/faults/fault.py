@@ -52,6 +52,8 @@ class OfEngines(Fault):
     """The fields that an engine should name."""
     stock: dict[str, Any] | None = field(default_factory=dict, kw_only=True)
     """Those that differ for stock; None: stock has no such fault."""
+    on_core: bool = field(default=True, kw_only=True)
+    """Whether our engine has the fault, too."""
     logs: dict[str, Any] = field(default_factory=dict, kw_only=True)
     """Those that also differ in stock's logs, which have no sources of libraries."""
 
@@ -64,7 +66,7 @@ class OfEngines(Fault):
 
     def happens_on(self, engine: str) -> bool:
         """Returns whether an engine has the fault."""
-        return engine == "core" or self.stock is not None
+        return self.on_core if engine == "core" else self.stock is not None
 
 
 @dataclass(frozen=True, eq=False)

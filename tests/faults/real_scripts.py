@@ -763,10 +763,11 @@ early = Early()
 def program(x):
     return early.check((x * 2).mean()) * 3
 """,
-        "tensor value read",
+        "data-dependent branch",
         "loss.item() < self.best",
-        "after the compiled function has returned",
+        "torch.where",
         {"loss.item()": "0.5"},
+        stock={"reason": "tensor value read"},
     ),
     Broken(
         "a beam that is sorted by Python",
@@ -779,11 +780,12 @@ def program(scores):
 def run(call):
     call(torch.tensor([1.0, 3.0, 2.0]))
 """,
-        "tensor value read",
+        "data-dependent branch",
         "sorted(range(3), key=lambda i: -y[i].item())",
-        "Compute with the tensor itself",
+        "Let a function of torch decide",
         {
             "    order = sorted(range(3), key=lambda i: -y[i].item())  # the fault\n    return y[order[0]] + y[order[1]]": "    return y.sort(descending=True).values[:2].sum()"
         },
+        stock={"reason": "tensor value read"},
     ),
 ]

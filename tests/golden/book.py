@@ -36,7 +36,9 @@ from compiler_core.backends.kernel_recorder import Which
 from compiler_core.config import Options
 from compiler_core.loops import ir
 from compiler_core.pipeline.graph import compile_differentiable, print_kernels
+from compiler_core.pipeline.parts import compile_parts
 from compiler_core.records import Compile, Record
+from compiler_core.support.node_facts import waits_for_data
 from tests.cases.scripts import namespace_of
 
 FOLDER = Path(__file__).parent / "programs"
@@ -117,8 +119,13 @@ def _printing(
         triton[f"{key} schedule"] = "".join(schedules)
         return half.forward
 
-    compile_differentiable(gm, inputs, record.compiles[-1], Options(), printed)
-    return gm.forward
+    def print_graph(gm: fx.GraphModule, inputs: Sequence[Any], compile_: Compile, options: Options) -> Any:
+        compile_differentiable(gm, inputs, compile_, options, printed)
+        return gm.forward
+
+    in_parts = any(map(waits_for_data, gm.graph.nodes))
+    args: Any = (gm, inputs, record.compiles[-1], Options())
+    return compile_parts(*args, print_graph) if in_parts else print_graph(*args)
 
 
 def _of_compile(record: Record, compile_: Compile, triton: dict[str, str]) -> Iterator[tuple[str, str]]:

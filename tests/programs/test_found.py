@@ -34,7 +34,7 @@ AHEAD_OF_TIME = ["aot_eager", "cpp"]
 LOG = []
 
 
-@same_as_eager(graphs=0, breaks=["tensor value read"], inputs=lambda: (torch.arange(3),))
+@same_as_eager(graphs=0, breaks=["tensor value read"], inputs=lambda: (torch.arange(300),))
 def test_list_display_around_a_break(x):
     return [*x.tolist(), 0]
 

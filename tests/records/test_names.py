@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import random
 from collections.abc import Callable
 from typing import Any, Literal
@@ -55,7 +56,7 @@ def several_values(x: torch.Tensor, d: dict[str, torch.Tensor]) -> Any:
 
 
 def number_of_python(x: torch.Tensor) -> Any:
-    n: Any = x.sum().int().tolist()
+    n: Any = math.floor(x.sum().item())
     return x.new_ones(n) + random.random()
 
 
@@ -132,7 +133,7 @@ PROGRAMS: dict[Callable[..., Any], list[tuple[Any, ...]]] = {
 }
 RESULTS = {
     item: "x.sum().item()",
-    number_of_python: "x.sum().int().tolist()",
+    number_of_python: "x.sum()",
     of_callee: "x + 1",
 }
 """What recompiles after a graph break are about."""

@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -37,6 +37,9 @@ from compiler_core.torch_private import (
     suggest_memory_format,
     unsafe_preserve_version_counter,
 )
+
+if TYPE_CHECKING:
+    from compiler_core.records.capture import BreakReason
 
 set_device_guard()
 
@@ -81,6 +84,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """Whether an operator is running: the operators that its fake implementation calls are not called by its kernel."""
     has_drawn = False
     """Whether an operator has drawn random numbers."""
+    waits: BreakReason | None = None
+    """What an operator has waited for: its result has a size that data decide, or they decide whether it raises an
+    error."""
 
     def forget_real_tensors(self) -> None:
         """Forgets which real tensors have fake ones.
@@ -97,14 +103,13 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             return super().dispatch(func, types, args, kwargs)  # type: ignore[arg-type]
         known = facts(func)
         self.has_drawn |= torch.Tag.nondeterministic_seeded in func.tags
+        if _reads_values(func, args, kwargs):
+            self.waits = "tensor value read"
         if _makes_quantised(func, (*args, *(kwargs or {}).values())):
             raise Unsupported("unsupported operation", f"{func} makes a quantised tensor")
-        if Fact.ARBITRARY_SHAPE in known:
-            raise DynamicOutputShapeException(func)
         if func is aten._linalg_check_errors.default:
-            raise Unsupported("linear algebra check", f"torch.{args[1].removeprefix('torch.')}")
-        if Fact.INDEXED_WRITE in known:
-            _check_masked_write(*args[1:3])
+            self.waits = "linear algebra check"
+            return None
         if func in checks.CHECKS:
             with self:
                 checks.CHECKS[func](*args, **(kwargs or {}))
@@ -241,11 +246,26 @@ def _makes_quantised(func: Any, arguments: Sequence[Any]) -> bool:
     return func.namespace == "quantized" or "quantized_tensor" in func.__name__
 
 
-def _check_masked_write(indices: Sequence[torch.Tensor | None], values: torch.Tensor) -> None:
-    """Raises Unsupported if the gradient of the values has as many elements as a mask picks: ``x[mask] = values``."""
-    has_mask = any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices)
-    if has_mask and values.requires_grad and torch.is_grad_enabled():
-        raise Unsupported("tensor value read", "x[mask] = values: their gradient has the size that the mask picks")
+def _reads_values(func: Any, args: Sequence[Any], kwargs: Any) -> bool:
+    """Whether the result of an operator, or the gradient of its values, has a size that data decide, or is a number."""
+    known = facts(func)
+    if Fact.INDEXED_READ in known:
+        return any(index is not None and _is_mask(index) for index in args[1])
+    if Fact.INDEXED_WRITE in known:
+        return _needs_picked_size(*args[1:3])
+    if torch.Tag.dynamic_output_shape in func.tags:
+        return (kwargs or {}).get("output_size") is None
+    return torch.Tag.data_dependent_output in func.tags
+
+
+def _is_mask(index: torch.Tensor) -> bool:
+    return index.dtype in (torch.bool, torch.uint8)
+
+
+def _needs_picked_size(indices: Sequence[torch.Tensor | None], values: torch.Tensor) -> bool:
+    """Whether the gradient of the values has as many elements as a mask picks: ``x[mask] = values``."""
+    has_mask = any(index is not None and _is_mask(index) for index in indices)
+    return has_mask and values.requires_grad and torch.is_grad_enabled()
 
 
 def _is_rolled_channels_last(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> bool:
@@ -273,7 +293,7 @@ def _indexed_dim_order(x: torch.Tensor, indices: Sequence[torch.Tensor | None], 
 
     Returns an empty list if the layout of the indices does not affect it.
     """
-    given = [index for index in indices if index is not None and index.dtype not in (torch.bool, torch.uint8)]
+    given = [index for index in indices if index is not None and not _is_mask(index)]
     if all(index.is_contiguous() for index in given) or not x.numel():
         return []
     places = [i for i, index in enumerate(indices) if index is not None]

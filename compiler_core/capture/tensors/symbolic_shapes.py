@@ -20,14 +20,15 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
+    GuardOnDataDependentSymNode,
     ShapeEnv,
     StatefulSymbolicContext,
     StatelessSymbolicContext,
     StrictMinMaxConstraint,
 )
 
-from compiler_core.errors import UsageError
-from compiler_core.guards.relation_guards import EXPRESSION_NAMES, Condition
+from compiler_core.errors import Unsupported, UsageError
+from compiler_core.guards.relation_guards import Condition
 from compiler_core.guards.sources import (
     AttrSource,
     ComputedSource,
@@ -38,7 +39,7 @@ from compiler_core.guards.sources import (
     path,
 )
 from compiler_core.records import ItemId, Symbol
-from compiler_core.support.fx_symbols import MAX_SYMBOLIC_INT
+from compiler_core.support.fx_symbols import EXPRESSION_NAMES, MAX_SYMBOLIC_INT
 from compiler_core.torch_private import (
     BitwiseFn_bitwise_and,
     BitwiseFn_bitwise_or,
@@ -55,8 +56,10 @@ from compiler_core.torch_private import (
     SympyMax,
     SympyMin,
     SympyMod,
+    SymT,
     ValueRanges,
     int_oo,
+    symbol_is_type,
 )
 
 MAX_ARITHMETIC_STEPS = 40
@@ -64,22 +67,57 @@ MAX_ARITHMETIC_STEPS = 40
 SYMBOLIC = (torch.SymInt, torch.SymFloat)
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Where a symbol is read that data decide: a size of a tensor of the graph, or its only element."""
+
+    tensor: Any
+    """The `TensorValue`."""
+    dim: int | None
+
+    def text(self, tensor: str) -> str:
+        """Returns how Python reads it from the tensor of this name."""
+        return f"{tensor}.item()" if self.dim is None else f"{tensor}.size({self.dim})"
+
+
+def is_unbacked(expr: sympy.Expr) -> bool:
+    """Returns whether an expression is a symbol that data decide."""
+    return bool(expr.is_Symbol) and symbol_is_type(expr, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT))
+
+
 class RecordingShapeEnv(ShapeEnv):
     """A ShapeEnv that stores the user's line of each of its guards.
 
-    Two sizes never share a symbol because they happen to be equal, and data-dependent sizes break the graph.
+    Two sizes never share a symbol because they happen to be equal.  A symbol that data decide has no value yet: what
+    needs one breaks the graph.
     """
 
     def __init__(self) -> None:
-        super().__init__(duck_shape=False, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
+        super().__init__(duck_shape=False, allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
+        self.measured: dict[sympy.Symbol, Measured] = {}
+        """The symbols that data decide."""
+        self.in_operation = False
+        """Whether an operation asks, and not the program."""
         self.line: ItemId | None = None
         """The user's line that is being interpreted."""
         self.lines: list[ItemId | None] = []
 
     def evaluate_expr(self, *args: Any, **kwargs: Any) -> Any:
-        result = super().evaluate_expr(*args, **kwargs)
+        try:
+            result = super().evaluate_expr(*args, **kwargs)
+        except GuardOnDataDependentSymNode as error:
+            result = self._assumed(error.cond)
         self.lines += [self.line] * (len(self.guards) - len(self.lines))
         return result
+
+    def _assumed(self, condition: Any) -> bool:
+        """Returns what an operation may take for granted about numbers that data decide, which the graph then checks:
+        that something is not empty, or has more than one element."""
+        is_equation = isinstance(condition, (sympy.Eq, sympy.Ne)) and condition.rhs in (0, 1)
+        if not self.in_operation or not is_equation:
+            raise Unsupported("tensor value read", "a number that data decide")
+        self.guard_or_defer_runtime_assert(sympy.Ne(condition.lhs, condition.rhs), "")
+        return isinstance(condition, sympy.Ne)
 
     def _get_stack_summary(self, is_debug: bool = False, framework_loc: Any = None) -> tuple[SLoc, str]:
         """Returns the origin of a symbol or guard for PyTorch's messages.
@@ -444,7 +482,7 @@ class DynamicPolicy:
         known = self._numbers.setdefault(source.text, value)
         if known is not None and known != value:
             self._numbers[source.text] = None
-        if _is_never_symbolic(value):
+        if is_never_symbolic(value):
             return None
         if self._numbers[source.text] is None:
             return "it had another value before"
@@ -453,7 +491,8 @@ class DynamicPolicy:
         return "dynamic=True" if self.dynamic and _is_argument(source) else None
 
 
-def _is_never_symbolic(value: int | float) -> bool:
+def is_never_symbolic(value: int | float) -> bool:
+    """Returns whether a number is always a constant of the graph."""
     if isinstance(value, float):
         return value == 0 or not math.isfinite(value)
     return abs(value) > MAX_SYMBOLIC_INT

@@ -7,6 +7,7 @@ that the graph breaks there.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,13 @@ import torch
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.deferred import ReadValue
+from compiler_core.capture.values.builtin.sequences import ListValue
 from compiler_core.capture.values.builtin.symbols import COMPARISONS, SymbolicNumber
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.support import transform_levels as levels
+from compiler_core.support.fx_symbols import is_symbolic
+from compiler_core.torch_private import torch_check
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
@@ -36,6 +40,8 @@ _READ_EXACTLY = {
 }
 """By the dtype of a tensor: the dtypes of which a number acts on it as the tensor with the number does."""
 _LARGEST = 2**63
+_MOST_ITEMS = 32
+"""``tolist()`` of a tensor of more elements breaks the graph, since each is read by itself."""
 
 
 def read(tx: Interpreter, tensor: TensorValue, function: Callable[..., Any], cls: type | None = None) -> ReadValue:
@@ -44,14 +50,17 @@ def read(tx: Interpreter, tensor: TensorValue, function: Callable[..., Any], cls
     Raises Unsupported for a tensor of which this is not known to be one number.
     """
     graph, fake = tx.capture.graph, tensor.fake(tx)
-    is_one = all(type(size) is int and size == 1 for size in fake.shape) and fake.layout is torch.strided
+    is_one = all(is_symbolic(size) or size == 1 for size in fake.shape) and fake.layout is torch.strided
     is_plain = type(tensor) is TensorValue and not fake.dtype.is_complex and fake.device.type != "meta"
     if not is_one or not is_plain or levels.depth() or graph.is_trial or graph.region is not None:
         raise Unsupported("tensor value read", f"{function.__name__}() of a tensor")
     # a copy, since the tensor may be written to later
     kept = graph.call_method(tx, "detach", [tensor], {}) if fake.requires_grad else tensor
     kept = graph.call_method(tx, "clone", [kept], {})
-    return ReadValue(function, [kept], cls or _class_of(fake.dtype), graph.written_memory())
+    number = ReadValue(function, [kept], cls or _class_of(fake.dtype), graph.written_memory())
+    if any(map(is_symbolic, fake.shape)):
+        graph.number_of(tx, number)  # it raises an error here if there are several elements
+    return number
 
 
 def _class_of(dtype: torch.dtype) -> type:
@@ -68,6 +77,19 @@ def item_of(tx: Interpreter, tensor: TensorValue) -> Value:
     return read(tx, tensor, item)
 
 
+def list_of_items(tx: Interpreter, tensor: TensorValue) -> Value:
+    """``tensor.tolist()``"""
+    shape = tensor.fake(tx).shape
+    if not shape:
+        return item_of(tx, tensor)
+    if not all(isinstance(size, int) for size in shape) or math.prod(shape) > _MOST_ITEMS:
+        raise Unsupported("tensor value read", "tolist() of many elements")
+    rows = [
+        tx.capture.graph.call_method(tx, "select", [tensor, *map(ConstantValue, (0, i))], {}) for i in range(shape[0])
+    ]
+    return ListValue([list_of_items(tx, row) for row in rows if isinstance(row, TensorValue)])
+
+
 def compute(tx: Interpreter, op: Any, *operands: Value) -> Value:
     """Returns ``op(*operands)``, where one of them is read; Unsupported where that may raise."""
     if op is operator.add and all(each.python_type() is str for each in operands):
@@ -76,7 +98,7 @@ def compute(tx: Interpreter, op: Any, *operands: Value) -> Value:
         raise Unsupported("tensor value read", f"{op.__name__} of {' and '.join(map(str, operands))}")
     if op in COMPARISONS and (truth := tx.truth_of_flag(ReadValue(op, operands, bool))) is not None:
         return ConstantValue(truth)
-    is_safe = op in _NEVER_RAISE or (op in _DIVISIONS and _is_divisor(tx, operands[1]))
+    is_safe = op in _NEVER_RAISE | COMPARISONS or (op in _DIVISIONS and _is_divisor(tx, operands[1]))
     if not is_safe:
         raise Unsupported("tensor value read", f"{op.__name__}, which needs the number now")
     for operand in operands:
@@ -106,19 +128,30 @@ def _is_divisor(tx: Interpreter, value: Value) -> bool:
 
 
 def as_operand(tx: Interpreter, op: Any, tensor: TensorValue, number: ReadValue) -> Value:
-    """Returns the tensor that acts on `tensor` as the number that is read from it."""
+    """Returns what acts on `tensor` as the number does: the tensor that it is read from, or the number, for which the
+    graph waits."""
     source, fake = number.args[0], tensor.fake(tx)
     is_read = number.function in (item, float, int) and isinstance(source, TensorValue)
     if not is_read or type(tensor) is not TensorValue or op not in _WITH_TENSORS:
-        raise Unsupported("tensor value read", f"{op.__name__} of a tensor and {number}")
+        return tx.capture.graph.number_of(tx, number)
     assert isinstance(source, TensorValue)
     read_from = source.fake(tx)
-    if read_from.device != fake.device or read_from.dtype not in _READ_EXACTLY.get(fake.dtype, ()):
-        dtypes = f"a tensor of {fake.dtype} and a number read from one of {read_from.dtype}"
-        raise Unsupported("tensor value read", f"{op.__name__} of {dtypes}")
+    is_exact = read_from.device == fake.device and read_from.dtype in _READ_EXACTLY.get(fake.dtype, ())
     # kernels of GPUs multiply by the reciprocal of a number
-    is_inexact = op is operator.truediv and not (fake.dtype.is_floating_point and fake.device.type == "cpu")
-    if is_inexact or (not fake.dtype.is_floating_point and number.cls is not int):
-        raise Unsupported("tensor value read", f"{op.__name__} of a tensor of {fake.dtype} and {number}")
+    if op is operator.truediv:
+        is_exact &= fake.dtype.is_floating_point and fake.device.type == "cpu"
+    if not is_exact or (not fake.dtype.is_floating_point and number.cls is not int):
+        return tx.capture.graph.number_of(tx, number)
     flat = tx.capture.graph.call_method(tx, "squeeze", [source], {}) if read_from.dim() else source
     return tx.capture.graph.call_method(tx, "to", [flat, ConstantValue(fake.dtype)], {})
+
+
+def check(tx: Interpreter, condition: ReadValue) -> None:
+    """``torch._check(condition)``, which is checked when the graph runs, and taken for granted."""
+    graph = tx.capture.graph
+    if condition.function not in COMPARISONS:
+        raise Unsupported("data-dependent branch")
+    sides = [graph.number_of(tx, each) if isinstance(each, ReadValue) else each for each in condition.args]
+    left, right = (each.sym if isinstance(each, SymbolicNumber) else each.constant(tx) for each in sides)
+    torch_check(condition.function(left, right))
+    graph.add_conditions(of_program=True)

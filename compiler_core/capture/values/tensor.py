@@ -294,6 +294,8 @@ class TensorValue(Value):
             return tx.numpy_of(self)
         if name == "item" and not args and not kwargs:
             return tx.item_of(self)
+        if name == "tolist" and not args and not kwargs:
+            return tx.list_of_items(self)
         if name in VALUE_READS:
             raise Unsupported("tensor value read", f"Tensor.{name}()")
         if name == "backward":

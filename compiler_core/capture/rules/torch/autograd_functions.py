@@ -247,6 +247,7 @@ def register_hook(tx: Interpreter, tensor: TensorValue, hook: Value) -> Value:
         copy = _copy(tx, hook)
     except Unsupported as error:
         raise Unsupported("gradient hook", f"{NAME}: {error.context or error.kind}") from None
+    tx.capture.graph.keep_whole("beside hooks on its tensors")
     tx.capture.graph.call_function(tx, _registering(copy), [tensor], {})
     return HandleValue()
 

@@ -12,7 +12,7 @@ import torch
 import torch.masked
 
 from compiler_core.capture.rules.python.operators import BINARY, INPLACE, UNARY
-from compiler_core.capture.rules.table import handles, handles_each, has_tensor
+from compiler_core.capture.rules.table import handles, handles_each, handles_named, has_tensor
 from compiler_core.capture.values.base import Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.conversion import from_python
@@ -49,7 +49,7 @@ FACTORIES = frozenset(
     "scalar_tensor tril_indices triu_indices empty_strided hann_window hamming_window blackman_window "
     "bartlett_window kaiser_window".split()
 ) | {torch.fft.fftfreq, torch.fft.rfftfreq}
-READ_VALUES = (torch.is_nonzero, torch.equal, torch.allclose, torch.nonzero, torch.masked_select, torch.bincount)
+READ_VALUES = (torch.is_nonzero, torch.equal, torch.allclose)
 """C functions whose result, or its size, depends on the values of tensors."""
 # functions on tensors that read values, change settings or return what a graph cannot hold
 NOT_IN_GRAPH = frozenset(READ_VALUES) | {
@@ -242,6 +242,8 @@ def split_arguments(tx: Interpreter, value: Any) -> tuple[Any, Any]:
     if isinstance(value, SymbolicNumber):
         value.install_guards(tx)
         return value.sym, tx.capture.graph.number_node(value.sym)
+    if isinstance(value, ReadValue):
+        return split_arguments(tx, tx.capture.graph.number_of(tx, value))
     if isinstance(value, ConstantValue):
         constant = _constant(value.constant(tx))
         return constant, constant
@@ -270,8 +272,6 @@ def split_arguments(tx: Interpreter, value: Any) -> tuple[Any, Any]:
 
 def _unsupported_argument(value: Value) -> Unsupported:
     kind: BreakReason = "distributed tensor" if isinstance(value, DistributedTensorValue) else "unsupported call"
-    if isinstance(value, ReadValue):
-        kind = "tensor value read"
     return Unsupported(kind, f"{value} as argument of a tensor operation")
 
 
@@ -284,6 +284,12 @@ def _constant(obj: Any) -> Any:
     if isinstance(obj, (torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum)):
         return obj
     raise Unsupported("unsupported call", f"a {type(obj).__name__} as argument of a tensor operation")
+
+
+@handles_named("torch.fx.experimental.symbolic_shapes._advise_is_size")
+def _advise_is_size(tx: Interpreter, number: Value) -> Value:
+    """What ``torch._check_is_size`` calls when it has checked that the number is not negative."""
+    return NONE
 
 
 @handles(torch.nn.Module.__setattr__)

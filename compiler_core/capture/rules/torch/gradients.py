@@ -144,6 +144,7 @@ def _gradients(
         raise Unsupported("backward", "in a transform, a hook, a checkpoint or a function of autograd")
     if distributed.is_available() and distributed.is_initialized():
         raise Unsupported("backward", "beside other ranks, which wait for gradients in hooks that capture cannot see")
+    graph.keep_whole("beside gradients that it computes")
     for tensor in (*outputs, *inputs):
         tensor.node(tx)
     for value in graph.inputs:

@@ -12,9 +12,11 @@ import torch.nn.attention
 
 from compiler_core.capture.rules.table import handles, handles_each, name_of
 from compiler_core.capture.rules.torch.overrides import DeviceValue
+from compiler_core.capture.values import reads
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, exception_from_error
 from compiler_core.capture.values.builtin.conversion import from_python
+from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.sequences import ListValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.contexts import (
@@ -112,6 +114,9 @@ def _all_true(tx: Interpreter, valid: Value, message: Value) -> Value:
 @handles_each(torch_check, torch_check_index, torch_check_value, torch_check_type)
 def _check(function: Any, tx: Interpreter, cond: Value, message: Value = NONE) -> Value:
     """Python raises the error of a condition that does not hold."""
+    if isinstance(cond, ReadValue):
+        reads.check(tx, cond)
+        return NONE
     if not issubclass(cond.python_type(), bool) or not cond.truth(tx):
         raise Unsupported("exception", f"{name_of(function)} of a condition that does not hold")
     return NONE

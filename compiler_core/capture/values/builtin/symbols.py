@@ -16,13 +16,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import guard_or_true, statically_known_true
 
+from compiler_core.capture.tensors.symbolic_shapes import python_text
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.sequences import SequenceValue
 from compiler_core.errors import Unsupported
-from compiler_core.support.fx_symbols import MAX_SYMBOLIC_INT
+from compiler_core.support.fx_symbols import MAX_SYMBOLIC_INT, function_of_text
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
@@ -84,8 +86,33 @@ class SymbolicNumber(SymbolicValue):
             raise Unsupported("unsupported operation", f"{self} is {other}, which are equal")
         return False
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether data decide it, so that it is known once the graph has run."""
+        measured = self.sym.node.shape_env.measured
+        return any(symbol in measured for symbol in self.sym.node.expr.free_symbols)
+
+    def children(self) -> Sequence[Value]:
+        known = self.sym.node.shape_env.measured
+        return [known[symbol].tensor for symbol in self._symbols if symbol in known]
+
+    @property
+    def _symbols(self) -> list[Any]:
+        return sorted(self.sym.node.expr.free_symbols, key=str)
+
     def reconstruct(self, emit: Emitter) -> None:
-        emit.capture.guards.symbols.source_of(self.sym).load(emit)
+        symbols = emit.capture.guards.symbols
+        if not self.is_measured:
+            symbols.source_of(self.sym).load(emit)
+            return
+        args, texts, known = list[Value](), dict[Any, str](), symbols.env.measured
+        for i, symbol in enumerate(self._symbols):
+            number: Any = symbols.env.create_symintnode(symbol, hint=None)
+            args.append(known[symbol].tensor if symbol in known else SymbolicNumber(number))
+            texts[symbol] = known[symbol].text(f"a{i}") if symbol in known else f"a{i}"
+        names = ", ".join(f"a{i}" for i, _ in enumerate(args))
+        function = function_of_text(f"lambda {names}: {python_text(self.sym.node.expr, texts)}")
+        emit.call_object(function, args)
 
 
 class SymbolicText(SymbolicValue):
@@ -205,6 +232,8 @@ def arithmetic(op: Any, tx: Interpreter, operands: Sequence[Value]) -> Value | N
     if len(operands) == 1 and op in _IDENTITY[types[0]]:
         operands[0].install_guards(tx)
         return operands[0]
+    if any(isinstance(v, SymbolicNumber) and v.is_measured for v in operands):
+        return _measured(op, tx, operands)
     raw = [_number(tx, v) for v in operands]
     if not all(map(_is_small, raw)):
         return None
@@ -214,6 +243,21 @@ def arithmetic(op: Any, tx: Interpreter, operands: Sequence[Value]) -> Value | N
     return _recompute_at_call(op, tx, raw) if op in _RECOMPUTED else None
 
 
+def _measured(op: Any, tx: Interpreter, operands: Sequence[Value]) -> Value | None:
+    """Returns ``op(*operands)``, of which data decide one."""
+    if all(v.python_type() is not float for v in operands):
+        raw = [_number(tx, v) for v in operands]
+        is_divisor = op in (operator.floordiv, operator.mod) and isinstance(raw[1], int) and raw[1] > 0
+        if op in _ALWAYS_INT or is_divisor:
+            return from_number(op(*raw))
+        if op in COMPARISONS:
+            is_true, is_false = statically_known_true(op(*raw)), not guard_or_true(op(*raw))
+            return ConstantValue(is_true) if is_true or is_false else ReadValue(op, operands, bool)
+    return ReadValue(op, operands, type(op(*(v.python_type()(1) for v in operands)))) if op in _NEVER_RAISE else None
+
+
+_ALWAYS_INT = frozenset({operator.add, operator.sub, operator.mul, operator.neg, operator.pos, operator.abs})
+_NEVER_RAISE = _ALWAYS_INT | {float}
 _SHIFTS: dict[Any, Callable[[Any, Any], Any]] = {
     operator.lshift: lambda number, shift: number * 2**shift,
     operator.rshift: lambda number, shift: number // 2**shift,
@@ -241,7 +285,9 @@ def _recompute_at_call(function: Any, tx: Interpreter, raw: Sequence[Any]) -> Va
 
 
 def _hint(number: Any) -> Any:
-    return number.node.hint if isinstance(number, (torch.SymInt, torch.SymFloat)) else number
+    if not isinstance(number, (torch.SymInt, torch.SymFloat)):
+        return number
+    return 2 if number.node.hint is None else number.node.hint
 
 
 def _is_small(number: Any) -> bool:

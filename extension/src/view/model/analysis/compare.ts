@@ -23,7 +23,6 @@ export function compareCompiles(before: Compile, after: Compile, links: Links): 
     values: null,
     shared: [],
     notes: [],
-    random: "",
     edit: null,
   };
 }

@@ -1,0 +1,307 @@
+"""Graphs in parts: an operation waits for what others have computed, and data decide the size of its result.
+
+Such operations, ``x[mask]`` or ``n.item()``, run as they are.  What is between two of them is a part, which is
+compiled when a call first reaches it, for the sizes that its inputs have then.  The sizes that data decide are
+symbolic.  What the compiled part takes for granted about them is checked at each call; where it does not hold, the part
+is compiled again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from compiler_core.backends.registry import Call
+from compiler_core.capture.graph_builder import fake_execution
+from compiler_core.capture.tensors.fake_tensors import FakeMode, make_fake
+from compiler_core.capture.tensors.symbolic_shapes import DynamicDim, DynamicPolicy, Symbols, is_never_symbolic
+from compiler_core.config import Options
+from compiler_core.errors import Unsupported
+from compiler_core.guards.sources import LocalSource, Source, TensorPropertySource
+from compiler_core.hook.frame_hook import hook_off
+from compiler_core.records import Compile
+from compiler_core.support import fx_symbols
+from compiler_core.support.fx_graphs import copy_graph, graph_module
+from compiler_core.support.fx_symbols import is_symbolic
+from compiler_core.support.node_facts import waits_for_data
+from compiler_core.support.torch_state import STATE_CHANGING_FUNCTIONS, StateChange, for_tracing
+from compiler_core.torch_private import EnableTorchFunction, detect_fake_mode
+
+MAX_VARIANTS = 8
+"""How often a part is compiled.  For further sizes it runs as it was captured."""
+CompileGraph = Callable[[fx.GraphModule, Sequence[Any], Compile, Options], Call]
+
+
+@dataclass
+class Part:
+    """Nodes of a graph that follow each other, as a graph."""
+
+    gm: fx.GraphModule
+    waits: bool
+    """Whether it runs as it is."""
+    inputs: list[fx.Node]
+    """The nodes of the whole graph that it reads."""
+    outputs: list[fx.Node]
+    """Those of its nodes that others read, or that the whole graph returns."""
+    frees: list[fx.Node] = field(default_factory=list)
+    """The nodes that are not read after it."""
+
+
+def compile_parts(
+    gm: fx.GraphModule, examples: Sequence[Any], compile_: Compile, options: Options, compile_graph: CompileGraph
+) -> Call:
+    """Returns a function that runs a graph in parts.  The first is compiled now, the others when they are reached.
+
+    Args:
+        gm: a captured graph in which operations wait for data.
+        examples: fake inputs of it.
+        compile_: the record of the compile; each part is in it as a subgraph.
+        options: the options of the compile.
+        compile_graph: compiles a graph without such operations.
+    """
+    placeholders: Any = gm.graph.find_nodes(op="placeholder")
+    returned: Any = gm.graph.output_node().args[0]
+    parts, runs = split(gm), list[Call]()
+    known = dict(zip(placeholders, examples, strict=True))
+    for i, part in enumerate(parts):
+        if part.waits:
+            runs.append(part.gm.forward)
+            continue
+        compiled = _CompiledPart(part, f"part_{i}", compile_, options, compile_graph)
+        if i == 0:
+            runs.append(compiled.compile([known[node] for node in part.inputs]))
+        else:
+            runs.append(compiled)
+
+    def run(*inputs: Any) -> tuple[Any, ...]:
+        values = dict(zip(placeholders, inputs, strict=True))
+        for part, call in zip(parts, runs, strict=True):
+            values.update(zip(part.outputs, call(*(values[node] for node in part.inputs)), strict=True))
+            for node in part.frees:
+                del values[node]
+        return tuple(values[node] if isinstance(node, fx.Node) else node for node in returned)
+
+    return run
+
+
+# ---------------------------------------------------------------- splitting
+
+
+def split(gm: fx.GraphModule) -> list[Part]:
+    """Splits a graph at the operations that wait for data."""
+    groups = list[list[fx.Node]]()
+    for node in gm.graph.nodes:
+        if node.op not in ("placeholder", "output") and not _is_repeated(node):
+            if not groups or _state(groups[-1][0]) != _state(node):
+                groups.append([])
+            groups[-1].append(node)
+    states = [_state(group[0]) for group in groups]
+    parts = list[Part]()
+    for i, group in enumerate(groups):
+        if not all(map(_is_change, group)):
+            before = next((s for s in states[i::-1] if s is not None), ())
+            after = next((s for s in states[i:] if s is not None), ())
+            parts.append(_part(gm, group, before, after))
+    needed: set[fx.Node] = set(gm.graph.output_node().all_input_nodes)
+    for part in reversed(parts):
+        part.frees = [node for node in dict.fromkeys((*part.inputs, *part.outputs)) if node not in needed]
+        needed.update(part.inputs)
+    return parts
+
+
+def _state(node: fx.Node) -> tuple[StateChange, ...] | None:
+    """Returns the changes of PyTorch's state that are in force at a node that waits for data; None for another."""
+    state: tuple[StateChange, ...] | None = node.meta.get("waits")
+    return state
+
+
+def _is_repeated(node: fx.Node) -> bool:
+    """Whether each part that reads a node has it: a size, arithmetic on numbers, or the graph of a function."""
+    return node.op == "get_attr" or (is_symbolic(node.meta.get("val")) and not waits_for_data(node))
+
+
+def _is_change(node: fx.Node) -> bool:
+    return node.target in STATE_CHANGING_FUNCTIONS
+
+
+def _part(
+    gm: fx.GraphModule, nodes: Sequence[fx.Node], before: Sequence[StateChange], after: Sequence[StateChange]
+) -> Part:
+    """Returns nodes as a graph, which changes PyTorch's state as it is there, and restores it."""
+    graph, copies, inside = fx.Graph(), dict[fx.Node, fx.Node](), set(nodes)
+    inputs = list(dict.fromkeys(found for node in nodes for found in _read_outside(node, inside)))
+    for node in inputs:
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta = {key: value for key, value in node.meta.items() if key != "waits"}
+
+    def copy(node: fx.Node) -> fx.Node:
+        if node not in copies:
+            copies[node] = graph.node_copy(node, copy)
+        return copies[node]
+
+    for change in before:
+        graph.call_function(change.do, change.args)
+    for node in nodes:
+        copy(node)
+    for change in reversed(after):
+        graph.call_function(change.undo, change.undo_args)
+    outputs = [node for node in nodes if any(user not in inside for user in _readers(node))]
+    graph.output(tuple(copies[node] for node in outputs))
+    return Part(graph_module(gm, graph, "Part"), waits_for_data(nodes[0]), inputs, outputs)
+
+
+def _read_outside(node: fx.Node, inside: set[fx.Node]) -> Iterator[fx.Node]:
+    """Yields the nodes that a node reads from other parts, itself or by nodes that are repeated."""
+    for read in node.all_input_nodes:
+        if read.op != "placeholder" and _is_repeated(read):
+            yield from _read_outside(read, inside)
+        elif read not in inside:
+            yield read
+
+
+def _readers(node: fx.Node) -> Iterator[fx.Node]:
+    for user in node.users:
+        if user.op != "output" and _is_repeated(user):
+            yield from _readers(user)
+        else:
+            yield user
+
+
+# ---------------------------------------------------------------- compiling
+
+
+@dataclass(frozen=True)
+class _Variant:
+    holds: Callable[..., bool]
+    """Whether what it takes for granted is true of these inputs."""
+    run: Call
+
+
+class _CompiledPart:
+    """A part, which is compiled for the sizes of its inputs."""
+
+    def __init__(self, part: Part, name: str, compile_: Compile, options: Options, compile_graph: CompileGraph) -> None:
+        self._gm, self._name, self._compile, self._options = part.gm, name, compile_, options
+        self._compile_graph = compile_graph
+        self._examples = [node.meta["val"] for node in part.inputs]
+        self._variants: list[_Variant] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        run = self._known(inputs) or self._add_variant(inputs)
+        return run(*inputs)
+
+    def _known(self, inputs: Sequence[Any]) -> Call | None:
+        return next((variant.run for variant in self._variants if variant.holds(*inputs)), None)
+
+    def _add_variant(self, inputs: Sequence[Any]) -> Call:
+        with self._lock, hook_off():
+            if known := self._known(inputs):  # another thread has compiled it
+                return known
+            if len(self._variants) == MAX_VARIANTS:
+                return self._gm.forward
+            with for_tracing(), EnableTorchFunction():
+                symbols = Symbols(_Policy(self._examples))
+                examples = _fakes(inputs, symbols)
+                try:
+                    gm = _with_values(self._gm, examples, symbols)
+                except Unsupported:  # it raises an error
+                    return self._gm.forward
+                symbols.apply_replacements()
+                run = self.compile(_fakes(inputs, symbols), gm)
+            self._variants.append(_Variant(_conditions(inputs, examples, symbols), run))
+            return run
+
+    def compile(self, examples: Sequence[Any], gm: fx.GraphModule | None = None) -> Call:
+        """Compiles the part for inputs like these fake ones."""
+        count = len(self._variants)
+        name = f"{self._name}_{count + 1}" if count else self._name
+        record = Compile(f"{self._compile.id}.{name}", self._compile.frame)
+        with self._compile.step("backend", name):
+            try:
+                return self._compile_graph(gm or self._gm, examples, record, self._options)
+            finally:
+                self._compile.add_subgraph(name, record)
+
+
+class _Policy(DynamicPolicy):
+    """The sizes and numbers are symbolic that are so in the captured graph."""
+
+    def __init__(self, examples: Sequence[Any]) -> None:
+        super().__init__(None)
+        self._examples = {f"a{i}": example for i, example in enumerate(examples)}
+
+    def dynamic_dims(self, real: torch.Tensor, source: Source) -> list[DynamicDim | None]:
+        assert isinstance(source, LocalSource)
+        sizes = self._examples[source.name].shape
+        return [None if isinstance(size, int) else DynamicDim("data decide it") for size in sizes]
+
+    def dynamic_strides(self, source: Source) -> list[bool]:
+        return []
+
+
+def _fakes(inputs: Sequence[Any], symbols: Symbols) -> list[Any]:
+    """Returns fake inputs with symbols; a number that cannot be symbolic as it is."""
+    mode, found = FakeMode(shape_env=symbols.env, static_shapes=True), list[Any]()
+    for i, each in enumerate(inputs):
+        source = LocalSource(f"a{i}")
+        if isinstance(each, torch.Tensor):
+            found.append(make_fake(mode, each, symbols.symbolic_context(each, source)))
+            symbols.note_symbols(found[-1], source)
+        else:
+            found.append(each if is_never_symbolic(each) else symbols.symbol_for_number(each, source, "data decide it"))
+    mode.forget_real_tensors()
+    return found
+
+
+def _with_values(gm: fx.GraphModule, examples: Sequence[Any], symbols: Symbols) -> fx.GraphModule:
+    """Returns a copy of a captured graph whose nodes have the values that they have for these fake inputs."""
+    copy = copy_graph(gm, "Part")
+    values = dict(zip(copy.graph.find_nodes(op="placeholder"), examples, strict=True))
+    mode: Any = detect_fake_mode(list(examples)) or FakeMode(shape_env=symbols.env, static_shapes=True)
+    for node in copy.graph.nodes:
+        if node.op == "placeholder":
+            node.meta["val"] = values[node]
+        elif node.op != "output":
+            args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+            function: Any = getattr(copy, str(node.target)) if node.op == "get_attr" else node.target
+            if node.op == "call_method":
+                function, args = getattr(args[0], str(node.target)), args[1:]
+            run = fake_execution(function, args, kwargs, mode, symbols)
+            node.meta["val"] = function if node.op == "get_attr" else run()
+    return copy
+
+
+def _conditions(inputs: Sequence[Any], examples: Sequence[Any], symbols: Symbols) -> Callable[..., bool]:
+    """Returns a function of inputs that tells whether all that a compile has decided about their sizes holds."""
+    names, conditions = dict[str, str](), list[str]()
+    for _, condition, _ in symbols.conditions():
+        names |= {name: _read(source) for name, source in condition.sources.items()}
+        conditions.append(condition.code)
+    for i, (real, fake) in enumerate(zip(inputs, examples, strict=True)):
+        if not isinstance(fake, torch.Tensor):
+            conditions += [f"a{i} == {real!r}"] if not is_symbolic(fake) else []
+            continue
+        for method in ("size", "stride"):
+            numbers = enumerate(getattr(fake, method)())
+            conditions += [f"a{i}.{method}({dim}) == {n}" for dim, n in numbers if isinstance(n, int)]
+    arguments = ", ".join(f"a{i}" for i, _ in enumerate(inputs))
+    lines = [f"def holds({arguments}):", *(f"    {name} = {text}" for name, text in names.items())]
+    scope = dict(fx_symbols.EXPRESSION_NAMES)
+    exec("\n".join([*lines, f"    return {' and '.join(conditions) or 'True'}"]), scope)
+    holds: Callable[..., bool] = scope["holds"]
+    return holds
+
+
+def _read(source: Source) -> str:
+    """Returns how Python reads a size, a stride or a number of an input."""
+    if isinstance(source, TensorPropertySource):
+        assert isinstance(source.base, LocalSource)
+        return f"{source.base.name}.{source.method}({source.index})"
+    assert isinstance(source, LocalSource)
+    return source.name

@@ -1,0 +1,431 @@
+# mypy: ignore-errors
+# ruff: noqa
+# (the programs stand for users' code, which has no annotations and does odd things)
+"""Sizes and numbers that data decide, such as those of ``x[mask]``: one graph, which runs in parts, and for new sizes no
+other compile.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import functools
+import threading
+import warnings
+
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+import compiler_core
+from compiler_core.api.compile import record_of
+from compiler_core.pipeline import parts
+
+BACKENDS = ["eager", "aot_eager", "cpp"]
+PROGRAMS = {}
+
+
+def program(fn):
+    PROGRAMS[fn.__name__] = fn
+    return fn
+
+
+def masks():
+    """Five, three, all, no and one of eight rows."""
+    rows = torch.arange(8)
+    return [rows % 3 != 1, rows > 4, rows >= 0, rows < 0, rows == 2]
+
+
+# ---------------------------------------------------------------- what people write
+
+
+@program
+def rows_of_a_mask(x, m):
+    return (x * 2)[m].sin() + 1
+
+
+@program
+def sizes_that_are_returned(x, m):
+    y = x[m]
+    return y.relu() * 3, y.shape[0], y.shape[0] * 2 + 1, y.shape, y.numel(), len(y)
+
+
+@program
+def text_of_a_size(x, m):
+    y = x[m]
+    return f"{y.shape[0]} rows", "%d" % y.shape[0], str(y.shape[0] + 1), y * 2
+
+
+@program
+def places_of_a_mask(x, m):
+    i = m.nonzero().squeeze(-1)
+    return x[i] + x[i].mean(0), i
+
+
+@program
+def places_as_a_tuple(x, m):
+    (rows,) = torch.nonzero(m, as_tuple=True)
+    columns = torch.where(x > 0)[1]
+    return torch.zeros(8, 3).index_add(0, rows, x[rows] * 2), columns + 1
+
+
+@program
+def as_many_as_a_number_says(x, m):
+    n = int(m.sum())
+    return x[:n] * 2, torch.zeros(n) + 1, torch.arange(n), x.narrow(0, 0, n), x.new_ones(n, 2)
+
+
+@program
+def checked_numbers(x, m):
+    n = m.sum().item()
+    torch._check(n >= 0)
+    torch._check(n <= x.shape[0])
+    return x[:n].sum(0), torch.split(x, [n, 8 - n])[1] + 1
+
+
+@program
+def lists_of_numbers(x, m):
+    first, second = torch.stack([m.sum(), 8 - m.sum()]).tolist()
+    return torch.split(x, [first, second])[0] * 2, first + second
+
+
+@program
+def two_masks_of_one_size(x, m):
+    a, b = x[m], (x * 2)[m]
+    return (a + b).sum(1), torch.cat([a, b]), a * b
+
+
+@program
+def both_halves(x, m):
+    a, b = x[m], x[~m]
+    return a @ b.t(), torch.cat([a, b]).flip(0)
+
+
+@program
+def distinct_values(x, m):
+    values, inverse, counts = torch.unique(m.int(), return_inverse=True, return_counts=True)
+    return values + 1, inverse * 2, counts, torch.unique_consecutive(m.int()) * 2
+
+
+@program
+def repeated_rows(x, m):
+    return torch.repeat_interleave(x, m.int() + 1, dim=0).tanh(), x.repeat_interleave(2, 0)
+
+
+@program
+def counts_of_values(x, m):
+    return torch.bincount(m.int(), minlength=2) * 2, torch.histc(x, 4)
+
+
+@program
+def written_before_and_after(x, m):
+    x[m] = 0
+    y = x[~m]
+    y.mul_(2)
+    return y, x * 1
+
+
+@program
+def rows_that_are_written(x, m):
+    y = x.clone()
+    y[m] = x[m] * 2
+    y[~m] += 1
+    return y.softmax(-1)
+
+
+@program
+def means_and_norms(x, m):
+    y = torch.masked_select(x, x > 0.1)
+    return y.mean(), y.sum() / y.numel(), (x[m].sum() + 1) / (m.sum() + 1)
+
+
+@program
+def reshaped(x, m):
+    y = x[m]
+    z = y.view(-1, 3, 1).expand(-1, 3, 4).contiguous().sum((1, 2))
+    return z, y.reshape(-1), y.unsqueeze(0).transpose(0, 1), F.pad(y, (0, 1))
+
+
+@program
+def sorted_rows(x, m):
+    values, order = x[m].sort(0)
+    return values.cumsum(0), order, x[m].argsort(1)
+
+
+@program
+def in_a_loop(x, m):
+    out = x.new_zeros(8, 3)
+    for i in range(3):
+        rows = torch.where(m.long() * i == i)[0]
+        out = out.index_add(0, rows, torch.tanh(x[rows] * (i + 1)))
+    return out
+
+
+@program
+def without_gradients(x, m):
+    with torch.no_grad():
+        keep = (x.norm(dim=1) > 1).nonzero().squeeze(1)
+        y = (x + 1)[m] * 2
+    return x[keep] * 2, y
+
+
+@program
+def under_autocast(x, m):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x[m] @ x.t()
+    return y.float() + 1
+
+
+@program
+def solved(x, m):
+    a = x.t() @ x + 4 * torch.eye(3)
+    return torch.linalg.solve(a, x[m].t()), torch.linalg.inv(a) @ x.t(), torch.linalg.cholesky(a)
+
+
+@program
+def dropped_out(x, m):
+    y = F.dropout(x, 0.5)[m]
+    return y * F.dropout(x, 0.3).sum()
+
+
+@program
+def an_aliased_input(x, m):
+    flat = x.view(-1)
+    y = flat[flat > 0] * 2
+    x.add_(1)
+    return y, x * 3
+
+
+@program
+def a_scale_that_is_read(x, m):
+    scale = x.abs().max().item()
+    return torch.clamp(x, -scale / 2, scale / 2), torch.full((2,), scale), x * m.sum().item()
+
+
+def results(call, x, m, grad):
+    """Returns what a program returns, its argument after it, gradients and the random state."""
+    leaf = x.detach().clone().requires_grad_(grad)
+    torch.manual_seed(3)
+    argument = leaf * 1 if grad else leaf
+    out = call(argument, m)
+    out = list(out) if isinstance(out, tuple) else [out]
+    wanted = [t for t in out if isinstance(t, torch.Tensor) and t.requires_grad]
+    if wanted:
+        sum(t.sum() for t in wanted).backward()
+    return [*out, argument.detach(), leaf.grad, torch.get_rng_state()]
+
+
+def assert_equal(got, want):
+    assert len(got) == len(want)
+    for a, b in zip(got, want, strict=True):
+        assert type(a) is type(b), (a, b)
+        if isinstance(a, torch.Tensor):
+            assert (a.shape, a.dtype, a.requires_grad) == (b.shape, b.dtype, b.requires_grad)
+            assert a.numel() < 2 or a.stride() == b.stride()
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6, equal_nan=True)
+        else:
+            assert a == b
+
+
+@pytest.mark.parametrize("grad", [False, True], ids=["values", "gradients"])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name, backend, grad):
+    compiled = compiler_core.compile(PROGRAMS[name], backend=backend, fullgraph=True, strict=True)
+    torch.manual_seed(1)
+    x = torch.randn(8, 3)
+    for m in masks():
+        assert_equal(results(compiled, x, m, grad), results(PROGRAMS[name], x, m, grad))
+    record = record_of(compiled)
+    assert len(record.compiles) == 1 and not record.compiles[0].failures
+
+
+# ---------------------------------------------------------------- what is compiled, and when
+
+
+def test_a_part_is_compiled_for_many_sizes_once():
+    def f(x, m):
+        return x[m].sin() + 1
+
+    compiled = compiler_core.compile(f, fullgraph=True, strict=True)
+    x = torch.randn(40, 3)
+    for count in (7, 9, 30, 2, 13):
+        torch.testing.assert_close(compiled(x, torch.arange(40) < count), x[:count].sin() + 1)
+    (compile_,) = record_of(compiled).compiles
+    assert [a.name for a in compile_.artifacts if a.name.startswith("part") and a.name.endswith("forward")] == [
+        "part_1.forward"
+    ]
+    assert [kernel.name for kernel in compile_.generated_kernels] == ["part_1.forward_0"]
+    compiled(x, torch.arange(40) < 0)
+    assert "part_1_2.forward" in [a.name for a in compile_.artifacts]  # of no rows
+
+
+def test_a_part_is_compiled_a_few_times_at_most():
+    def f(x, n):
+        return x.view(int(n), -1).sum(1)
+
+    compiled = compiler_core.compile(f, fullgraph=True, strict=True)
+    x = torch.randn(2**12)
+    for power in range(12):
+        torch.testing.assert_close(compiled(x, torch.tensor(2**power)), f(x, torch.tensor(2**power)))
+    (compile_,) = record_of(compiled).compiles
+    assert len([a for a in compile_.artifacts if a.name.endswith(".forward")]) <= parts.MAX_VARIANTS
+
+
+def test_threads_compile_a_part_once():
+    def f(x, m):
+        return x[m].sin() * 2
+
+    compiled = compiler_core.compile(f, fullgraph=True, strict=True)
+    x, m = torch.randn(40, 3), torch.arange(40) % 3 == 0
+    compiled(x, torch.zeros(40, dtype=torch.bool))
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(compiled(x, m))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 6
+    for each in found:
+        torch.testing.assert_close(each, f(x, m))
+    (compile_,) = record_of(compiled).compiles
+    assert len([a for a in compile_.artifacts if a.name.endswith(".forward")]) == 2
+
+
+def test_symbolic_sizes_of_inputs_reach_the_parts():
+    def f(x):
+        y = x * 2
+        return y[y[:, 0] > 0].sum(0) + y.mean(0)
+
+    compiled = compiler_core.compile(f, fullgraph=True, strict=True, dynamic=True)
+    for rows in (8, 12, 5, 30):
+        x = torch.randn(rows, 3)
+        torch.testing.assert_close(compiled(x), f(x))
+    assert len(record_of(compiled).compiles) == 1
+
+
+# ---------------------------------------------------------------- what does not hold, and what raises
+
+
+def test_sizes_that_differ_where_the_graph_took_them_for_equal():
+    """Eager PyTorch broadcasts one row; the graph has checked that both have as many."""
+
+    def f(x, m, k):
+        LOG.append(1)
+        return x[m] + x[k], x.mul_(2)
+
+    compiled = compiler_core.compile(f, strict=True)
+    rows = torch.arange(8)
+    for m, k in [(rows < 3, rows > 4), (rows < 3, rows == 4), (rows == 1, rows > 4), (rows < 3, rows < 3)]:
+        x, y = torch.ones(8, 3), torch.ones(8, 3)
+        LOG.clear()
+        want, got = f(x, m, k), compiled(y, m, k)
+        assert len(LOG) == 2
+        assert_equal([*got, y], [*want, x])
+    with pytest.raises(RuntimeError, match="must match the size"):
+        compiled(torch.ones(8, 3), rows < 3, rows < 2)
+
+
+LOG = []
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_errors_are_the_programs(backend):
+    def f(x, n):
+        x.add_(1)
+        try:
+            return x[: int(n)].view(2, -1) * 2
+        except RuntimeError as error:
+            return str(error), x.sum()
+
+    compiled = compiler_core.compile(f, backend=backend, strict=True)
+    for n in (4, 3, 2, 5):
+        x, y = torch.ones(8, 3), torch.ones(8, 3)
+        want, got = f(x, torch.tensor(n)), compiled(y, torch.tensor(n))
+        assert_equal(list(got) if isinstance(got, tuple) else [got], list(want) if isinstance(want, tuple) else [want])
+        torch.testing.assert_close(x, y)
+
+
+def test_a_singular_matrix_raises():
+    def f(x):
+        y = x * 2
+        return torch.linalg.inv(y) + 1
+
+    compiled = compiler_core.compile(f, strict=True, fullgraph=True)
+    torch.testing.assert_close(compiled(torch.eye(3)), f(torch.eye(3)))
+    with pytest.raises(torch.linalg.LinAlgError, match="singular"):
+        compiled(torch.zeros(3, 3))
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_one_element_is_wanted(rows):
+    def f(x, m):
+        return (x * 2)[m].item() + 1
+
+    compiled = compiler_core.compile(f, strict=True)
+    x = torch.arange(8.0)
+    assert compiled(x, x == 3) == f(x, x == 3)
+    with pytest.raises(RuntimeError):
+        compiled(x, x < rows)
+
+
+def test_branches_on_a_size_break():
+    def f(x, m):
+        y = x[m]
+        if y.shape[0] > 3:
+            y = y * 2
+        return y + 1
+
+    compiled = compiler_core.compile(f, strict=True)
+    x = torch.randn(8, 3)
+    for m in masks():
+        torch.testing.assert_close(compiled(x, m), f(x, m))
+    breaks = [each.kind for compile_ in record_of(compiled).compiles for each in compile_.breaks]
+    assert set(breaks) == {"data-dependent branch"}
+
+
+def test_a_checkpoint_breaks():
+    def f(x, m):
+        return torch.utils.checkpoint.checkpoint(lambda x: x[m].sin(), x, use_reentrant=False) * 2
+
+    compiled = compiler_core.compile(f, strict=True)
+    for m in masks():
+        x, y = (torch.ones(8, 3, requires_grad=True) for _ in range(2))
+        want, got = f(x, m), compiled(y, m)
+        want.sum().backward(), got.sum().backward()
+        assert_equal([got, y.grad], [want, x.grad])
+    assert {each.kind for each in record_of(compiled).compiles[0].breaks} == {"tensor value read"}
+
+
+def test_a_backward_in_the_graph_breaks():
+    weight = nn.Parameter(torch.ones(3))
+
+    def f(x, m):
+        loss = (x[m] * weight).sum()
+        loss.backward()
+        return loss
+
+    compiled = compiler_core.compile(f, strict=True, capture_backward=True)
+    x = torch.randn(8, 3)
+    for m in masks()[:3]:
+        weight.grad = None
+        f(x, m)
+        want, weight.grad = weight.grad, None
+        compiled(x, m)
+        torch.testing.assert_close(weight.grad, want)
+
+
+def test_warnings_come_once():
+    def f(x, m):
+        y = x[m.to(torch.uint8)]  # of which PyTorch warns
+        return y * 2
+
+    compiled = compiler_core.compile(f, strict=True)
+    x = torch.randn(8, 3)
+    for m in masks()[:2]:
+        with warnings.catch_warnings(record=True) as want:
+            warnings.simplefilter("always")
+            f(x, m)
+        with warnings.catch_warnings(record=True) as got:
+            warnings.simplefilter("always")
+            torch.testing.assert_close(compiled(x, m), f(x, m))
+        assert {str(w.message) for w in got} == {str(w.message) for w in want}
