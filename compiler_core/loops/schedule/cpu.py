@@ -84,20 +84,19 @@ def schedule(loops: ir.Loops) -> Schedule:
                 sub: f32 = sub(v0, amax)
                 store sub[128*i0 + j0] = sub
     """
-    made = Schedule(loops)
-    kind = kernel_kind(loops)
+    made, kind, work = Schedule(loops), kernel_kind(loops), _work(loops)
     if kind == "elementwise":
-        _schedule_elementwise(made)
+        _schedule_elementwise(made, work)
     elif kind == "scatter":
-        _schedule_scatter(made)
+        _schedule_scatter(made, work)
     elif kind == "lanes":
-        _schedule_lanes(made)
+        _schedule_lanes(made, work)
     else:
-        _schedule_rows(made, kind)
+        _schedule_rows(made, kind, work)
     return made
 
 
-def _schedule_elementwise(made: Schedule) -> None:
+def _schedule_elementwise(made: Schedule, work: Int) -> None:
     loops = made.loops
     names, outer = loops.index_names, loops.outer
     if not outer:
@@ -105,7 +104,7 @@ def _schedule_elementwise(made: Schedule) -> None:
     at, ends = range_cuts(loops)
     if len(ends) > 1:
         made.apply("cut", names[at], *ends[:-1], reason="a load is limited to a part of the range: no test inside it")
-    work, last, across = _work(loops), names[-1], transposed_index(loops)
+    last, across = names[-1], transposed_index(loops)
     around = [*names[:-1]]
     if across is not None:
         rows = names[across]
@@ -122,7 +121,7 @@ def _schedule_elementwise(made: Schedule) -> None:
     if around:
         made.apply_if_changed("hoist", last, reason=f"the same for each {last}")
     _vectorize_elements(made, last)
-    _use_threads(made, around or [last])
+    _use_threads(made, work, around or [last])
 
 
 def _converts_float16(made: Schedule, index: str) -> bool:
@@ -138,7 +137,7 @@ def _vectorize_elements(made: Schedule, last: str) -> None:
         made.apply("vectorize", last, reason=f"{last} is the innermost loop")
 
 
-def _schedule_scatter(made: Schedule) -> None:
+def _schedule_scatter(made: Schedule, work: Int) -> None:
     loops = made.loops
     if not last_index_is_disjoint(loops):
         return
@@ -148,10 +147,10 @@ def _schedule_scatter(made: Schedule) -> None:
     made.apply("reorder", f"{last}_tile", *names[:-1], last, reason="one thread updates all rows of a block, in order")
     made.apply_if_changed("hoist", last, reason=f"the same for each {last}")
     _vectorize_elements(made, last)
-    _use_threads(made, [f"{last}_tile"])
+    _use_threads(made, work, [f"{last}_tile"])
 
 
-def _schedule_lanes(made: Schedule) -> None:
+def _schedule_lanes(made: Schedule, work: Int) -> None:
     loops = made.loops
     rank, size = len(loops.outer), loops.outer[-1]
     names, last = loops.index_names, loops.index_names[rank - 1]
@@ -159,10 +158,10 @@ def _schedule_lanes(made: Schedule) -> None:
                reason="accumulators for a block of rows fit the cache")  # fmt: skip
     made.apply("reorder", *names[rank:], last, reason=f"adjacent elements in memory differ in {last}")
     made.apply("vectorize", last, reason=f"{last} is contiguous")
-    _use_threads(made, [*names[: rank - 1], f"{last}_tile"])
+    _use_threads(made, work, [*names[: rank - 1], f"{last}_tile"])
 
 
-def _schedule_rows(made: Schedule, kind: KernelKind) -> None:
+def _schedule_rows(made: Schedule, kind: KernelKind, work: Int) -> None:
     loops = made.loops
     names, rank = loops.index_names, len(loops.outer)
     around, length = [*names[:rank]], loops.inner[-1]
@@ -184,9 +183,9 @@ def _schedule_rows(made: Schedule, kind: KernelKind) -> None:
         made.apply("split", last, SUM_BLOCK, reason="sums of float32 are added in float64 from block to block")
     made.apply("vectorize", last, reason="the last index of a row is contiguous")
     if kind != "rows" or isinstance(loops.outer_numel, Size) or loops.outer_numel >= MIN_PARALLEL_ROWS:
-        _use_threads(made, around)
+        _use_threads(made, work, around)
         return
-    work, inner = _work(loops), [*names[rank:-1], *([f"{last}_tile"] if is_long else [])]
+    inner = [*names[rank:-1], *([f"{last}_tile"] if is_long else [])]
     if work and inner and _has_sweep_without_scan(loops):
         at_call = {"condition": _condition(work)} if isinstance(work, Size) else {}
         made.apply("parallelize", inner[0], reason="rows are too few: threads share each of them", **at_call)
@@ -199,9 +198,8 @@ def _has_sweep_without_scan(loops: ir.Loops) -> bool:
     )
 
 
-def _use_threads(made: Schedule, indices: list[str]) -> None:
+def _use_threads(made: Schedule, work: Int, indices: list[str]) -> None:
     """Distributes loops over threads, if the kernel is expensive enough; at the call, if its sizes are symbolic."""
-    work = _work(made.loops)
     if isinstance(work, Size):
         reason = "the work is known at the call"
         made.apply("parallelize", *indices, condition=_condition(work), reason=reason)
