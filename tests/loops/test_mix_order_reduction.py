@@ -25,7 +25,8 @@ from compiler_core.loops.fuse.program_passes import fuse_horizontally, fuse_mix_
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.lower import lower
-from compiler_core.loops.schedule.block_sizes import DEFAULT_RULES, choose_blocks
+from compiler_core.loops.schedule.block_sizes import DEFAULT_RULES, candidate_blocks, choose_blocks, shape_for_triton
+from compiler_core.loops.schedule.gpu import blocks_of, schedule
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.records import Record
 from tests.cases.kernel_programs import check, trace
@@ -73,6 +74,16 @@ def test_a_mix_order_kernel_is_not_split_again(size: tuple[int, int]) -> None:
     (kernel,) = mix_order_kernels(done)
     assert split_reductions(split_passes(done.program)).steps == done.program.steps
     assert kernel.outer[0] < DEFAULT_RULES.enough_programs
+
+
+def test_a_mix_order_kernel_with_any_blocks_has_a_schedule() -> None:
+    """Autotuning tries blocks of one row, too, over which a program's loop takes steps of 1."""
+    done = joined(lambda x, g: (x.softmax(1), (x * g).sum(0)), torch.randn(512, 96), torch.randn(512, 96))
+    loops = shape_for_triton(mix_order_kernels(done)[0])
+    tried = {replace(blocks, i=i) for blocks in candidate_blocks(loops) for i in (1, blocks.i)}
+    assert {blocks.i for blocks in tried} > {1}
+    for blocks in tried:
+        assert blocks_of(schedule(loops, blocks).nest) == blocks
 
 
 @pytest.mark.parametrize("length", [3, 700, 5000])

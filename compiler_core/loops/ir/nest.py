@@ -194,6 +194,11 @@ class Nest:
         return "\n".join(line for line, _ in self.lines()) + "\n"
 
     @property
+    def over_blocks(self) -> set[str]:
+        """The indices of the loops over the first elements of blocks."""
+        return {n.block for n in walk(self.body) if isinstance(n, For) and n.block}
+
+    @property
     def in_blocks(self) -> list[For]:
         """The loops inside accumulators of a block of rows: those over the elements, and then the one over the rows."""
         blocks = (n for n in walk(self.body) if isinstance(n, Accumulate) and n.place == "block")

@@ -144,7 +144,7 @@ def blocks_of(nest: Nest) -> Blocks:
     outer = {"i", "row", *nest.loops.index_names[: len(nest.loops.outer)]}
     rows = [loop for loop in loops if loop.is_block and loop.index in outer]
     elements = [loop for loop in loops if loop.is_block and loop.index not in outer]
-    others = [loop for loop in loops if not (loop.is_block or loop.is_program or loop.step > 1)]
+    others = [loop for loop in loops if not (loop.is_block or loop.is_program or loop.index in nest.over_blocks)]
     if others:
         raise UsageError(f"{others[0].index} is neither a block nor a loop over blocks: block({others[0].index})")
     if not rows or (nest.loops.inner and not elements):

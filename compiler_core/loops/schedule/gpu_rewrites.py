@@ -94,8 +94,8 @@ def _is_sweep(node: Node, index: str) -> bool:
 def stages(nest: Nest, index: str, count: int) -> Nest:
     """Loads the blocks of the next `count` iterations ahead."""
     expect(isinstance(count, int) and count >= 1, "a loop has one stage at least")
-    found = found_loops(nest, index)
-    expect(all(loop.step > 1 for loop in found), f"{index} is no loop over blocks")
+    found_loops(nest, index)
+    expect(index in nest.over_blocks, f"{index} is no loop over blocks")
     return change_loops(nest, index, lambda loop: [replace(loop, stages=count)])
 
 
