@@ -75,6 +75,7 @@ class Request:
             "dynamic": self.dynamic,
         }
         given |= {"mode": self.mode, "options": self.options, "frames": self.frames, "check": self.check}
+        given |= {"measure": self.measure, "steps": self.steps}
         given |= {name: _pairs_text(getattr(self, name)) or None for name in ("keep_apart", "force_fuse")}
         given["block_sizes"] = " ".join(f"{kernel}:{name}={n}" for kernel, name, n in self.block_sizes) or None
         given["passes"] = " ".join(f"{each.name}@{each.at}" for each in self.passes) or None

@@ -14,7 +14,7 @@ from torch._higher_order_ops import while_loop
 
 from compiler_core.api import compile as api
 from compiler_core.records import Record
-from compiler_core.records.artifacts import Language
+from compiler_core.records.artifacts import Graph, Language, Node
 from compiler_core.tools import recording
 from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer, expect_value, open_report
@@ -144,6 +144,21 @@ def test_stages_stay_and_keep_their_names(explorer: Explorer, page: Page, size: 
     expect_value(lambda: explorer.root.locator(".step b").evaluate_all(CUT_NAMES), [])
     explorer.root.get_by_role("button", name="Unpin").click()
     expect(explorer.root.locator(".chain .step")).to_have_count(0)
+
+
+def test_a_source_of_few_lines_needs_little_room(browser: Browser, tmp_path: Path, screenshot: Screenshot) -> None:
+    graph = Graph([Node("x", "placeholder", "x"), Node("cos", "call_method", "cos")], [["x", "cos"]])
+    record = Record(title="short")
+    source = record.source("a.py", 1, ["y = x.cos()"])
+    compile_ = record.compile(record.frame("f", "a.py", 1, "root"))
+    compile_.outcome = "compiled"
+    compile_.artifact("captured", "captured", "python", "def captured(x): ...", graph=graph)
+    with open_report(browser, write_report(record, tmp_path / "short.html")) as page:
+        page.set_viewport_size({"width": 567, "height": 460})
+        explorer = Explorer(page.locator(".cutaway"))
+        expect(explorer.line(0, source.text.strip())).to_be_visible()
+        expect(explorer.node(1, "cos")).to_be_attached()
+        screenshot(page, "few_lines")
 
 
 @of("problems")

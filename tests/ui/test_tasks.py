@@ -244,6 +244,7 @@ def test_10_how_does_stock_differ(task: Begin) -> None:
 
 def test_11_is_the_break_at_backward_a_problem(task: Begin) -> None:
     t = task("step")
+    expect(t.pane("Costs")).to_be_visible()  # what the cell was measured for
     expect(t.explorer.root.locator(".verdict")).to_contain_text("0 problems")
     expect(t.count("expected break")).to_have_text("2 expected breaks")
     t.click(t.count("expected break"))

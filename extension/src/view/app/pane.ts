@@ -20,6 +20,8 @@ const EMPTY_WIDTH = 26;
 const MIN_HEIGHT = 7;
 /** The least heights in pixels at which a pane can be read; of an answer that was just asked for, so that it is whole. */
 const LEAST_TEXT_PX = 125;
+const TITLE_AND_EDGES_PX = 40;
+const LINE_PX = 20;
 const LEAST_TABLE_PX = 190;
 const LEAST_DRAWING_PX = 240;
 const LEAST_ANSWER_PX = 420;
@@ -61,6 +63,8 @@ export class Pane {
   /** Whether it needs no more than that: a text, or the reason why there is nothing. */
   isText = false;
   private isDrawing = false;
+  /** The lines of the text that is shown; those of an empty pane's reason are not counted. */
+  private lines = Number.POSITIVE_INFINITY;
 
   constructor(
     private readonly state: State,
@@ -96,7 +100,7 @@ export class Pane {
 
   /** The height below which the pane cannot be read; `isAsked`: it is the one that was opened last. */
   leastHeight(isAsked: boolean): number {
-    if (this.isText) return LEAST_TEXT_PX;
+    if (this.isText) return Math.min(LEAST_TEXT_PX, TITLE_AND_EDGES_PX + LINE_PX * this.lines);
     if (this.isDrawing) return LEAST_DRAWING_PX;
     return isAsked && this.kind.group === "Answers" ? LEAST_ANSWER_PX : LEAST_TABLE_PX;
   }
@@ -181,8 +185,9 @@ export class Pane {
     const text = mode?.showsText ? this.artifact?.text : undefined;
     this.isText = text !== undefined || !mode;
     this.isDrawing = mode === drawing;
+    this.lines = text === undefined ? Number.POSITIVE_INFINITY : linesIn(text);
     this.wantedWidth = text === undefined ? (mode ? USUAL_WIDTH : EMPTY_WIDTH) : textWidth(text);
-    this.wantedHeight = text === undefined ? USUAL_HEIGHT : Math.min(USUAL_HEIGHT, MIN_HEIGHT + linesIn(text));
+    this.wantedHeight = text === undefined ? USUAL_HEIGHT : Math.min(USUAL_HEIGHT, MIN_HEIGHT + this.lines);
     this.content?.destroy();
     this.prediction.textContent = this.state.predictions.get(this.kind.name) ?? "";
     this.prediction.hidden = !this.prediction.textContent;

@@ -29,6 +29,18 @@ export const MAX_PANES = 4;
 /** Files of installed packages, and how much less likely than the user's own code they are what is looked for. */
 const LIBRARY = /[\\/](site|dist)-packages[\\/]/;
 const LIBRARY_WEIGHT = 0.1;
+/** How much more likely a graph with a backward is what is looked for: the model, not what clips its gradients. */
+const BACKWARD_WEIGHT = 4;
+
+/** The options that ask for more than a compile, each with the pane that has the answer. */
+const ANSWERS: [option: string, pane: PaneName][] = [
+  ["frames", "frames"],
+  ["check", "accuracy"],
+  ["tune", "tuning"],
+  ["measure", "costs"],
+  ["steps", "steps"],
+  ["memory_curve", "partition"],
+];
 
 /** Returns the frame with this id. Ids of stock torch.compile count all frames of the process: they are not indices. */
 export function frameOf(record: CutawayRecord, id: number): Frame | null {
@@ -146,10 +158,12 @@ export class State {
     return this.findCompile(blocking?.compiles[0] ?? "") ?? this.largestCompile();
   }
 
-  /** The compile with the largest captured graph; a library's counts for little. */
+  /** The compile with the largest captured graph; one with a backward counts for more, a library's for little. */
   private largestCompile(): Compile | null {
     const size = ({ filename }: Frame, c: Compile) =>
-      (summaryOf(c).nodes ?? 0) * (LIBRARY.test(filename) ? LIBRARY_WEIGHT : 1);
+      (summaryOf(c).nodes ?? 0) *
+      (LIBRARY.test(filename) ? LIBRARY_WEIGHT : 1) *
+      (summaryOf(c).saved_count ? BACKWARD_WEIGHT : 1);
     const all = this.record.frames.flatMap((f) => f.compiles.map((c) => ({ compile: c, size: size(f, c) })));
     const best = all.reduce<(typeof all)[0] | null>((best, c) => (best && best.size >= c.size ? best : c), null);
     return best?.compile ?? null;
@@ -167,11 +181,11 @@ export class State {
     return (wanted && !usual.includes(wanted) ? [usual[0], wanted] : usual).slice(0, MAX_PANES);
   }
 
-  /** The pane that is shown at once: that of a failure, or of what the cell was run for, with --frames or --check. */
+  /** The pane that is shown at once: that of a failure, or of what the cell was run for, as --measure says. */
   private wantedPane(): string {
     const { problems, options } = this.record;
     if (problems.some(({ grade }) => grade === "blocking")) return "overview";
-    return options.frames ? "frames" : options.check ? "accuracy" : "";
+    return ANSWERS.find(([option]) => options[option])?.[1] ?? "";
   }
 
   /** Shows other panes in place of those that were chosen for an earlier record and have nothing in this one. */
