@@ -60,7 +60,6 @@ class CodeState:
 
     frame: Frame
     record: Record
-    resumed_compile: str | None = None
     entries: list[InstalledCode] = field(default_factory=list)
     expired: set[str] = field(default_factory=set)
     """Compiles that were dropped because an object that they refer to died; they count towards the recompile limit."""

@@ -262,7 +262,7 @@ class Region:
             frame.calls += 1
             return None
         frame.resumes = resumes
-        new_state = CodeState(frame, record, resumes)
+        new_state = CodeState(frame, record)
         if state is not None:
             new_state.entries = state.entries
         self.states[CodeKey(code)] = new_state
@@ -310,7 +310,7 @@ class Region:
         self._resume_depths[CodeKey(code)] = self._resume_depths.get(CodeKey(of), 0) + 1
         frame = record.frame(code.co_name, code.co_filename, line, "resume")
         frame.resumes = compile_.id
-        self.states[CodeKey(code)] = CodeState(frame, record, compile_.id)
+        self.states[CodeKey(code)] = CodeState(frame, record)
         return frame.id
 
     def _limit_reached(self, state: CodeState) -> Any:

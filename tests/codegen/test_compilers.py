@@ -49,7 +49,7 @@ def _libraries(cache: Path) -> list[Path]:
 
 
 def _library(source: str) -> Path:
-    return build.library_path(build.digest(source, build._with_supported_flags(build.toolchain())))
+    return cache_files.path_of("cpp", build.digest(source, build._with_supported_flags(build.toolchain())))
 
 
 def _answer(library: ctypes.CDLL) -> int:

@@ -53,7 +53,7 @@ def answer(source: str = ANSWER) -> int:
 
 
 def library(source: str = ANSWER) -> Path:
-    return build.library_path(build.digest(source, build._with_supported_flags(build.toolchain())))
+    return disk_cache.path_of("cpp", build.digest(source, build._with_supported_flags(build.toolchain())))
 
 
 def problem_texts() -> str:

@@ -49,8 +49,6 @@ class Outcome:
     error: Exception | None
     missed: bool
     """Whether the cache did not have the result, so that the function ran."""
-    is_made: bool = True
-    """Whether the call was really made; otherwise the result was found in the cache."""
 
     def __str__(self) -> str:
         return safe_repr(self.result) if self.error is None else type(self.error).__qualname__
@@ -71,7 +69,7 @@ class Outcome:
     def found(cls, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Outcome | None:
         """Returns what ``fn(*args, **kwargs)`` would do, which is not called, if its cache has the result."""
         found = find_result(fn, args, kwargs)
-        return None if found is None else cls(fn, found[0], None, missed=False, is_made=False)
+        return None if found is None else cls(fn, found[0], None, missed=False)
 
 
 @dataclass(frozen=True)

@@ -203,11 +203,6 @@ def _key_parts(source: str, tools: Toolchain) -> dict[str, Sequence[str]]:
     }
 
 
-def library_path(key: str) -> Path:
-    """Returns the path of the library in the cache; it exists once it is built."""
-    return disk_cache.path_of("cpp", key)
-
-
 def simd_math() -> tuple[str, ...]:
     """Returns the names of functions with vector versions in the C library (glibc's libmvec)."""
     libc, version = platform.libc_ver()
