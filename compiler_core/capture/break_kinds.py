@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from compiler_core.records.capture import BODY_OF_LOOP, NO_CHANGE, NO_CHANGE_KNOWN, BreakReason, StackLine
 
+AROUND = "It needs nothing that is computed here: enter it around the call of the compiled function."
 BEFORE = "It needs nothing that is computed here: do it before the compiled function"
 
 
@@ -49,6 +50,8 @@ class BreakKind:
             return self.hint_in_call
         if self.hint or code.needs_graph:
             return self.hint or NO_CHANGE_KNOWN
+        if code.statement == "With":
+            return AROUND
         return f"{BEFORE}." if code.statement == "Expr" else f"{BEFORE}, and pass the result in."
 
 

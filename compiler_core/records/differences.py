@@ -109,6 +109,8 @@ class Comparison:
     lines: list[Difference]
     values: dict[str, str] | None = None
     """How the values of variables differ, by name; None if values were not compared."""
+    random: str = ""
+    """Why values may differ although both runs are right: random numbers were drawn, each run its own."""
     shared: list[str] = field(default_factory=list)
     """Objects that both runs used, because they could not be copied."""
     notes: list[str] = field(default_factory=list)

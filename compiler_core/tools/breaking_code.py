@@ -45,7 +45,9 @@ def breaking_code(tx: Interpreter, is_root: bool) -> BreakingCode:
         node = _of_operand(statement, node)
     names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
     found = [scope[name] for scope in (tx.locals, tx.cells) for name in names & scope.keys()]
-    needs_graph = any(map(_is_computed, found)) if is_root else bool(found)
+    read = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
+    elsewhere = read - tx.f_globals.keys() - tx.f_builtins.keys()  # a resume function gets what was made of these
+    needs_graph = any(map(_is_computed, found)) if is_root else bool(found or elsewhere)
     is_call = isinstance(node, ast.Call)
     ends_round = isinstance(statement, ast.While) or (isinstance(statement, ast.If) and _ends_round(statement))
     return BreakingCode(_segment(lines, node), type(statement).__name__, needs_graph, is_call, ends_round)

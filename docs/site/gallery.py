@@ -9,9 +9,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
+from torch._higher_order_ops import while_loop
 
 import compiler_core
 from compiler_core.records import Record, View
+from compiler_core.tools.frames.frame_watch import FrameWatch
 
 
 class Example(NamedTuple):
@@ -63,6 +65,27 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     (weights @ v).sum().backward()
 
 
+def newton(x: torch.Tensor) -> torch.Tensor:
+    def go(step: torch.Tensor, root: torch.Tensor) -> torch.Tensor:
+        return step < 5
+
+    def improve(step: torch.Tensor, root: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return step + 1, (root + x / root) / 2
+
+    found: tuple[torch.Tensor, torch.Tensor] = while_loop(go, improve, (torch.tensor(0), torch.ones_like(x)))
+    return found[1]
+
+
+def dropped(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.dropout(x.cos(), 0.1).sin()
+
+
+def without_dropout(gm: torch.fx.GraphModule) -> None:
+    for node in gm.graph.find_nodes(op="call_function", target=torch.nn.functional.dropout):
+        node.replace_all_uses_with(node.args[0])
+        gm.graph.erase_node(node)
+
+
 line = torch.linspace(-1, 1, 1000, requires_grad=True)
 rows = torch.randn(64, 100)
 queries, keys, values = (torch.randn(16, 32, requires_grad=True) for _ in range(3))
@@ -84,6 +107,15 @@ EXAMPLES = {
         (queries, keys, values),
         panes=("source", "partition"),
     ),
+    "loop": Example(
+        "A loop whose end depends on values", "torch's while_loop keeps it in the graph, as two functions.", newton,
+        (line.detach().exp(),),
+        panes=("source", "subgraphs"),
+    ),
+    "pass": Example(
+        "A pass that removes dropout", "The graph before it and after it.", dropped, (line.detach(),),
+        {"passes": [compiler_core.GraphPass(without_dropout)]}, ("source", "passes"),
+    ),
     "stock": Example(
         "The same in stock torch.compile", "Stock's own graphs, guards and kernels, in the same explorer.", softmax,
         (rows,),
@@ -97,6 +129,7 @@ PANES = {
         "overview": "Problems of the run, each with its line, its reason and what to write instead.",
         "bytecode": "The instructions of the frame, as CPython would run them.",
         "steps": "What the symbolic interpreter did, step by step: its stack, its variables, the nodes that it added.",
+        "frames": "Every Python frame that ran, and what became of it.",
         "guards": "The conditions under which the compiled code may be used again, with what each costs.",
         "sizes": "Sizes and numbers of the compile, which may be symbols.",
         "captured": "The graph that was captured.",
@@ -105,6 +138,7 @@ PANES = {
         "forward": "The forward half.",
         "backward": "The backward half.",
         "fusion": "Loops that became one kernel, and reasons why others did not.",
+        "schedule": "How a loop nest became its kernel, one rewrite at a time.",
         "kernel": "The C++ or Triton source of the kernels.",
         "costs": "The time of each kernel.",
         "memory": "When buffers are allocated and freed.",
@@ -115,9 +149,17 @@ PANES = {
         "timings": "Where the time of compiling went.",
     },
     "softmax": {"machine": "Triton's stages down to PTX and SASS, for a GPU that is not here."},
+    "sizes": {"compare": "Two compiles of one function, by line."},
+    "loop": {
+        "subgraphs": "The functions that operators call, as while_loop does.",
+        "speed": "The call as plain PyTorch and compiled, side by side.",
+    },
+    "pass": {"passes": "The graph after each pass of yours that changed it."},
     "stock": {
+        "engines": "Two runs, by line: here stock beside ours.",
         "postgrad": "Stock's graphs after its passes.",
         "generated": "The bytecode that runs in the place of the frame's.",
+        "other": "What else stock writes.",
     },
 }
 """Panes of the explorer by the example that shows them, with what they have."""
@@ -126,11 +168,17 @@ PANES = {
 def record_of_panes(name: str) -> Record:
     """Runs an example of the gallery and returns its record, with a view of each of its panes."""
     example = EXAMPLES[name]
-    with compiler_core.record(example.title, engine=example.engine) as record:
+    watch = FrameWatch()
+    with compiler_core.record(example.title, engine=example.engine) as record, watch:
         _run(example, steps=True)
+    watch.write(record)
+    if name == "stock":
+        record.comparison = compiler_core.compare(record_of(EXAMPLES["softmax"]), record)
     if name == "attention":
         compiler_core.measure(record)
         compiler_core.check_accuracy(record)
+    if name == "loop":
+        record.timings = compiler_core.time(alone(example.program), *example.arguments, seconds=0.5)
     record.find_problems()
     record.views = [View(pane, ["source", pane]) for pane in PANES[name]]
     return record

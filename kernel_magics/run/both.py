@@ -74,7 +74,7 @@ def run_both(shell: Any, program: Program, request: Request, title: str, view: R
         found = first.record.comparison = compare(*records)
         found.values, found.shared = _differences(first, second, first_names, second_names, names), snapshot.not_copied
         if is_random:
-            found.values = {name: f"{how} ({RANDOM_NOTE})" for name, how in found.values.items()}
+            found.random = RANDOM_NOTE
         view.both = EngineComparison(records, found)
         shown_records.add(second.record)  # by name in the comparison
         # the explorer has the whole table

@@ -275,8 +275,8 @@ class CellExperiments:
         record.find_problems()
         record.comparison = compare(self._record, record)
         record.comparison.values = values
-        if values and is_random and request.engine == "torch":
-            record.comparison.notes.append(RANDOM_NOTE[0].upper() + RANDOM_NOTE[1:] + ".")
+        if is_random and request.engine == "torch":
+            record.comparison.random = RANDOM_NOTE
         return record
 
     def _inputs_of_another_size(self) -> dict[str, torch.Tensor]:

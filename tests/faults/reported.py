@@ -471,7 +471,7 @@ def program(x):
 """,
         "skipped function",
         'open(os.devnull, "w")',
-        "do it before the compiled function",
+        "enter it around the call of the compiled function",
         {'    with open(os.devnull, "w") as file:  # the fault\n        file.write("step")\n': ""},
         stock={"reason": "unsupported call", "grade": "blocking", "problems": 2},
     ),
@@ -581,6 +581,39 @@ def program(x):
         "pack(y, torch.tensor([2]), batch_first=True)",
         "give it the padded batch",
         {"pack(y, torch.tensor([2]), batch_first=True)": "y"},
+    ),
+    Broken(
+        "a loss that % formats",
+        """
+log = []
+
+def program(x):
+    loss = x.square().mean()
+    log.append("loss %.3f" % loss)  # the fault
+    return loss.sqrt()
+""",
+        "tensor value read",
+        '"loss %.3f" % loss',
+        "read the value after the compiled function has returned",
+        {'"loss %.3f" % loss': "loss.detach()"},
+        logs={"grade": "expected"},  # which do not say that the rest, which runs as Python, computes
+    ),
+    Broken(
+        "anomalies that are looked for in the forward",
+        """
+from torch.autograd import set_detect_anomaly
+
+def program(x):
+    y = x.sin()
+    with set_detect_anomaly(False):  # the fault
+        y = y.cos()
+    return y * 2
+""",
+        "skipped function",
+        "set_detect_anomaly(False)",
+        "enter it around the call of the compiled function",
+        {"    with set_detect_anomaly(False):  # the fault\n        y = y.cos()": "    y = y.cos()"},
+        stock={"grade": "blocking", "problems": 2},
     ),
 ]
 

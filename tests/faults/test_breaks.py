@@ -114,6 +114,42 @@ def test_calls_that_break_in_one_line_are_distinguished() -> None:
     assert [each.cause.rpartition("  ")[2] for each in (first, second)] == ["It is `id(x)`.", "It is `id(y)`."]
 
 
+COROUTINE = """
+import asyncio
+
+async def doubled(x):
+    return x * 2
+
+def program(x):
+    y = x.sin()
+    y = asyncio.run(doubled(y))
+    return y.cos()
+"""
+
+
+def test_nothing_is_moved_out_that_needs_what_a_break_leaves() -> None:
+    problems = run(COROUTINE, "a coroutine", "core").problems
+    assert {each.lineno for each in problems} == {9}
+    assert all("No change is known that keeps it in the graph" in each.advice for each in problems)
+
+
+STACK = """
+import inspect
+
+def program(x):
+    y = x.sin()
+    name = inspect.stack()[0].function
+    return y.cos(), name
+"""
+
+
+def test_what_a_broken_line_calls_is_not_compiled_again_for_nothing() -> None:
+    """It asks all modules for their files, some of which are objects of one class."""
+    first, *others = run(STACK, "the stack", "core").problems
+    assert (first.kind, first.grade, first.lineno) == ("graph break", "costly", 6)
+    assert {(each.grade, each.lineno) for each in others} <= {("expected", 6)}
+
+
 SCHEDULED = """
 weight = torch.nn.Parameter(torch.ones(3))
 optimizer = torch.optim.Adam([weight], lr=0.1)

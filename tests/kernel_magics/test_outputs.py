@@ -94,10 +94,10 @@ def test_beside_an_explorer_a_comparison_is_printed_in_few_lines(notebook: Inter
 def test_a_comparison_of_random_numbers_says_so(notebook: InteractiveShell) -> None:
     with capture_output():
         notebook.run_cell("%%compile --engine core,torch\ny = torch.rand(8) + 1\nz = big * 3").raise_error()
-    found = kernel_magics.last_comparison().comparison.values
-    assert found is not None
-    assert list(found) == ["y"]
-    assert "draws random numbers" in found["y"]
+    found = kernel_magics.last_comparison().comparison
+    assert list(found.values or ()) == ["y"]
+    assert "the cell draws random numbers" in found.random
+    assert f"this may be right: {found.random}" in found.brief()
 
 
 def remove(explorer: Explorer | None) -> None:

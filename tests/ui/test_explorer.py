@@ -10,7 +10,9 @@ import pytest
 import torch
 from playwright.sync_api import Browser, Page, expect
 
+import compiler_core
 from compiler_core.api import compile as api
+from compiler_core.records.differences import Comparison
 from compiler_core.tools import recording
 from compiler_core.tools.frames.frame_watch import FrameWatch
 from kernel_magics.display.report import write_report
@@ -201,6 +203,38 @@ def test_a_link_opens_the_same_view(explorer: Explorer, page: Page, browser: Bro
     expect(opened.tree.locator("[aria-selected=true]")).to_contain_text("0/0")
     expect(opened.root.locator("section.pane")).to_have_count(1)
     other.context.close()
+
+
+def drop_sines(gm: torch.fx.GraphModule) -> None:
+    for node in list(gm.graph.nodes):
+        if node.target == "sin":
+            node.replace_all_uses_with(node.args[0])
+            gm.graph.erase_node(node)
+
+
+def test_a_graph_that_a_pass_changed_says_so(browser: Browser, tmp_path: Path, screenshot: Screenshot) -> None:
+    with recording.record("passes") as record:
+        api.compile(lambda x: x.sin().cos(), passes=[compiler_core.GraphPass(drop_sines)])(torch.ones(3))
+    with open_report(browser, write_report(record, tmp_path / "report.html")) as page:
+        explorer = Explorer(page.locator(".cutaway"))
+        pane = explorer.show(1, "captured")
+        note = pane.get_by_text("This is the graph before the pass drop_sines changed it")
+        expect(note).to_be_visible()
+        screenshot(page, "pass_note")
+        note.get_by_role("button", name="Passes").click()
+        expect(explorer.root.get_by_label("Passes pass.drop_sines")).to_be_visible()
+        explorer.show(1, "forward")
+        expect(note).to_be_hidden()
+
+
+def test_values_that_differ_by_chance_are_no_fault(browser: Browser, tmp_path: Path) -> None:
+    with recording.record("random") as record:
+        api.compile(lambda x: x.cos(), backend="eager")(torch.ones(3))
+    record.comparison = Comparison("ours", "stock", [], [], values={"y": "by up to 0.5"}, random="numbers are drawn")
+    with open_report(browser, write_report(record, tmp_path / "report.html")) as page:
+        block = Explorer(page.locator(".cutaway")).root.locator(".block", has_text="1 value differs")
+        expect(block).to_contain_text("This may be right: numbers are drawn.")
+        expect(block).not_to_have_class(re.compile("bad"))
 
 
 def test_full_screen(explorer: Explorer, page: Page) -> None:

@@ -231,7 +231,7 @@ def test_rows_of_a_table_are_filtered_and_copied(explorer: Explorer, page: Page)
     pane.get_by_label("Filter the rows of this table").fill("tensor weight")
     expect(rows.filter(visible=True)).not_to_have_count(total)
     found = rows.filter(visible=True).count()
-    expect(table.locator("output")).to_have_text(f"{found} of {total}")
+    expect(table.locator(".found")).to_have_text(f"{found} of {total}")
     table.get_by_role("button", name="Copy").click()
     expect(table.get_by_role("button", name="Copied")).to_be_visible()
     head, *lines = page.evaluate("navigator.clipboard.readText()").splitlines()
@@ -243,6 +243,7 @@ def test_rows_of_a_table_are_filtered_and_copied(explorer: Explorer, page: Page)
     expect(rows.filter(visible=True)).to_have_count(total)
 
 
+@of("deep")
 def test_inputs_of_a_backward_have_the_users_names(explorer: Explorer) -> None:
     pane = explorer.show(1, "backward")
     pane.get_by_label("Collapse by").select_option("No groups")
@@ -265,6 +266,24 @@ def test_functions_of_a_loop_are_drawn_with_the_users_names(explorer: Explorer, 
     explorer.click_line(0, "return i + 1")
     explorer.expect_pinned_nodes(1, "add")
     screenshot(explorer.root.page, "subgraphs")
+
+
+@of("loop")
+def test_the_names_of_a_narrow_pane_are_not_cut(explorer: Explorer, page: Page, screenshot: Screenshot) -> None:
+    page.set_viewport_size({"width": 1000, "height": 700})
+    pane = explorer.show(1, "subgraphs")
+    pane.get_by_label("Artifact").select_option(index=0)
+    title = pane.get_by_label("What this pane shows")
+    needed = """(select) => {
+        const canvas = document.createElement("canvas").getContext("2d");
+        canvas.font = getComputedStyle(select).font;
+        return canvas.measureText(select.selectedOptions[0].text).width;
+    }"""
+    for picker in (title, pane.get_by_label("Artifact")):
+        wide = picker.evaluate(needed)
+        assert (picker.bounding_box() or {"width": 0})["width"] >= wide
+    expect(pane.get_by_role("button", name="Close this pane")).to_be_in_viewport()
+    screenshot(page, "narrow_names")
 
 
 @of("machine")

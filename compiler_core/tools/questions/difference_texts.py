@@ -32,6 +32,7 @@ def comparison_text(found: Comparison, which: Literal["all", "changes", "brief"]
 def _remarks(found: Comparison) -> list[str]:
     rows = [f"{name} differs: {how}" for name, how in (found.values or {}).items()]
     rows += ["values: the same"] if found.values == {} else []
+    rows += [f"this may be right: {found.random}"] if found.values and found.random else []
     rows += [f"not copied, both runs used it: {name}" for name in found.shared]
     return rows + [f"note: {note}" for note in found.notes]
 

@@ -368,7 +368,7 @@ def _graph_break(
         grade, advice = "costly", "  ".join(part.text for part in parts.values() if part.text)
     elif grade == "costly" and (why := divided.why_harmless(break_)):
         grade, advice = "expected", f"Nothing to change: {why}, so it divides no graph.  For fullgraph=True: {advice}"
-    if grade == "costly" and break_.is_consequence:
+    if grade == "costly" and (break_.is_consequence or divided.enters_what_a_break_made(frame, break_)):
         grade, advice = "expected", _CONSEQUENCE
     is_last = break_ is compile_.breaks[-1]
     if compile_.is_broken and is_last and break_.reason != "exception" and not break_.is_consequence:
@@ -399,9 +399,12 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     found = remedies(cause, lambda failed: _situation(record, frame, compile_, failed), compile_.id, is_inside)
     grade: Grade = "expected" if found and all(each.is_nothing for each in found) else "costly"
     advice = sentences(each.text for each in found)
-    if library_of(frame.filename) and not compile_.breaks and not _has_operations(compile_):
-        grade, advice = "expected", "Nothing to change: this function of a library computes nothing with tensors."
-        found = []
+    if library_of(frame.filename) and not _has_operations(compile_):
+        if not compile_.breaks:
+            grade, advice = "expected", "Nothing to change: this function of a library computes nothing with tensors."
+            found = []
+        elif divided.goes_with_call(compile_):
+            grade, advice, found = "expected", _OF_BROKEN_CALL, []
     if frame.limit_reached:
         grade = "blocking"
     if compile_.outcome in ("failed", "skipped"):  # what it would have been valid for is not known
@@ -594,6 +597,14 @@ class _DividedGraphs:
         caller = compile_.caller
         is_library = bool(library_of(self._frames[compile_.frame].filename))
         return is_library and caller is not None and (caller.filename, caller.lineno) in self._broken
+
+    def enters_what_a_break_made(self, frame: Frame, break_: GraphBreak) -> bool:
+        """Whether a break is where a ``with`` enters or leaves what its own line made, which broke the graph."""
+        resumed = self._compiles.get(frame.resumes or "")
+        if resumed is None or not break_.expression.startswith("with ") or break_.place is None:
+            return False
+        made = [each.place.lineno for each in resumed.breaks if each.place and each.statement == "With"]
+        return break_.place.lineno in made
 
     def computes_from(self, frame: Frame) -> bool:
         """Whether a frame, or what follows the graph breaks in it, computes anything, or that is not known."""

@@ -53,6 +53,8 @@ class FormatProxy:
         raise Unsupported("unsupported operation", f"formatting .{name} of {self._value}")
 
     def _unknown(self, *args: Any) -> Any:
+        if isinstance(self._value, TensorValue):
+            raise Unsupported("tensor value read", "formatting a tensor")
         raise Unsupported("unsupported operation", f"formatting {self._value} as something other than text")
 
     __getitem__ = __int__ = __index__ = __float__ = _unknown

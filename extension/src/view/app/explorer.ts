@@ -12,7 +12,7 @@ import { hasContent, parsePane } from "../panes/registry";
 import { createBar } from "./bar";
 import { contentHeight, isFolded } from "./content_height";
 import { leaveExplorer, SHOWN_EVENT } from "./focus";
-import { hasOwnPage, linkButton } from "./link_button";
+import { hasOwnPage } from "./link_button";
 import { PaneArea } from "./pane_area";
 import { largeTypeButton, Presentation } from "./presentation";
 import { ProblemLine } from "./problem_line";
@@ -227,8 +227,7 @@ class Explorer implements Shown {
     main.append(tree.element, splitter("the list of frames"), this.panes.element);
     this.stages = new StageBar(this.state, (pane, items) => this.panes.reveal(pane, items));
     this.verdict = new VerdictLine(this.state);
-    const link = linkButton(this.state);
-    const buttons = [this.addButton, ...(link ? [link] : []), largeTypeButton(), ...windowButtons()];
+    const buttons = [this.addButton, largeTypeButton(), ...windowButtons()];
     const bar = createBar(this.state, this.presentation.element, this.treeToggle(tree.element), ...buttons);
     if (record.views.length) main.tabIndex = -1; // so that PageDown goes on from wherever the pointer was pressed
     const problems = new ProblemLine(this.state);

@@ -8,11 +8,16 @@ import { canEditCells, StaticModel } from "../model/widget_model";
 export function linkButton(state: State): HTMLElement | null {
   if (hasOwnPage(state)) {
     const address = () => `${location.href.replace(/#.*/, "")}#${state.address()}`;
-    return copyButton("Link", "Copy the address of what is shown now: this page opens so", address);
+    return copyButton("Link", "Copy the address of what is shown now: this page opens so", address, "copy-link");
   }
   if (state.model instanceof StaticModel) return null;
   const line = () => `kernel_magics.view(${JSON.stringify(`${state.record.title}#${state.address()}`)})`;
-  return copyButton("Link", "Copy a line of Python that shows what is shown now, in any cell of this notebook", line);
+  return copyButton(
+    "Link",
+    "Copy a line of Python that shows what is shown now, in any cell of this notebook",
+    line,
+    "copy-link",
+  );
 }
 
 /** Whether the address of the page is that of this explorer: of a report, but not of a notebook. */

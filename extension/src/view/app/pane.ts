@@ -29,6 +29,8 @@ const MIN_WIDTH = 46;
 const MAX_WIDTH = 84;
 /** The languages of machine code that a device runs, the last of a compiler first. */
 const FINAL: Artifact["language"][] = ["sass", "asm", "ptx"];
+/** What the names of graphs after the user's passes begin with. */
+const PASS = "pass.";
 const MEASURED_CHARACTERS = 100_000;
 
 export class Pane {
@@ -48,6 +50,8 @@ export class Pane {
   );
   private readonly editing = h("div", { class: "modes" });
   private readonly prediction = h("p", { class: "prediction", role: "status" });
+  /** What changed the graph after what is shown. */
+  private readonly note = h("p", { class: "changed-later" });
   private readonly body = h("div", { class: "body" });
   private content: Content | null = null;
   private kind: PaneKind = PANES[0];
@@ -87,6 +91,7 @@ export class Pane {
         this.closeButton,
       ),
       this.prediction,
+      this.note,
       this.body,
     );
     // moving the pointer out of the pane ends hovering
@@ -189,6 +194,8 @@ export class Pane {
     this.wantedWidth = text === undefined ? (mode ? USUAL_WIDTH : EMPTY_WIDTH) : textWidth(text);
     this.wantedHeight = text === undefined ? USUAL_HEIGHT : Math.min(USUAL_HEIGHT, MIN_HEIGHT + this.lines);
     this.content?.destroy();
+    this.note.replaceChildren(...this.passNote(mode));
+    this.note.hidden = !this.note.childNodes.length;
     this.prediction.textContent = this.state.predictions.get(this.kind.name) ?? "";
     this.prediction.hidden = !this.prediction.textContent;
     if (this.state.covered.has(this.kind.name)) {
@@ -235,6 +242,20 @@ export class Pane {
         return h("button", { "aria-pressed": String(mode === current), onclick: choose }, mode.name);
       }),
     );
+  }
+
+  /** That passes of the user changed the graph that is shown, with a button that shows it as they left it. */
+  private passNote(mode: Mode | undefined): (HTMLElement | string)[] {
+    const { artifact, state } = this;
+    if (!artifact?.graph || !mode?.showsArtifact || artifact.pane === "passes" || state.covered.has(this.kind.name)) {
+      return [];
+    }
+    const own = state.artifacts("passes").filter(({ name }) => name.startsWith(PASS));
+    const names = state.links.passesOver(artifact, own).map(({ name }) => name.slice(PASS.length));
+    if (!names.length) return [];
+    const passes = names.length === 1 ? `the pass ${names[0]}` : `the passes ${names.join(", ")}`;
+    const show = h("button", { class: "link", onclick: () => state.open("passes") }, "Passes");
+    return [`This is the graph before ${passes} changed it: `, show, "."];
   }
 
   private emptyContent(): HTMLElement {

@@ -4,6 +4,7 @@
  */
 
 import { h } from "../dom/elements";
+import { plural } from "../dom/format";
 import { loadSetting, saveSetting } from "../dom/storage";
 import { viewOf } from "../model/address";
 import type { State } from "../model/state";
@@ -22,7 +23,7 @@ export class Presentation {
     const { views } = state.record;
     this.element.hidden = !views.length;
     this.list.append(
-      h("option", { value: -1 }, `${views.length} views`),
+      h("option", { value: -1 }, plural(views.length, "view")),
       ...views.map(({ title }, at) => h("option", { value: at }, `${at + 1}. ${title}`)),
     );
     this.list.onchange = () => this.show(Number(this.list.value));

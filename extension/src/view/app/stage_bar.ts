@@ -11,6 +11,7 @@ import type { Artifact, ItemId } from "../model/record/record";
 import { MAIN_STAGES, STAGES } from "../model/stages";
 import type { State } from "../model/state";
 import { hasContent, PANES, parsePane, shortTitle } from "../panes/registry";
+import { linkButton } from "./link_button";
 import { paneOptions } from "./pane_menu";
 
 const MACHINE_ORDER: Artifact["language"][] = ["mlir", "llvm", "sass", "asm", "ptx"];
@@ -32,12 +33,14 @@ export class StageBar {
   /** The line at the bottom. */
   readonly chain = h("div", { class: "chain" });
   private readonly others = h("div", { class: "steps", role: "toolbar", "aria-label": "Other panes with links" });
+  private readonly link: HTMLElement | null;
   private stages: Stage[] = [];
 
   constructor(
     private readonly state: State,
     private readonly reveal: (pane: string, items: Set<ItemId>) => void,
   ) {
+    this.link = linkButton(state);
     this.element.append(this.list, this.buttons);
     for (const change of ["pin", "compile"] as const) state.on(change, () => this.draw());
     state.on("shown", () => this.updateShown());
@@ -59,7 +62,7 @@ export class StageBar {
     this.list.replaceChildren(...elements(true));
     this.others.replaceChildren(...elements(false));
     this.buttons.replaceChildren(this.menu());
-    this.chain.replaceChildren(...this.chainParts(linked.size));
+    this.chain.replaceChildren(...this.chainParts(linked.size), ...(this.link ? [this.link] : []));
     const own = this.stages.find(({ element }) => element.classList.contains("own")) ?? this.stages[0];
     this.setCurrent(own);
     this.updateShown();

@@ -27,11 +27,9 @@ export function questionOf(
   compile: Compile | null,
   inputName: (item: ItemId) => string = () => "",
 ): Question | null {
-  const compiles = record.frames.flatMap((frame) => frame.compiles);
   switch (pane) {
     case "captured":
-    case "decompiled":
-      return number("How many graphs are captured in all?", compiles.filter(hasGraph).length);
+      return capturedLines(record, compile);
     case "overview":
       return number("How many lines break the graph?", problems(record, "graph break"));
     case "guards":
@@ -44,7 +42,7 @@ export function questionOf(
     case "joint":
     case "forward":
     case "backward":
-      return number("How many values are saved for the backward?", compile?.partition?.saved_count ?? 0);
+      return number("How many operations does this graph have?", operations(compile, pane));
     case "partition":
       return savedValues(compile, inputName);
     case "fusion":
@@ -112,8 +110,9 @@ function number(text: string, answer: number): Question {
   return { text, answer, choices: [] };
 }
 
-function hasGraph(compile: Compile): boolean {
-  return compile.artifacts.some(({ pane }) => pane === "captured");
+function operations(compile: Compile | null, pane: string): number {
+  const graph = compile?.artifacts.find((artifact) => artifact.pane === pane)?.graph;
+  return (graph?.nodes ?? []).filter(({ op }) => op.startsWith("call")).length;
 }
 
 function problems(record: CutawayRecord, kind: string): number {
@@ -124,9 +123,28 @@ function generated(compile: Compile): number {
   return compile.kernels.filter(({ language }) => language !== "extern").length;
 }
 
-/** Asks which lines read something that is guarded; for the number of guards if there is no choice of lines. */
-function guardedLines(record: CutawayRecord, compile: Compile | null): Question {
+/** Asks which lines have operations in the captured graph; nothing if there is no choice of lines. */
+function capturedLines(record: CutawayRecord, compile: Compile | null): Question | null {
+  const start = `${compile?.id}:captured#`;
+  const made = (compile?.edges ?? []).filter((edge) => edge.made.startsWith(start));
+  const captured = new Set(made.flatMap(({ sources }) => sources));
+  return whichLines("Which lines have operations in this graph?", captured, record, compile);
+}
+
+/** Asks which lines read something that is guarded; nothing if there is no choice of lines. */
+function guardedLines(record: CutawayRecord, compile: Compile | null): Question | null {
   const guarded = new Set(compile?.guards.map(({ line }) => line));
+  return whichLines("Which lines read something that a guard checks?", guarded, record, compile);
+}
+
+/** Asks which of the lines that the compile used are `right`; null if there are fewer than two. */
+function whichLines(
+  text: string,
+  right: Set<ItemId | null>,
+  record: CutawayRecord,
+  compile: Compile | null,
+): Question | null {
+  const guarded = compile?.guards.map(({ line }) => line) ?? [];
   const used = new Set([...guarded, ...(compile?.edges ?? []).flatMap(({ sources }) => sources)]);
   const lines = record.sources.flatMap(({ id, text, spans }) =>
     spans
@@ -134,10 +152,10 @@ function guardedLines(record: CutawayRecord, compile: Compile | null): Question 
       .filter(({ item }) => used.has(item)),
   );
   const choices = lines.slice(0, MAX_CHOICES);
-  if (choices.length < 2) return number("How many guards are checked?", compile?.guards.length ?? 0);
+  if (choices.length < 2) return null;
   return {
-    text: "Which lines read something that a guard checks?",
-    answer: choices.filter(({ item }) => guarded.has(item)).map((line) => line.text),
+    text,
+    answer: choices.filter(({ item }) => right.has(item)).map((line) => line.text),
     choices: choices.map((line) => line.text),
   };
 }

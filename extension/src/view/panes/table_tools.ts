@@ -22,7 +22,7 @@ export function addTools(table: HTMLTableElement): void {
 
 /** Creates the field and the count of the rows that match it. */
 function filter(body: HTMLTableSectionElement, total: number): HTMLElement[] {
-  const count = h("output", {});
+  const count = h("span", { class: "found", "aria-live": "polite" });
   const field = h("input", {
     type: "search",
     placeholder: "filter rows",

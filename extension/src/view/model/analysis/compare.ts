@@ -23,6 +23,7 @@ export function compareCompiles(before: Compile, after: Compile, links: Links): 
     values: null,
     shared: [],
     notes: [],
+    random: "",
     edit: null,
   };
 }

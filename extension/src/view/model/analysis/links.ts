@@ -124,6 +124,19 @@ export class Links {
     return undefined;
   }
 
+  /** Returns those of `passed`, graphs after passes, that were made from `graph`, possibly over other passes. */
+  passesOver(graph: Artifact, passed: Artifact[]): Artifact[] {
+    return passed.filter((each) => {
+      const seen = new Set<Artifact>();
+      for (let at = this.inputGraph(each); at && !seen.has(at); at = this.inputGraph(at)) {
+        if (at === graph) return true;
+        if (at.pane !== "passes") return false;
+        seen.add(at);
+      }
+      return false;
+    });
+  }
+
   /** Returns what was made directly from `item`. */
   derived(item: ItemId): ItemId[] {
     this.includeFor(item);

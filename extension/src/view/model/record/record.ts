@@ -159,6 +159,7 @@ export interface Comparison {
   totals: Total[];
   lines: Difference[];
   values: { [name: string]: string } | null;
+  random: string;
   shared: string[];
   notes: string[];
   edit: SourceEdit | null;
@@ -842,6 +843,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     totals: { list: { is: "Total" } },
     lines: { list: { is: "Difference" } },
     values: { maybe: { map: "string" } },
+    random: "string",
     shared: { list: "string" },
     notes: { list: "string" },
     edit: { maybe: { is: "SourceEdit" } },
@@ -1320,7 +1322,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Steps: { outcome: "captured", dropped: 0, codes: [], calls: [], values: [], call: [], at: [], pops: [], pushes: [], results: [], stores: [], texts: [], notes: [] },
   SourceEdit: { in_cell: true },
   AdviceTrial: { why: "", is_timed: false, remedies: [], totals: [] },
-  Comparison: { values: null, edit: null, shared: [], notes: [] },
+  Comparison: { values: null, random: "", edit: null, shared: [], notes: [] },
   Node: { shape: null, dtype: null, device: null, bytes: null, module: null, role: null, place: "" },
   Artifact: { graph: null, spans: [] },
   Event: { end: null, outcome: "running", detail: "" },

@@ -19,10 +19,10 @@ export class RunsTable extends LinkedContent {
   ) {
     super(state);
     this.element.classList.add("runs");
-    const { before, after, totals, values, shared, notes, edit } = comparison;
+    const { totals, shared, notes, edit, before, after } = comparison;
     this.element.append(
       ...(edit ? [triedChange(edit)] : []),
-      ...(values ? [valuesSummary(values, before, after)] : []),
+      ...(comparison.values ? [valuesSummary(comparison.values, comparison)] : []),
       ...notes.map((note) => h("p", { class: "block warn" }, note)),
       ...shared.map((name) => h("p", { class: "block warn" }, `Not copied, so both runs used it: ${name}`)),
       this.table(
@@ -97,14 +97,16 @@ function heads(names: string[]): HTMLElement {
   return h("tr", {}, ...names.map((name) => h("th", { scope: "col" }, name)));
 }
 
-function valuesSummary(values: { [name: string]: string }, before: string, after: string): HTMLElement {
+/** How values differ; where random numbers explain that, it is no fault. */
+function valuesSummary(values: { [name: string]: string }, { before, after, random }: Comparison): HTMLElement {
   const names = Object.entries(values);
   if (!names.length) return h("p", { class: "lead" }, `The values of ${before} and ${after} are the same.`);
   const lines = names.map(([name, how]) => h("p", {}, code(name), ` ${how}`));
   return h(
     "div",
-    { class: "block bad" },
+    { class: random ? "block" : "block bad" },
     h("h4", {}, `${plural(names.length, "value differs", "values differ")}`),
+    random && h("p", {}, `This may be right: ${random}.`),
     ...lines,
   );
 }
