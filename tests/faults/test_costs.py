@@ -41,6 +41,23 @@ def test_a_repeated_block_is_found(fault: Repeated, engine: Engine) -> None:
     assert f"has {fault.blocks} equal blocks" in problem.cause
 
 
+GROWING = """
+layers = [torch.nn.Linear(3 + n, 4 + n) for n in range(10)]
+
+def program(x):
+    for layer in layers:
+        x = layer(x).relu()
+    return x
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_layers_of_different_sizes_are_no_equal_blocks(engine: Engine) -> None:
+    ran = run(GROWING, "growing", engine)
+    ran.record.find_problems(slow_compile_s=0)
+    assert ran.problems == []
+
+
 @pytest.mark.parametrize("fault", REPEATED, ids=by_title)
 def test_the_block_compiled_alone_is_compiled_once(fault: Repeated) -> None:
     unit = f"\n{fault.unit} = compiler({fault.unit})\n\ndef program(x):"

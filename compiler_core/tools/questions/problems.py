@@ -258,7 +258,7 @@ def _repeated_blocks(record: Record, compile_: Compile, place: _Place) -> Iterat
     """
     captured = next(iter(compile_.captured_graphs), None)
     nodes = [n for n in captured.graph.nodes if n.op.startswith("call_")] if captured and captured.graph else []
-    targets = [node.target for node in nodes]
+    targets = [f"{node.target} {node.dtype}{node.shape}" for node in nodes]  # others are compiled for other sizes
     length, repeats, start = repeated_block(targets)
     if repeats < MIN_REPEATS or 2 * length * repeats < len(targets):
         return
@@ -271,8 +271,8 @@ def _repeated_blocks(record: Record, compile_: Compile, place: _Place) -> Iterat
     # our `compile` compiles each module by itself, and stock's `module.compile()` nothing of PyTorch's own classes
     advice = (
         "Compile the repeated block in place of the whole: the class of a module by "
-        f"`Block.forward = {api}.compile(Block.forward)`, or the function that the loop calls.  It is compiled once "
-        "and used for each repetition."
+        f"`Block.forward = {api}.compile(Block.forward)`, or the function that the loop calls; if it is in neither, "
+        "move it into a function.  It is compiled once and used for each repetition."
     )
     title = "the same block is compiled many times"
     block = {captured.item(node.key) for node in nodes[start : start + length]} if captured else set()
