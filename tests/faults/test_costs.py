@@ -41,6 +41,75 @@ def test_a_repeated_block_is_found(fault: Repeated, engine: Engine) -> None:
     assert f"has {fault.blocks} equal blocks" in problem.cause
 
 
+IN_A_LOOP = """
+def step(x, weight):
+    return (x @ weight).relu()
+
+def program():
+    pass
+
+def run(program):
+    x = torch.ones(2, 3)
+    for _ in range(4):
+        x = compiler(step)(x, torch.full((3, 3), 0.1))
+    return [x]
+"""
+OF_A_CLASS = """
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((3, 3), 0.1))
+
+    def forward(self, x):
+        return (x @ self.weight).relu()
+
+blocks = [Block() for _ in range(4)]
+
+def program():
+    pass
+
+def run(program):
+    compiled, x = [compiler(block) for block in blocks], torch.ones(2, 3)
+    with torch.no_grad():
+        for block in compiled:
+            x = block(x)
+    return [x]
+"""
+ONCE = {
+    "a function": (
+        IN_A_LOOP,
+        {"    for _ in": "    compiled = compiler(step)\n    for _ in", "compiler(step)(": "compiled("},
+        2,
+    ),
+    "modules of a class": (
+        OF_A_CLASS,
+        {
+            "blocks = ": "Block.forward = compiler(Block.forward)\nblocks = ",
+            "[compiler(block) for block in blocks]": "blocks",
+        },
+        7,
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ONCE)
+def test_a_function_that_is_compiled_again_and_again_is_found(name: str, engine: Engine) -> None:
+    """Stock finds what it has compiled of a function, whichever call of compile it was."""
+    script, repair, line = ONCE[name]
+    ran = run(script, name, engine, is_compiled=True)
+    if engine == "core":
+        (problem,) = ran.problems
+        assert (problem.kind, problem.grade, problem.lineno) == ("slow compile", "costly", line)
+        assert problem.cause.startswith("4 calls of compile have compiled ")
+        assert len(problem.compiles) == 3
+    else:
+        assert ran.problems == []
+    after = run(changed(script, repair), name, engine, is_compiled=True)
+    torch.testing.assert_close(after.results, ran.results)
+    assert (len(after.compiles), after.problems) == (1, [])
+
+
 GROWING = """
 layers = [torch.nn.Linear(3 + n, 4 + n) for n in range(10)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -54,6 +55,8 @@ _Key = tuple[str, str, int]
 _SIZE = re.compile(r"\.(size|stride)\(\)\[(\d+)\]")
 _IS_FINITE = re.compile(r"<= 1\.79769\d*e\+308$|^abs\(.+\) <= 2147483648$|^not (?:math|torch)\.is(?:nan|inf)\(")
 _LEAST = re.compile(r"(-?\d+) <= ([^ ]+)$")
+MIN_REGIONS = 3
+"""The fewest calls of `compile` for one function that are a problem, if all compile it to the same code."""
 MIN_REPEATS = 8
 """The fewest equal blocks that are worth compiling once."""
 _DISTANCES = 8
@@ -96,7 +99,8 @@ def find_problems(record: Record, slow_compile_s: float = SLOW_COMPILE_S) -> lis
     charged: set[int] = set()
     divided = _DividedGraphs(record)
     slow_ns = slow_compile_s * 1e9
-    found = list(_merged(p for frame in record.frames for p in _of_frame(record, frame, divided, charged, slow_ns)))
+    of_frames = (p for frame in record.frames for p in _of_frame(record, frame, divided, charged, slow_ns))
+    found = list(_merged(itertools.chain(of_frames, _compiled_anew(record))))
     _tell_apart(found)
     tried = {_identity(problem): problem.tried for problem in record.problems}
     for problem in found:
@@ -283,6 +287,34 @@ def _repeated_blocks(record: Record, compile_: Compile, place: _Place) -> Iterat
     problem._parts |= {BLOCKS: Part(advice)}
     problem._proof = PROVEN
     yield problem
+
+
+def _compiled_anew(record: Record) -> Iterator[Problem]:
+    """Yields a problem for each function that several calls of our `compile` have compiled, all to the same code."""
+    groups: dict[tuple[str, int, str, str], list[tuple[Frame, Compile]]] = {}
+    for frame in record.frames if record.engine == "core" else []:
+        for compile_ in frame.compiles if frame.kind == "root" else []:
+            if compile_.outcome == "compiled" and compile_.captured_graphs:
+                texts = "\n".join(artifact.text for artifact in compile_.artifacts)
+                made = texts.replace(f"graph_{compile_.id.replace('/', '_')}", "graph")
+                groups.setdefault((frame.filename, frame.line, compile_.backend, made), []).append((frame, compile_))
+    for (frame, _), *again in groups.values():
+        regions = len({each.id for each, _ in again} - {frame.id}) + 1
+        if regions < MIN_REGIONS:
+            continue
+        cause = f"{regions} calls of compile have compiled {frame.name}, each for itself and all to the same code."
+        advice = (
+            "Call compile once, before the loop, and call what it returns.  For modules of one class, compile the "
+            "class: `Block.forward = compiler_core.compile(Block.forward)`."
+        )
+        compiles = [compile_ for _, compile_ in again]
+        place = _Place.of_frame(record, frame, compiles[0])
+        took = sum(each.duration_ns for each in compiles)
+        title = "the same function is compiled again and again"
+        problem = place.problem("slow compile", "costly", title, cause, compiles[0], advice, ns=took)
+        problem.compiles = [each.id for each in compiles]
+        problem._proof = PROVEN
+        yield problem
 
 
 def repeated_block(targets: Sequence[str]) -> tuple[int, int, int]:
