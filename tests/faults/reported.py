@@ -454,7 +454,7 @@ def program(x):
     return x.sin() * done
 """,
         "tensor value read",
-        "tokens.tolist()",
+        "6 in tokens.tolist()",
         "Compute with the tensor itself",
         {"6 in tokens.tolist()": "(tokens == 6).any()"},
     ),
