@@ -63,7 +63,7 @@ from compiler_core.records.kernels import (
     ValueDecision,
 )
 from compiler_core.records.plain import RecordError, from_plain, public_fields, to_plain, without_gc
-from compiler_core.records.problems import Problem, expected_count, needing_action, problem_count
+from compiler_core.records.problems import Problem, costly_and_expected, needing_action, problem_count
 from compiler_core.records.recompiles import FailedGuard, GuardAspect, MissedEntry, Recompile
 from compiler_core.records.record import SCHEMA_VERSION, Compile, Frame, Listener, Record, View
 from compiler_core.records.steps import Steps

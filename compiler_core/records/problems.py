@@ -6,7 +6,7 @@ finds them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -87,9 +87,12 @@ def needing_action(problems: Iterable[Problem]) -> list[Problem]:
     return [problem for problem in problems if problem.grade != "expected"]
 
 
-def expected_count(problems: Iterable[Problem], kind: ProblemKind) -> int:
-    """Returns how many of the problems of a kind are expected."""
-    return problem_count((problem for problem in problems if problem.grade == "expected"), kind)
+def costly_and_expected(problems: Sequence[Problem], kind: ProblemKind) -> tuple[int, str]:
+    """Returns how many problems of a kind cost something, and what follows their number: `` (and 2 expected)`` or
+    nothing."""
+    expected = problem_count((problem for problem in problems if problem.grade == "expected"), kind)
+    costly = problem_count(problems, kind) - expected
+    return costly, f" ({'and ' if costly else ''}{expected} expected)" if expected else ""
 
 
 def problem_count(problems: Iterable[Problem], kind: ProblemKind) -> int:

@@ -10,7 +10,7 @@ import torch
 
 from compiler_core.api.compile import compile
 from compiler_core.hook.failures import first_line
-from compiler_core.records import Compile, Graph, Problem, Record, expected_count, problem_count
+from compiler_core.records import Compile, Graph, Problem, Record, costly_and_expected, problem_count
 from compiler_core.tools.frames.report import FrameReport
 from compiler_core.tools.recording import record
 from compiler_core.tools.stock.uncached import uncached, without_recompile_limit
@@ -57,15 +57,10 @@ class Explanation:
         """The number of guards of all compiles."""
         return sum(len(c.guards) for c in self.compiles)
 
-    def _break_count_text(self) -> str:
-        """Returns the number of breaks as the explorer's bar has it: those that need no change apart."""
-        expected = expected_count(self.record.problems, "graph break")
-        costly = self.graph_break_count - expected
-        return f"{costly} ({'and ' if costly else ''}{expected} expected)" if expected else str(costly)
-
     def __str__(self) -> str:
+        breaks, expected = costly_and_expected(self.record.problems, "graph break")
         lines = [
-            f"graphs: {self.graph_count}, graph breaks: {self._break_count_text()}, "
+            f"graphs: {self.graph_count}, graph breaks: {breaks}{expected}, "
             f"operations: {self.op_count}, guards: {self.guard_count}"
         ]
         for failure in (f for c in self.compiles for f in c.failures):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from compiler_core.records import (
     Compile,
@@ -17,9 +16,8 @@ from compiler_core.records import (
     Record,
     StackLine,
     Symbol,
-    expected_count,
+    costly_and_expected,
     limits,
-    problem_count,
 )
 from compiler_core.records.capture import library_of
 from compiler_core.records.problems import ProblemKind
@@ -82,26 +80,20 @@ def headline(record: Record) -> str:
     """Returns the counts of frames, graphs, problems and kernels, and the time of compiling."""
     failures = [problem for problem in record.problems if problem.kind == "failure"]
     refused = sum(problem.grade == "costly" for problem in failures)
+    breaks, more_breaks = costly_and_expected(record.problems, "graph break")
+    recompiles, more_recompiles = costly_and_expected(record.problems, "recompile")
     counted = ((len(failures) - refused, "failure"), (refused, "refusal"))
     parts = [f"it raised {record.raised}"] if record.raised else []
     parts += [count_text(count, name) for count, name in counted if count]
     parts += [
         count_text(len([f for f in record.frames if f.compiles]), "frame"),
         count_text(sum(len(c.captured_graphs) for c in record.compiles), "graph"),
-        _problem_count_text(record, "graph break"),
-        _problem_count_text(record, "recompile"),
+        count_text(breaks, "graph break") + more_breaks,
+        count_text(recompiles, "recompile") + more_recompiles,
         count_text(sum(len(c.generated_kernels) for c in record.compiles), "kernel"),
     ]
     took = record.compile_ns / 1e9
     return f"Cutaway{' of ' + record.title if record.title else ''}: {', '.join(parts)}; compiled in {took:.2f} s"
-
-
-def _problem_count_text(record: Record, kind: Literal["graph break", "recompile"]) -> str:
-    """Returns how many problems of a kind need an action, and how many are expected."""
-    expected = expected_count(record.problems, kind)
-    costly = problem_count(record.problems, kind) - expected
-    more = f" ({'and ' if costly else ''}{expected} expected)" if expected else ""
-    return count_text(costly, kind) + more
 
 
 _WHAT_FAILED = {
