@@ -153,27 +153,22 @@ def entry(about: dict[str, object], payload: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "filling", "message"),
     [
-        (gzip.compress(b"V1121 " * 1000)[:40], "log:1: .* does not begin as the entries of PyTorch's logs do"),
-        (bytes(range(256)) * 100, "log:1: .* does not begin"),
-        (entry({"str": ["a", 1]}).encode("utf-16"), "log:1: .* does not begin"),
-        (b"\n" * 100, "log:1: .* does not begin"),
-        (f"{HEAD}{{}}\n{HEAD}{'9' * 5000}".encode(), "log:2: not JSON"),
-        (
-            HEAD.encode() + b'{"artifact": {"name": "' + b"x" * (MAX_ENTRY_BYTES + CHUNK_BYTES),
-            "log:1: an entry of more than",
-        ),
-        (
-            entry({"artifact": {"name": "a"}}).encode() + b"\ty\n" * (MAX_ENTRY_BYTES // 3 + CHUNK_BYTES),
-            "log:1: an entry of more than",
-        ),
+        (gzip.compress(b"V1121 " * 1000)[:40], b"", "log:1: .* does not begin as the entries of PyTorch's logs do"),
+        (bytes(range(256)) * 100, b"", "log:1: .* does not begin"),
+        (entry({"str": ["a", 1]}).encode("utf-16"), b"", "log:1: .* does not begin"),
+        (b"\n" * 100, b"", "log:1: .* does not begin"),
+        (f"{HEAD}{{}}\n{HEAD}{'9' * 5000}".encode(), b"", "log:2: not JSON"),
+        (HEAD.encode() + b'{"artifact": {"name": "', b"x", "log:1: an entry of more than"),
+        (entry({"artifact": {"name": "a"}}).encode(), b"\ty\n", "log:1: an entry of more than"),
     ],
     ids=["gzip", "binary", "utf16", "lines", "number", "line", "entry"],
 )
-def test_a_file_that_is_not_a_log_is_an_error(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_file_that_is_not_a_log_is_an_error(tmp_path: Path, content: bytes, filling: bytes, message: str) -> None:
+    """`filling` is repeated until the entry is too long."""
     file = tmp_path / "some.log"
-    file.write_bytes(content)
+    file.write_bytes(content + filling * ((MAX_ENTRY_BYTES + CHUNK_BYTES) // max(1, len(filling))))
     with pytest.raises(RecordError, match=message):
         read_logs(file)
 
