@@ -104,10 +104,19 @@ def _constant_difference(obj: Any, value: Any) -> Found:
         return None
     if type(obj) is type(value) or obj is None:
         return safe_repr(obj)
-    found, shown = type(obj).__qualname__, safe_repr(obj)
+    found = type(obj).__qualname__
     if value is None:
+        shown = safe_repr(obj) if _is_of_constants(obj) else "<>"
         return f"a {found}" if shown.startswith("<") else shown
     return Mismatch("class", type(value).__qualname__, found)
+
+
+def _is_of_constants(obj: Any) -> bool:
+    """Whether an object is no container, or one of constants alone: the text of others may be long, or read tensors."""
+    if type(obj) not in (dict, list, tuple, set, frozenset):
+        return True
+    items = [*obj.keys(), *obj.values()] if type(obj) is dict else obj
+    return all(type(each) in (int, float, str, bool, type(None)) for each in items)
 
 
 def _add_constant(manager: Any, value: Any, code_parts: list[str]) -> None:

@@ -67,7 +67,7 @@ def run(program):
         "past",
         "value",
         "None",
-        "(<Tensor>,)",
+        "a tuple",
         (
             Change(
                 "not None",
@@ -76,7 +76,6 @@ def run(program):
                 },
             ),
         ),
-        stock={"got": "a tuple"},
     ),
     Recompiled(
         "an epsilon that decays in a policy",

@@ -345,6 +345,53 @@ def test_no_argument_is_advised_for_what_a_break_leaves(engine: Engine) -> None:
     assert not any("dynamic=True" in each.advice or "a tensor in place of the number" in each.advice for each in again)
 
 
+NUMBERS = """
+import math
+
+def program(x, n):
+    return {body}
+
+def run(call):
+    for n in {values}:
+        call(torch.ones(12), n)
+"""
+WAYS = {
+    ("x * n", "(2, 3)"): ("dynamic=True", "a tensor in place"),
+    ("x.reshape(n, -1)", "(2, 3)"): ("dynamic=True",),
+    ("x * math.cos(n)", "(0.5, 0.25)"): ("dynamic=True",),
+    ("x[: n + 1] * 2", "(0, 1, 2)"): (),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("body", "values"), WAYS)
+def test_each_way_to_avoid_the_compile_for_another_number_works(body: str, values: str, engine: Engine) -> None:
+    script, ways = NUMBERS.format(body=body, values=values), WAYS[body, values]
+    (again,) = run(script, "numbers", engine).problems
+    assert tuple(way for way in ("dynamic=True", "a tensor in place") if way in again.advice) == ways
+    for way in ways:
+        is_option = way == "dynamic=True"
+        text = script if is_option else script.replace("(12), n)", "(12), torch.tensor(n))")
+        after = run(text, "numbers", engine, {"dynamic": True} if is_option else {})
+        assert (len(after.compiles), after.problems) == (1, [])
+
+
+KEPT_RESULTS = """
+def program(x, cache=None):
+    return x if cache is None else x + cache["x"]
+
+def run(call):
+    x = torch.ones(3)
+    call(x * 2)
+    call(x, {"x": x})
+"""
+
+
+def test_the_values_of_tensors_are_not_shown() -> None:
+    (again,) = run(KEPT_RESULTS, "kept results", "core").problems
+    assert "cache is a dict; compile 0/0 was made for None" in again.cause
+
+
 REPEATED_LAYER = """
 linear = torch.nn.Linear(3, 3)
 

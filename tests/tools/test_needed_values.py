@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compiler_core.tools.questions.needed_values import needs_number
+from compiler_core.tools.questions.needed_values import function_lines, needs_number
 
 NEEDS = [
     ("for _ in range(self.config.depth):  # layers", "self.config.depth"),
@@ -14,6 +14,7 @@ NEEDS = [
     ("y = x * 2 if step % 10 == 0 else x", "step"),
     ("rows = [row for row in rows if counts[0] > 1]", "state.counts[0]"),
     ("name = f'layer {self.index}'", "self.index"),
+    ("return x * math.cos(t)", "t"),
 ]
 MAY_NOT = [
     ("self.calls += 1", "self.calls"),
@@ -32,3 +33,11 @@ def test_a_line_needs_a_number(line: str, name: str) -> None:
 @pytest.mark.parametrize(("line", "name"), MAY_NOT)
 def test_a_line_may_take_a_tensor(line: str, name: str) -> None:
     assert not needs_number(line, name)
+
+
+def test_the_lines_of_a_function_are_those_that_are_indented_more() -> None:
+    text = "class Model:\n    def forward(self):\n        self.step += 1\n\n        return 2\n\n    def other(self):\n"
+    lines = dict(enumerate(text.split("\n"), 1))
+    assert function_lines(lines, 3)[:4] == text.split("\n")[1:5]
+    assert "    def other(self):" not in function_lines(lines, 3)
+    assert function_lines({9: "x = 1"}, 9) == ["x = 1"]

@@ -99,8 +99,7 @@ REMEDIES: dict[str, str] = {
     "value of a break": "It is what the graph break before it leaves, so what is passed to the function does not "
     "choose it.  If it is read from a tensor, compute with the tensor in its place (torch.where for a branch): the "
     "graph break goes, and this compile with it.",
-    "dynamic numbers": _SETTLED + "dynamic=True (%%compile --dynamic) before the first call, or a tensor in place of "
-    "the number.",
+    "dynamic numbers": _SETTLED + "dynamic=True (%%compile --dynamic) before the first call{tensor}.",
     "symbolic number": _SYMBOL,
     "few values": "Each value of {names} is compiled once, since the program needs the value itself; dynamic=True does "
     "not change that.  Pass few different values.",
@@ -136,7 +135,7 @@ REMEDIES: dict[str, str] = {
     "`copy.copy({name})` where they are one.",
     "one setting": "Each {item} is compiled once.  Call the function under the same setting.",
     "set before": "{names} {has} the attribute `{item}` in some calls only.  Set it before the first call, such as in "
-    "`__init__`.",
+    "`__init__`, to a value like that of later calls.",
     "modules before": "{names} got or lost modules after the first call.  Add them before, such as in `__init__`.",
     "hooks before": "A hook was registered or removed after the first call, in {names}.  Do so before.",
     "replace before": "`{name}.{item}` was replaced after the first call.  Replace it before.",
@@ -147,7 +146,8 @@ REMEDIES: dict[str, str] = {
 setting, condition or other object; ``{compile}``: the new compile; ``{covered}``: the calls that it serves;
 ``{is_}``, ``{has}``, ``{it}``: the verb and the pronoun for the objects;
 ``{marks}``: `_MARKS`, if the tensors are there before the call; ``{padding}``: that way out, if the condition is on a
-size; ``{detached}``: that way out, if it is an argument that is not computed from what requires a gradient."""
+size; ``{tensor}``: that way out, if nothing is known to need the number itself; ``{detached}``: that
+way out, if it is an argument that is not computed from what requires a gradient."""
 
 _MARKS = ", or torch._dynamo.mark_dynamic on the sizes of {names} that change,"
 
@@ -174,13 +174,17 @@ def remedies(
     """
     found: dict[str, list[FailedGuard]] = {}
     conditions: dict[str, dict[str, None]] = {}
+    needing: set[str] = set()
     for failed in [cause, *cause.besides]:
         here = situation(failed)
         key = _remedy_key(failed, here)
         found.setdefault(key, []).append(failed)
         conditions.setdefault(key, {}).update(dict.fromkeys(here.conditions))
+        needing |= {key} if here.is_needed else set()
     all_found = [
-        _remedy(key, group, compile_id, _covered(list(conditions[key])), is_inside)
+        _remedy(
+            key, group, compile_id, _covered(list(conditions[key])), is_inside, bool(conditions[key]) or key in needing
+        )
         for key, group in found.items()
         if key
     ]
@@ -200,7 +204,9 @@ def _covered(conditions: list[str]) -> str:
     return f"later calls in which {listed}{more} {'holds' if len(conditions) == 1 else 'hold'}"
 
 
-def _remedy(key: str, group: list[FailedGuard], compile_id: str, covered: str, is_inside: bool) -> Remedy:
+def _remedy(
+    key: str, group: list[FailedGuard], compile_id: str, covered: str, is_inside: bool, needs_number: bool
+) -> Remedy:
     found = list(dict.fromkeys(each.name for each in group))
     names = " and ".join(name if name == INTERMEDIATE else f"`{name}`" for name in found)
     lines = [_line(key, each) for each in group if _has_line(key, each, is_inside)]
@@ -215,6 +221,7 @@ def _remedy(key: str, group: list[FailedGuard], compile_id: str, covered: str, i
         marks=marks,
         padding=padding,
         detached=f", or pass `{found[0]}.detach()` where no gradient is needed" if is_leaf and is_argument else "",
+        tensor="" if needs_number else ", or a tensor in place of the number",
         covered=covered,
         is_="are" if len(found) > 1 else "is",
         has="have" if len(found) > 1 else "has",
@@ -305,7 +312,9 @@ def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
     if failed.type not in _NUMBERS:
         return "few values"
     if situation.is_settled:
-        is_passed = failed.place == "argument" and not has_generated_name(failed.guard)
+        # operations on sizes take other ways for 0 and 1, with dynamic=True, too
+        is_special = failed.expected in ("0", "1") and bool(situation.conditions)
+        is_passed = failed.place == "argument" and not has_generated_name(failed.guard) and not is_special
         return "dynamic numbers" if is_passed else "symbolic number"
     is_needed = failed.is_specialised or situation.is_needed
     return "few values" if is_needed or failed.place == "argument" else "a tensor"

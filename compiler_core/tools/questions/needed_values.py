@@ -6,12 +6,12 @@ Our engine knows it from capture.  Stock says only that it guards the number; th
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from compiler_core.tools.stack_values import statement_of
 
-_TAKES_NUMBERS = frozenset({"range", "bytes", "chr", "str", "repr", "format", "divmod"})
-"""Functions of Python's that take no tensor, or read its value."""
+_TAKE_NUMBERS = ("range", "bytes", "chr", "str", "repr", "format", "divmod", "math.")
+"""Functions of Python's that take no tensor, or read its value: the beginnings of their names."""
 
 
 def needs_number(line: str, name: str) -> bool:
@@ -27,6 +27,20 @@ def needs_number(line: str, name: str) -> bool:
     return any(_is_read(node, name) for place in _places(statement) for node in ast.walk(place))
 
 
+def function_lines(lines: Mapping[int, str], lineno: int) -> list[str]:
+    """Returns the lines of the function around a line, as far as their indentation tells; `lines` by number."""
+    start = lineno
+    while start in lines and not lines[start].lstrip().startswith(("def ", "async def ")):
+        start -= 1
+    if start not in lines:
+        return [lines.get(lineno, "")]
+    head = len(lines[start]) - len(lines[start].lstrip())
+    end = start + 1
+    while end in lines and (not lines[end].strip() or len(lines[end]) - len(lines[end].lstrip()) > head):
+        end += 1
+    return [lines[number] for number in range(start, max(end, lineno + 1))]
+
+
 def _places(statement: ast.stmt) -> Iterator[ast.AST]:
     """Yields the expressions of which Python needs the value."""
     for node in ast.walk(statement):
@@ -38,7 +52,7 @@ def _places(statement: ast.stmt) -> Iterator[ast.AST]:
             yield node
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             yield node.operand
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _TAKES_NUMBERS:
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith(_TAKE_NUMBERS):
             yield from node.args
 
 

@@ -42,7 +42,7 @@ from compiler_core.tools.questions.advice import (
     what_changed,
 )
 from compiler_core.tools.questions.changed_nodes import changed_nodes
-from compiler_core.tools.questions.needed_values import needs_number
+from compiler_core.tools.questions.needed_values import function_lines, needs_number
 
 _ASKED_FOR = frozenset[BreakReason]({"asked for"})
 """Reasons of breaks that the program asks for."""
@@ -476,8 +476,19 @@ def _situation(record: Record, frame: Frame, compile_: Compile, failed: FailedGu
     of_it = [symbol for symbol in compile_.symbols if symbol.source in _sources(failed)]
     is_needed = any(symbol.became is not None for symbol in of_it)
     is_symbolic = {symbol.source for symbol in of_it} == set(_sources(failed)) and not is_needed
-    is_needed = is_needed or (failed.aspect == "value" and needs_number(record.line_text(failed.line), failed.name))
+    is_needed = is_needed or (failed.aspect == "value" and _is_number_needed(record, failed))
     return Situation(is_symbolic, is_needed, len(having), is_last, tuple(_conditions(compile_, failed)))
+
+
+def _is_number_needed(record: Record, failed: FailedGuard) -> bool:
+    """Whether the function that reads a number needs it itself, as far as its lines say."""
+    id_, _, key = (failed.line or "").rpartition("#")
+    source = next((artifact for artifact in record.sources if artifact.id == id_), None)
+    if source is None or not key.isdecimal() or failed.type not in ("int", "float"):
+        return False
+    numbers = (int(span.key) for span in source.spans if span.key.isdecimal())
+    lines = dict(zip(numbers, source.text.split("\n"), strict=False))
+    return any(needs_number(line, failed.name) for line in function_lines(lines, int(key)))
 
 
 def _conditions(compile_: Compile, failed: FailedGuard) -> list[str]:
