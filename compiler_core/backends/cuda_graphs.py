@@ -40,6 +40,7 @@ from compiler_core.records import Compile, CudaGraph
 from compiler_core.support.interrupts import raised_by_handler
 from compiler_core.support.node_facts import custom_operator
 from compiler_core.support.opaque_ops import with_tape
+from compiler_core.support.operators import Fact, facts
 from compiler_core.support.tensors import is_dense, storage_id
 from compiler_core.torch_private import OpOverload, clear_cublas_workspaces, disable_current_modes
 
@@ -78,7 +79,17 @@ def replay_obstacle(program: ir.Program) -> str:
             return f"{call.target} draws random numbers, and a replay would draw others"
         if call.barrier:
             return f"{call.target} changes a tensor in place"
+        if _reads_mask(call, program):
+            return f"{call.target} waits for how many elements a mask picks"
     return ""
+
+
+def _reads_mask(call: ir.Call, program: ir.Program) -> bool:
+    """Whether a call indexes by a mask: its kernel copies the number of elements to the CPU."""
+    if not facts(call.target) & (Fact.INDEXED_READ | Fact.INDEXED_WRITE):
+        return False
+    indices = (each.buffer for each in call.args[1] if isinstance(each, ir.TensorView))
+    return any(program.buffers[name].dtype in (torch.bool, torch.uint8) for name in indices)
 
 
 def _uses_default_generator(call: ir.Call) -> bool:
@@ -396,9 +407,14 @@ class _Recording:
         """Records the launches and the updates of inputs; returns the results, None for those of updates."""
         given = {number: inputs[number] for number in updates if number is not None}
         graph = torch.cuda.graph(self._graph, pool=pool, stream=self._stream, capture_error_mode="thread_local")
-        with _no_workspaces_left(), graph:
-            results = run(inputs)  # which may empty the list, and free the inputs one by one
-            update_inputs(given, results, updates)
+        try:
+            with _no_workspaces_left(), graph:
+                results = run(inputs)  # which may empty the list, and free the inputs one by one
+                update_inputs(given, results, updates)
+        except RuntimeError:  # PyTorch leaves its generator as it is during a recording
+            generator: Any = torch.cuda.default_generators[torch.cuda.current_device()]
+            generator.graphsafe_set_state(generator.clone_state())
+            raise
         for at, number in enumerate(updates):
             if number is not None:
                 results[at] = None

@@ -16,6 +16,7 @@ from torch import distributed
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
 from compiler_core.capture.guard_collector import GuardCollector
+from compiler_core.capture.rules.python.operators import BINARY, UNARY
 from compiler_core.capture.rules.torch.functions import split_arguments
 from compiler_core.capture.tensors.fake_tensors import (
     FakeMode,
@@ -36,7 +37,7 @@ from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, i
 from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue, TupleValue
-from compiler_core.capture.values.builtin.symbols import SymbolicNumber, arithmetic, from_number
+from compiler_core.capture.values.builtin.symbols import SymbolicNumber, arithmetic, from_number, symbolic_extreme
 from compiler_core.capture.values.classes import lookup_in_mro
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, is_subclass_of_program
@@ -242,7 +243,9 @@ class GraphBuilder:
         self._check_can_wait()
         if read.cls is int and not isinstance(read.args[0], TensorValue):
             operands = [self.number_of(tx, each) if isinstance(each, ReadValue) else each for each in read.args]
-            result = arithmetic(read.function, tx, operands) if len(operands) <= 2 else None
+            result = symbolic_extreme(read.function, tx, operands) if read.function in (min, max) else None
+            if read.function in BINARY or read.function in UNARY:
+                result = arithmetic(read.function, tx, operands)
             if isinstance(result, ConstantValue):
                 return result
         elif read.cls in (int, float):

@@ -494,6 +494,7 @@ class Interpreter:
     numpy_of = arrays.numpy_of
     item_of = reads.item_of
     list_of_items = reads.list_of_items
+    index_of_numbers = reads.index_of_numbers
     truth_of_flag = flags.truth_of_flag
     backward = gradients.method
     class_attribute = object_attributes.class_attribute

@@ -34,6 +34,7 @@ def on_gpu(program: Any, *devices: str) -> Program:
         (lambda x: x.sigmoid().bernoulli(generator=torch.Generator()), ("cuda:0",), "random numbers"),
         (lambda x: x.sin() @ x, ("cuda:0", "cuda:1"), "on several devices"),
         (lambda x: x.sin() @ x, ("cuda:0", "cpu"), "some are on cpu"),
+        (lambda x: x.index_put((x == x,), x.flatten().cumsum(0)), ("cuda:0",), "how many elements a mask picks"),
     ],
 )
 def test_obstacles(program: Any, devices: tuple[str, ...], says: str) -> None:

@@ -845,3 +845,48 @@ def test_a_device_without_a_number_is_the_current_one() -> None:
             got = fast(x)
             assert got.device.index == current
             alike(got, program(x))
+
+
+def test_rows_of_a_mask_with_replays() -> None:
+    """The operation that waits is not recorded; the parts are, and random numbers are eager's."""
+
+    def f(x: torch.Tensor, m: torch.Tensor) -> Any:
+        y = (x * 2).sin()
+        y[m] = y[m] * 2 + 1
+        return F.dropout(y, 0.5) + torch.unique(m).sum()
+
+    fast = compiler_core.compile(f, mode="reduce-overhead", fullgraph=True, strict=True)
+    rows = torch.arange(64, device="cuda")
+    for m in (rows < 9, rows < 30, rows < 0, rows == 3, rows < 30) * 3:
+        x = torch.randn(64, 5, device="cuda", requires_grad=True)
+        results: list[Any] = []
+        for fn in (f, fast):
+            torch.manual_seed(4)
+            x.grad = None
+            y = fn(x * 1, m)
+            y.sum().backward()
+            assert x.grad is not None
+            results.append((y.detach().clone(), x.grad.clone(), torch.cuda.get_rng_state()))
+        torch.testing.assert_close(*results)
+
+
+def test_random_numbers_after_a_recording_that_failed() -> None:
+    def f(x: torch.Tensor) -> Any:
+        return waiting(x.sin())
+
+    fast = compiler_core.compile(f, mode="reduce-overhead")
+    x = torch.randn(8, device="cuda")
+    for _ in range(3):
+        torch.testing.assert_close(fast(x), f(x))
+        assert torch.rand(3, device="cuda").shape == (3,)
+
+
+@torch.library.custom_op("cutaway_test::waiting", mutates_args=())
+def waiting(x: torch.Tensor) -> torch.Tensor:
+    """Waits for the GPU, which a recording does not allow."""
+    return x * x.sum().item()
+
+
+@waiting.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)

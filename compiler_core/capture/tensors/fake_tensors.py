@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
+from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext, guard_or_false
 
 from compiler_core.capture.tensors import checks
 from compiler_core.capture.tensors.checks import runs_eagerly
@@ -209,7 +209,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         return self._with_strides(result, like.stride())
 
     def _with_strides(self, result: torch.Tensor, strides: Sequence[Any]) -> torch.Tensor:
-        if list(result.stride()) == list(strides):
+        if all(guard_or_false(a == b) for a, b in zip(result.stride(), strides, strict=True)):
             return result
         with self:
             return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)

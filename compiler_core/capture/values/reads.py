@@ -17,7 +17,7 @@ import torch
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.deferred import ReadValue
-from compiler_core.capture.values.builtin.sequences import ListValue
+from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import COMPARISONS, SymbolicNumber
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
@@ -88,6 +88,22 @@ def list_of_items(tx: Interpreter, tensor: TensorValue) -> Value:
         tx.capture.graph.call_method(tx, "select", [tensor, *map(ConstantValue, (0, i))], {}) for i in range(shape[0])
     ]
     return ListValue([list_of_items(tx, row) for row in rows if isinstance(row, TensorValue)])
+
+
+def index_of_numbers(tx: Interpreter, key: Value) -> Value:
+    """Returns an index with numbers in place of tensors without dimensions, of which PyTorch reads the value."""
+    if isinstance(key, SliceValue) and any(isinstance(bound, (TensorValue, ReadValue)) for bound in key.bounds):
+        return SliceValue([index_of_numbers(tx, bound) for bound in key.bounds])
+    if isinstance(key, TupleValue) and key.cls is tuple and key.source is None:
+        keys = key.unpack(tx)
+        return TupleValue([index_of_numbers(tx, each) if isinstance(each, SliceValue) else each for each in keys])
+    if isinstance(key, TensorValue) and _is_index(key.fake(tx)):
+        key = item_of(tx, key)
+    return tx.capture.graph.number_of(tx, key) if isinstance(key, ReadValue) else key
+
+
+def _is_index(fake: torch.Tensor) -> bool:
+    return not fake.dim() and fake.dtype in (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
 def compute(tx: Interpreter, op: Any, *operands: Value) -> Value:

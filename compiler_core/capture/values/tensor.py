@@ -402,12 +402,14 @@ class TensorValue(Value):
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         self.check_methods(tx, "__getitem__")
+        key = tx.index_of_numbers(key)
         if isinstance(key, SymbolicNumber):  # indexing would specialise to the present number
             return tx.capture.graph.call_function(tx, torch.select, [self, ConstantValue(0), key], {})
         return tx.capture.graph.call_function(tx, operator.getitem, [self, key], {})
 
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
         self.check_methods(tx, "__setitem__")
+        key = tx.index_of_numbers(key)
         tx.capture.graph.call_function(tx, operator.setitem, [self, key, value], {})
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
