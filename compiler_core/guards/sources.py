@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from compiler_core.records.recompiles import INTERMEDIATE
+from compiler_core.records.recompiles import INTERMEDIATE, owner_of_method
 from compiler_core.support.tensors import without_class
 from compiler_core.support.texts import safe_repr
 
@@ -271,6 +271,8 @@ class AttrSource(Source):
             return self.base.shown
         if self.is_environment:
             return self.base.shown
+        if self.name == "__self__" and isinstance(self.base, LocalSource) and self.base.expression:
+            return owner_of_method(self.base.expression) or f"{self.base.shown}.__self__"
         is_item = self.table == "_modules" and self.name.isdecimal()  # of a Sequential or ModuleList
         return f"{self.base.shown}[{self.name}]" if is_item else f"{self.base.shown}.{self.name}"
 

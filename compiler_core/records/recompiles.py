@@ -19,6 +19,8 @@ INTERMEDIATE = "an intermediate value"
 LEAF = "a leaf"
 """The item of a tensor that requires a gradient and is not computed from others."""
 _GENERATED = re.compile(r"\b_{2,3}((?:stack|callee)\d*)\b")
+_OWNER = re.compile(rf"{_GENERATED.pattern}\.__self__\b")
+_METHOD = re.compile(r"(.+)\.\w+$")
 _ROOT = re.compile(r"\b[LG]\[(['\"])(\w+)\1\]")
 
 GuardAspect = Literal[
@@ -190,7 +192,14 @@ def named(text: str, names: Mapping[str, str]) -> str:
 
     `names`: the expressions that are known, by ``stack0``.
     """
+    text = _OWNER.sub(lambda found: owner_of_method(names.get(found[1], "")) or found[0], text)
     return _GENERATED.sub(lambda found: names.get(found[1], INTERMEDIATE), text)
+
+
+def owner_of_method(expression: str) -> str:
+    """Returns the object of a bound method that is on the stack: ``log`` for ``log.add``; empty if it is not there."""
+    found = _METHOD.match(expression)
+    return found[1] if found else ""
 
 
 def has_generated_name(text: str) -> bool:

@@ -392,6 +392,35 @@ def test_the_values_of_tensors_are_not_shown() -> None:
     assert "cache is a dict; compile 0/0 was made for None" in again.cause
 
 
+CALLED_METHOD = """
+import time
+
+class Log:
+    def __init__(self):
+        self.rows, self.count = [], 0
+
+    def add(self, value, x):
+        self.count += 1
+        return x * self.count
+
+log = Log()
+
+def program(x):
+    y = x.sin()
+    return log.add(time.time(), y)
+
+def run(call):
+    for _ in range(3):
+        call(torch.ones(3))
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_owner_of_a_method_is_named_that_a_break_leaves(engine: Engine) -> None:
+    (again,) = (p for p in run(CALLED_METHOD, "called method", engine).problems if p.kind == "recompile")
+    assert (again.title, again.lineno) == ("recompiled: log.count changed", 9)
+
+
 REPEATED_LAYER = """
 linear = torch.nn.Linear(3, 3)
 
