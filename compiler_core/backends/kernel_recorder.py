@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, Literal
 
 import torch
@@ -44,7 +45,7 @@ from compiler_core.records import (
 )
 from compiler_core.support import opaque_ops
 from compiler_core.support.fx_graphs import target_name
-from compiler_core.support.size_expr import hint
+from compiler_core.support.size_expr import Int, hint
 
 Which = Literal["forward", "backward"]
 NO_KERNELS = (operator.getitem, torch.ops.aten.empty_strided.default)
@@ -224,7 +225,7 @@ class KernelRecorder:
             return
         language: Any = self._program.language(step) if isinstance(step, ir.Loops) else "extern"
         name = step.name if isinstance(step, ir.Loops) else _called(opaque_ops.opaque_operator(step) or step.target)
-        read, written = self._total_bytes(self._reads(step)), self._total_bytes(step.writes)
+        read, written = self._total_bytes(step, self._reads(step)), self._total_bytes(step, step.writes)
         key = f"{self._which}.{number}"
         kernel = Kernel(key, name, language, self._which, item, read, written)
         kernel.device = self._step_device(step)
@@ -250,8 +251,25 @@ class KernelRecorder:
             return step.reads
         return tuple(dict.fromkeys(v.buffer for v in memory_plan.views((step.args, step.kwargs))))
 
-    def _total_bytes(self, names: Sequence[str]) -> int:
-        return sum(self._program.buffers[n].bytes for n in names if n in self._program.buffers)
+    def _total_bytes(self, step: ir.Step, names: Sequence[str]) -> int:
+        buffers = self._program.buffers
+        return sum(_accessed_bytes(step, buffers[n]) for n in names if n in buffers)
+
+
+def _accessed_bytes(step: ir.Step, buffer: ir.Buffer) -> int:
+    """Returns the bytes of a buffer that a step reads or writes, an element once: at most those of the whole buffer."""
+    if isinstance(step, ir.Loops):
+        found = [each for each in step.body if isinstance(each, ir.Load | ir.Store) and each.buffer == buffer.name]
+        counts = [_elements(step.space, each.address.strides, bool(each.address.values)) for each in found]
+    else:
+        views = memory_plan.views((step.args, step.kwargs))
+        counts = [_elements(v.size, v.stride) for v in views if v.buffer == buffer.name]
+    return min(buffer.bytes, sum(counts) * buffer.dtype.itemsize) if counts else buffer.bytes
+
+
+def _elements(sizes: Sequence[Int], strides: Sequence[Int], read_where_values_say: bool = False) -> int:
+    """Returns how many elements are accessed at most; with `read_where_values_say`, another one for each index."""
+    return prod(hint(n) for n, stride in zip(sizes, strides, strict=True) if read_where_values_say or stride != 0)
 
 
 def _rewrite(text: str, reason: str, nest: Nest) -> Rewrite:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -28,6 +30,24 @@ def test_bytes_and_operations() -> None:
     (kernel,) = compiled(lambda x: (x * x).sum(1).neg()).kernels
     assert (kernel.bytes_read, kernel.bytes_written) == (X.nbytes, 64 * 4)
     assert kernel.operations == 2 * X.numel() + 64, "squares and sums for each element, a sign for each row"
+
+
+ROWS = torch.tensor([3, 1])
+
+
+def test_bytes_are_those_of_the_elements_that_are_accessed() -> None:
+    row = X.shape[1] * X.itemsize
+    programs: list[tuple[Callable[[torch.Tensor], torch.Tensor], int, int]] = [
+        (lambda x: x[:8].cos(), 8 * row, 8 * row),
+        (lambda x: x[:8, 0] > 0, 8 * 4, 8),
+        (lambda x: x[:4] + x[:1], 5 * row, 4 * row),  # at most: the first row is read twice
+        (lambda x: torch.nn.functional.embedding(ROWS, x).cos(), 2 * row + ROWS.nbytes, 2 * row),
+        (lambda x: x[:2] @ x[:4].T, 6 * row, 2 * 4 * 4),
+        (lambda x: x.cos() + x.sin(), X.nbytes, X.nbytes),
+    ]
+    for program, read, written in programs:
+        (kernel,) = compiled(program).kernels
+        assert (kernel.bytes_read, kernel.bytes_written) == (read, written)
 
 
 def test_bounds() -> None:

@@ -32,6 +32,7 @@ CELLS = {
     "load": LOAD.strip(),
     "fine": "%%compile\nx.cos() + 1",
     "kernels": "%%compile\nz = torch.ones(40).exp().sin().tanh()[:, None] * torch.ones(40, 500)",
+    "steps": "%%compile --steps --backend eager\nx.cos() + 1",
     "layers": "%%compile\nmodel(torch.ones(4, 8)).sum()",
     "option": "%%compile --backnd cpp\nx",
     "backend": "%%compile --backend nonsense\nx",
@@ -138,6 +139,13 @@ def test_a_link_is_a_line_of_python_that_opens_the_view(notebook: Notebook) -> N
     assert shown[:2] == ["source", "guards"]
     assert pinned == ["src:0#2"]
     assert "x.cos() + 1" in text
+
+
+def test_recorded_steps_are_shown_at_once_beside_the_graph(notebook: Notebook) -> None:
+    notebook.page.evaluate("() => localStorage.removeItem('cutaway.shown')")
+    notebook.run("steps")
+    kinds = notebook.explorer("steps").root.get_by_label("What this pane shows")
+    expect_value(lambda: kinds.evaluate_all("(all) => all.map((each) => each.value)"), ["source", "steps", "captured"])
 
 
 def test_the_kernel_of_a_group_of_rows_can_be_chosen(notebook: Notebook) -> None:

@@ -178,6 +178,7 @@ export class State {
     if (requested.length) return requested.slice(0, MAX_PANES);
     const wanted = this.wantedPane();
     this.lastOpened = wanted;
+    if (wanted === "steps") return ["source", "steps", "captured"]; // which grows with the steps
     return (wanted && !usual.includes(wanted) ? [usual[0], wanted] : usual).slice(0, MAX_PANES);
   }
 
