@@ -27,7 +27,7 @@ from compiler_core.hook.frame_hook import hook_off
 from compiler_core.records import Compile
 from compiler_core.support import fx_symbols
 from compiler_core.support.fx_graphs import copy_graph, graph_module
-from compiler_core.support.fx_symbols import is_symbolic
+from compiler_core.support.fx_symbols import has_symbols, is_symbolic
 from compiler_core.support.node_facts import waits_for_data
 from compiler_core.support.torch_state import STATE_CHANGING_FUNCTIONS, StateChange, for_tracing
 from compiler_core.torch_private import EnableTorchFunction, detect_fake_mode
@@ -214,7 +214,7 @@ class _CompiledPart:
                     return self._gm.forward
                 symbols.apply_replacements()
                 run = self.compile(_fakes(inputs, symbols), gm)
-            self._variants.append(_Variant(_conditions(inputs, examples, symbols), run))
+            self._variants.append(_Variant(_conditions(inputs, self._examples, examples, symbols), run))
             return run
 
     def compile(self, examples: Sequence[Any], gm: fx.GraphModule | None = None) -> Call:
@@ -277,8 +277,13 @@ def _with_values(gm: fx.GraphModule, examples: Sequence[Any], symbols: Symbols) 
     return copy
 
 
-def _conditions(inputs: Sequence[Any], examples: Sequence[Any], symbols: Symbols) -> Callable[..., bool]:
-    """Returns a function of inputs that tells whether all that a compile has decided about their sizes holds."""
+def _conditions(
+    inputs: Sequence[Any], captured: Sequence[Any], examples: Sequence[Any], symbols: Symbols
+) -> Callable[..., bool]:
+    """Returns a function of inputs that tells whether all that a compile has decided about their sizes holds.
+
+    Sizes that are numbers in the captured graph are the same in each call.
+    """
     names, conditions = dict[str, str](), list[str]()
     for _, condition, _ in symbols.conditions():
         names |= {name: _read(source) for name, source in condition.sources.items()}
@@ -286,6 +291,8 @@ def _conditions(inputs: Sequence[Any], examples: Sequence[Any], symbols: Symbols
     for i, (real, fake) in enumerate(zip(inputs, examples, strict=True)):
         if not isinstance(fake, torch.Tensor):
             conditions += [f"a{i} == {real!r}"] if not is_symbolic(fake) else []
+            continue
+        if not has_symbols(captured[i]):
             continue
         for method in ("size", "stride"):
             numbers = enumerate(getattr(fake, method)())
