@@ -313,6 +313,8 @@ class Frame:
     """Calls that compiled it or ran a compile of it for the first time; 0: it was never called."""
     skipped: str = ""
     """Why it runs as plain Python; empty if it does not."""
+    skipped_line: int = 0
+    """The line for which it does; 0 if it is no single line."""
     limit_reached: bool = False
     """Whether it reached the limit of compiles, so that calls that none covers run as plain Python."""
     compiles: list[Compile] = field(default_factory=list)

@@ -658,6 +658,7 @@ def program(x):
         "y[y.argmax()]",
         "Compute with the tensor itself",
         {"y[y.argmax()]": "y.gather(0, y.argmax(keepdim=True))[0]"},
+        on_core=False,
     ),
     Broken(
         "parts as long as a tensor says",
@@ -672,6 +673,7 @@ def program(x):
         "torch.split(y, lengths.tolist() if False else [2, int(lengths[0]) + 2])",
         "read the value after",
         {"lengths.tolist() if False else [2, int(lengths[0]) + 2]": "[2, 4]"},
+        on_core=False,
     ),
     Broken(
         "an array of a tensor",
@@ -825,6 +827,7 @@ def program(x):
         "torch.bincount(labels)",
         "Compute with the tensor itself",
         {"torch.bincount(labels)": "torch.zeros(8).scatter_add(0, labels, torch.ones(6))"},
+        on_core=False,
     ),
     Broken(
         "the date",
@@ -908,6 +911,7 @@ def run(call):
             "    kept = tokens[tokens != pad]  # the fault\n    return kept.float().mean() * 2": "    mask = tokens != pad\n    return torch.where(mask, tokens, 0).sum() / mask.sum() * 2"
         },
         config=SHAPES,
+        on_core=False,
     ),
 ]
 

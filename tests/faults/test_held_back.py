@@ -12,8 +12,8 @@ from tests.faults.harness import ENGINES, Engine, changed, run
 
 pytestmark = pytest.mark.sweep
 
-SHOWN_AT_THE_FUNCTION = ("an expression in a string", "the names of a function")
-"""Functions that read their own local variables: that is said, but at the first line of the function."""
+OF_THE_FUNCTION = ("an expression in a string", "the names of a function")
+"""Functions that read their own local variables: that is said of the function, and not of a graph break."""
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -34,9 +34,9 @@ def test_recompiles(fault: Recompiled, engine: Engine) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("fault", held_back.BREAKS, ids=lambda each: each.title)
 def test_breaks_(fault: Broken, engine: Engine) -> None:
-    if fault.title in SHOWN_AT_THE_FUNCTION:
+    if fault.title in OF_THE_FUNCTION:
         (problem,) = run(fault.script, fault.title, "core").problems
-        assert (problem.kind, problem.lineno) == ("plain Python", 2)
+        assert (problem.kind, problem.lineno) == ("plain Python", fault.line)
         assert "reads its own local variables" in problem.cause
     else:
         test_breaks.test_the_reason_is_named_and_nothing_else(fault, engine)

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from compiler_core.records.artifacts import Failure, ItemId
@@ -248,7 +249,7 @@ def _plain_python(record: Record, frame: Frame) -> Problem:
     advice = ""
     if record.engine == "torch" and last is not None and last.outcome == "skipped":
         advice = "Decide outside of the compiled function whether there is anything to compute, and call it only then."
-    place = _Place.of_frame(record, frame, last)
+    place = _Place.of_frame(record, replace(frame, line=frame.skipped_line or frame.line), last)
     title = f"{frame.name} runs as plain Python"
     problem = place.problem("plain Python", "costly", title, frame.skipped, last, advice)
     problem._proof = "" if advice else None

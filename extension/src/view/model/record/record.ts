@@ -689,6 +689,7 @@ export interface Frame {
   resumes: string | null;
   calls: number;
   skipped: string;
+  skipped_line: number;
   limit_reached: boolean;
   compiles: Compile[];
 }
@@ -1283,6 +1284,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     resumes: { maybe: "string" },
     calls: "int",
     skipped: "string",
+    skipped_line: "int",
     limit_reached: "boolean",
     compiles: { list: { is: "Compile" } },
   },
@@ -1352,7 +1354,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Verdict: { speed: "", change: "", compile: "", memory: "", problems: "", warnings: [] },
   SeenFrame: { compile: null, reason: "", caller: null },
   Compile: { cause: null, outcome: "running", reason: "", raised: "", caller: null, backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], changes: [], fusions: [], refusals: [], schedules: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [], cache_lookups: [], line_times: [], graph_times: [], eager_times: [] },
-  Frame: { resumes: null, calls: 0, skipped: "", limit_reached: false, compiles: [] },
+  Frame: { resumes: null, calls: 0, skipped: "", skipped_line: 0, limit_reached: false, compiles: [] },
   View: { compile: "", pinned: [] },
   Record: { schema_version: 3, engine: "core", title: "", created: "", verdict: null, timings: null, raised: "", comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [], seen: [], collectives: [], covered: [], views: [] },
 };

@@ -65,6 +65,7 @@ export function recordOf(lines: string[], compiles: Compile[]): CutawayRecord {
         resumes: null,
         calls: 1,
         skipped: "",
+        skipped_line: 0,
         limit_reached: false,
         compiles,
       },
