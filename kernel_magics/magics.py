@@ -34,7 +34,7 @@ from kernel_magics.run.core import run, run_awaiting
 from kernel_magics.run.request import Request
 from kernel_magics.run.speed import time_expression
 from kernel_magics.run.what_if import what_if
-from kernel_magics.tracebacks.traces import show_as_plain_cell
+from kernel_magics.tracebacks.traces import show_as_plain_cell, show_interrupt
 
 
 @magics_class
@@ -134,8 +134,9 @@ class CutawayMagics(Magics):
             raise UsageError("%speed takes an expression, for example: %speed model(x)")
         parse_or_show_error(self.shell, expression)
         given = self.speed.parser.parse_args(words)
-        timings = time_expression(self.shell, expression, given.engine, given.mode, given.backward, given.seconds)
-        print_line(str(timings))
+        with _InterruptShown(self.shell):
+            timings = time_expression(self.shell, expression, given.engine, given.mode, given.backward, given.seconds)
+            print_line(str(timings))
 
     @line_magic
     @no_var_expand
@@ -147,7 +148,8 @@ class CutawayMagics(Magics):
         if not line.strip():
             raise UsageError(USAGE)
         parse_or_show_error(self.shell, line)
-        comparison = capture_expression(self.shell, line)
+        with _InterruptShown(self.shell):
+            comparison = capture_expression(self.shell, line)
         display({"text/html": captures_html(comparison), "text/plain": str(comparison)}, raw=True)
 
     @magic_arguments()
@@ -197,7 +199,8 @@ class CutawayMagics(Magics):
             raise UsageError(f"%what_if: unexpected argument {expression!r}; options start with --")
         given, default = parser.parse_args(words), parser.parse_args([])
         namespace = self.shell.user_ns
-        print_line(what_if(options.request(given, namespace), options.request(default, namespace), given))
+        with _InterruptShown(self.shell):
+            print_line(what_if(options.request(given, namespace), options.request(default, namespace), given))
 
     @magic_arguments()
     @options.with_edit_options
@@ -264,7 +267,8 @@ class CutawayMagics(Magics):
             shown = given.id.removesuffix(".schedule") if magic == "schedule" else given.id
             self.shell.set_next_input(f"%%{magic} {shown}\n{edits.text(given.id)}")
         else:
-            print_line(edits.try_and_use(given.id, cell, given.force))
+            with _InterruptShown(self.shell):
+                print_line(edits.try_and_use(given.id, cell, given.force))
 
     def _read(self, magic: Any, line: str) -> tuple[Request, str]:
         """Returns the checked options of a magic's line, and the expression after them."""
@@ -300,6 +304,20 @@ class _ShownAsPlainCell:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is not None:
             show_as_plain_cell(self._shell, error, self._filename)
+
+
+class _InterruptShown:
+    """Shows an interrupt of the block, which is our work and not the user's program, without its frames."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            show_interrupt(self._shell, error)
 
 
 def parse_or_show_error(shell: Any, text: str, above: str = "") -> Program:

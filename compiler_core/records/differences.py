@@ -109,14 +109,14 @@ class Comparison:
     lines: list[Difference]
     values: dict[str, str] | None = None
     """How the values of variables differ, by name; None if values were not compared."""
-    random: str = ""
-    """Why values may differ although both runs are right: random numbers were drawn, each run its own."""
     shared: list[str] = field(default_factory=list)
     """Objects that both runs used, because they could not be copied."""
     notes: list[str] = field(default_factory=list)
     """Why some numbers of the two sides cannot be compared."""
     edit: SourceEdit | None = None
     """The change of the code that was tried in the second run, if that is what differs."""
+    random: str = ""
+    """Why values may differ although both runs are right: random numbers were drawn, each run its own."""
 
     def of(self, state: State, aspect: Aspect | None = None) -> list[Difference]:
         """Returns the differences in this state, of one aspect or of all."""

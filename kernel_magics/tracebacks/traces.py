@@ -6,7 +6,7 @@ import itertools
 import re
 import sysconfig
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ def show_as_plain_cell(shell: Any, error: BaseException, filename: str | None) -
     shown frames only, unless it is a bug of the compiler: IPython formats it once more, for its history, and a
     compiler's hundred frames take a second each time.
     """
-    before = shell.custom_exceptions, shell.CustomTB
     traceback = error.__traceback__
     if isinstance(error, KeyboardInterrupt):
         traceback = without_interrupted_compiler(traceback)
@@ -46,19 +45,38 @@ def show_as_plain_cell(shell: Any, error: BaseException, filename: str | None) -
     if traceback is not None and not isinstance(error, CompilerBug):
         error.__traceback__ = traceback
 
-    def show(shell: Any, kind: type, value: BaseException, raised: Any, tb_offset: int | None = None) -> None:
-        shell.custom_exceptions, shell.CustomTB = before
-        if value is not error:
-            shell.showtraceback((kind, value, raised))
-        elif isinstance(value, CompilerBug):
+    def show() -> None:
+        if isinstance(error, CompilerBug):
             shell.showtraceback()
         elif filename is None:
             shell.showsyntaxerror()
         else:
-            shell.showtraceback((kind, value, traceback), tb_offset=0)
+            shell.showtraceback((type(error), error, traceback), tb_offset=0)
 
-    # A custom handler is the only way: any exception raised here gets the frames of the magic and of IPython.
-    shell.set_custom_exc((type(error),), show)
+    _show_by(shell, error, show)
+
+
+def show_interrupt(shell: Any, error: KeyboardInterrupt) -> None:
+    """Makes IPython show, once, that a magic was interrupted: its frames say nothing of the program."""
+    error.__suppress_context__ = True
+    _show_by(shell, error, lambda: shell.showtraceback((type(error), error, None)))
+
+
+def _show_by(shell: Any, error: BaseException, show: Callable[[], None]) -> None:
+    """Makes IPython call `show` when it shows `error`, and other exceptions as before.
+
+    A custom handler is the only way: any exception raised here gets the frames of the magic and of IPython.
+    """
+    before = shell.custom_exceptions, shell.CustomTB
+
+    def handle(shell: Any, kind: type, value: BaseException, raised: Any, tb_offset: int | None = None) -> None:
+        shell.custom_exceptions, shell.CustomTB = before
+        if value is error:
+            show()
+        else:
+            shell.showtraceback((kind, value, raised))
+
+    shell.set_custom_exc((type(error),), handle)
 
 
 def _with_names_of_cells(shell: Any, message: str) -> str:

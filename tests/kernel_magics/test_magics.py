@@ -332,6 +332,22 @@ def test_the_traceback_of_an_interrupt_ends_where_the_compiler_begins(magics: In
     assert "/torch/" not in printed
 
 
+@pytest.mark.parametrize("cell", ["%speed --seconds 60 x.cos()", "%%schedule forward_0\nvectorize(j0)"])
+@pytest.mark.usefixtures("_interruptible")
+def test_an_interrupted_trial_shows_no_frames(magics: InteractiveShell, cell: str) -> None:
+    run(magics, "import torch\nx = torch.ones(1000, 1000)\nrows = torch.ones(2000, 1000)")
+    run(magics, "%%compile --backend cpp\nsoft = torch.softmax(rows, -1)")
+    timer = threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident or 0, signal.SIGINT))
+    timer.start()
+    result, out, err = run(magics, cell)
+    timer.join()
+    assert isinstance(result.error_in_exec, KeyboardInterrupt)
+    assert "KeyboardInterrupt" in out + err
+    assert not re.search(r"kernel_magics|compiler_core|, line \d", out + err)
+    result, _, _ = run(magics, "%%compile\nx + 1")
+    assert result.success
+
+
 def completions(shell: InteractiveShell, line: str) -> list[str]:
     with provisionalcompleter():
         return [c.text for c in shell.Completer.completions(line, len(line))]

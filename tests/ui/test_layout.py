@@ -238,9 +238,13 @@ def test_rows_of_a_table_are_filtered_and_copied(explorer: Explorer, page: Page)
     assert head.split("\t")[:3] == ["Kind", "Check", "Line"]
     assert len(lines) == found
     assert all("weight" in line for line in lines)
-    page.keyboard.press("Escape")
     pane.get_by_label("Filter the rows of this table").press("Escape")
     expect(rows.filter(visible=True)).to_have_count(total)
+    page.set_viewport_size({"width": 700, "height": 700})  # where sentences are below the other columns
+    pane = explorer.show(1, "partition")
+    expect(pane.locator("table.sentences tbody tr").filter(visible=True)).not_to_have_count(0)
+    pane.get_by_label("Filter the rows of this table").fill("no such row")
+    expect(pane.locator("table.sentences tbody tr").filter(visible=True)).to_have_count(0)
 
 
 @of("deep")

@@ -7,17 +7,26 @@ import { unitsOf } from "./table_rows";
 /** Smaller tables are read at a glance: they have no filter. */
 const MIN_FILTERED = 8;
 
+/** Adds the button, and to a table of many rows the field. */
 export function addTools(table: HTMLTableElement): void {
   const [body] = table.tBodies;
   const units = unitsOf(body);
   if (!units.length) return;
+  const caption = addCopy(table);
+  if (units.length < MIN_FILTERED) return;
+  caption.classList.remove("beside");
+  caption.prepend(...filter(body, units.length));
+}
+
+/** Adds the button alone; returns the caption, which has it. */
+export function addCopy(table: HTMLTableElement): HTMLTableCaptionElement {
   const heads = [...(table.tHead?.rows[0].cells ?? [])].map((cell) => cell.textContent ?? "");
-  const copy = copyButton("Copy", "Copy these rows, for a spreadsheet or a text", () => tableText(table), "copy");
-  const caption = table.createCaption();
   table.setAttribute("aria-label", heads.filter(Boolean).join(", "));
-  if (units.length >= MIN_FILTERED) caption.append(...filter(body, units.length));
-  else caption.classList.add("beside");
-  caption.append(copy);
+  const caption = table.createCaption();
+  caption.classList.add("beside");
+  const title = "Copy these rows, for a spreadsheet or a text";
+  caption.append(copyButton("Copy", title, () => tableText(table), "copy"));
+  return caption;
 }
 
 /** Creates the field and the count of the rows that match it. */

@@ -159,10 +159,10 @@ export interface Comparison {
   totals: Total[];
   lines: Difference[];
   values: { [name: string]: string } | null;
-  random: string;
   shared: string[];
   notes: string[];
   edit: SourceEdit | null;
+  random: string;
 }
 
 /** The lines of an item: ``first`` to ``last`` of the artifact's text, counted from 1, both included. */
@@ -844,10 +844,10 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     totals: { list: { is: "Total" } },
     lines: { list: { is: "Difference" } },
     values: { maybe: { map: "string" } },
-    random: "string",
     shared: { list: "string" },
     notes: { list: "string" },
     edit: { maybe: { is: "SourceEdit" } },
+    random: "string",
   },
   Span: {
     key: "string",
@@ -1324,7 +1324,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Steps: { outcome: "captured", dropped: 0, codes: [], calls: [], values: [], call: [], at: [], pops: [], pushes: [], results: [], stores: [], texts: [], notes: [] },
   SourceEdit: { in_cell: true },
   AdviceTrial: { why: "", is_timed: false, remedies: [], totals: [] },
-  Comparison: { values: null, random: "", edit: null, shared: [], notes: [] },
+  Comparison: { values: null, edit: null, random: "", shared: [], notes: [] },
   Node: { shape: null, dtype: null, device: null, bytes: null, module: null, role: null, place: "" },
   Artifact: { graph: null, spans: [] },
   Event: { end: null, outcome: "running", detail: "" },

@@ -6,6 +6,7 @@ import type { Comparison, Difference, ItemId, Total } from "../../model/record/r
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell } from "../linked_content";
 import { triedChange } from "../source_change";
+import { addCopy } from "../table_tools";
 
 const STATES: Difference["state"][] = ["changed", "added", "removed", "same"];
 const MAX_TEXTS = 4;
@@ -31,10 +32,16 @@ export class RunsTable extends LinkedContent {
       ),
       h("h3", {}, "By your lines"),
       this.choices(),
-      h("table", {}, h("thead", {}, heads(["", before, after])), this.body),
+      this.linesTable(before, after),
     );
-    this.fill(new Set(["changed", "added", "removed"]));
     this.highlight();
+  }
+
+  private linesTable(before: string, after: string): HTMLTableElement {
+    const table = h("table", {}, h("thead", {}, heads(["", before, after])), this.body);
+    this.fill(new Set(["changed", "added", "removed"]));
+    addCopy(table);
+    return table;
   }
 
   /** Check boxes for which lines are listed; at first those that differ. */
