@@ -48,9 +48,26 @@ def breaking_code(tx: Interpreter, is_root: bool) -> BreakingCode:
     read = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
     elsewhere = read - tx.f_globals.keys() - tx.f_builtins.keys()  # a resume function gets what was made of these
     needs_graph = any(map(_is_computed, found)) if is_root else bool(found or elsewhere)
+    inside = {each.id for part in _parts(node) for each in ast.walk(part) if isinstance(each, ast.Name)}
+    scopes = (tx.locals, tx.cells)
+    needs_graph = needs_graph or any(_has_tensor(scope[n]) for scope in scopes for n in inside & scope.keys())
     is_call = isinstance(node, ast.Call)
     ends_round = isinstance(statement, ast.While) or (isinstance(statement, ast.If) and _ends_round(statement))
     return BreakingCode(_segment(lines, node), type(statement).__name__, needs_graph, is_call, ends_round)
+
+
+def _parts(node: ast.AST) -> Iterator[ast.AST]:
+    """Yields the parts of an expression that are computed before it, but those that only read a size."""
+    for each in ast.walk(node):
+        is_size = (
+            isinstance(each, ast.Subscript) and isinstance(each.value, ast.Attribute) and each.value.attr == "shape"
+        )
+        if each is not node and isinstance(each, (ast.Call, ast.BinOp, ast.UnaryOp, ast.Subscript)) and not is_size:
+            yield each
+
+
+def _has_tensor(value: Value) -> bool:
+    return any(issubclass(type(each), TensorValue) for each in (value, *_attributes(value)))
 
 
 def _of_operand(statement: ast.stmt, node: ast.stmt | ast.expr) -> ast.stmt | ast.expr:

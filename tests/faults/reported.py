@@ -461,18 +461,16 @@ def program(x):
     Broken(
         "a file that is written in the forward",
         """
-import os
-
 def program(x):
     y = x.sin()
-    with open(os.devnull, "w") as file:  # the fault
+    with open("/dev/zero", "w") as file:  # the fault
         file.write("step")
     return y.cos()
 """,
         "skipped function",
-        'open(os.devnull, "w")',
+        'open("/dev/zero", "w")',
         "enter it around the call of the compiled function",
-        {'    with open(os.devnull, "w") as file:  # the fault\n        file.write("step")\n': ""},
+        {'    with open("/dev/zero", "w") as file:  # the fault\n        file.write("step")\n': ""},
         stock={"reason": "unsupported call", "grade": "blocking", "problems": 2},
     ),
     Broken(

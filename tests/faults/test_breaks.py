@@ -114,6 +114,21 @@ def test_calls_that_break_in_one_line_are_distinguished() -> None:
     assert [each.cause.rpartition("  ")[2] for each in (first, second)] == ["It is `id(x)`.", "It is `id(y)`."]
 
 
+HOOKED = """
+linear = torch.nn.Linear(3, 3)
+linear.register_full_backward_hook(lambda module, inputs, outputs: None)
+
+def program(x):
+    return {argument}.cos()
+"""
+
+
+@pytest.mark.parametrize(("argument", "is_before"), [("linear(x.sin())", False), ("linear(x)", True)])
+def test_nothing_is_moved_out_that_is_computed_in_its_line(argument: str, is_before: bool) -> None:
+    problems = run(HOOKED.format(argument=argument), "hooked", "core").problems
+    assert any("do it before the compiled function" in each.advice for each in problems) == is_before
+
+
 COROUTINE = """
 import asyncio
 

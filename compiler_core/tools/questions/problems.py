@@ -568,7 +568,7 @@ class _Place(NamedTuple):
         ids = [compile_.id] if compile_ else []
         if self.behind:
             first, newline, more = cause.partition("\n")
-            cause = f"{first}  {self.behind}{newline}{more}"
+            cause = f"{first}  {self.behind}{newline}{more}".strip()
         return Problem(kind, grade, title, cause, advice, "", ns=ns, compiles=ids, filename=self.filename,
                        lineno=self.lineno, line=self.line, behind=self.behind, _parts=parts)  # fmt: skip
 
