@@ -59,6 +59,8 @@ WARM_UP_CALLS = 1
 
 def replay_obstacle(program: ir.Program) -> str:
     """Returns why the launches of `program` cannot be recorded; empty if they can."""
+    if not program.steps:
+        return "it launches no kernel"
     devices = {b.device for b in program.buffers.values() if b.bytes}
     if any(device.type != "cuda" for device in devices) or not devices:
         others = sorted({device.type for device in devices if device.type != "cuda"})

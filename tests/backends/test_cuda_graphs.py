@@ -30,6 +30,7 @@ def on_gpu(program: Any, *devices: str) -> Program:
     ("program", "devices", "says"),
     [
         (lambda x: x.sin() @ x, ("cuda:0",), ""),
+        (lambda x: x.t(), ("cuda:0",), "launches no kernel"),
         (lambda x: torch.rand_like(x.sin()), ("cuda:0",), ""),
         (lambda x: x.sigmoid().bernoulli(generator=torch.Generator()), ("cuda:0",), "random numbers"),
         (lambda x: x.sin() @ x, ("cuda:0", "cuda:1"), "on several devices"),
