@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,9 +87,11 @@ def test_times_that_vary_widely_deserve_a_warning() -> None:
     )
 
 
-def test_a_busy_machine_deserves_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    for load, warned in ((0.5, False), (3.0, True)):
-        monkeypatch.setattr("os.getloadavg", lambda load=load: (load * (os.cpu_count() or 1), 0, 0))
+def test_a_busy_machine_deserves_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("compiler_core.tools.timing.machine_load._STATISTICS", tmp_path / "stat")
+    for load, warned in ((0, False), (3, True)):
+        (tmp_path / "stat").write_text(f"procs_running {load * (os.cpu_count() or 1)}\n")
+        monkeypatch.setattr("os.getloadavg", lambda: (0, 0, 0))
         found = compiler_core.time(torch.sin, torch.ones(3), engines=["eager"], seconds=0.01)
         assert found.load == load
         assert ("Other programs keep this machine busy" in str(found)) is warned
