@@ -80,11 +80,6 @@ def test_operators_that_fill_a_new_tensor_have_the_same_costs(pattern: str) -> N
     assert {op for op, known in made.items() if known != expected} == set()
 
 
-def test_arbitrary_shapes_have_the_tag() -> None:
-    untagged = {op for op in operators_with(Fact.ARBITRARY_SHAPE) if torch.Tag.dynamic_output_shape not in op.tags}
-    assert untagged <= {aten._unique.default}  # tagged from PyTorch 2.13 on
-
-
 def test_no_schema_tells_of_written_statistics() -> None:
     assert not any(op._schema.is_mutable for op in operators_with(Fact.WRITES_STATISTICS))
 
