@@ -292,7 +292,14 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
 
 
 def _is_of_dict(failed: FailedGuard) -> bool:
-    return failed.type.lower().endswith(("dict", "counter")) or failed.kind.startswith("DICT")
+    return failed.type.lower().endswith(("dict", "counter")) or failed.kind in _OF_DICTS
+
+
+_OF_DICTS = frozenset({
+    *("DICT_CONTAINS", "DICT_HAS", "DICT_KEYS", "DICT_LENGTH"),
+    *("DICT_KEYS_MATCH", "DICT_NOT_CONTAINS", "DICT_VERSION"),  # stock's
+})  # fmt: skip
+"""The kinds of guards on the keys of a dict."""
 
 
 def _has_grown(failed: FailedGuard) -> bool:
