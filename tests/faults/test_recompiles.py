@@ -392,6 +392,26 @@ def test_the_values_of_tensors_are_not_shown() -> None:
     assert "cache is a dict; compile 0/0 was made for None" in again.cause
 
 
+TRAINED_LATER = """
+weight = torch.ones(3)
+
+def program(x):
+    return (x * weight).sum()
+
+def run(call):
+    call(torch.ones(3))
+    weight.requires_grad_()
+    call(torch.ones(3))
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_weight_is_detached(engine: Engine) -> None:
+    (again,) = run(TRAINED_LATER, "trained later", engine).problems
+    assert (again.remedies, again.lines) == (["one requires_grad"], [])
+    assert "detach" not in again.advice
+
+
 CALLED_METHOD = """
 import time
 

@@ -234,8 +234,8 @@ def _remedy(
 def _has_line(key: str, failed: FailedGuard, is_inside: bool) -> bool:
     if key not in LINES or INTERMEDIATE in failed.name or (is_inside and failed.place == "argument"):
         return False
-    if key == "one requires_grad" and failed.item != LEAF:
-        return False  # of a computed tensor, it would end the backward of what it is computed from
+    if key == "one requires_grad" and (failed.item != LEAF or failed.place != "argument"):
+        return False  # of a computed tensor or a weight, it would end the backward
     if failed.type == "ndarray" or "from_numpy(" in failed.source:
         return False  # an array of NumPy has no methods of tensors
     # an attribute may be a parameter, which takes no other tensor, and what has a position may be in a tuple
