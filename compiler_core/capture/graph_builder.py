@@ -604,7 +604,7 @@ class GraphBuilder:
             raise Unsupported("unsupported operation", f"{node.target} makes text, which may show the fake tensor")
         if is_atom(result) or isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             self.fx_graph.erase_node(node)
-            return from_number(result)
+            return self._known_number(result)
         raise Unsupported("unsupported call", f"{node.target} returned a {type(result).__name__}")
 
     def _tensor_result(self, fake: torch.Tensor, node: fx.Node) -> TensorValue:
@@ -628,7 +628,14 @@ class GraphBuilder:
             return self._tensor_result(item, getitem)
         if isinstance(item, (tuple, list)):
             raise Unsupported("unsupported call", f"{node.target} returned nested sequences")
-        return from_python(item)
+        return self._known_number(item) if fx_symbols.is_symbolic(item) else from_python(item)
+
+    def _known_number(self, number: Any) -> Value:
+        """Returns the value of a number that an operation has made; Unsupported if only its call knows it."""
+        symbols = number.node.expr.free_symbols if fx_symbols.is_symbolic(number) else ()
+        if any(is_unbacked(symbol) and symbol not in self.symbols.env.measured for symbol in symbols):
+            raise Unsupported("tensor value read", "an operation returns a number that data decide")
+        return from_number(number)
 
     def finish(self, outputs: dict[fx.Node, int], spent: Sequence[int]) -> fx.GraphModule:
         """Ends the graph with these outputs and returns it; unused items of multiple results are removed.

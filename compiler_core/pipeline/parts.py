@@ -29,6 +29,7 @@ from compiler_core.support import fx_symbols
 from compiler_core.support.fx_graphs import copy_graph, graph_module
 from compiler_core.support.fx_symbols import has_symbols, is_symbolic
 from compiler_core.support.node_facts import waits_for_data
+from compiler_core.support.recorded_calls import has_recorded_calls, with_inner_record, with_recorded_calls
 from compiler_core.support.torch_state import STATE_CHANGING_FUNCTIONS, StateChange, for_tracing
 from compiler_core.torch_private import EnableTorchFunction, detect_fake_mode
 
@@ -70,13 +71,11 @@ def compile_parts(
     known = dict(zip(placeholders, examples, strict=True))
     for i, part in enumerate(parts):
         if part.waits:
-            runs.append(part.gm.forward)
+            runs.append(with_recorded_calls(part.gm).forward)
             continue
         compiled = _CompiledPart(part, f"part_{i}", compile_, options, compile_graph)
-        if i == 0:
-            runs.append(compiled.compile([known[node] for node in part.inputs]))
-        else:
-            runs.append(compiled)
+        call: Any = compiled.compile([known[node] for node in part.inputs]) if i == 0 else compiled
+        runs.append(with_inner_record(call) if has_recorded_calls(gm) else call)
 
     def run(*inputs: Any) -> tuple[Any, ...]:
         values = dict(zip(placeholders, inputs, strict=True))
@@ -204,14 +203,14 @@ class _CompiledPart:
             if known := self._known(inputs):  # another thread has compiled it
                 return known
             if len(self._variants) == MAX_VARIANTS:
-                return self._gm.forward
+                return with_recorded_calls(self._gm).forward
             with for_tracing(), EnableTorchFunction():
                 symbols = Symbols(_Policy(self._examples))
                 examples = _fakes(inputs, symbols)
                 try:
                     gm = _with_values(self._gm, examples, symbols)
                 except Unsupported:  # it raises an error
-                    return self._gm.forward
+                    return with_recorded_calls(self._gm).forward
                 symbols.apply_replacements()
                 run = self.compile(_fakes(inputs, symbols), gm)
             self._variants.append(_Variant(_conditions(inputs, self._examples, examples, symbols), run))

@@ -41,6 +41,9 @@ class CallRecord:
     def add(self, call: _Call) -> None:
         self._calls.append(call)
 
+    def add_all(self, other: CallRecord | None) -> None:
+        self._calls += other._calls if other else []
+
     def replayed(self) -> TorchDispatchMode:
         """Returns a context in which calls of custom operators return or raise what the recorded ones did, until all
         have been made."""
@@ -102,6 +105,24 @@ def begin_record() -> None:
 def end_record() -> None:
     """Ends the record of the graph that runs in this thread."""
     _open.calls = None
+
+
+def with_inner_record(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `run`, a part of a graph, with a record of its calls, which follow those of the graph before it: if the
+    part runs again, only its calls are repeated."""
+
+    def call(*args: Any) -> Any:
+        outer = _open.calls
+        if outer is None:
+            return run(*args)
+        begin_record()
+        try:
+            return run(*args)
+        finally:
+            inner, _open.calls = _open.calls, outer
+            outer.add_all(inner)
+
+    return call
 
 
 def open_record() -> CallRecord | None:

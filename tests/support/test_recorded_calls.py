@@ -155,7 +155,14 @@ def written_before(x: torch.Tensor) -> Any:
         return x + y
 
 
+def between_parts(x: torch.Tensor) -> Any:
+    y = double(x)
+    z = halve(y[y > 1])
+    return z[SEVEN] + double(z)
+
+
 PROGRAMS = (
+    between_parts,
     unused,
     equal_calls,
     without_result,

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext, guard_or_false
+from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext, free_unbacked_symbols, guard_or_false
 
 from compiler_core.capture.tensors import checks
 from compiler_core.capture.tensors.checks import runs_eagerly
 from compiler_core.errors import Unsupported
 from compiler_core.support.eager_warnings import WarningCollector, silence_warnings
 from compiler_core.support.fx_symbols import hint
-from compiler_core.support.node_facts import squeeze_reduced_dims, written_tensors
+from compiler_core.support.node_facts import custom_operator, squeeze_reduced_dims, written_tensors
 from compiler_core.support.operators import Fact, facts, is_pointwise, like_argument
 from compiler_core.support.subgraphs import OPERATORS
+from compiler_core.support.tensors import tensors_in
 from compiler_core.support.torch_state import set_device_guard
 from compiler_core.torch_private import (
     DataDependentOutputException,
@@ -134,6 +135,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         if isinstance(result, torch.Tensor) and result.layout is mkldnn_layout:
             # the fake results of operators on it have another layout
             raise Unsupported("unsupported operation", f"{func} makes a tensor of layout mkldnn")
+        if custom_operator(func) is not None and any(map(has_unbacked_size, tensors_in(result))):
+            self.waits = "tensor value read"
         if written := written_tensors(func, args, kwargs or {}):
             torch.autograd.graph.increment_version(written)
         if any(not resizable and tensor.shape != before for tensor, before, resizable in outs):
@@ -256,6 +259,11 @@ def _reads_values(func: Any, args: Sequence[Any], kwargs: Any) -> bool:
     if torch.Tag.dynamic_output_shape in func.tags:
         return (kwargs or {}).get("output_size") is None
     return torch.Tag.data_dependent_output in func.tags
+
+
+def has_unbacked_size(tensor: torch.Tensor) -> bool:
+    """Returns whether data decide a size of a fake tensor."""
+    return any(isinstance(size, torch.SymInt) and free_unbacked_symbols(size) for size in tensor.shape)
 
 
 def _is_mask(index: torch.Tensor) -> bool:
