@@ -158,7 +158,7 @@ def written_before(x: torch.Tensor) -> Any:
 def between_parts(x: torch.Tensor) -> Any:
     y = double(x)
     z = halve(y[y > 1])
-    return z[SEVEN] + double(z)
+    return z[SEVEN] + double(z) + y.sum()
 
 
 PROGRAMS = (
