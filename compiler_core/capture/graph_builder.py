@@ -659,6 +659,11 @@ class GraphBuilder:
         """Whether the graph computes nothing."""
         return all(n.op == "placeholder" or n.target in STATE_CHANGING_FUNCTIONS for n in self.fx_graph.nodes)
 
+    @property
+    def only_reads(self) -> bool:
+        """Whether the graph only copies numbers of its inputs, which Python reads."""
+        return all(n.op in ("placeholder", "output") or "read" in n.meta for n in self.fx_graph.nodes)
+
 
 def _source_of_sizes(real: torch.Tensor, source: Source) -> Source:
     return PlainTensorSource(source) if is_subclass_of_program(type(real)) else source

@@ -169,7 +169,8 @@ class FrameCompile:
         capture = captured.capture
         if captured.is_empty and captured.stop is not None and not captured.stop.runs_instruction:
             return self._skip_frame(captured)
-        if captured.break_ is None and captured.is_empty and not capture.cached_calls.calls:
+        only_reads = capture.graph.only_reads and not capture.effects
+        if captured.break_ is None and (captured.is_empty or only_reads) and not capture.cached_calls.calls:
             self.compile.reason = "no tensor operations: it runs as it is while its guards hold"
             return self._install(self.info.code, capture, lambda held: self.info.code)
         make_code = partial(

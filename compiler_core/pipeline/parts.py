@@ -21,8 +21,9 @@ from compiler_core.capture.graph_builder import fake_execution
 from compiler_core.capture.tensors.fake_tensors import FakeMode, make_fake
 from compiler_core.capture.tensors.symbolic_shapes import DynamicDim, DynamicPolicy, Symbols, is_never_symbolic
 from compiler_core.config import Options
-from compiler_core.errors import Unsupported
+from compiler_core.errors import Refused, Unsupported
 from compiler_core.guards.sources import LocalSource, Source, TensorPropertySource
+from compiler_core.hook.failures import report_failure
 from compiler_core.hook.frame_hook import hook_off
 from compiler_core.records import Compile
 from compiler_core.support import fx_symbols
@@ -35,6 +36,7 @@ from compiler_core.torch_private import EnableTorchFunction, detect_fake_mode
 
 MAX_VARIANTS = 8
 """How often a part is compiled.  For further sizes it runs as it was captured."""
+OTHER_SIZES = "For other sizes this part runs as plain PyTorch: the results are right, but it is not compiled."
 CompileGraph = Callable[[fx.GraphModule, Sequence[Any], Compile, Options], Call]
 
 
@@ -189,6 +191,8 @@ class _CompiledPart:
         self._compile_graph = compile_graph
         self._examples = [node.meta["val"] for node in part.inputs]
         self._variants: list[_Variant] = []
+        self._is_full = False
+        """Whether it has been said that no other sizes are compiled."""
         self._lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -203,6 +207,12 @@ class _CompiledPart:
             if known := self._known(inputs):  # another thread has compiled it
                 return known
             if len(self._variants) == MAX_VARIANTS:
+                if not self._is_full:
+                    self._is_full = True
+                    why = Refused(
+                        f"{self._name} of the graph was compiled for {MAX_VARIANTS} kinds of sizes that data decide"
+                    )
+                    report_failure(self._compile, "backend", why, meaning=OTHER_SIZES)
                 return with_recorded_calls(self._gm).forward
             with for_tracing(), EnableTorchFunction():
                 symbols = Symbols(_Policy(self._examples))
@@ -289,7 +299,8 @@ def _conditions(
         conditions.append(condition.code)
     for i, (real, fake) in enumerate(zip(inputs, examples, strict=True)):
         if not isinstance(fake, torch.Tensor):
-            conditions += [f"a{i} == {real!r}"] if not is_symbolic(fake) else []
+            # by its text, since 0.0 and -0.0 are equal, and NaN is not equal to itself
+            conditions += [] if is_symbolic(fake) else [f"repr(a{i}) == {repr(real)!r}"]
             continue
         if not has_symbols(captured[i]):
             continue

@@ -55,12 +55,21 @@ def read(tx: Interpreter, tensor: TensorValue, function: Callable[..., Any], cls
     if not is_one or not is_plain or levels.depth() or graph.is_trial or graph.region is not None:
         raise Unsupported("tensor value read", f"{function.__name__}() of a tensor")
     # a copy, since the tensor may be written to later
-    kept = graph.call_method(tx, "detach", [tensor], {}) if fake.requires_grad else tensor
-    kept = graph.call_method(tx, "clone", [kept], {})
+    kept = _part(tx, "detach", tensor) if fake.requires_grad else tensor
+    kept = _part(tx, "clone", kept)
     number = ReadValue(function, [kept], cls or _class_of(fake.dtype), graph.written_memory())
     if any(map(is_symbolic, fake.shape)):
         graph.number_of(tx, number)  # it raises an error here if there are several elements
     return number
+
+
+def _part(tx: Interpreter, method: str, tensor: TensorValue, *args: int) -> Any:
+    """Adds a call of a method that gives a part of a tensor, or a copy, of which Python reads numbers."""
+    found = tx.capture.graph.call_method(tx, method, [tensor, *map(ConstantValue, args)], {})
+    assert isinstance(found, TensorValue)
+    if found is not tensor:
+        found.node(tx).meta["read"] = True
+    return found
 
 
 def _class_of(dtype: torch.dtype) -> type:
@@ -84,10 +93,7 @@ def list_of_items(tx: Interpreter, tensor: TensorValue) -> Value:
         return item_of(tx, tensor)
     if not all(isinstance(size, int) for size in shape) or math.prod(shape) > _MOST_ITEMS:
         raise Unsupported("tensor value read", "tolist() of many elements")
-    rows = [
-        tx.capture.graph.call_method(tx, "select", [tensor, *map(ConstantValue, (0, i))], {}) for i in range(shape[0])
-    ]
-    return ListValue([list_of_items(tx, row) for row in rows if isinstance(row, TensorValue)])
+    return ListValue([list_of_items(tx, _part(tx, "select", tensor, 0, i)) for i in range(shape[0])])
 
 
 def index_of_numbers(tx: Interpreter, key: Value) -> Value:
@@ -97,7 +103,7 @@ def index_of_numbers(tx: Interpreter, key: Value) -> Value:
     if isinstance(key, TupleValue) and key.cls is tuple and key.source is None:
         keys = key.unpack(tx)
         return TupleValue([index_of_numbers(tx, each) if isinstance(each, SliceValue) else each for each in keys])
-    if isinstance(key, TensorValue) and _is_index(key.fake(tx)):
+    if isinstance(key, TensorValue) and _is_index(key.fake(tx)) and not levels.depth():
         key = item_of(tx, key)
     return tx.capture.graph.number_of(tx, key) if isinstance(key, ReadValue) else key
 

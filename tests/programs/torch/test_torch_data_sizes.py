@@ -261,15 +261,21 @@ def test_a_part_is_compiled_for_many_sizes_once():
 
 
 def test_a_part_is_compiled_a_few_times_at_most():
-    def f(x, n):
-        return x.view(int(n), -1).sum(1)
+    """Numbers without a symbol, which are constants of a part, differ by their signs, too."""
+
+    def f(x, a, b):
+        return 1 / torch.clamp(x, a.item(), b.item())
 
     compiled = compiler_core.compile(f, fullgraph=True, strict=True)
-    x = torch.randn(2**12)
-    for power in range(12):
-        torch.testing.assert_close(compiled(x, torch.tensor(2**power)), f(x, torch.tensor(2**power)))
+    numbers = [torch.tensor(each) for each in (0.0, -0.0, float("inf"), float("nan"), 2.0)]
+    x = torch.tensor([-1.0, 0.0, -0.0, 1.0])
+    with pytest.warns(compiler_core.RefusalWarning, match="compiled for 8 kinds of sizes that data decide") as warned:
+        for a, b in itertools.product(numbers, numbers):
+            assert_equal([compiled(x, a, b.clone())], [f(x, a, b)])
+    assert len(warned) == 1
     (compile_,) = record_of(compiled).compiles
-    assert len([a for a in compile_.artifacts if a.name.endswith(".forward")]) <= parts.MAX_VARIANTS
+    names = [each.name for each in compile_.artifacts if each.name.endswith(".forward")]
+    assert len([name for name in names if name.startswith("part_4")]) == parts.MAX_VARIANTS
 
 
 def test_threads_compile_a_part_once():

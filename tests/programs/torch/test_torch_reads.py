@@ -57,7 +57,13 @@ def test_what_is_written_later_is_not_read(x):
 )
 def test_conversions(n, flag, one, byte):
     converted = int(n), float(n), int(flag), flag.item() + 1, float(one), one.item(), int(byte) * 1000
-    return converted, [type(each) for each in converted], float(n) / 2, float(n.item())
+    return converted, [type(each) for each in converted], float(n) / 2, float(n.item()), n + 1
+
+
+@same_as_eager(graphs=0, breaks=[])
+def test_numbers_alone(x):
+    """No graph copies numbers that Python reads from its arguments, where nothing is computed."""
+    return x[0, 0].item() if x.dim() > 3 else x.tolist()[:1], float(x.numel()), x.dim()
 
 
 @one_graph(grad=True)
