@@ -12,7 +12,7 @@ import torch
 import torch.masked
 
 from compiler_core.capture.rules.python.operators import BINARY, INPLACE, UNARY
-from compiler_core.capture.rules.table import handles, handles_each, handles_named, has_tensor
+from compiler_core.capture.rules.table import handles, handles_each, has_tensor
 from compiler_core.capture.values.base import Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.conversion import from_python
@@ -284,12 +284,6 @@ def _constant(obj: Any) -> Any:
     if isinstance(obj, (torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum)):
         return obj
     raise Unsupported("unsupported call", f"a {type(obj).__name__} as argument of a tensor operation")
-
-
-@handles_named("torch.fx.experimental.symbolic_shapes._advise_is_size")
-def _advise_is_size(tx: Interpreter, number: Value) -> Value:
-    """What ``torch._check_is_size`` calls when it has checked that the number is not negative."""
-    return NONE
 
 
 @handles(torch.nn.Module.__setattr__)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.attention
 
-from compiler_core.capture.rules.table import handles, handles_each, name_of
+from compiler_core.capture.rules.table import handles, handles_each, handles_named, name_of
 from compiler_core.capture.rules.torch.overrides import DeviceValue
 from compiler_core.capture.values import reads
 from compiler_core.capture.values.base import Value
@@ -119,6 +119,12 @@ def _check(function: Any, tx: Interpreter, cond: Value, message: Value = NONE) -
         return NONE
     if not issubclass(cond.python_type(), bool) or not cond.truth(tx):
         raise Unsupported("exception", f"{name_of(function)} of a condition that does not hold")
+    return NONE
+
+
+@handles_named("torch.fx.experimental.symbolic_shapes._advise_is_size")
+def _advise_is_size(tx: Interpreter, number: Value) -> Value:
+    """What ``torch._check_is_size`` calls when it has checked that the number is not negative."""
     return NONE
 
 
