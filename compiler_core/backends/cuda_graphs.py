@@ -41,7 +41,7 @@ from compiler_core.support.interrupts import raised_by_handler
 from compiler_core.support.node_facts import custom_operator
 from compiler_core.support.opaque_ops import with_tape
 from compiler_core.support.operators import Fact, facts
-from compiler_core.support.tensors import is_dense, storage_id
+from compiler_core.support.tensors import MASK_TYPES, is_dense, storage_id
 from compiler_core.torch_private import OpOverload, clear_cublas_workspaces, disable_current_modes
 
 Run = Callable[[list[Any]], list[Any]]
@@ -91,7 +91,7 @@ def _reads_mask(call: ir.Call, program: ir.Program) -> bool:
     if not facts(call.target) & (Fact.INDEXED_READ | Fact.INDEXED_WRITE):
         return False
     indices = (each.buffer for each in call.args[1] if isinstance(each, ir.TensorView))
-    return any(program.buffers[name].dtype in (torch.bool, torch.uint8) for name in indices)
+    return any(program.buffers[name].dtype in MASK_TYPES for name in indices)
 
 
 def _uses_default_generator(call: ir.Call) -> bool:

@@ -37,7 +37,13 @@ from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, i
 from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue, TupleValue
-from compiler_core.capture.values.builtin.symbols import SymbolicNumber, arithmetic, from_number, symbolic_extreme
+from compiler_core.capture.values.builtin.symbols import (
+    NEVER_RAISE,
+    SymbolicNumber,
+    arithmetic,
+    from_number,
+    symbolic_extreme,
+)
 from compiler_core.capture.values.classes import lookup_in_mro
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, is_subclass_of_program
@@ -721,9 +727,7 @@ def _guard_place(tx: Interpreter, name: str, args: Sequence[Value], kwargs: Mapp
         args[0].guard_offset(tx)
 
 
-_SAME_AS_PYTHON = frozenset({
-    operator.add, operator.sub, operator.mul, operator.truediv, operator.neg, operator.pos, operator.abs,
-})  # fmt: skip
+_SAME_AS_PYTHON = NEVER_RAISE | {operator.truediv}
 """The arithmetic of floats of which tensors of float64 have the same results."""
 
 

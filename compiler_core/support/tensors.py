@@ -12,6 +12,8 @@ from compiler_core.support.transform_levels import unwrapped
 from compiler_core.torch_private import DisableTorchFunctionSubclass
 
 HALF_TYPES = (torch.bfloat16, torch.float16)
+MASK_TYPES = (torch.bool, torch.uint8)
+"""The types of an index that picks elements, how many depends on its values."""
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:

@@ -20,7 +20,7 @@ from compiler_core.support.eager_warnings import silence_warnings, warn_always
 from compiler_core.support.fx_symbols import hint
 from compiler_core.support.node_facts import custom_operator
 from compiler_core.support.operators import Fact, facts, is_pointwise
-from compiler_core.support.tensors import is_dense, storage_id, tensors_in
+from compiler_core.support.tensors import MASK_TYPES, is_dense, storage_id, tensors_in
 from compiler_core.torch_private import (
     OpOverload,
     OpOverloadPacket,
@@ -69,7 +69,7 @@ def _index_select(x: torch.Tensor, dim: int, index: torch.Tensor) -> None:
 
 
 def _index_put(x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, *_: Any) -> None:
-    if all(index is None or index.dtype not in (torch.bool, torch.uint8) for index in indices):
+    if all(index is None or index.dtype not in MASK_TYPES for index in indices):
         values.expand(aten.index.Tensor(x, indices).shape)
 
 

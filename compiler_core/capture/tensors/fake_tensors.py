@@ -21,7 +21,7 @@ from compiler_core.support.fx_symbols import hint
 from compiler_core.support.node_facts import custom_operator, squeeze_reduced_dims, written_tensors
 from compiler_core.support.operators import Fact, facts, is_pointwise, like_argument
 from compiler_core.support.subgraphs import OPERATORS
-from compiler_core.support.tensors import tensors_in
+from compiler_core.support.tensors import MASK_TYPES, tensors_in
 from compiler_core.support.torch_state import set_device_guard
 from compiler_core.torch_private import (
     DataDependentOutputException,
@@ -135,7 +135,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         if isinstance(result, torch.Tensor) and result.layout is mkldnn_layout:
             # the fake results of operators on it have another layout
             raise Unsupported("unsupported operation", f"{func} makes a tensor of layout mkldnn")
-        if custom_operator(func) is not None and any(map(has_unbacked_size, tensors_in(result))):
+        if custom_operator(func) is not None and any(map(_has_unbacked_size, tensors_in(result))):
             self.waits = "tensor value read"
         if written := written_tensors(func, args, kwargs or {}):
             torch.autograd.graph.increment_version(written)
@@ -253,7 +253,7 @@ def _reads_values(func: Any, args: Sequence[Any], kwargs: Any) -> bool:
     """Whether the result of an operator, or the gradient of its values, has a size that data decide, or is a number."""
     known = facts(func)
     if Fact.INDEXED_READ in known:
-        return any(index is not None and _is_mask(index) for index in args[1])
+        return any(index is not None and index.dtype in MASK_TYPES for index in args[1])
     if Fact.INDEXED_WRITE in known:
         return _needs_picked_size(*args[1:3])
     if torch.Tag.dynamic_output_shape in func.tags:
@@ -261,18 +261,14 @@ def _reads_values(func: Any, args: Sequence[Any], kwargs: Any) -> bool:
     return torch.Tag.data_dependent_output in func.tags
 
 
-def has_unbacked_size(tensor: torch.Tensor) -> bool:
+def _has_unbacked_size(tensor: torch.Tensor) -> bool:
     """Returns whether data decide a size of a fake tensor."""
     return any(isinstance(size, torch.SymInt) and free_unbacked_symbols(size) for size in tensor.shape)
 
 
-def _is_mask(index: torch.Tensor) -> bool:
-    return index.dtype in (torch.bool, torch.uint8)
-
-
 def _needs_picked_size(indices: Sequence[torch.Tensor | None], values: torch.Tensor) -> bool:
     """Whether the gradient of the values has as many elements as a mask picks: ``x[mask] = values``."""
-    has_mask = any(index is not None and _is_mask(index) for index in indices)
+    has_mask = any(index is not None and index.dtype in MASK_TYPES for index in indices)
     return has_mask and values.requires_grad and torch.is_grad_enabled()
 
 
@@ -301,7 +297,7 @@ def _indexed_dim_order(x: torch.Tensor, indices: Sequence[torch.Tensor | None], 
 
     Returns an empty list if the layout of the indices does not affect it.
     """
-    given = [index for index in indices if index is not None and not _is_mask(index)]
+    given = [index for index in indices if index is not None and index.dtype not in MASK_TYPES]
     if all(index.is_contiguous() for index in given) or not x.numel():
         return []
     places = [i for i, index in enumerate(indices) if index is not None]

@@ -18,7 +18,7 @@ from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
-from compiler_core.capture.values.builtin.symbols import COMPARISONS, SymbolicNumber
+from compiler_core.capture.values.builtin.symbols import COMPARISONS, NEVER_RAISE, SymbolicNumber
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.support import transform_levels as levels
@@ -28,7 +28,6 @@ from compiler_core.torch_private import torch_check
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
 
-_NEVER_RAISE = frozenset({operator.add, operator.sub, operator.mul, operator.neg, operator.pos, operator.abs})
 _DIVISIONS = frozenset({operator.truediv, operator.floordiv, operator.mod})
 _WITH_TENSORS = COMPARISONS | {operator.add, operator.sub, operator.mul, operator.truediv}
 _READ_EXACTLY = {
@@ -120,7 +119,7 @@ def compute(tx: Interpreter, op: Any, *operands: Value) -> Value:
         raise Unsupported("tensor value read", f"{op.__name__} of {' and '.join(map(str, operands))}")
     if op in COMPARISONS and (truth := tx.truth_of_flag(ReadValue(op, operands, bool))) is not None:
         return ConstantValue(truth)
-    is_safe = op in _NEVER_RAISE | COMPARISONS or (op in _DIVISIONS and _is_divisor(tx, operands[1]))
+    is_safe = op in NEVER_RAISE | COMPARISONS or (op in _DIVISIONS and _is_divisor(tx, operands[1]))
     if not is_safe:
         raise Unsupported("tensor value read", f"{op.__name__}, which needs the number now")
     for operand in operands:

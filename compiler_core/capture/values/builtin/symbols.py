@@ -248,16 +248,18 @@ def _measured(op: Any, tx: Interpreter, operands: Sequence[Value]) -> Value | No
     if all(v.python_type() is not float for v in operands):
         raw = [_number(tx, v) for v in operands]
         is_divisor = op in (operator.floordiv, operator.mod) and isinstance(raw[1], int) and raw[1] > 0
-        if op in _ALWAYS_INT or is_divisor:
+        if op in NEVER_RAISE or is_divisor:
             return from_number(op(*raw))
         if op in COMPARISONS:
             is_true, is_false = statically_known_true(op(*raw)), not guard_or_true(op(*raw))
             return ConstantValue(is_true) if is_true or is_false else ReadValue(op, operands, bool)
-    return ReadValue(op, operands, type(op(*(v.python_type()(1) for v in operands)))) if op in _NEVER_RAISE else None
+    if op is not float and op not in NEVER_RAISE:
+        return None
+    return ReadValue(op, operands, type(op(*(v.python_type()(1) for v in operands))))
 
 
-_ALWAYS_INT = frozenset({operator.add, operator.sub, operator.mul, operator.neg, operator.pos, operator.abs})
-_NEVER_RAISE = _ALWAYS_INT | {float}
+NEVER_RAISE = frozenset({operator.add, operator.sub, operator.mul, operator.neg, operator.pos, operator.abs})
+"""The arithmetic of numbers that raises nothing, and of ints has ints as results."""
 _SHIFTS: dict[Any, Callable[[Any, Any], Any]] = {
     operator.lshift: lambda number, shift: number * 2**shift,
     operator.rshift: lambda number, shift: number // 2**shift,
