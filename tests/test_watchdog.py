@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tests import warm_python
 from tests.sampling import sample
 
 ROOT = Path(__file__).parents[1]
@@ -115,3 +117,13 @@ def test_a_process_beside_the_worker_ends_alone(tmp_path: Path) -> None:
     assert "ended with status -9" in printed
     assert "stands still in test_planted.py::test_stuck" in printed
     assert (tmp_path / "after").exists()
+
+
+@pytest.mark.slow
+def test_a_forked_program_that_does_not_end_is_killed_with_its_children_and_says_where_they_stood() -> None:
+    program = "import os, time\nchild = os.fork()\nprint(os.getpid(), flush=True)\ntime.sleep(1000)  # in both"
+    with pytest.raises(subprocess.TimeoutExpired) as caught:
+        warm_python.run(["-c", program], timeout=3)
+    printed, stacks = caught.value.__notes__
+    assert stacks.count('File "<string>", line 4 in <module>') == 2
+    assert not any(psutil.pid_exists(int(pid)) for pid in printed.split())

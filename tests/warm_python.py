@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import functools
 import gc
 import importlib
@@ -27,6 +28,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tests.limits import HANG_S
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +38,8 @@ IMPORTED = (
     *("compiler_core.pipeline.frame", "compiler_core.pipeline.graph", "compiler_core.tools.testing"),
     *("ipykernel.kernelapp", "ipykernel.ipkernel", "anywidget"),
 )
+STACKS_S = 2.0
+"""How long a process that is killed has for printing its stacks."""
 FIXED_AT_IMPORT = ("TRITON_INTERPRET",)
 """Environment variables that an imported module has read: there is one warm process for each of their values."""
 SOCKET = "CUTAWAY_TEST_WARM"
@@ -46,11 +51,17 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Runs ``python ARGUMENTS``, where they are ``-c TEXT``, ``-m MODULE …`` or ``FILE …``.
 
-    Like `subprocess.run` with captured text: `env` is the whole environment.  Raises `subprocess.TimeoutExpired`.
+    Like `subprocess.run` with captured text: `env` is the whole environment.  Raises `subprocess.TimeoutExpired` with
+    what was written, to which each process that was left has added the stacks of its threads.
     """
     with tempfile.TemporaryDirectory() as folder:
         outputs = [Path(folder, "stdout"), Path(folder, "stderr")]
-        status = start(arguments, outputs=outputs, env=env, cwd=cwd).wait(timeout)
+        try:
+            status = start(arguments, outputs=outputs, env=env, cwd=cwd).wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            for output in outputs:
+                error.add_note(output.read_text())
+            raise
         messages = [output.read_text() for output in outputs]
     return subprocess.CompletedProcess(list(arguments), status, *messages)
 
@@ -67,9 +78,19 @@ class Process:
         return bool(select.select([self._connection], [], [], 0)[0])
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits until the process ends and returns its exit status.  Kills it if that takes longer."""
+        """Waits until the process ends and returns its exit status.
+
+        If that takes longer, the process and its children print the stacks of their threads and are killed.
+        """
         if timeout is not None and not select.select([self._connection], [], [], timeout)[0]:
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(self.pid)
+                family = [process, *process.children(recursive=True)]
+                for number in (signal.SIGQUIT, signal.SIGKILL):
+                    for each in family:
+                        with contextlib.suppress(psutil.NoSuchProcess):
+                            each.send_signal(number)
+                    psutil.wait_procs(family, timeout=STACKS_S)
             self._close()
             raise subprocess.TimeoutExpired(self.arguments, timeout)
         if not self._replies.closed:
@@ -194,6 +215,7 @@ def become(request: dict[str, Any]) -> None:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(file, number)
         os.close(file)
+    faulthandler.register(signal.SIGQUIT)
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])

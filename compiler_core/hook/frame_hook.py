@@ -359,7 +359,7 @@ def run_only_compiled() -> ConvertFrameReturn:
 
 _DELETED = EntryGuards()
 _invalidated: dict[int, weakref.ref[types.CodeType]] = {}
-_HOOKED_FILES = frozenset({__file__, dynamo_eval_frame.__file__})
+_HOOKED_FILES = frozenset({__file__, dynamo_eval_frame.__file__, _DIRECT_CALL_FILE})
 
 
 def has_entry(guard_manager: Any) -> bool:

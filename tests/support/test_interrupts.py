@@ -366,10 +366,9 @@ def test_interrupts_at_random_moments(engine: str, count: str) -> None:
 def test_forks_and_spawns_while_other_threads_compile() -> None:
     """The children compile and build too: locks that were held by threads of the parent are free."""
     program = """
-import faulthandler, multiprocessing, os, threading, time
+import multiprocessing, os, threading, time
 import torch
 import compiler_core
-from tests.limits import HANG_S
 
 torch.set_num_threads(1)
 function = compiler_core.compile(lambda x, n: (x * n).sin() + n, recompile_limit=10**6)
@@ -389,7 +388,6 @@ for number in range(3):
     time.sleep(0.11)
     child = os.fork()
     if not child:
-        faulthandler.dump_traceback_later(HANG_S, exit=True)
         function(torch.ones(3), -5)
         compiler_core.compile(lambda x: (x - 7 - number).exp())(torch.ones(3))
         os._exit(0)
@@ -405,6 +403,38 @@ os._exit(child.exitcode)
 """
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = warm_python.run(["-c", program], env=env)
+    assert done.returncode == 0, done.stderr
+
+
+def test_forks_while_other_threads_call_compiled_functions() -> None:
+    """A thread waits for the GIL with the lock of the guards held, which would stay locked in the child."""
+    program = """
+import os, threading, time
+import torch
+import compiler_core
+
+torch.set_num_threads(1)
+function = compiler_core.compile(lambda x, n: (x * n).sin() + n)
+x = torch.ones(3)
+
+def work():
+    while True:
+        function(x, 2)
+
+function(x, 2)
+for _ in range(2):
+    threading.Thread(target=work, daemon=True).start()
+children = []
+for _ in range(40):
+    time.sleep(0.003)
+    child = os.fork()
+    if not child:
+        function(x, 2)
+        os._exit(0)
+    children.append(child)
+os._exit(max(os.waitpid(child, 0)[1] for child in children))
+"""
+    done = warm_python.run(["-c", program], env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
 
 
