@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 import compiler_core
 from compiler_core.api.compile import record_of
@@ -83,17 +84,45 @@ def needed_before(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[to
     return first, z * 2 + x.sum()
 
 
+def read_by_the_next(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.mul_(2)
+    return x @ y
+
+
+def moved_behind(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    new = x * 2
+    product = x @ y
+    x.copy_(new)
+    return product
+
+
+def in_two_kernels(x: torch.Tensor, y: torch.Tensor) -> None:
+    x.mul_(2)
+    y.add_(x @ y)
+
+
+def sorted_after(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.mul_(2)
+    return y.sort()[0]
+
+
+def also_returned(x: torch.Tensor) -> torch.Tensor:
+    z = x * 2
+    x.copy_(z)
+    return z
+
+
 PROGRAMS: tuple[Callable[..., Any], ...] = (
-    crossed, needed_before,
+    crossed, needed_before, moved_behind, read_by_the_next, in_two_kernels, sorted_after, also_returned,
     scaled, normalised, shifted, centred, of_all, summed, transposed, twice, read_later, partly, averaged,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("size", [5, 33, 200])
-def test_values_versions_and_results(program: Callable[..., Any], size: int) -> None:
+@pytest.mark.parametrize(("size", "is_transposed"), [(5, False), (33, True), (200, False)])
+def test_values_versions_and_results(program: Callable[..., Any], size: int, is_transposed: bool) -> None:
     count = program.__code__.co_argcount
-    given = [torch.rand(size, size) for _ in range(count)]
+    given = [torch.rand(size, size).t() if is_transposed else torch.rand(size, size) for _ in range(count)]
     wanted, found = [t.clone() for t in given], [t.clone() for t in given]
     run = compiler_core.compile(program, backend="cpp")
     for _ in range(2):
@@ -101,6 +130,26 @@ def test_values_versions_and_results(program: Callable[..., Any], size: int) -> 
         torch.testing.assert_close(results[0], results[1])
         torch.testing.assert_close(wanted, found)
     assert [t._version for t in wanted] == [t._version for t in found]
+    assert shared(results[0], wanted) == shared(results[1], found)
+
+
+def shared(result: Any, given: list[torch.Tensor]) -> list[bool]:
+    """Whether each result has the memory of an argument."""
+    memory = {t.untyped_storage().data_ptr() for t in given}
+    return [t.untyped_storage().data_ptr() in memory for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
+
+
+def test_what_a_backward_needs_is_not_written() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = w * x.clone()
+        x.mul_(2)
+        return y
+
+    x, y, w = torch.rand(3), torch.rand(3), torch.rand(3, requires_grad=True)
+    y.copy_(x)
+    (wanted,) = torch.autograd.grad(f(y, w).sum(), w)
+    (found,) = torch.autograd.grad(compiler_core.compile(f, backend="cpp")(x, w).sum(), w)
+    torch.testing.assert_close((found, x), (wanted, y))
 
 
 OPERATIONS: tuple[Callable[..., torch.Tensor], ...] = (
@@ -150,41 +199,74 @@ def stores(run: Callable[..., Any]) -> int:
     return wrapper.text.partition("def random_inputs")[0].count("= empty(")
 
 
-@pytest.mark.parametrize(("program", "allocations"), [(scaled, 0), (averaged, 0), (shifted, 1), (transposed, 1)])
+@pytest.mark.parametrize(
+    ("program", "allocations"),
+    [
+        (scaled, 0), (averaged, 0), (shifted, 1), (transposed, 1), (also_returned, 1),
+        (read_later, 0), (moved_behind, 0), (read_by_the_next, 0), (in_two_kernels, 0), (sorted_after, 0),
+    ],
+)  # fmt: skip
 def test_where_nothing_else_reads_it_the_input_is_written(program: Callable[..., Any], allocations: int) -> None:
     run = compiler_core.compile(program, backend="cpp")
     run(*(torch.rand(8, 8) for _ in range(program.__code__.co_argcount)))
     assert stores(run) == allocations
 
 
-def test_nothing_is_updated_before_an_operation_that_may_raise() -> None:
-    def f(x: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-        factor: torch.Tensor = torch.linalg.cholesky_ex(a, check_errors=True)[0]
-        x.mul_(2)
-        return factor
+def indexed(of: torch.Tensor) -> torch.Tensor:
+    return torch.arange(4.0)[of.long()]
 
-    x, bad = torch.ones(3), -torch.eye(2)
+
+DRAWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "multinomial": lambda of: torch.multinomial(of, 1),
+    "bernoulli": lambda of: torch.bernoulli(of / 2),
+    "bernoulli in place": lambda of: torch.empty(3).bernoulli_(of / 2),
+    "normal": lambda of: torch.normal(of, of) + torch.normal(0.0, of),
+    "poisson": torch.poisson,
+}
+
+
+def factored(of: torch.Tensor) -> torch.Tensor:
+    factor: torch.Tensor = torch.linalg.cholesky_ex(of.diag(), check_errors=True)[0]
+    return factor
+
+
+@torch.library.custom_op("tests_of_updates::checked", mutates_args=())
+def checked(of: torch.Tensor) -> torch.Tensor:
+    if of.min() < 0:
+        raise IndexError("negative")
+    return of.clone()
+
+
+checked.register_fake(torch.empty_like)
+
+
+RAISING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "index": indexed, "factor": factored, "custom": checked, **DRAWS,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RAISING)
+@pytest.mark.parametrize("is_updated_before", [True, False])
+def test_what_raises_leaves_the_updates_before_it_alone(name: str, is_updated_before: bool) -> None:
+    raises = RAISING[name]
+
+    def f(x: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
+        new = x * 2
+        if is_updated_before:
+            x.copy_(new)
+        result = raises(of * (new.sum() > 0))  # the kernel that computes `new` comes first
+        if not is_updated_before:
+            x.copy_(new)
+        return result
+
+    x, y, good, bad = torch.ones(3), torch.ones(3), torch.tensor([1.0, 1, 2]), torch.tensor([1.0, -9, 2])
     run = compiler_core.compile(f, backend="cpp")
-    run(x, torch.eye(2))
-    for each in (f, run):
-        with pytest.raises(torch._C._LinAlgError):  # type: ignore[attr-defined]
-            each(x, bad)
-    assert x.tolist() == [2, 2, 2]
-
-
-def test_an_index_out_of_range_after_an_update() -> None:
-    def f(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
-        x.mul_(2)
-        return torch.arange(4.0)[i] * x
-
-    x, y = torch.ones(3), torch.ones(3)
-    run = compiler_core.compile(f, backend="cpp")
-    run(x, torch.tensor([0, 1, 2]))
-    f(y, torch.tensor([0, 1, 2]))
+    run(x, good)
+    f(y, good)
     for each, value in ((f, y), (run, x)):
-        with pytest.raises(IndexError):
-            each(value, torch.tensor([0, 9, 2]))
-    assert x.tolist() == y.tolist() == [4, 4, 4]
+        with pytest.raises((IndexError, RuntimeError)):
+            each(value, bad)
+    assert x.tolist() == y.tolist() == [4 if is_updated_before else 2] * 3
 
 
 def test_an_update_that_fails_does_not_run_again() -> None:
