@@ -39,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Served(config, address), "served")
     else:
         config.pluginmanager.register(OwnProcesses())
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            warm_python.share(config._tmp_path_factory.getbasetemp().parent)  # type: ignore[attr-defined]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

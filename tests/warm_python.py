@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import fcntl
 import functools
 import gc
 import importlib
@@ -17,6 +18,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -44,6 +46,8 @@ FIXED_AT_IMPORT = ("TRITON_INTERPRET",)
 """Environment variables that an imported module has read: there is one warm process for each of their values."""
 SOCKET = "CUTAWAY_TEST_WARM"
 """The environment variable with the socket of the warm process from which this one was forked."""
+SHARED = "CUTAWAY_TEST_SHARED"
+"""The environment variable with the number of the process that has started all workers, and the folder they share."""
 
 
 def run(
@@ -134,48 +138,75 @@ def kernel_spec(folder: Path, name: str) -> dict[str, str]:
 
 @functools.cache
 def address(fixed: tuple[tuple[str, str], ...] = ()) -> str:
-    """The socket of the warm process with these environment variables, which is started by the first call."""
+    """The socket of the warm process with these environment variables, which is started by the first call.
+
+    All workers of pytest use the same one: the first that needs it starts it, and it ends after the process of which
+    they are children.
+    """
     if not fixed and SOCKET in os.environ:
         return os.environ[SOCKET]
-    folder = tempfile.mkdtemp()
-    path = f"{folder}/socket"
+    if SHARED not in os.environ:
+        own = tempfile.mkdtemp()
+        atexit.register(_stop, own, _start(own, fixed, os.getpid()))
+        return f"{own}/socket"
+    until, _, shared = os.environ[SHARED].partition(" ")
+    folder = Path(shared, "warm" + "".join(f"-{name}={value}" for name, value in fixed))
+    with open(f"{folder}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            folder.mkdir()
+            _start(str(folder), fixed, int(until))
+    return f"{folder}/socket"
+
+
+def share(folder: Path) -> None:
+    """Has this worker of pytest, and processes that it starts, use warm processes with the workers beside it."""
+    os.environ[SHARED] = f"{os.getppid()} {folder}"
+
+
+def _start(folder: str, fixed: tuple[tuple[str, str], ...], until: int) -> int:
+    """Starts a warm process, which ends after the process with the number `until`, and returns its number."""
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    listener.bind(f"{folder}/socket")
     listener.listen()
+    listener.set_inheritable(True)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | dict(fixed)
-    command = [sys.executable, "-m", "tests.warm_python", str(listener.fileno())]
-    server = subprocess.Popen(command, env=environment, cwd=ROOT, pass_fds=[listener.fileno()])
+    command = [sys.executable, "-m", "tests.warm_python", str(listener.fileno()), str(until)]
+    number = os.posix_spawn(sys.executable, command, environment)
     listener.close()
+    return number
 
-    def stop() -> None:
-        server.kill()
-        server.wait()
-        Path(path).unlink()
-        Path(folder).rmdir()
 
-    atexit.register(stop)
-    return path
+def _stop(folder: str, number: int) -> None:
+    os.kill(number, signal.SIGKILL)
+    os.waitpid(number, 0)
+    shutil.rmtree(folder)
 
 
 # ---- in the warm process ---------------------------------------------------------------------
 
 
-def serve(listener: socket.socket) -> dict[str, Any]:
-    """Forks a process for each request.  Returns the request, in the process that has to run it."""
+def serve(listener: socket.socket, until: int) -> dict[str, Any]:
+    """Forks a process for each request, until the process with the number `until` has ended.
+
+    Returns the request, in the process that has to run it.
+    """
     gc.disable()  # imports make millions of objects that stay
     for name in IMPORTED:
         importlib.import_module(name)
     gc.freeze()  # a collection in a forked process passes over what was imported
     gc.enable()
-    parent = os.getppid()
-    listener.settimeout(5)
+    try:
+        end = [os.pidfd_open(until)] if hasattr(os, "pidfd_open") else []  # on Linux
+    except ProcessLookupError:
+        sys.exit()
     while True:
-        try:
-            connection, _ = listener.accept()
-        except TimeoutError:
-            if os.getppid() != parent:  # the tests were killed
+        ready = select.select([listener, *end], [], [], 5)[0]
+        if listener not in ready:
+            if ready or not psutil.pid_exists(until):
                 sys.exit()
             continue
+        connection, _ = listener.accept()
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -244,4 +275,4 @@ def become(request: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    become(serve(socket.socket(fileno=int(sys.argv[1]))))
+    become(serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])))
