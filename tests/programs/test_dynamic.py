@@ -272,6 +272,17 @@ def test_floats(x, scale):
     return x * scale + scale / 3, scale * 0.1 * 3.0, -scale, abs(scale) ** 0.5
 
 
+@over([lambda n=n: [torch.randn(4), n] for n in (0.5, 0.1, 1.7, 1.0, -0.0, -3.0)], compiles=2)
+def test_least_and_greatest_of_floats(x, scale):
+    """A schedule's ``min(1.0, step / warmup)`` is computed at each call; it does not branch."""
+    return x * min(1.0, scale / 2), max(0.0, scale), min([scale, scale * 2, 0.3]), max(float(x[0]), scale)
+
+
+@over([lambda n=n: [torch.randn(4), n] for n in (0.5, 0.1, 1.7)], compiles=3)
+def test_infinite_constants(x, scale):
+    return x + scale / float("inf"), min(scale, float("inf")), scale * 2
+
+
 @over([lambda n=n: [torch.randn(4), n] for n in (0.5, 0.1, float("inf"), float("nan"), 0.3, -0.0)], compiles=4)
 def test_floats_that_are_not_finite(x, scale):
     return x * scale, scale - scale == 0

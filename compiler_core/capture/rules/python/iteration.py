@@ -204,10 +204,10 @@ def _extreme(fn: Any, tx: Interpreter, *args: Value, key: Value | None = None, d
         return default
     if not values:
         return evaluate(functools.partial(fn, []))  # raises
-    if (key is None or tx.is_none(key)) and (symbolic := symbolic_extreme(fn, tx, values)) is not None:
-        return symbolic
     if (key is None or tx.is_none(key)) and any(isinstance(v, ReadValue) for v in values):
         return reads.extreme(tx, fn, values)
+    if (key is None or tx.is_none(key)) and (symbolic := symbolic_extreme(fn, tx, values)) is not None:
+        return symbolic
     ranks = [v if key is None or tx.is_none(key) else key.call(tx, [v], {}) for v in values]
     best = 0
     for i in range(1, len(values)):

@@ -275,12 +275,14 @@ def _stays_int(op: Any, raw: Sequence[Any]) -> bool:
 
 
 def _recompute_at_call(function: Any, tx: Interpreter, raw: Sequence[Any]) -> Value | None:
-    """Returns a new symbol for what Python computes at every call; None if it raises or has no symbol."""
+    """Returns a new symbol for what Python computes at every call; None if it raises or has no symbol, or with an
+    infinite constant or NaN, which no text of a guard has."""
+    numbers = [*map(_hint, raw)]
     try:
-        result = function(*map(_hint, raw))
+        result = function(*numbers)
     except (ArithmeticError, ValueError):
         return None
-    if type(result) not in (int, float) or not math.isfinite(result):
+    if type(result) not in (int, float) or not all(map(math.isfinite, (result, *numbers))):
         return None
     symbol = tx.capture.guards.symbols.computed(function, raw, result)
     return None if symbol is None else from_number(symbol)
@@ -297,10 +299,15 @@ def _is_small(number: Any) -> bool:
 
 
 def symbolic_extreme(fn: Any, tx: Interpreter, values: Sequence[Value]) -> Value | None:
-    """``min`` or ``max`` of ints, at least one of them symbolic; None for other values."""
-    if not is_symbolic(values) or any(v.python_type() is not int for v in values):
+    """``min`` or ``max`` of ints, or of floats, at least one of them symbolic; None for other values."""
+    types = {v.python_type() for v in values}
+    if not is_symbolic(values) or (types != {int} and types != {float}):
+        return None
+    if types == {float} and any(isinstance(v, SymbolicNumber) and v.is_measured for v in values):
         return None
     raw = [_number(tx, v) for v in values]
+    if types == {float}:
+        return _recompute_at_call(fn, tx, raw)
     if not all(map(_is_small, raw)):
         return None
     return from_number(functools.reduce(torch.sym_min if fn is min else torch.sym_max, raw))
