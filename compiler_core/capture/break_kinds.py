@@ -26,6 +26,8 @@ class BreakingCode:
     """Whether it may use a tensor that the graph computes."""
     is_call: bool = False
     """Whether it is a call, such as that of ``max``."""
+    is_loop: bool = False
+    """Whether it is the head of a ``for``, which asks an iterable for an item."""
     ends_round: bool = False
     """Whether it decides on a round of a loop: the condition of ``while``, or of a ``break`` or ``continue``."""
 
@@ -48,6 +50,8 @@ class BreakKind:
             return self.hint_in_loop
         if self.hint_in_call and code.is_call:
             return self.hint_in_call
+        if not self.hint and code.is_loop:
+            return BODY_OF_LOOP
         if self.hint or code.needs_graph:
             return self.hint or NO_CHANGE_KNOWN
         if code.statement == "With":

@@ -6,6 +6,7 @@ import contextvars
 import functools
 import gc
 import inspect
+import io
 import operator
 import sys
 import threading
@@ -172,6 +173,11 @@ class OpaqueValue(OutsideValue):
 
     def __repr__(self) -> str:
         return f"{self.source.text if self.source else ''} ({_kind_name(self.real)})"
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if isinstance(self.real, io.IOBase) and name in ("write", "writelines", "flush"):
+            raise Unsupported("print", f"{self}.{name}()")
+        return super().get_attr(tx, name)
 
 
 class ArrayMethodValue(OpaqueValue):

@@ -6,9 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+
 from compiler_core.errors import UsageError
 from compiler_core.guards.sources import (
+    UNSET,
     AttrSource,
+    Box,
     GlobalSource,
     InstanceDictSource,
     Scope,
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
 MISSING: Any = object()
 """Stands for the value of a source that no longer leads to anything."""
 NOTHING = "nothing there"
+NO_VALUE = "no value"
+"""What a context variable has that is not set."""
 ABSENT, PRESENT = "absent", "present"
 """A key, attribute or global."""
 IMMUTABLE_EXAMPLE = 0
@@ -106,7 +112,7 @@ class GuardSpec:
     def failures(self, scope: Scope) -> list[FailedGuard]:
         """Checks the guard in Python; returns each fact for which it does not hold."""
         obj = self.fetch(scope)
-        return [self._failed(obj, found) for found in self._mismatches(obj, scope)]
+        return [self._failed(obj, found, scope) for found in self._mismatches(obj, scope)]
 
     def fetch(self, scope: Scope) -> Any:
         """Returns the value at the source, or MISSING."""
@@ -139,8 +145,13 @@ class GuardSpec:
             elif found is not None:
                 yield found
 
-    def _failed(self, obj: Any, found: Mismatch) -> FailedGuard:
+    def _failed(self, obj: Any, found: Mismatch, scope: Scope) -> FailedGuard:
         source = found.of or self.source
+        if obj is UNSET or (isinstance(self.value, Box) and self.value.value is UNSET):  # a context variable
+            known = NO_VALUE if obj is UNSET else safe_repr(obj)
+            found = Mismatch("value", self.expected if obj is UNSET else NO_VALUE, known)
+        if (of_list := _list_of_size(source, scope)) is not None:
+            found, source, obj = found._replace(aspect="length", is_specialised=False), of_list, of_list.fetch(scope)
         if found.aspect == "key" and isinstance(source, InstanceDictSource):
             found, source = found._replace(aspect="attribute", item=found.item.strip("'\"")), source.base
         if is_of_environment(source):
@@ -151,6 +162,16 @@ class GuardSpec:
             found.got, self.line, list(found.dims), found.item, found.is_specialised,
             found.is_broadcast, _place(source), "" if obj is MISSING else type(obj).__qualname__, caller=self.caller,
         )  # fmt: skip
+
+
+def _list_of_size(source: Source, scope: Scope) -> Source | None:
+    """Returns the source of a `ParameterList` if this is what it keeps of its length, which users do not write."""
+    if not isinstance(source, AttrSource) or source.name != "_size":
+        return None
+    try:
+        return source.base if type(source.base.fetch(scope)) is torch.nn.ParameterList else None
+    except GUARD_FAILURES:
+        return None
 
 
 def _place(source: Source) -> Literal["argument", "global", "attribute"]:
@@ -183,7 +204,7 @@ def failures(guards: Sequence[GuardSpec], scope: Scope) -> list[FailedGuard]:
             continue
         failed = guard.failures(scope)
         found += failed
-        if any(each.aspect in ("class", "identity") or each.got == NOTHING for each in failed):
+        if any(each.is_another_object or each.got == NOTHING for each in failed):
             replaced.add(guard.source)
     other_items = {each.source for each in found if each.aspect in ("length", "key", "keys")}
     found = [each for each in found if each.got != NOTHING or each.source.rpartition("[")[0] not in other_items]

@@ -184,17 +184,17 @@ _OF_OBJECTS = frozenset({"vars", "dir"})
 
 
 @weak_cache
-def line_of_own_frame(code: types.CodeType) -> int:
-    """Returns the first line that calls a builtin which reads the local variables of the code's frame, such as
-    ``locals()``; 0 if there is none."""
+def reader_of_own_frame(code: types.CodeType) -> tuple[str, int]:
+    """Returns the first builtin that the code calls which can read the local variables of its frame, such as
+    ``locals``, and the line; an empty string and 0 if there is none."""
     if _FRAME_READERS.isdisjoint(code.co_names):
-        return 0
+        return "", 0
     instructions = list(dis.get_instructions(code))
     for at, each in enumerate(instructions):
         if each.opname in ("LOAD_GLOBAL", "LOAD_NAME") and each.argval in _FRAME_READERS:
             if each.argval not in _OF_OBJECTS or not _is_called_with_arguments(instructions[at + 1 :]):
-                return (each.positions and each.positions.lineno) or code.co_firstlineno
-    return 0
+                return each.argval, (each.positions and each.positions.lineno) or code.co_firstlineno
+    return "", 0
 
 
 def _is_called_with_arguments(following: Sequence[dis.Instruction]) -> bool:
@@ -244,8 +244,9 @@ def frame_reason(code: types.CodeType) -> str:
     """Returns why a function that the user compiles is not captured; an empty string if it is."""
     if code.co_filename == _DATA_PARALLEL_FILE and code.co_qualname == "DistributedDataParallel.forward":
         return "it calls the module that it wraps, which is compiled, between hooks of its reducer"
-    if line_of_own_frame(code):
-        return "it reads its own local variables"
+    reader, _ = reader_of_own_frame(code)
+    if reader:
+        return f"it calls {reader}(), which can read its local variables"
     if has_ambiguous_cell(code):
         return "a comprehension and the function around it share variables of one name with inner functions"
     return ""

@@ -32,7 +32,7 @@ from compiler_core.hook.skip_rules import (
     is_generator,
     is_override,
     is_runtime,
-    line_of_own_frame,
+    reader_of_own_frame,
     runs_once,
     skip_reason,
 )
@@ -260,7 +260,7 @@ class Region:
         frame = record.frame(code.co_name, code.co_filename, _first_line(code), kind)
         if code is self.root and (refusal or is_generator(code)):
             frame.skipped = f"{refusal or 'a generator or coroutine'}: it runs as plain Python"
-            frame.skipped_line = line_of_own_frame(code)
+            _, frame.skipped_line = reader_of_own_frame(code)
             frame.calls += 1
             return None
         frame.resumes = resumes

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 MAX_SPLIT_ATTEMPTS = 4
 _OF_OBJECTS = frozenset(
     {"unsupported call", "unsupported attribute", "unsupported operation", "unsupported iteration"}
-    | {"unsupported mutation", "generator"}
+    | {"unsupported mutation", "generator", "print"}
 )
 """Kinds of breaks at what an object of Python's does."""
 _ANY_CODE = (lambda: None).__code__

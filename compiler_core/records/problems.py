@@ -76,6 +76,8 @@ class Problem:
     """How the advice was checked, as a sentence; empty if there is nothing to change."""
     _parts: dict[str, Part] = field(default_factory=dict, repr=False, compare=False)
     """The parts of the advice: of a recompile by remedy, else one."""
+    _library: str = field(default="", repr=False, compare=False)
+    """Of a graph break in code of a library that a line of the user's calls: whose code it is."""
     _causes: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
     """Of a recompile: all that differed, in few words, in no order; of a graph break: which one it is."""
     _proof: str | None = field(default=None, repr=False, compare=False)

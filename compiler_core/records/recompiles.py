@@ -16,6 +16,9 @@ ENTRY_OF_OURS = "this entry is Cutaway's, so stock torch.compile does not use it
 AT_CAPTURE, ONE_AT_CAPTURE = "the object at capture", "the one at capture"
 """What is expected where only the identity of an object is known; the latter if its class is known, too."""
 INTERMEDIATE = "an intermediate value"
+NONE_TYPE = "NoneType"
+PARAMETERS = "ParameterList"
+"""The class that keeps its length in an attribute."""
 LEAF = "a leaf"
 """The item of a tensor that requires a gradient and is not computed from others."""
 _GENERATED = re.compile(r"\b_{2,3}((?:stack|callee)\d*)\b")
@@ -67,7 +70,27 @@ class FailedGuard:
     """If `line` is a library's: the user's line that calls it."""
 
     def __post_init__(self) -> None:
+        if self.aspect == "class" and NONE_TYPE in (
+            self.expected,
+            self.got,
+        ):  # None is a value, and not one of its type
+            self.aspect, self.subject = "value", ""
+            self.expected, self.got = (_value_of_class(each) for each in (self.expected, self.got))
         self.subject = self.subject or _subject(self)
+
+    @property
+    def is_another_object(self) -> bool:
+        """Whether another object is found, so that nothing in it is what was expected."""
+        return self.aspect in ("class", "identity") or (self.aspect == "value" and self.got == "None")
+
+
+def _value_of_class(name: str) -> str:
+    return "None" if name == NONE_TYPE else any_of_class(name) if name else ""
+
+
+def any_of_class(name: str) -> str:
+    """Returns a class as a noun: ``a Tensor``, ``an Adam``."""
+    return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
 
 
 def _subject(failed: FailedGuard) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import enum
+import fractions
 import linecache
+import pathlib
 import types
+import uuid
 import weakref
 from collections.abc import Container
 from typing import Any, TypeVar
@@ -24,11 +27,17 @@ def safe_repr(obj: Any) -> str:
         items = ", ".join(map(safe_repr, obj))
         comma = "," if type(obj) is tuple and len(obj) == 1 else ""
         return f"{opening}{items}{comma}{closing}"
-    if isinstance(getattr(type(obj), "__repr__", None), types.FunctionType):
+    is_in_python = isinstance(getattr(type(obj), "__repr__", None), types.FunctionType)
+    if is_in_python and type(obj) not in _OF_LIBRARY:
         return f"<{type(obj).__qualname__}>"
     return repr(obj)
 
 
+_OF_LIBRARY = frozenset({
+    fractions.Fraction, uuid.UUID, pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath,
+    pathlib.WindowsPath,
+})  # fmt: skip
+"""Types of constants whose ``__repr__`` is code of Python's library, and calls none of the user's."""
 _BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), frozenset: ("frozenset([", "])")}
 
 

@@ -53,7 +53,8 @@ def breaking_code(tx: Interpreter, is_root: bool) -> BreakingCode:
     needs_graph = needs_graph or any(_has_tensor(scope[n]) for scope in scopes for n in inside & scope.keys())
     is_call = isinstance(node, ast.Call)
     ends_round = isinstance(statement, ast.While) or (isinstance(statement, ast.If) and _ends_round(statement))
-    return BreakingCode(_segment(lines, node), type(statement).__name__, needs_graph, is_call, ends_round)
+    is_loop = node is statement and isinstance(node, ast.For)
+    return BreakingCode(_segment(lines, node), type(statement).__name__, needs_graph, is_call, is_loop, ends_round)
 
 
 def _parts(node: ast.AST) -> Iterator[ast.AST]:

@@ -791,7 +791,7 @@ def run(call):
         "class",
         "A",
         "B",
-        (Change("one type", {"3), B())": "3), A())"}),),
+        (Change("one class", {"3), B())": "3), A())"}),),
     ),
     Recompiled(
         "one object twice",

@@ -266,7 +266,7 @@ def run(call):
         "class",
         "Scheduler",
         "Cosine",
-        (Change("one type", {"(Scheduler(), Cosine())": "(Cosine(), Cosine())"}),),
+        (Change("one class", {"(Scheduler(), Cosine())": "(Cosine(), Cosine())"}),),
     ),
     Recompiled(
         "a number of NumPy in place of a float",
@@ -442,6 +442,189 @@ def run(call):
         "torch.float16",
         (Change("one setting", {"(torch.bfloat16, torch.float16)": "(torch.bfloat16, torch.bfloat16)"}),),
     ),
+    Recompiled(
+        "an activation that is replaced by another",
+        """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(3, 3)
+        self.act = torch.nn.ReLU()
+
+    def forward(self, x):
+        return self.act(self.fc(x))  # the fault
+
+program = Net()
+
+def run(call):
+    call(torch.ones(2, 3))
+    program.act = torch.nn.GELU()
+    call(torch.ones(2, 3))
+""",
+        "self.act",
+        "class",
+        "ReLU",
+        "GELU",
+        (Change("one class", {"    call(torch.ones(2, 3))\n    program": "    program"}),),
+        stock={"is_confirmed": False},
+    ),
+    Recompiled(
+        "a field of a batch that the last one leaves out",
+        """
+import dataclasses
+
+@dataclasses.dataclass
+class Batch:
+    pixels: torch.Tensor
+    labels: torch.Tensor | None = None
+
+def program(batch):
+    loss = batch.pixels.square().mean()
+    if batch.labels is not None:  # the fault
+        loss = loss + (batch.pixels - batch.labels).abs().mean()
+    return loss
+
+def run(call):
+    call(Batch(torch.ones(3), torch.zeros(3)))
+    call(Batch(torch.ones(3)))
+""",
+        "batch.labels",
+        "value",
+        "a Tensor",
+        "None",
+        (Change("not None", {"call(Batch(torch.ones(3)))": "call(Batch(torch.ones(3), torch.zeros(3)))"}),),
+        stock={"is_confirmed": False},
+    ),
+    Recompiled(
+        "prompts that are appended to a ParameterList",
+        """
+class Tuned(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.prompts = torch.nn.ParameterList([torch.nn.Parameter(torch.ones(3))])
+
+    def forward(self, x):
+        for prompt in self.prompts:  # the fault
+            x = x + prompt
+        return x
+
+program = Tuned()
+
+def run(call):
+    call(torch.ones(3))
+    program.prompts.append(torch.nn.Parameter(torch.ones(3)))
+    call(torch.ones(3))
+""",
+        "self.prompts",
+        "length",
+        "1",
+        "2",
+        (Change("modules before", {"    call(torch.ones(3))\n    program": "    program"}),),
+        logs={"line": 7},
+    ),
+    Recompiled(
+        "a context variable that is set later",
+        """
+import contextvars
+
+PRECISION = contextvars.ContextVar("precision", default="high")
+
+def program(x):
+    return x.double() if PRECISION.get() == "high" else x.half()  # the fault
+
+def run(call):
+    call(torch.ones(3))
+    PRECISION.set("low")
+    call(torch.ones(3))
+""",
+        "PRECISION.get()",
+        "value",
+        "no value",
+        "'low'",
+        (Change("few values", {'    PRECISION.set("low")\n': ""}, engines=("core",)),),
+        stock=None,
+    ),
+    Recompiled(
+        "a weak reference whose object is gone",
+        """
+import weakref
+
+class Parent:
+    scale = 2.0
+
+PARENT = Parent()
+REF = weakref.ref(PARENT)
+
+def program(x):
+    parent = REF()
+    return x.sin() if parent is None else x.sin() * parent.scale  # the fault
+
+def run(call):
+    global PARENT
+    call(torch.ones(3))
+    PARENT = None
+    call(torch.ones(3))
+""",
+        "REF()",
+        "value",
+        "a Parent",
+        "None",
+        (Change("not None", {"    PARENT = None\n": ""}, engines=("core",)),),
+        stock={"aspect": "class", "expected": "Parent", "got": "", "remedy": "one class", "is_confirmed": False},
+    ),
+    Recompiled(
+        "a path",
+        """
+import pathlib
+
+def program(x, path):
+    return x.mean() if path.suffix == ".png" else x.sum()  # the fault
+
+def run(call):
+    for name in ("a.png", "b.npy"):
+        call(torch.ones(3), pathlib.PurePosixPath(name))
+""",
+        "path",
+        "value",
+        "PurePosixPath('a.png')",
+        "PurePosixPath('b.npy')",
+        (Change("few values", {'"b.npy"': '"a.png"'}, engines=("core",)),),
+        stock=None,  # it names attributes that differ with the version of Python
+    ),
+    Recompiled(
+        "a schedule that is popped from a list",
+        """
+class Sampler:
+    def __init__(self):
+        self.left = [0.1, 0.2, 0.3, 0.4]
+
+    def step(self, x):
+        return x + self.left.pop(0)  # the fault
+
+SAMPLER = Sampler()
+program = SAMPLER.step
+
+def run(call):
+    for _ in range(3):
+        call(torch.ones(3))
+""",
+        "self.left",
+        "length",
+        "4",
+        "3",
+        (
+            Change(
+                "no growing list",
+                {
+                    "def step(self, x):": "def step(self, x, sigma):",
+                    "self.left.pop(0)": "sigma",
+                    "call(torch.ones(3))": "call(torch.ones(3), torch.tensor(SAMPLER.left.pop(0)))",
+                },
+            ),
+        ),
+        compiles=3,
+        is_confirmed=False,
+    ),
 ]
 
 BREAKS = [
@@ -612,6 +795,101 @@ def program(x):
         "enter it around the call of the compiled function",
         {"    with set_detect_anomaly(False):  # the fault\n        y = y.cos()": "    y = y.cos()"},
         stock={"grade": "blocking", "problems": 2},
+    ),
+    Broken(
+        "a date that is formatted",
+        """
+import datetime
+
+NAMES = []
+
+def program(x):
+    y = x.sin()
+    NAMES.append(datetime.datetime.now().isoformat())  # the fault
+    return y.cos()
+""",
+        "clock",
+        "datetime.datetime.now()",
+        "Read the clock before and after",
+        {"    NAMES.append(datetime.datetime.now().isoformat())  # the fault\n": ""},
+    ),
+    Broken(
+        "a checksum of a result",
+        """
+import zlib
+
+SUMS = []
+
+def program(x):
+    y = x.sin()
+    SUMS.append(zlib.crc32(y.numpy().tobytes()))  # the fault
+    return y.cos()
+""",
+        "tensor value read",
+        "y.numpy().tobytes()",
+        "or read the value after the compiled function has returned",
+        {"    SUMS.append(zlib.crc32(y.numpy().tobytes()))  # the fault\n": ""},
+        problems=2,
+    ),
+    Broken(
+        "batches that the compiled function fetches",
+        """
+LOADER = torch.utils.data.DataLoader(list(torch.ones(4, 3)), batch_size=2)
+
+def program(x):
+    y = x.sin()
+    for batch in LOADER:  # the fault
+        y = y + batch.sum()
+    return y.cos()
+""",
+        "skipped function",
+        "for batch in LOADER:",
+        "Move the body of the loop into a function",
+        {"    for batch in LOADER:  # the fault\n        y = y + batch.sum()\n": ""},
+        stock={"grade": "blocking"},
+    ),
+    Broken(
+        "weights that are loaded in the function",
+        """
+linear = torch.nn.Linear(3, 3)
+SAVED = {name: value.clone() for name, value in linear.state_dict().items()}
+
+def program(x):
+    y = x.sin()
+    linear.load_state_dict(SAVED)  # the fault
+    return linear(y)
+""",
+        "skipped function",
+        "linear.load_state_dict(SAVED)",
+        "Call it outside of the compiled function",
+        {"    linear.load_state_dict(SAVED)  # the fault\n": ""},
+        stock={"reason": "other"},
+    ),
+    Broken(
+        "a bar of progress",
+        """
+import sys
+
+class Bar:
+    def __init__(self, items):
+        self.items = items
+
+    def __iter__(self):
+        for item in self.items:
+            sys.stderr.write("")  # the fault
+            yield item
+
+def program(x):
+    y = x.sin()
+    for _ in Bar(range(2)):
+        y = y.cos()
+    return y
+""",
+        "print",
+        "sys.stderr.write",
+        "Return what is printed",
+        {'            sys.stderr.write("")  # the fault\n': ""},
+        stock={"grade": "blocking"},
     ),
 ]
 

@@ -332,3 +332,49 @@ def test_the_loop_that_calls_a_function_with_a_break_is_named() -> None:
         in problem.cause
     )
     assert "body of the loop" not in problem.advice
+
+
+READER = """
+def program(x):
+    y = x.sin()
+    space = {}
+    exec("scale = 2.0", space)
+    return y * space["scale"]
+"""
+OF_ITS_OWN = {
+    '    space = {}\n    exec("scale = 2.0", space)\n    return y * space["scale"]\n': """    return y * scale()
+
+def scale():
+    space = {}
+    exec("scale = 2.0", space)
+    return space["scale"]
+"""
+}
+
+
+def test_what_can_read_the_frame_is_moved_into_a_separate_function() -> None:
+    (problem,) = run(READER, "a reader", "core").problems
+    assert (problem.kind, problem.lineno) == ("plain Python", 5)
+    assert "it calls exec(), which can read its local variables" in problem.cause
+    assert "Move this line into a separate function" in problem.advice
+    moved = changed(READER, OF_ITS_OWN)
+    after = run(moved, "a reader", "core")
+    torch.testing.assert_close(after.results, run(READER, "a reader", None).results)
+    assert len(after.compiles) == 2
+
+
+DIVIDED_BY_A_LIBRARY = """
+linear = torch.nn.Linear(3, 3)
+SAVED = {name: value.clone() for name, value in linear.state_dict().items()}
+
+def program(x):
+    y = x.sin()
+    linear.load_state_dict(SAVED)
+    return linear(y)
+"""
+
+
+def test_breaks_in_what_one_line_calls_of_a_library_are_one_problem() -> None:
+    (problem,) = run(DIVIDED_BY_A_LIBRARY, "a library", "core").problems
+    assert (problem.lineno, problem.grade) == (7, "costly")
+    assert "3 more graph breaks are in what this line calls." in problem.cause

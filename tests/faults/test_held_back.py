@@ -37,7 +37,7 @@ def test_breaks_(fault: Broken, engine: Engine) -> None:
     if fault.title in OF_THE_FUNCTION:
         (problem,) = run(fault.script, fault.title, "core").problems
         assert (problem.kind, problem.lineno) == ("plain Python", fault.line)
-        assert "reads its own local variables" in problem.cause
+        assert "which can read its local variables" in problem.cause
     else:
         test_breaks.test_the_reason_is_named_and_nothing_else(fault, engine)
     test_breaks.test_the_script_without_its_fault_has_no_problem(fault, engine)

@@ -65,6 +65,8 @@ if numpy is not None:
     OPERATORS |= {operator.matmul: numpy.matmul, operator.abs: numpy.absolute}
 FUNCTIONS = {name: fn for name, fn in vars(numpy_functions).items() if inspect.isfunction(fn)}
 """The functions of NumPy that have one on tensors, by name."""
+_READS = frozenset({"item", "tolist", "tobytes", "tofile", "dump", "dumps"})
+"""Methods of arrays that give Python their values."""
 METHODS = frozenset(
     "sum mean std var prod max min argmax argmin any all cumsum cumprod dot clip reshape ravel flatten transpose "
     "swapaxes squeeze repeat copy astype".split()
@@ -159,7 +161,7 @@ class ArrayValue(Value):
         raise Unsupported("NumPy", f"ndarray.{name}")
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if name in ("item", "tolist") or name.startswith("__"):
+        if name in _READS or name.startswith("__"):
             raise Unsupported("tensor value read", f"ndarray.{name}()")
         if name not in METHODS:
             raise Unsupported("NumPy", f"ndarray.{name}()")

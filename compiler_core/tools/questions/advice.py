@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from compiler_core.records.differences import AdviceTrial
 from compiler_core.records.problems import Part
-from compiler_core.records.recompiles import INTERMEDIATE, LEAF, FailedGuard, Recompile, has_generated_name
+from compiler_core.records.recompiles import (
+    INTERMEDIATE,
+    LEAF,
+    PARAMETERS,
+    FailedGuard,
+    Recompile,
+    has_generated_name,
+)
 
 PROVEN = "proven for such programs by Cutaway's tests"
 FROM_PYTORCH = "PyTorch's own hint"
@@ -114,7 +121,10 @@ REMEDIES: dict[str, str] = {
     "one rank": "Each number of dimensions of {names} is compiled once.  Pass one number of them, such as by unsqueeze "
     "or reshape before the call.",
     "one type": "Each type of {names} is compiled once.  Convert it to one type before the call.",
-    "not None": "{names} {is_} None in some calls only, and both cases are compiled once.  Pass {it} always, or never.",
+    "one class": "Each class of {names} is compiled once.  Use objects of one class; what is replaced only once, "
+    "replace before the first call.",
+    "not None": "{names} {is_} None in some calls only, and both cases are compiled once.  Give {it} a value in all "
+    "calls, or in none.",
     "a value at first": "{names} {is_} None in some calls only, and both cases are compiled once.  Give {it} a value "
     "before the first call.",
     "one length": "Each length of {names} is compiled once.  Use the same number of items, or stack tensors into one.",
@@ -123,7 +133,7 @@ REMEDIES: dict[str, str] = {
     "no growing dict": "The keys of {names} change again and again, and the code is compiled for one set of keys.  "
     "Use the dict outside of the compiled function, and pass in what the function needs of it.",
     "no growing list": "The length of {names} changes again and again, and the code is compiled for one length.  "
-    "Change the list outside of the compiled function: return what is to be appended.",
+    "Change the list outside of the compiled function: pass in what is taken from it, and return what is appended.",
     "same items": "Each content of {names} is compiled once.  Pass a set that does not change.",
     "sorted": "Each order of {names} is compiled once.  Pass a list, or sorted(...).",
     "same object": "Each object is compiled once, and {names} {is_} another one in such calls.  Pass the same one, or "
@@ -136,7 +146,8 @@ REMEDIES: dict[str, str] = {
     "one setting": "Each {item} is compiled once.  Call the function under the same setting.",
     "set before": "{names} {has} the attribute `{item}` in some calls only.  Set it before the first call, such as in "
     "`__init__`, to a value like that of later calls.",
-    "modules before": "{names} got or lost modules after the first call.  Add them before, such as in `__init__`.",
+    "modules before": "{names} got or lost modules or parameters after the first call.  Add them before, such as in "
+    "`__init__`.",
     "hooks before": "A hook was registered or removed after the first call, in {names}.  Do so before.",
     "replace before": "`{name}.{item}` was replaced after the first call.  Replace it before.",
     "define before": "A global hides a builtin since then.  Define it before the first call, or give it another name.",
@@ -259,6 +270,11 @@ _BY_ASPECT = {
 _HOOKS = re.compile(r"\b_(?:forward|backward)(?:_pre)?_hooks(?:'\])?$")
 """The end of the source of a module's hooks."""
 _NUMBERS = ("int", "float")
+_CONVERTED = frozenset({
+    "Tensor", "Parameter", "ndarray", "bool", "int", "float", "complex", "str", "bytes", "list", "tuple", "set",
+    "frozenset", "dict",
+})  # fmt: skip
+"""Classes of values that can be converted to one another, or to which others can."""
 _MAX_CONDITIONS = 2
 """How many conditions of a compile an advice lists."""
 
@@ -269,7 +285,7 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     is_of_value = aspect == "value" and failed.type != "bool" and not situation.is_settled
     if (aspect == "relation" or is_of_value) and has_generated_name(failed.guard):
         return "value of a break"
-    if failed.source.endswith(("['_modules']", "._modules")):
+    if failed.source.endswith(("['_modules']", "._modules")) or failed.type == PARAMETERS:
         return "modules before"
     if _HOOKS.search(failed.source):
         return "hooks before"
@@ -286,6 +302,8 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
         return "no growing list"
     if aspect == "aliasing":
         return "clone" if failed.type in ("Tensor", "Parameter") else "copy"
+    if aspect == "class" and not _CONVERTED.intersection((failed.expected, failed.got)):
+        return "one class"
     if aspect == "value":
         return _value_remedy(failed, situation)
     return _BY_ASPECT.get(aspect, "")
@@ -315,7 +333,7 @@ def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
     if failed.type == "bool":
         return "two values"
     if "None" in (failed.expected, failed.got):
-        return "not None" if failed.place == "argument" else "a value at first"
+        return "a value at first" if failed.place != "argument" and failed.expected == "None" else "not None"
     if failed.type not in _NUMBERS:
         return "few values"
     if situation.is_settled:
@@ -323,7 +341,7 @@ def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
         is_special = failed.expected in ("0", "1") and bool(situation.conditions)
         is_passed = failed.place == "argument" and not has_generated_name(failed.guard) and not is_special
         return "dynamic numbers" if is_passed else "symbolic number"
-    is_needed = failed.is_specialised or situation.is_needed
+    is_needed = failed.is_specialised or situation.is_needed or failed.caller is not None  # a library needs a number
     return "few values" if is_needed or failed.place == "argument" else "a tensor"
 
 

@@ -69,6 +69,7 @@ _OF_BROKEN_CALL = (
     "Nothing to change here: Python calls this function of a library since the line has a graph break, and this one "
     "goes with that one."
 )
+_MORE_BREAKS = "{} more graph {} in what this line calls."
 HINT = "hint"
 """The part of the advice on a graph break that is the hint for its kind."""
 STEP = "step"
@@ -81,6 +82,9 @@ _IF_IT_STAYS = "If the graph break stays, move the body of the loop into a funct
 _HELD_ACROSS = (
     "Nothing to change here: `{}` is made again in each call and held across the graph break in its line, and goes "
     "with that break."
+)
+_MOVE_READER = (
+    "Move this line into a separate function, and pass it what it needs: then only that function runs as Python."
 )
 _REMOVE_RECOMPILES = "Remove the recompiles of this function: each is a problem that says what changed."
 _REWRITE = "Nothing, unless the line must be fast: then write it in another way."
@@ -153,6 +157,8 @@ def _identity(problem: Problem) -> tuple[str, ...]:
 
 
 def _place_and_advice(problem: Problem) -> tuple[str, ...]:
+    if problem._library:  # the user's line is all that the user can change
+        return (problem.kind, problem._library, problem.filename, str(problem.lineno))
     cause = problem.cause if problem.kind == "failure" else problem.behind
     title = problem.title if problem.kind == "graph break" else ""
     return (problem.kind, title, problem.filename, str(problem.lineno), cause, *sorted(problem.remedies))
@@ -184,12 +190,14 @@ def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
                 first.remedies, first.lines = again.remedies or first.remedies, again.lines or first.lines
                 first._parts, first._proof = again._parts, again._proof
                 first.grade = again.grade
+        if others := len({each.behind for each in rest if each._library} - {first.behind}):
+            first.cause += f"  {_MORE_BREAKS.format(others, 'break is' if others == 1 else 'breaks are')}"
         first.cost = _cost(first)
         yield first
 
 
 def _causes(problem: Problem) -> frozenset[str]:
-    return problem._causes or frozenset({problem.title})
+    return frozenset({problem._library}) if problem._library else problem._causes or frozenset({problem.title})
 
 
 def _cost(problem: Problem) -> str:
@@ -246,13 +254,13 @@ def _skipping_break(frame: Frame) -> GraphBreak | None:
 
 def _plain_python(record: Record, frame: Frame) -> Problem:
     last = frame.compiles[-1] if frame.compiles else None
-    advice = ""
+    advice = _MOVE_READER if frame.skipped_line else ""
     if record.engine == "torch" and last is not None and last.outcome == "skipped":
         advice = "Decide outside of the compiled function whether there is anything to compute, and call it only then."
     place = _Place.of_frame(record, replace(frame, line=frame.skipped_line or frame.line), last)
     title = f"{frame.name} runs as plain Python"
     problem = place.problem("plain Python", "costly", title, frame.skipped, last, advice)
-    problem._proof = "" if advice else None
+    problem._proof = PROVEN if frame.skipped_line else "" if advice else None
     return problem
 
 
@@ -394,7 +402,8 @@ def _graph_break(
     is_step = break_.hint == STEP_HINTS.get(break_.reason) and not divided.goes_with_call(compile_)
     if is_step:
         parts[STEP], advice = Part(WHOLE_STEP), break_.hint
-    if break_.in_loop and len(break_.stack) == 1 and break_.reason != "exception":
+    in_loop = break_.in_loop or (break_.statement == "For" and compile_.is_broken)
+    if in_loop and len(break_.stack) == 1 and break_.reason != "exception":
         parts = parts if grade != "expected" and break_.hint else {}
         if break_.hint != BODY_OF_LOOP:
             parts[LOOP] = Part(_IF_IT_STAYS if parts else BODY_OF_LOOP)
@@ -416,6 +425,7 @@ def _graph_break(
         cause += f"  So {'the rest of ' if frame.kind == 'resume' else ''}{frame.name} runs as plain Python."
     problem = place.problem("graph break", grade, f"graph break: {break_.kind}", cause, compile_, advice,
                             ns=sum(c.duration_ns for c in resumed))  # fmt: skip
+    problem._library = place.library if place.behind else ""
     problem.breaks, problem.is_training = [break_id(compile_, break_)], break_.reason in STEP_HINTS
     problem._causes = frozenset({break_.expression or break_.explanation})
     problem._parts |= parts if grade != "expected" or is_step else {HINT: Part(advice)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any, Literal
 from compiler_core.records import Compile, CudaGraph, Frame, GraphBreak, StackLine, limits
 from compiler_core.records.capture import RECOMPILE_LIMIT, library_of
 from compiler_core.records.plain import MAX_SAFE_INT, RecordError, short_repr
+from compiler_core.tools.stack_values import statement_of
 from compiler_core.tools.stock.build.bytecode import record_bytecode
 from compiler_core.tools.stock.build.compile_builder import CompileBuilder
 from compiler_core.tools.stock.build.graphs import GRAPHS
@@ -168,7 +170,11 @@ def _write_break(record: PartialRecord, event: TraceEvent) -> None:
     if identity not in builder.break_keys:  # an attempt that starts again logs its breaks again
         builder.break_keys.add(identity)
         earlier = any(each.place == break_.place for each in builder.compile.breaks)
-        break_.is_consequence = break_.kind.startswith(OF_CONTEXT) or (break_.kind == NOT_REBUILT and earlier)
+        break_.is_consequence = (
+            break_.kind.startswith(OF_CONTEXT)
+            or (break_.kind == NOT_REBUILT and earlier)
+            or record.is_of_result(builder.compile, break_)
+        )
         builder.compile.breaks.append(break_)
     _write_text(record, event)
 
@@ -195,6 +201,8 @@ def _break(record: PartialRecord, builder: CompileBuilder, parsed: ParsedBreak, 
     break_.reason = reason_of(parsed.kind, explanation, stack[-1].filename if stack else "")
     break_.in_loop = parsed.kind == LOOP or IN_A_LOOP in explanation
     break_.is_last = _is_last(record, stack)
+    if break_.place is not None and isinstance(statement_of(break_.place.text.strip()), ast.For):
+        break_.statement = "For"
     return break_
 
 

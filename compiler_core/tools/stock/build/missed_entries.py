@@ -16,7 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compiler_core.records import FailedGuard, Guard, MissedEntry, Recompile, Symbol
-from compiler_core.records.recompiles import ONE_AT_CAPTURE, Mismatch, layout_differences, recompile
+from compiler_core.records.recompiles import (
+    ONE_AT_CAPTURE,
+    PARAMETERS,
+    Mismatch,
+    any_of_class,
+    layout_differences,
+    recompile,
+)
 from compiler_core.tools.stock.read.recompile_reasons import (
     as_user_wrote,
     class_name,
@@ -284,7 +291,7 @@ def _without_consequences(first: FailedGuard, found: list[FailedGuard]) -> Itera
     is_setting = any(each.aspect == "setting" for each in (first, *found))
     for each in found:
         is_inside = first.source in each.source and each.source != first.source
-        if is_inside and first.aspect in ("class", "identity"):
+        if is_inside and first.is_another_object:
             continue
         if each.aspect == "dispatch keys" and is_setting:
             continue
@@ -299,6 +306,9 @@ def _without_root(text: str) -> str:
 def _fill(failed: FailedGuard, known: _Known) -> None:
     """Adds what the new compile's guards say of the value that was found."""
     failed.source = known.root(failed.source)
+    owner = failed.source.removesuffix("._size")
+    if owner != failed.source and known.types.get(owner) == PARAMETERS:
+        failed.aspect, failed.source = "length", owner
     failed.type = failed.type or known.types.get(failed.source, "")
     if known.types.get(failed.source.rpartition(".")[0]) == "slice":  # its ends are passed with it
         failed.place = "argument"
@@ -306,6 +316,8 @@ def _fill(failed: FailedGuard, known: _Known) -> None:
         "value": known.value(failed.source), "length": known.lengths.get(failed.source, ""),
         "class": known.types.get(failed.source, ""),
     }.get(failed.aspect, "")  # fmt: skip
+    if failed.type == PARAMETERS:
+        got = known.value(f"{failed.source}._size")
     if failed.aspect in ("size", "stride") and failed.dims:
         got = known.value(f"{failed.source}.{failed.aspect}()[{failed.dims[0]}]")
         if failed.source in known.tensors:
@@ -316,7 +328,7 @@ def _fill(failed: FailedGuard, known: _Known) -> None:
     if failed.aspect == "relation":
         failed.got = _current_values(failed.guard, known)
     if failed.aspect == "value" and failed.expected == "None" and not failed.got and failed.type:
-        failed.got = f"a {failed.type}"
+        failed.got = any_of_class(failed.type)
     kinds = _type_of(failed.expected), _type_of(failed.got) or failed.type
     if failed.aspect == "value" and all(kinds) and kinds[0] != kinds[1]:
         failed.aspect, (failed.expected, failed.got) = "class", kinds

@@ -15,7 +15,7 @@ from compiler_core.tools.stock.build.compile_builder import CompileBuilder
 from compiler_core.tools.stock.build.event_costs import cost_of
 from compiler_core.tools.stock.build.memory_budget import MemoryBudget
 from compiler_core.tools.stock.build.missed_entries import recompile_of
-from compiler_core.tools.stock.read.breaks.stack_names import stack_names
+from compiler_core.tools.stock.read.breaks.stack_names import is_of_result, stack_names
 from compiler_core.tools.stock.read.trace_event import TraceEvent
 from compiler_core.tools.stock.read.wrapped_calls import argument_names, arguments_of_call, called_class, with_arguments
 from compiler_core.tools.stock.source_files import SourceFiles
@@ -132,6 +132,11 @@ class PartialRecord:
             of_call = arguments_of_call(compile_.caller.text) if compile_.caller else {}
             return functools.partial(with_arguments, names=self._argument_names.get(frame.id) or of_call)
         return str
+
+    def is_of_result(self, compile_: Compile, break_: GraphBreak) -> bool:
+        """Returns whether a break is at a method of what an earlier break in its line has left."""
+        frame = self._frames[compile_.frame]
+        return frame.kind == "resume" and is_of_result(break_, self._names_on_stack(frame))
 
     def name_arguments(self, frame: Frame, guards: list[Guard]) -> None:
         """Finds the names for the function around the call of a module, from the guards of a compile of it."""

@@ -80,6 +80,8 @@ _BY_EXPLANATION: tuple[tuple[str, str, BreakReason], ...] = (
     (SKIPPED, r"builtin `(?:time|datetime)\.", "clock"),
     (SKIPPED, r"`_?(?:pack|pad)_(?:padded|packed)?_?sequence`", "packed sequence"),
     (r"Unsupported method call", r"method `(?:now|utcnow|today)` of class `type`", "clock"),
+    (r"Unsupported method call", r"method `(?:write|writelines|flush)` of class", "print"),
+    (r"Unsupported ndarray.*", r"ndarray\.(?:tobytes|tofile|dumps?|item|tolist)\b", "tensor value read"),
     (BUILTIN, r"builtin operator `print`", "print"),
     (SKIPPED, r"`_warnings\.warn`", "print"),
 )

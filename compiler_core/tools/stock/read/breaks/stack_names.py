@@ -13,7 +13,7 @@ from compiler_core.records import GraphBreak, StackLine
 from compiler_core.tools.stack_values import statement_of, values_on_stack
 
 MAX_LENGTH = 80
-_NAMED = re.compile(r"Tensor\.(\w+)\(\)|(?:builtin(?: operator)?|function) `(?:[^`.]*\.)*(\w+)\.?`")
+_NAMED = re.compile(r"(?:Tensor|ndarray)\.(\w+)\(\)|(?:builtin(?: operator)?|function|method) `(?:[^`.]*\.)*(\w+)\.?`")
 _READS = frozenset({".item", ".tolist", "float", "int", "bool"})
 """Calls that read the value of a tensor, which Dynamo calls ``item``."""
 
@@ -34,6 +34,21 @@ def stack_names(break_: GraphBreak, at: StackLine) -> dict[str, str]:
     return {f"stack{i}": text for i, (text, _) in enumerate(values) if text and len(text) <= MAX_LENGTH}
 
 
+def is_of_result(break_: GraphBreak, names: dict[str, str]) -> bool:
+    """Returns whether a break is at a method of what an earlier break in its line has left.
+
+    Args:
+        break_: the break.
+        names: the expressions of the values that the resume function gets, by ``stack0`` and so on.
+    """
+    at = break_.place
+    statement = statement_of(at.text.strip()) if at is break_.stack[-1] else None
+    call = _call(statement, break_, None) if statement is not None else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return False
+    return ast.unparse(call.func.value) in [*names.values()][-1:]
+
+
 def _call(statement: ast.stmt, break_: GraphBreak, inside: StackLine | None) -> ast.expr | None:
     """Returns the call that broke the graph, if there is one that it must be.  `inside`: the line in its function.
 
@@ -46,12 +61,10 @@ def _call(statement: ast.stmt, break_: GraphBreak, inside: StackLine | None) -> 
     elif break_.kind.startswith("Dynamic shape operator"):
         made = [node for node in ast.walk(statement) if isinstance(node, ast.Call) or _may_be_masked(node)]
         return made[0] if len(made) == 1 else None
-    elif break_.reason == "tensor value read":
-        names = set(_READS)
     else:
         found = _NAMED.search(break_.kind) or _NAMED.search(break_.explanation)
         name = next(filter(None, found.groups())) if found else ""
-        names = {name, f".{name}"}
+        names = {name, f".{name}", *(_READS if break_.reason == "tensor value read" else ())}
     calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
     calls = [each for each in calls if _name(each) in names] or calls
     if break_.reason == "tensor value read":  # ``int(x.item())`` reads at ``item``
