@@ -545,6 +545,12 @@ class GraphBuilder:
         """Whether gradients are on at this point of the frame."""
         return self._gradients_on_in_inference or torch.is_grad_enabled()
 
+    def is_inference_mode(self, guards: GuardCollector) -> bool:
+        """Returns, with a guard, whether the frame was entered in inference mode: capture itself never is in it."""
+        query = guards.held(torch.is_inference_mode_enabled, "torch.is_inference_mode_enabled")
+        guards.add("RETURNS", query, self.inference_mode)
+        return self.inference_mode
+
     def restore_state(self) -> None:
         """Undoes the changes that this attempt made to PyTorch's global state."""
         for change in reversed(self.state_changes):

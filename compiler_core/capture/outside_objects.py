@@ -27,11 +27,11 @@ from compiler_core.capture.side_effects import SideEffects
 from compiler_core.capture.values.arrays import ARRAY, ArrayValue
 from compiler_core.capture.values.base import NamedMethodValue, OutsideValue, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue, is_atom, is_instance
-from compiler_core.capture.values.builtin.containers import ObjectKey, is_plain_key
+from compiler_core.capture.values.builtin.containers import ObjectKey, is_compared_as_tuple, is_plain_key
 from compiler_core.capture.values.builtin.context_vars import ContextVarValue, WeakRefValue
 from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.mappings import CONTAINERS, DictValue
-from compiler_core.capture.values.builtin.sequences import RangeValue, SliceValue, TupleValue
+from compiler_core.capture.values.builtin.sequences import RangeValue, SliceValue, TupleValue, is_structure
 from compiler_core.capture.values.builtin.sets import SetValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
@@ -160,12 +160,13 @@ class OutsideObjects:
         """Returns a dict key as a value."""
         if isinstance(key, ObjectKey):
             return key.value
+        if isinstance(key, tuple) and (known := self.tuple_keys.get(id(key))):
+            return known[1]
         if type(key) is tuple:
-            known = self.tuple_keys.get(id(key))
-            return known[1] if known else TupleValue([self.key_value(k) for k in key])
+            return TupleValue([self.key_value(k) for k in key])
         if isinstance(key, Value):
             return key
-        return from_python(key) if is_atom(key) or isinstance(key, (tuple, frozenset)) else self.wrap(key)
+        return from_python(key) if is_atom(key) or type(key) in (torch.Size, frozenset) else self.wrap(key)
 
 
 class OpaqueValue(OutsideValue):
@@ -222,6 +223,8 @@ def build_value(outside: OutsideObjects, obj: Any, source: Source) -> Value:
     container = CONTAINERS.get(type(obj))
     if container is not None:
         return container(None, type(obj), source, obj)
+    if is_structure(type(obj)):
+        return TupleValue(None, type(obj), source, obj)
     if type(obj) in (set, frozenset) and len(obj) < 1000 and all(map(_is_set_member, obj)):
         return SetValue(obj, type(obj), source, obj)
     cls: Any = type(obj)
@@ -367,7 +370,8 @@ def _is_set_member(obj: Any) -> bool:
 
 
 def _is_tuple_of_atoms(obj: Any) -> bool:
-    return type(obj) in (tuple, torch.Size) and all(is_atom(each) or _is_tuple_of_atoms(each) for each in obj)
+    is_tuple = isinstance(obj, tuple) and is_compared_as_tuple(type(obj))
+    return is_tuple and all(is_atom(each) or _is_tuple_of_atoms(each) for each in obj)
 
 
 def _is_private(proxy: types.MappingProxyType[Any, Any]) -> bool:

@@ -366,6 +366,7 @@ def program(x):
         "torch.tensor([mean.item(), 0.0, 1.0])",
         "Compute with the tensor itself",
         {"torch.tensor([mean.item(), 0.0, 1.0])": "torch.stack([mean, torch.tensor(0.0), torch.tensor(1.0)])"},
+        on_core=False,
         config=SCALARS,
     ),
     Broken(

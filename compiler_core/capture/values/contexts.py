@@ -151,13 +151,15 @@ class AutocastValue(ContextManagerValue):
 
 
 class InferenceModeValue(ContextManagerValue):
-    """``torch.inference_mode(mode)``.
+    """``torch.inference_mode(mode)``, which sets the grad mode, too.
 
     Whether a tensor is an inference tensor depends on the mode in which it was made, and a graph runs in one mode, so
     the graph breaks where the mode changes.
     """
 
     settings = ("mode",)
+    _grad_mode: GradModeValue | None = None
+    """What entering it does, if the mode is the frame's."""
 
     @classmethod
     def from_outside(cls, outside: OutsideObjects, real: Any, source: Source) -> ContextManagerValue:
@@ -166,10 +168,21 @@ class InferenceModeValue(ContextManagerValue):
         return found
 
     def enter(self, tx: Interpreter) -> Value:
-        raise Unsupported("inference mode", f"torch.inference_mode({self.attributes['mode']}) is entered")
+        mode = self.attributes["mode"]
+        if mode != tx.capture.graph.is_inference_mode(tx.capture.guards):
+            raise Unsupported("inference mode", f"torch.inference_mode({mode}) is entered")
+        self._grad_mode = GradModeValue(torch.set_grad_enabled, {"mode": not mode})
+        self._grad_mode.attributes["prev"] = tx.capture.graph.grad_enabled
+        return self._grad_mode.enter(tx)
 
     def leave(self, tx: Interpreter) -> None:
-        raise Unsupported("inference mode", f"torch.inference_mode({self.attributes['mode']}) is left")
+        if self._grad_mode is None:
+            raise Unsupported("inference mode", f"torch.inference_mode({self.attributes['mode']}) is left")
+        self._grad_mode.leave(tx)
+
+    def reconstruct_exit(self, emit: Emitter) -> None:
+        assert self._grad_mode is not None  # the graph breaks before another mode is entered
+        self._grad_mode.reconstruct_exit(emit)
 
 
 class AttentionKernelsValue(ContextManagerValue):

@@ -167,6 +167,27 @@ def as_operand(tx: Interpreter, op: Any, tensor: TensorValue, number: ReadValue)
     return tx.capture.graph.call_method(tx, "to", [flat, ConstantValue(fake.dtype)], {})
 
 
+def as_tensor(tx: Interpreter, number: ReadValue) -> Value | None:
+    """Returns a tensor without dimensions that has exactly the number's value; None if there may be none.
+
+    Python computes with numbers as float64 tensors do, but for integers, which have no bounds.
+    """
+    source = number.args[0]
+    if number.function in (item, float, int) and isinstance(source, TensorValue):
+        if number.cls is not _class_of(source.fake(tx).dtype):
+            return None
+        flat = tx.capture.graph.call_method(tx, "squeeze", [source], {}) if source.fake(tx).dim() else source
+        wide = torch.float64 if number.cls is float else source.fake(tx).dtype
+        return tx.capture.graph.call_method(tx, "to", [flat, ConstantValue(wide)], {})
+    if number.cls is not float or number.function not in NEVER_RAISE | {operator.truediv}:
+        return None
+    operands = [as_tensor(tx, each) if isinstance(each, ReadValue) else each for each in number.args]
+    is_known = all(isinstance(each, TensorValue) or (each and each.python_type() is float) for each in operands)
+    if not is_known or any(isinstance(each, TensorValue) and each.fake(tx).dtype != torch.float64 for each in operands):
+        return None
+    return tx.capture.graph.call_function(tx, number.function, [each for each in operands if each], {})
+
+
 def check(tx: Interpreter, condition: ReadValue) -> None:
     """``torch._check(condition)``, which is checked when the graph runs, and taken for granted."""
     graph = tx.capture.graph

@@ -312,9 +312,7 @@ class TensorValue(Value):
             and (self.real is None or not self.real.is_inference())
         ):
             self.install_guards(tx)
-            query = tx.capture.guards.held(torch.is_inference_mode_enabled, "torch.is_inference_mode_enabled")
-            tx.capture.guards.add("RETURNS", query, False)
-            return ConstantValue(False)
+            return ConstantValue(tx.capture.graph.is_inference_mode(tx.capture.guards))
         if self._can_be_replaced(tx, name):
             return self._become(tx.capture.graph.call_method(tx, name.removesuffix("_"), [self, *args], kwargs), tx)
         if name in UNSUPPORTED_METHODS or (name in INPLACE_RESHAPES and self.source is not None):

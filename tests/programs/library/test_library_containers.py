@@ -7,6 +7,7 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
 
 import collections
+import operator
 import types
 
 import torch
@@ -444,3 +445,39 @@ def test_a_set_of_shapes(x):
     SEEN_SHAPES.add((x.shape, x.dtype))
     SEEN_SHAPES.add(x.shape)
     return x + len(SEEN_SHAPES), is_new, (1, "float") in SEEN_SHAPES, (4, 4) in SEEN_SHAPES
+
+
+# ---------------------------------------------------------------- keys that are namedtuples
+
+
+Cell = collections.namedtuple("Cell", "row column")
+by_cell = {Cell(1, 2): 3.0, (5, 6): 4.0}
+cells = {Cell(1, 2), Cell(3, 4)}
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_namedtuples_as_keys(x):
+    found = by_cell[Cell(1, 2)] + by_cell[(1, 2)] + by_cell[Cell(5, 6)]
+    made = {Cell(x.shape[0], 2): x, (x.shape[0], 2): x + 1}
+    return x * found, made, [type(key).__name__ for key in by_cell], Cell(7, 7) in by_cell, (3, 4) in cells, len(cells)
+
+
+class Reordered(tuple):
+    def __hash__(self):
+        return 5
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_tuples_with_their_own_hash_as_keys(x):
+    return x + 1, {Reordered((1,)): 2}[Reordered((1,))]
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_positions_in_sequences(x):
+    return x * operator.indexOf([1, 2], 2), operator.countOf([1, 1], 1), caught(operator.indexOf, [1], 3)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_sums_of_sizes_and_tuples(x):
+    sums = x.shape + (1,), (1,) + x.shape, x.shape + x.shape, x.shape * 2
+    return x.reshape((1,) + x.shape), sums, [type(each) for each in sums]

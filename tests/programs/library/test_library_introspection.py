@@ -430,3 +430,24 @@ def test_a_default_that_changes():
     for value in (1.0, 2.0, 3.0):
         offsets[0] = value
         assert run(torch.zeros(1)).item() == value
+
+
+# ---- what Python and inspect say
+
+
+@one_graph()
+def test_versions_and_other_facts_of_sys(x):
+    if sys.version_info >= (3, 9) and sys.version_info.major == 3 and sys.version_info[:1] == (3,):
+        x = x + 1
+    return x, tuple(sys.version_info), sys.flags.optimize, sys.float_info.max
+
+
+def scaled_later():
+    yield 1
+
+
+@one_graph()
+def test_kinds_of_functions_and_classes(x):
+    kinds = inspect.isfunction(scaled), inspect.isfunction(len), inspect.isbuiltin(len), inspect.isclass(nn.Linear)
+    others = inspect.isgeneratorfunction(scaled_later), inspect.ismodule(torch), inspect.isroutine(scaled)
+    return x * 2, kinds, others, inspect.unwrap(scaled) is scaled

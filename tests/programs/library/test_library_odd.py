@@ -554,3 +554,21 @@ def test_operators_of_objects(x):
 def test_reflected_operator_with_a_tensor(x):
     n = Neg(1)
     return x + n, caught(lambda: n + x)[0]
+
+
+class Like:
+    """Like a number on the right of an operator, and like an integer."""
+
+    def __radd__(self, other):
+        return other + 1
+
+    def __rmul__(self, other):
+        return other * 2
+
+    def __index__(self):
+        return 2
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_operators_of_numbers_and_objects_like_integers(x):
+    return x * (3 + Like()), 2.5 * Like(), True + Like(), caught(lambda: 3 - Like())

@@ -144,13 +144,25 @@ def test_inference_mode_as_a_decorator(x):
     return y.is_inference(), x + 1
 
 
-@same_as_eager(
-    graphs=1,
-    breaks=["inference mode"] * 2,
-)
+@one_graph(grad=True)
 def test_inference_mode_off(x):
-    with torch.inference_mode(False):
-        return x * 2
+    """It is off in the frame already, and gradients are on in it."""
+    with torch.no_grad():
+        with torch.inference_mode(False):
+            y = x * 2
+        z = x * 3
+    return y, z, y.requires_grad, z.requires_grad
+
+
+@same_as_eager(graphs=2, breaks=["print"], grad=True)
+def test_a_break_with_inference_mode_off(x):
+    with torch.no_grad():
+        with torch.inference_mode(False):
+            y = x * 2
+            print(y.requires_grad)
+            w = x * 4
+        z = x * 3
+    return y, w, z, y.requires_grad, w.requires_grad, z.requires_grad
 
 
 @same_as_eager(graphs=3, breaks=["inference mode"] * 4)

@@ -253,3 +253,17 @@ def test_uses_of_a_number_that_need_it_now(program):
 def test_errors_are_those_of_eager():
     for program in (lambda x: x.item(), lambda x: x.sum().item() + "a", lambda x: 1 // (x * 0).sum().item()):
         check(program, None, Expected())
+
+
+@one_graph(grad=True)
+def test_tensors_made_of_numbers_that_are_read(x):
+    first, most, count = x[0, 0].item(), x.argmax().item(), (x > 0).sum().item()
+    return (
+        torch.tensor([first, 2.0]),
+        torch.tensor([[first * 2 + 1], [-first / 3]], dtype=torch.float64),
+        torch.tensor([most, 2]),
+        torch.tensor([most, 0.5]),
+        torch.tensor([count + 1, count]),
+        torch.tensor(first),
+        torch.FloatTensor([first, 1]),
+    )

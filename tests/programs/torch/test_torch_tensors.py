@@ -657,3 +657,13 @@ def test_a_tensor_of_tensors_that_loses_fractions(x):
 @same_as_eager(breaks=["tensor value read"], inputs=lambda: (torch.randn(4, requires_grad=True),))
 def test_a_tensor_of_tensors_that_require_gradients(x):
     return torch.tensor([x[0], 1.5])
+
+
+# ---------------------------------------------------------------- constructors of old
+
+
+@one_graph()
+def test_constructors_named_by_type(x):
+    made = torch.FloatTensor([1, 2]), torch.LongTensor([1, 2.7]), torch.BoolTensor([1, 0]), torch.HalfTensor([1.5])
+    empty = torch.FloatTensor(2, 3).zero_(), torch.Tensor(x.size()).fill_(1), torch.DoubleTensor(x.shape[0]).fill_(2)
+    return x + 1, made, empty, torch.Tensor(), torch.IntTensor((3, 2)), torch.FloatTensor([x.sum(), 1])

@@ -119,6 +119,15 @@ def _concat(tx: Interpreter, left: Value, right: Value) -> Value:
     return binary(operator.add, tx, left, right)
 
 
+@handles(operator.indexOf)
+def _index_of(tx: Interpreter, obj: Value, item: Value) -> Value:
+    values = tx.list_of(obj)
+    for i, value in enumerate(values):
+        if tx.is_same_or_equal(value, item):
+            return ConstantValue(i)
+    raise observed_exception(ValueError, "sequence.index(x): x not in sequence")
+
+
 @handles(operator.countOf)
 def _count_of(tx: Interpreter, obj: Value, item: Value) -> Value:
     return ConstantValue(sum(tx.is_same_or_equal(v, item) for v in tx.list_of(obj)))

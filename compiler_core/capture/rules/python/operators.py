@@ -15,6 +15,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from compiler_core.capture.rules.python.text import percent_format
 from compiler_core.capture.rules.table import handles, handles_each
 from compiler_core.capture.values import arrays, reads
@@ -228,10 +230,11 @@ def _attempt_object(tx: Interpreter, operand: ObjectValue, name: str, other: Val
 def _check_beside_object(op: Any, operand: Value, other: ObjectValue, is_reflected: bool) -> None:
     """Raises Unsupported unless a builtin operand returns NotImplemented for an object.
 
-    ``%`` formats any object, and ``*`` accepts objects that are like numbers.
+    ``%`` formats any object, and ``*`` of a sequence accepts objects that are like integers.
     """
     text = op is operator.mod and not is_reflected and operand.python_type() in (str, bytes)
-    number = hasattr(other.cls, "__index__") or hasattr(other.cls, "__array__")
+    repeats = op is operator.mul and not issubclass(operand.python_type(), (int, float, complex))
+    number = (repeats and hasattr(other.cls, "__index__")) or hasattr(other.cls, "__array__")
     if text or number or not isinstance(operand, (ConstantValue, ContainerValue, StaticValue, RangeValue)):
         raise Unsupported("unsupported operation", f"{op.__name__} of {operand} and {other}")
 
@@ -360,7 +363,10 @@ def _sequences(op: Any, tx: Interpreter, left: Value, right: Value) -> Value | N
         _check_kinds(op, left, right)
         return None
     if op is operator.add:
-        return left.new_like([*left.unpack(tx), *right.unpack(tx)])
+        joined = left.new_like([*left.unpack(tx), *right.unpack(tx)])
+        if torch.Size in (left.cls, right.cls):
+            joined.cls = type(left.cls() + right.cls())
+        return joined
     if op in (operator.eq, operator.ne) or op in _ORDER_COMPARISONS:
         return _lexicographic(op, tx, left.unpack(tx), right.unpack(tx))
     return None

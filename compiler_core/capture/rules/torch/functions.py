@@ -13,6 +13,7 @@ import torch.masked
 
 from compiler_core.capture.rules.python.operators import BINARY, INPLACE, UNARY
 from compiler_core.capture.rules.table import handles, handles_each, has_tensor
+from compiler_core.capture.values import reads
 from compiler_core.capture.values.base import Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.conversion import from_python
@@ -117,7 +118,9 @@ def _from_numbers(fn: Any, tx: Interpreter, data: Value, **kwargs: Value) -> Val
     """Makes a tensor of a number, or of nested lists of numbers, some of which may be tensors without dimensions."""
     if has_tensor(data):
         return _of_tensors(fn, tx, data, kwargs)
-    if not kwargs.keys() - {"dtype", "device"} and (numbers := list(_numbers(tx, data))) and is_symbolic(numbers):
+    numbers = list(_numbers(tx, data))
+    is_known = not is_symbolic(numbers) and not any(isinstance(each, ReadValue) for each in numbers)
+    if not is_known and not kwargs.keys() - {"dtype", "device"}:
         dtype = _dtype_of(numbers, kwargs["dtype"].constant(tx) if "dtype" in kwargs else None)
         if dtype is not None:
             return _stacked(tx, data, kwargs | {"dtype": ConstantValue(dtype)})
@@ -149,14 +152,28 @@ _TYPES: dict[type, torch.dtype | None] = {bool: torch.bool, int: torch.int64, fl
 """The dtypes of numbers; None is the default one."""
 
 
-@handles(torch.Tensor)
-def _legacy_tensor(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
-    """``torch.Tensor([1, 2])``, which has the default dtype on the CPU."""
-    is_list = len(args) == 1 and not kwargs and args[0].python_type() in (list, tuple)  # a Size gives the shape
-    if not is_list or torch.empty(0).device.type != "cpu":
-        raise Unsupported("skipped function", "torch.Tensor()")
-    dtype = ConstantValue(torch.get_default_dtype())
-    return _from_numbers(torch.tensor, tx, args[0], dtype=dtype)
+_LEGACY = {
+    torch.Tensor: None, torch.FloatTensor: torch.float32, torch.DoubleTensor: torch.float64,
+    torch.HalfTensor: torch.float16, torch.BFloat16Tensor: torch.bfloat16, torch.LongTensor: torch.int64,
+    torch.IntTensor: torch.int32, torch.ShortTensor: torch.int16, torch.CharTensor: torch.int8,
+    torch.ByteTensor: torch.uint8, torch.BoolTensor: torch.bool,
+}  # fmt: skip
+"""The dtypes of the old constructors; None is the default one."""
+
+
+@handles_each(*_LEGACY)
+def _legacy_tensor(cls: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    """``torch.FloatTensor([1, 2])``, ``torch.LongTensor(2, 3)``, which are on the CPU."""
+    dtype = ConstantValue(_LEGACY[cls] or torch.get_default_dtype())
+    is_size = all(each.python_type() is int for each in args) or [each.python_type() for each in args] == [torch.Size]
+    if kwargs or torch.empty(0).device.type != "cpu":
+        raise Unsupported("skipped function", f"torch.{cls.__name__}()")
+    if is_size:
+        size = args[0] if args and args[0].python_type() is torch.Size else TupleValue(list(args) or [ConstantValue(0)])
+        return tx.capture.graph.call_function(tx, torch.empty, [size], {"dtype": dtype, "device": ConstantValue("cpu")})
+    if len(args) == 1 and args[0].python_type() in (list, tuple):
+        return _from_numbers(torch.tensor, tx, args[0], dtype=dtype)
+    raise Unsupported("skipped function", f"torch.{cls.__name__}()")
 
 
 def _numbers(tx: Interpreter, data: Value) -> Iterator[Value]:
@@ -182,6 +199,10 @@ def _stacked(tx: Interpreter, data: Value, kwargs: dict[str, Value]) -> Value:
         return tx.capture.graph.call_method(tx, "to", [data, kwargs["dtype"]], {})
     if not isinstance(data, (ListValue, TupleValue)):
         dtype = kwargs["dtype"]
+        if isinstance(data, ReadValue) and (read := reads.as_tensor(tx, data)) is not None:
+            for each in (ConstantValue(torch.float64), dtype) if dtype.constant(tx).is_floating_point else (dtype,):
+                read = tx.capture.graph.call_method(tx, "to", [read, each], {})
+            return read
         if dtype.constant(tx) is torch.int64:
             return tx.capture.graph.call_function(tx, torch.scalar_tensor, [data], kwargs)
         double = kwargs | {"dtype": ConstantValue(torch.float64)}  # it refuses what is infinite in float32

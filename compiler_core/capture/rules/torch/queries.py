@@ -249,10 +249,7 @@ def _dispatch_modes(tx: Interpreter) -> Value:
 
 @handles(torch.is_inference_mode_enabled)
 def _is_inference_mode(tx: Interpreter) -> Value:
-    """Returns whether the frame was entered in inference mode: capture itself is never in inference mode."""
-    query = torch.is_inference_mode_enabled
-    tx.capture.guards.add("RETURNS", tx.capture.guards.held(query, name_of(query)), tx.capture.graph.inference_mode)
-    return ConstantValue(tx.capture.graph.inference_mode)
+    return ConstantValue(tx.capture.graph.is_inference_mode(tx.capture.guards))
 
 
 @handles(torch.no_grad)

@@ -92,11 +92,16 @@ def _as_hash(result: Any) -> int:
 
 def is_plain_key(key: Any) -> bool:
     """Whether hashing and comparing `key` runs no code of the program's."""
-    if isinstance(key, tuple):
-        return type(key) in (tuple, torch.Size) and all(map(is_plain_key, key))
     cls: Any = type(key)
+    if isinstance(key, tuple):
+        return is_compared_as_tuple(cls) and all(map(is_plain_key, key))
     by_identity = cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__
     return is_atom(key) or by_identity or cls.__hash__ is type.__hash__ or cls in _C_FUNCTIONS
+
+
+def is_compared_as_tuple(cls: Any) -> bool:
+    """Whether objects of this class, such as namedtuples, are equal to tuples of the same items, with the same hash."""
+    return cls.__hash__ is tuple.__hash__ and cls.__eq__ is tuple.__eq__
 
 
 def is_tensor_key(key: Any) -> bool:

@@ -119,7 +119,7 @@ class SequenceValue(ContainerValue):
 
 
 class TupleValue(SequenceValue):
-    """A tuple, torch.Size or one of ``torch.return_types``."""
+    """A tuple, torch.Size or one of C's with names, as of ``torch.return_types``."""
 
     def __init__(
         self, values: list[Value] | None, cls: type = tuple, source: Source | None = None, real: Any = None
@@ -376,9 +376,15 @@ class _Example(NamedTuple):
 _FieldGetter = type(vars(_Example)["field"])
 
 
+def is_structure(cls: type) -> bool:
+    """Whether this is a tuple whose items have names and that C makes, as of ``torch.return_types`` or
+    ``sys.version_info``."""
+    return getattr(cls, "n_sequence_fields", None) == getattr(cls, "n_fields", 0)
+
+
 @functools.cache
 def field_names(cls: type) -> tuple[str, ...]:
-    """Returns the names of the fields of a class of ``torch.return_types``; none for other classes."""
-    if not hasattr(cls, "n_sequence_fields"):
+    """Returns the names of the fields of such a tuple; none for other classes."""
+    if not is_structure(cls):
         return ()
     return tuple(k for k, v in vars(cls).items() if isinstance(v, types.MemberDescriptorType))

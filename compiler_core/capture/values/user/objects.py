@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import UNBOUND, ObservedException, Value, observed_exception, to_index
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, exception_from_error
-from compiler_core.capture.values.builtin.containers import MappedIteratorValue, iterate_over, object_key
+from compiler_core.capture.values.builtin.containers import (
+    MappedIteratorValue,
+    is_compared_as_tuple,
+    iterate_over,
+    object_key,
+)
 from compiler_core.capture.values.builtin.mappings import CONTAINERS, DictValue, key_value
 from compiler_core.capture.values.builtin.sequences import SequenceValue, TupleValue, field_index
 from compiler_core.capture.values.builtin.static import StaticValue
@@ -219,6 +224,13 @@ class SubclassValue(ObjectValue):
         base: Any = container_base(obj_class)
         assert base is not None
         return cls(type(obj), CONTAINERS[base](None, base, source, obj), obj, source)
+
+    def as_key(self, tx: Interpreter) -> Any:
+        if not isinstance(self.contents, TupleValue) or not is_compared_as_tuple(self.cls):
+            return super().as_key(tx)
+        key = tuple.__new__(self.cls, [v.as_key(tx) for v in self.contents.unpack(tx)])
+        tx.capture.outside.tuple_keys[id(key)] = key, self
+        return key
 
     def special_method(self, tx: Interpreter, name: str) -> Value | None:
         found = inspect.getattr_static(self.cls, name, None)
