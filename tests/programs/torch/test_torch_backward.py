@@ -147,6 +147,52 @@ def test_embedding(m, x):
     return m.weight.grad
 
 
+def smooth():
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.LayerNorm(4), nn.Linear(4, 1)), torch.randn(5, 3)
+
+
+@whole(inputs=lambda: (smooth()[0], torch.randn(5, 3, requires_grad=True)))
+def test_a_differential_equation(m, x):
+    u = m(x)
+    first = torch.autograd.grad(u.sum(), x, create_graph=True)[0]
+    second = torch.autograd.grad(first, x, torch.ones_like(first), create_graph=True)[0]
+    loss = (second.sum(1) + u[:, 0]).pow(2).mean()
+    loss.backward()
+    return loss.detach()
+
+
+@whole(inputs=smooth)
+def test_a_gradient_penalty_of_the_weights(m, x):
+    loss = m(x).exp().mean()
+    gradients = torch.autograd.grad(loss, list(m.parameters()), create_graph=True)
+    (loss + sum(g.pow(2).sum() for g in gradients)).backward()
+    return loss
+
+
+@whole(inputs=smooth)
+def test_a_step_within_a_step(m, x):
+    weights = dict(m.named_parameters())
+    loss = m(x).exp().mean()
+    gradients = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
+    moved = {name: w - 0.1 * g for (name, w), g in zip(weights.items(), gradients)}
+    loss = torch.func.functional_call(m, moved, (x,)).exp().mean()
+    loss.backward()
+    return loss.detach()
+
+
+@whole(inputs=leaf)
+def test_a_gradient_with_its_history(w):
+    (g,) = torch.autograd.grad(w.exp().sum(), w, create_graph=True)
+    return g, g.detach() * 2
+
+
+@whole(inputs=leaf)
+def test_a_gradient_whose_history_is_freed(w):
+    y = w.exp().sum()
+    (g,) = torch.autograd.grad(y, w, create_graph=True, retain_graph=False)
+    return g, y
+
+
 # ---------------------------------------------------------------- what breaks
 
 
@@ -160,6 +206,19 @@ def test_sparse_gradient(m, x):
 def test_history_from_before(y):
     (y * y).sum().backward(retain_graph=True)
     return y.detach()
+
+
+@partly(breaks=["backward"], inputs=lambda: (torch.randn(2, 1, 3, requires_grad=True), nn.GRU(3, 4)))
+def test_a_gradient_of_a_gradient_of_a_recurrent_layer(x, m):
+    (g,) = torch.autograd.grad(m(x)[0].sum(), x, create_graph=True)
+    return g
+
+
+@partly(breaks=["backward"], inputs=leaf)
+def test_a_gradient_that_keeps_a_history(w):
+    """Eager PyTorch warns of the cycle that this makes."""
+    w.exp().sum().backward(create_graph=True)
+    return w.grad.detach()
 
 
 @partly(breaks=["exception"], inputs=leaf)

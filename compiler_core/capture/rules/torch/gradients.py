@@ -11,8 +11,8 @@ another that raises eager's error (`autograd_function.with_spent_history`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import distributed
@@ -26,7 +26,8 @@ from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource
 from compiler_core.support import transform_levels as levels
-from compiler_core.support.tensors import is_dense, storage_id
+from compiler_core.support.opaque_ops import OpaqueFunction
+from compiler_core.support.tensors import gradient_function, is_dense, storage_id
 from compiler_core.support.torch_state import grad_mode_change
 
 if TYPE_CHECKING:
@@ -53,8 +54,10 @@ def _grad(
     _check_option(tx, "materialize_grads", materialize_grads)
     if only_inputs is not None and not only_inputs.truth(tx):
         raise Unsupported("backward", "torch.autograd.grad(only_inputs=False)")
-    _check_option(tx, "create_graph", create_graph)
     options = {"retain_graph": retain_graph, "allow_unused": allow_unused}
+    if create_graph.truth(tx):
+        options |= {"create_graph": ConstantValue(True)}
+        options |= {"retain_graph": ConstantValue(True)} if tx.is_none(retain_graph) else {}
     found = _gradients(tx, _tensors(tx, outputs), _tensors(tx, inputs), grad_outputs, options)
     return TupleValue(found)
 
@@ -150,6 +153,8 @@ def _gradients(
     for value in graph.inputs:
         if isinstance(value, TensorValue) and value.fake(tx).requires_grad:
             _check_leaf(tx, value)
+    if "create_graph" in options and any(_is_opaque(step) for each in outputs for step in _history(each.fake(tx))):
+        raise Unsupported("backward", "with create_graph=True, through an operation that is one node of the graph")
     result = graph.call_function(
         tx, torch.autograd.grad, [ListValue([*outputs]), ListValue([*inputs]), grad_outputs], options
     )
@@ -157,6 +162,22 @@ def _gradients(
     keeps = options["retain_graph"]
     graph.frees_history |= tx.is_none(keeps) or not keeps.truth(tx)
     return result.unpack(tx)
+
+
+def _history(fake: torch.Tensor) -> Iterator[Any]:
+    """Yields the functions of autograd behind a tensor."""
+    waiting, seen = [gradient_function(fake)], set[Any]()
+    while waiting:
+        step = waiting.pop()
+        if step is not None and step not in seen:
+            seen.add(step)
+            yield step
+            waiting += [before for before, _ in step.next_functions]
+
+
+def _is_opaque(step: Any) -> bool:
+    """Whether a function of autograd is that of an operator whose gradients PyTorch computes in one call."""
+    return getattr(type(step), "_forward_cls", None) is OpaqueFunction
 
 
 def _check_leaf(tx: Interpreter, tensor: TensorValue) -> None:
