@@ -62,7 +62,7 @@ from compiler_core.support.eager_warnings import (
 from compiler_core.support.fx_graphs import graph_module
 from compiler_core.support.fx_symbols import ASSUMPTION_FAILED, check_condition
 from compiler_core.support.opaque_ops import fake_implementation
-from compiler_core.support.tensors import HALF_TYPES, compute_gradients, storage_id
+from compiler_core.support.tensors import HALF_TYPES, compute_gradients, storage_id, tensors_in
 from compiler_core.support.torch_state import (
     STATE_CHANGING_FUNCTIONS,
     StateChange,
@@ -109,6 +109,8 @@ class GraphBuilder:
         self._read_numbers: dict[ReadValue, Value] = {}
         self._checked: set[Any] = set()
         """The conditions on numbers that data decide that the graph has checks of."""
+        self.replaced: list[torch.Tensor] = []
+        """Tensors in place of others whose ``.data`` was set; writes to them or views of them are not the others'."""
         self._views_without_history: set[int] = set()
         """The memory of outside views that have no autograd history."""
         self._view_gained_history = False
@@ -570,10 +572,19 @@ class GraphBuilder:
                 result = run()
         finally:
             self.symbols.env.in_operation = False
+        self._check_replaced(fn, args, result)
         if messages and self.symbols.specialize_named(" ".join(str(m.message) for m in messages)):
             with silence_warnings() as messages, warn_always():
                 run()
         return result, self.warnings.finish(fn, run, messages, self._python_place)
+
+    def _check_replaced(self, fn: Any, args: Sequence[Any], result: Any) -> None:
+        """Raises Unsupported if an operation wrote to a tensor in `replaced`, or made a view of one."""
+        if any(fake._version for fake in self.replaced):
+            raise Unsupported("unsupported mutation", "a tensor is written to whose .data was set")
+        of_replaced = fn is not getattr and any(arg is fake for arg in args for fake in self.replaced)
+        if of_replaced and not {storage_id(t) for t in tensors_in(result)}.isdisjoint(map(storage_id, self.replaced)):
+            raise Unsupported("unsupported mutation", "a view of a tensor whose .data was set")
 
     def _run_in_transform(self, run: Callable[[], Any]) -> Any:
         """Runs an operation within a transform, which may neither warn nor write to a tensor from outside."""

@@ -83,6 +83,7 @@ class TensorValue(Value):
         self.real = real
         self.stored: dict[str, Value] = {}
         """Attributes that the program set, which are set on the real tensor after the graph has run."""
+        self._memory: TensorValue | None = None
 
     def __repr__(self) -> str:
         return self.source.text if self.source else str(self._node)
@@ -100,8 +101,8 @@ class TensorValue(Value):
             tx.capture.guards.add("TENSOR_MATCH", self.source, (self.real, self._fake))
 
     def fake(self, tx: Interpreter) -> torch.Tensor:
-        self._check_memory()
-        return self._fake_at_start(tx)
+        memory = self._new_memory(tx)
+        return self._fake_at_start(tx) if memory is None else memory.fake(tx)
 
     def _fake_at_start(self, tx: Interpreter) -> torch.Tensor:
         self.install_guards(tx)
@@ -114,15 +115,27 @@ class TensorValue(Value):
 
     def node(self, tx: Interpreter) -> fx.Node:
         """Returns its node in the graph; a tensor from outside gets a placeholder."""
-        self._check_memory()
+        if (memory := self._new_memory(tx)) is not None:
+            return memory.node(tx)
         if self._node is None:
             self._node = tx.capture.graph.placeholder(self, self.fake(tx))
         return self._node
 
-    def _check_memory(self) -> None:
-        """Breaks the graph if ``.data`` was set: the tensor gets its new memory when the graph has run."""
-        if "data" in self.stored:
-            raise Unsupported("unsupported mutation", "a tensor is used whose .data was set")
+    def _new_memory(self, tx: Interpreter) -> TensorValue | None:
+        """Returns the tensor that the graph uses in place of this one if ``.data`` was set.
+
+        This tensor itself gets its new memory when the graph has run, so that no gradient for it can be computed.
+        """
+        if "data" not in self.stored:
+            return None
+        if tx.capture.graph.grad_enabled and self._fake_at_start(tx).requires_grad:
+            raise Unsupported("unsupported mutation", "a tensor that requires gradients is used whose .data was set")
+        if self._memory is None:
+            memory = self.stored["data"].get_attr(tx, "data")
+            assert isinstance(memory, TensorValue)
+            self._memory = memory
+            tx.capture.graph.replaced.append(memory.fake(tx))
+        return self._memory
 
     @property
     def output_node(self) -> fx.Node | None:
@@ -162,6 +175,8 @@ class TensorValue(Value):
             return self._read_replaced(tx, name, replaced)
         if name == "nbytes":
             return from_python(self.layout(tx).numel() * self.layout(tx).element_size())
+        if name == "requires_grad":
+            return ConstantValue(self._fake_at_start(tx).requires_grad)
         if name in METADATA_ATTRIBUTES:
             return from_python(getattr(self.layout(tx), name))
         if name in VIEW_ATTRIBUTES:
@@ -190,7 +205,7 @@ class TensorValue(Value):
             raise Unsupported("unsupported operation", f"Tensor.{' or '.join(names)}, which the program has replaced")
 
     def _autograd_attribute(self, tx: Interpreter, name: str) -> Value:
-        is_leaf = self.fake(tx).is_leaf
+        is_leaf = self._fake_at_start(tx).is_leaf
         if self.source is not None and self.real is not None:
             tx.capture.guards.add("EQUALS_MATCH", AttrSource(self.source, "is_leaf"), self.real.is_leaf)
         if name == "is_leaf":
@@ -246,6 +261,9 @@ class TensorValue(Value):
             self._check_grad(tx, value)
         elif name == "data":
             self._check_data(tx, value)
+            self._memory = None
+            if value.source is not None:  # it may get other memory itself later
+                value = value.get_attr(tx, name)
         elif hasattr(torch.Tensor, name):
             raise Unsupported("unsupported mutation", f"Tensor.{name} = ...")
         self.install_guards(tx)
@@ -279,7 +297,7 @@ class TensorValue(Value):
 
     def _require_grad(self, tx: Interpreter, value: Value) -> Value:
         """Accepts the present mode; a change breaks the graph."""
-        if bool(value.constant(tx)) != self.fake(tx).requires_grad:
+        if bool(value.constant(tx)) != self._fake_at_start(tx).requires_grad:
             raise Unsupported("requires_grad")
         return self
 

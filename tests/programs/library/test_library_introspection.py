@@ -451,3 +451,18 @@ def test_kinds_of_functions_and_classes(x):
     kinds = inspect.isfunction(scaled), inspect.isfunction(len), inspect.isbuiltin(len), inspect.isclass(nn.Linear)
     others = inspect.isgeneratorfunction(scaled_later), inspect.ismodule(torch), inspect.isroutine(scaled)
     return x * 2, kinds, others, inspect.unwrap(scaled) is scaled
+
+
+shared = nn.Linear(3, 3)
+pair = nn.ModuleList([shared, nn.Linear(3, 3), shared])
+
+
+@one_graph(inputs=lambda: (torch.randn(2, 3),))
+def test_parameters_by_identity(x):
+    seen = set()
+    for layer in pair:
+        for parameter in layer.parameters():
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                x = x + parameter.sum()
+    return x, len(seen)

@@ -65,6 +65,39 @@ def test_data_assigned_and_used(x, y):
 
 
 @one_graph(grad=True)
+def test_data_assigned_and_used_without_gradients(x, y):
+    other = y.detach() * 0.9
+    with torch.no_grad():
+        x.data = x.data * 0.9 + other.data * 0.1
+        used = x * 2, x.sum(), x.shape, x.requires_grad, x.is_leaf
+        x.data = x * x + 1
+    with torch.no_grad():
+        return used, x, x @ other
+
+
+@same_as_eager(breaks=["unsupported mutation"], grad=True)
+def test_data_assigned_and_viewed(x, y):
+    with torch.no_grad():
+        x.data = y.data * 2
+        return x[0], x + 1
+
+
+@same_as_eager(breaks=["unsupported mutation"], grad=True)
+def test_data_assigned_and_written(x, y):
+    with torch.no_grad():
+        x.data = y.data * 2
+        z = x.mul_(2)
+        return z is x, x + 1
+
+
+@one_graph()
+def test_data_of_a_tensor_whose_data_is_assigned_later(x, y):
+    x.data = y
+    y.data = y.data * 2
+    return x + 1, y + 1, x.data
+
+
+@one_graph(grad=True)
 def test_data_assigned(x, y):
     z = y.data * 2
     x.data = x.data * 2

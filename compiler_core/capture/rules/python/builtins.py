@@ -140,7 +140,10 @@ def _callable(tx: Interpreter, obj: Value) -> Value:
 def _id(tx: Interpreter, obj: Value) -> Value:
     if isinstance(obj, StaticValue) or (isinstance(obj, FunctionValue) and obj.fn is not None):
         return ConstantValue(id(obj.constant(tx)))
-    if not isinstance(obj, (InstanceValue, ModuleValue)) or obj.source is None:
+    is_parameter = isinstance(obj, TensorValue) and isinstance(
+        obj.real, torch.nn.Parameter
+    )  # others differ at each call
+    if not (isinstance(obj, (InstanceValue, ModuleValue)) or is_parameter) or obj.source is None:
         raise Unsupported("unsupported call", "id()")
     tx.capture.guards.add("ID_MATCH", obj.source, obj.real)
     return ConstantValue(id(obj.real))
