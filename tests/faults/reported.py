@@ -654,7 +654,7 @@ def program(x):
         'open("/dev/zero", "w")',
         "enter it around the call of the compiled function",
         {'    with open("/dev/zero", "w") as file:  # the fault\n        file.write("step")\n': ""},
-        stock={"reason": "unsupported call", "grade": "blocking", "problems": 2},
+        stock={"reason": "unsupported call"},
     ),
     Broken(
         "statistics that are written as JSON",
@@ -777,7 +777,6 @@ def program(x):
         '"loss %.3f" % loss',
         "read the value after the compiled function has returned",
         {'"loss %.3f" % loss': "loss.detach()"},
-        logs={"grade": "expected"},  # which do not say that the rest, which runs as Python, computes
     ),
     Broken(
         "anomalies that are looked for in the forward",
@@ -794,7 +793,6 @@ def program(x):
         "set_detect_anomaly(False)",
         "enter it around the call of the compiled function",
         {"    with set_detect_anomaly(False):  # the fault\n        y = y.cos()": "    y = y.cos()"},
-        stock={"grade": "blocking", "problems": 2},
     ),
     Broken(
         "a date that is formatted",

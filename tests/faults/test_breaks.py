@@ -378,3 +378,36 @@ def test_breaks_in_what_one_line_calls_of_a_library_are_one_problem() -> None:
     (problem,) = run(DIVIDED_BY_A_LIBRARY, "a library", "core").problems
     assert (problem.lineno, problem.grade) == (7, "costly")
     assert "3 more graph breaks are in what this line calls." in problem.cause
+
+
+PERCENT = """
+LINES = []
+
+def program(x):
+    loss = x.sin().mean()
+    LINES.append("loss %.3f" % loss)
+    return loss{rest}
+"""
+
+
+@pytest.mark.parametrize(("rest", "grade"), [(" * 2", "costly"), ("", "expected")])
+def test_what_follows_percent_runs_as_python_on_stock(rest: str, grade: str) -> None:
+    ran = run(PERCENT.format(rest=rest), "percent", "torch")
+    (problem,) = ran.problems
+    assert (len(ran.compiles), problem.grade, problem.lineno) == (1, grade, 6)
+    assert "What follows in program runs as plain Python" in problem.cause
+
+
+OPENED = """
+def program(x):
+    y = x.sin()
+    with open("/dev/null", "w") as file:
+        file.write("step")
+    return y.cos()
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_with_of_what_broke_the_graph_goes_with_that_break(engine: Engine) -> None:
+    problems = run(OPENED, "opened", engine).problems
+    assert [problem.lineno for problem in problems if problem.grade != "expected"] == [4]

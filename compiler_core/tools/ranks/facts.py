@@ -18,8 +18,8 @@ from compiler_core.records.user_lines import LineRef
 from compiler_core.tools.questions.line_facts import ComparedRun, from_cache, operation
 
 Kind = Literal["frame", "recompile", "guard", "graph break", "graph", "collective", "collective call"]
-_FOLLOWING_GUARDS = frozenset({"LIBRARY"})
-"""Kinds of guards that say which functions are called: other facts say that better."""
+_FOLLOWING_GUARDS = frozenset({"LIBRARY", "NO_TENSOR_ALIASING"})
+"""Kinds of guards that say which functions are called, or which tensors there are: other facts say that better."""
 KINDS: tuple[Kind, ...] = ("frame", "recompile", "guard", "graph break", "graph", "collective", "collective call")
 """``collective``: one in compiled code; ``collective call``: one that ran, in compiled code or not."""
 

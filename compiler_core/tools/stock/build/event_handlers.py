@@ -22,6 +22,7 @@ from compiler_core.tools.stock.build.partial_record import PartialRecord
 from compiler_core.tools.stock.read import cache_keys
 from compiler_core.tools.stock.read.breaks.messages import ParsedBreak, read_break
 from compiler_core.tools.stock.read.breaks.reasons import (
+    DATA_DEPENDENT,
     IN_A_LOOP,
     LOOP,
     NOT_REBUILT,
@@ -29,7 +30,7 @@ from compiler_core.tools.stock.read.breaks.reasons import (
     UNSUPPORTED,
     reason_of,
 )
-from compiler_core.tools.stock.read.breaks.rest import computes_nothing
+from compiler_core.tools.stock.read.breaks.rest import computes_nothing, formats_by_percent
 from compiler_core.tools.stock.read.guard_tree import read_guards
 from compiler_core.tools.stock.read.recompile_reasons import read_recompile_reasons
 from compiler_core.tools.stock.read.trace_event import TraceEvent
@@ -38,6 +39,7 @@ Handler = Callable[[PartialRecord, TraceEvent], None]
 
 _HANDLERS: dict[str, Handler] = {}
 _OF_EARLIER = "This graph break may have been caused by an earlier graph break."
+NOT_SPLIT = "What follows in {} runs as plain Python: Dynamo divides no function at an operator."
 _RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 
 
@@ -170,11 +172,7 @@ def _write_break(record: PartialRecord, event: TraceEvent) -> None:
     if identity not in builder.break_keys:  # an attempt that starts again logs its breaks again
         builder.break_keys.add(identity)
         earlier = any(each.place == break_.place for each in builder.compile.breaks)
-        break_.is_consequence = (
-            break_.kind.startswith(OF_CONTEXT)
-            or (break_.kind == NOT_REBUILT and earlier)
-            or record.is_of_result(builder.compile, break_)
-        )
+        break_.is_consequence |= break_.kind.startswith(OF_CONTEXT) or (break_.kind == NOT_REBUILT and earlier)
         builder.compile.breaks.append(break_)
     _write_text(record, event)
 
@@ -200,19 +198,32 @@ def _break(record: PartialRecord, builder: CompileBuilder, parsed: ParsedBreak, 
     break_ = GraphBreak(key, parsed.kind, explanation, "\n".join(hints), linked)
     break_.reason = reason_of(parsed.kind, explanation, stack[-1].filename if stack else "")
     break_.in_loop = parsed.kind == LOOP or IN_A_LOOP in explanation
-    break_.is_last = _is_last(record, stack)
-    if break_.place is not None and isinstance(statement_of(break_.place.text.strip()), ast.For):
+    break_.is_consequence = record.is_of_result(builder.compile, break_)
+    statement = statement_of(break_.place.text.strip()) if break_.place is not None else None
+    at_operator = break_.kind.startswith(DATA_DEPENDENT) and len(stack) == 1 and formats_by_percent(statement)
+    if at_operator:
+        break_.explanation += f"\n{NOT_SPLIT.format(stack[0].function)}"
+    break_.is_last = _is_last(record, stack, at_operator)
+    if isinstance(statement, ast.For):
         break_.statement = "For"
     return break_
 
 
-def _is_last(record: PartialRecord, stack: list[StackLine]) -> bool | None:
-    """Returns whether nothing is computed after a break in the functions of its stack; None if it is not known."""
+def _is_last(record: PartialRecord, stack: list[StackLine], at_operator: bool) -> bool | None:
+    """Returns whether nothing is computed after a break in the functions of its stack; None if it is not known.
+
+    `at_operator`: Python runs the rest of the function in any case, and local variables may be tensors there.  What is
+    not known is then False.
+    """
     called = [*(line.function for line in stack[1:]), ""]
     files = [record.lines.lines_of_file(line.filename) for line in stack]
     if not stack or not all(files):
-        return None
-    return all(map(computes_nothing, files, (line.lineno for line in stack), called))
+        return False if at_operator else None
+    return all(
+        computes_nothing(lines, line.lineno, function, at_operator)
+        for lines, line, function in zip(files, stack, called, strict=True)
+        if lines is not None
+    )
 
 
 def _from_frame(stack: list[StackLine], frame: Frame) -> list[StackLine]:

@@ -136,7 +136,11 @@ class PartialRecord:
     def is_of_result(self, compile_: Compile, break_: GraphBreak) -> bool:
         """Returns whether a break is at a method of what an earlier break in its line has left."""
         frame = self._frames[compile_.frame]
-        return frame.kind == "resume" and is_of_result(break_, self._names_on_stack(frame))
+        at = break_.place
+        is_there = (
+            frame.kind == "resume" and at is not None and (at.filename, at.lineno) == (frame.filename, frame.line)
+        )
+        return is_there and is_of_result(break_, self._names_on_stack(frame))
 
     def name_arguments(self, frame: Frame, guards: list[Guard]) -> None:
         """Finds the names for the function around the call of a module, from the guards of a compile of it."""

@@ -20,6 +20,8 @@ OF_CONTEXT = "Unsupported autograd.Function context"
 forward by itself only since the call of `apply` has a break."""
 NOT_REBUILT = "Reconstruction failure"
 """What Dynamo calls the break of a frame that cannot be divided at an earlier break: a value cannot be rebuilt."""
+DATA_DEPENDENT = "Data dependent operator"
+"""What Dynamo calls the break where an operation, or an operator of Python's, needs the value of a tensor."""
 SKIPPED = r"Attempted to (?:call|inline) function marked as skipped.*"
 BUILTIN = "Failed to trace builtin operator"
 

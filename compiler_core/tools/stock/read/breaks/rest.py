@@ -19,10 +19,18 @@ _METHODS = _READS | {
 }  # fmt: skip
 """Methods of containers, texts and loggers, which tensors and modules do not have, and reads of tensors."""
 _STATEMENTS = (ast.Expr, ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Pass, ast.Raise, ast.Assert, ast.If)
+_ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.AugAssign)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def computes_nothing(lines: Sequence[str], lineno: int, called: str = "") -> bool:
+def formats_by_percent(statement: ast.stmt | None) -> bool:
+    """Returns whether a statement formats by ``"..." % value``."""
+    operators = [node for node in ast.walk(statement or ast.Pass()) if isinstance(node, ast.BinOp)]
+    lefts = [node.left for node in operators if isinstance(node.op, ast.Mod)]
+    return any(isinstance(left, ast.Constant) and isinstance(left.value, str) for left in lefts)
+
+
+def computes_nothing(lines: Sequence[str], lineno: int, called: str = "", has_tensors: bool = False) -> bool:
     """Returns whether what follows a line in its function only reads, formats and keeps values of local variables.
 
     False also if that is not known.
@@ -31,6 +39,7 @@ def computes_nothing(lines: Sequence[str], lineno: int, called: str = "") -> boo
         lines: those of the whole file, each with its end.
         lineno: the number of the line.
         called: the function that the line calls, which has the break.
+        has_tensors: whether local variables may be tensors in the lines that follow.
     """
     module = _parsed("".join(lines))
     inside = [node for node in ast.walk(module) if isinstance(node, _Function) and _has(node, lineno)] if module else []
@@ -38,7 +47,10 @@ def computes_nothing(lines: Sequence[str], lineno: int, called: str = "") -> boo
         return False
     function = max(inside, key=lambda node: node.lineno)
     names = _Names(module, function, called)
-    return all(names.is_harmless(node) for node in _rest(function.body, lineno))
+    rest = [*_rest(function.body, lineno)]
+    if has_tensors and any(isinstance(each, _ARITHMETIC) for node in rest[1:] for each in ast.walk(node)):
+        return False
+    return all(map(names.is_harmless, rest))
 
 
 @functools.lru_cache(maxsize=8)

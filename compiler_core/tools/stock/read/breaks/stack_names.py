@@ -35,7 +35,7 @@ def stack_names(break_: GraphBreak, at: StackLine) -> dict[str, str]:
 
 
 def is_of_result(break_: GraphBreak, names: dict[str, str]) -> bool:
-    """Returns whether a break is at a method of what an earlier break in its line has left.
+    """Returns whether a break is at a method of what an earlier break in its line has left, or enters it by ``with``.
 
     Args:
         break_: the break.
@@ -43,10 +43,12 @@ def is_of_result(break_: GraphBreak, names: dict[str, str]) -> bool:
     """
     at = break_.place
     statement = statement_of(at.text.strip()) if at is break_.stack[-1] else None
+    left = [*names.values()][-1:]
+    if isinstance(statement, ast.With):
+        return any(ast.unparse(item.context_expr) in left for item in statement.items)
     call = _call(statement, break_, None) if statement is not None else None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-        return False
-    return ast.unparse(call.func.value) in [*names.values()][-1:]
+    is_method = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+    return is_method and ast.unparse(call.func.value) in left  # type: ignore[union-attr]
 
 
 def _call(statement: ast.stmt, break_: GraphBreak, inside: StackLine | None) -> ast.expr | None:
