@@ -140,13 +140,12 @@ def _callable(tx: Interpreter, obj: Value) -> Value:
 def _id(tx: Interpreter, obj: Value) -> Value:
     if isinstance(obj, StaticValue) or (isinstance(obj, FunctionValue) and obj.fn is not None):
         return ConstantValue(id(obj.constant(tx)))
-    is_parameter = isinstance(obj, TensorValue) and isinstance(
-        obj.real, torch.nn.Parameter
-    )  # others differ at each call
-    if not (isinstance(obj, (InstanceValue, ModuleValue)) or is_parameter) or obj.source is None:
+    real: Any = getattr(obj, "real", None)
+    is_one_object = isinstance(obj, (InstanceValue, ModuleValue)) or isinstance(real, torch.nn.Parameter)
+    if not is_one_object or obj.source is None:  # another tensor differs at each call
         raise Unsupported("unsupported call", "id()")
-    tx.capture.guards.add("ID_MATCH", obj.source, obj.real)
-    return ConstantValue(id(obj.real))
+    tx.capture.guards.add("ID_MATCH", obj.source, real)
+    return ConstantValue(id(real))
 
 
 @handles(type.__subclasses__)
