@@ -40,7 +40,15 @@ from compiler_core.errors import CompilerBug
 from compiler_core.support.fx_graphs import ancestors, descendants, tensor_bytes
 from compiler_core.support.fx_symbols import has_symbols, hint, is_symbolic
 from compiler_core.support.interrupts import immediate_signals, safe_point
-from compiler_core.support.node_facts import has_effects, is_collective, is_pure, is_random, is_view, view_base
+from compiler_core.support.node_facts import (
+    has_effects,
+    is_collective,
+    is_computed_again,
+    is_pure,
+    is_random,
+    is_view,
+    view_base,
+)
 from compiler_core.support.opaque_ops import is_tape, opaque_operator
 from compiler_core.support.operators import Fact, facts, is_pointwise
 from compiler_core.support.tensors import tensors_in
@@ -182,7 +190,7 @@ def _capacity(node: fx.Node, values: JointValues, scale: int) -> float:
         return math.inf
     if is_view(node) and node.name not in values.unsaved_by_eager:
         return math.inf
-    if node.meta.get("checkpoint") is not None and node not in values.results_of_checkpoints:
+    if is_computed_again(node) and node not in values.results_of_checkpoints:
         return bytes_of(node) * scale * CHECKPOINT_COST
     if node.name in values.unsaved_by_eager:
         return bytes_of(node) * scale * (1 + WRITE_COST) + 3  # a copy, since the program may write to it
@@ -210,8 +218,10 @@ def _reason_not_to_recompute(node: fx.Node, values: JointValues) -> str | None:
         return "an operator with side effects, or a custom one, which may have some"
     if node in values.results_of_checkpoints:
         return "a result of a checkpoint, which the backward uses outside of it"
-    if node.meta.get("checkpoint") is not None:
+    if is_computed_again(node):
         return None
+    if node.meta.get("checkpoint") is not None:
+        return "the policy of its checkpoint keeps it"
     if Fact.EXPENSIVE in facts(node.target):
         return "a matrix product, convolution or attention, expensive to compute again"
     if not is_cheap(node):

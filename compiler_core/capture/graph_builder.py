@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import operator
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -61,6 +61,7 @@ from compiler_core.support.eager_warnings import (
 )
 from compiler_core.support.fx_graphs import graph_module
 from compiler_core.support.fx_symbols import ASSUMPTION_FAILED, check_condition
+from compiler_core.support.node_facts import Checkpoint
 from compiler_core.support.opaque_ops import fake_implementation
 from compiler_core.support.tensors import HALF_TYPES, compute_gradients, storage_id, tensors_in
 from compiler_core.support.torch_state import (
@@ -83,7 +84,7 @@ class Region:
     operator such as ``torch.cond``."""
 
     number: int
-    """From 1; the nodes of a checkpoint have it as ``meta["checkpoint"]``.  0: it is no checkpoint."""
+    """From 1, for ``meta["checkpoint"]`` of the nodes of a checkpoint.  0: it is no checkpoint."""
     versions: dict[int, int]
     """The ``_version`` of each tensor from outside the region, by the id of its fake tensor."""
 
@@ -325,7 +326,7 @@ class GraphBuilder:
         node.meta.update(val=value, origin=location.items, rule="capture", stack_trace=location.stack_trace)
         node.meta["module"] = None if self.current_tx is None else self.current_tx.module_path
         if self.region is not None and self.region.number:
-            node.meta["checkpoint"] = self.region.number
+            node.meta["checkpoint"] = Checkpoint(self.region.number)
         if self._recorder is not None:
             self._recorder.note_node(node)
 
@@ -492,6 +493,13 @@ class GraphBuilder:
         self._regions += marked
         versions = {key: value._fake._version for key, value in self._values_by_fake.items() if value._fake is not None}
         return Region(self._regions if marked else 0, versions)
+
+    def keep_results(self, region: Region, operators: Iterable[Any]) -> None:
+        """Marks what the backward does not compute again in a checkpoint: the results of these operators."""
+        mark = Checkpoint(region.number, tuple(sorted(map(str, operators))))
+        for node in self.fx_graph.nodes:
+            if node.meta.get("checkpoint") == Checkpoint(region.number):
+                node.meta["checkpoint"] = mark
 
     def known_memory(self) -> set[int]:
         """Returns the memory of all tensors of the graph so far."""

@@ -4,8 +4,9 @@ arguments, may raise an error, or returns a view of one."""
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.fx as fx
@@ -17,6 +18,21 @@ from compiler_core.torch_private import DispatchKey, OpOverload, OpOverloadPacke
 
 aten = torch.ops.aten
 library: Any = torch.library
+
+
+class Checkpoint(NamedTuple):
+    """The mark ``meta["checkpoint"]`` of the nodes of a ``torch.utils.checkpoint``."""
+
+    number: int
+    kept: tuple[str, ...] = ()
+    """The operators whose results a selective checkpoint keeps for the backward."""
+
+
+def is_computed_again(node: fx.Node) -> bool:
+    """Returns whether the backward computes this value of a checkpoint again."""
+    mark: Checkpoint | None = node.meta.get("checkpoint")
+    maker = node.args[0] if node.target is operator.getitem else node
+    return mark is not None and not (isinstance(maker, fx.Node) and str(maker.target) in mark.kept)
 
 
 def squeeze_reduced_dims(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -85,6 +85,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """Whether an operator is running: the operators that its fake implementation calls are not called by its kernel."""
     has_drawn = False
     """Whether an operator has drawn random numbers."""
+    _called: dict[Any, None] | None = None
     waits: BreakReason | None = None
     """What an operator has waited for: its result has a size that data decide, or they decide whether it raises an
     error."""
@@ -99,10 +100,21 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         describer.lookup_tensor.clear()
         describer.lookup_storage.clear()
 
+    @contextmanager
+    def noting_operators(self) -> Iterator[Collection[Any]]:
+        """Yields the operators that are called in the block, in order."""
+        before, self._called = self._called, {}
+        try:
+            yield self._called.keys()
+        finally:
+            self._called = before
+
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if isinstance(func, HigherOrderOperator):
             return super().dispatch(func, types, args, kwargs)  # type: ignore[arg-type]
         known = facts(func)
+        if self._called is not None and not self._in_operator:
+            self._called[func] = None
         self.has_drawn |= torch.Tag.nondeterministic_seeded in func.tags
         if _reads_values(func, args, kwargs):
             self.waits = "tensor value read"

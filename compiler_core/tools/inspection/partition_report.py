@@ -14,7 +14,7 @@ import torch.fx as fx
 
 from compiler_core.autograd.mincut import Cut, JointValues, bytes_of, estimated_ns, minimum_cut, tensor_of
 from compiler_core.records import BudgetPoint, ItemId, Partition, ValueDecision
-from compiler_core.support.node_facts import is_random, is_view, view_base
+from compiler_core.support.node_facts import is_computed_again, is_random, is_view, view_base
 from compiler_core.support.opaque_ops import is_tape
 
 
@@ -138,7 +138,7 @@ class _PartitionReport:
         origin = f"from {_join_names(sources)}, which {'is' if len(sources) == 1 else 'are'} saved" if sources else ""
         if not sources:
             return "made of constants alone"
-        if node.meta.get("checkpoint") is not None and node in self.values.forward:
+        if is_computed_again(node) and node in self.values.forward:
             return f"in a checkpoint: computed again {origin}"
         if is_view(node):
             return f"a view, made again {origin}; its base is saved instead of the view"

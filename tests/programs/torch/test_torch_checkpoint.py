@@ -10,7 +10,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    checkpoint_sequential,
+    create_selective_checkpoint_contexts,
+)
 
 import compiler_core as cc
 from compiler_core.api.compile import record_of
@@ -213,6 +218,64 @@ def test_the_random_stream_goes_on_as_in_eager(backend):
         run(x).sum().backward()
         found.append((torch.get_rng_state(), [p.grad.clone() for p in net.parameters()], torch.rand(2)))
     torch.testing.assert_close(found[1], found[0])
+
+
+# ---------------------------------------------------------------- selective checkpoints
+
+
+PRODUCTS = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default]
+
+
+def keep_products(context, operator, *args, **kwargs):
+    return CheckpointPolicy.MUST_SAVE if operator in PRODUCTS else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def keep_all_but_products(context, operator, *args, **kwargs):
+    return operator not in PRODUCTS
+
+
+def keep_wide_products(context, operator, *args, **kwargs):
+    return operator in PRODUCTS and args[0].shape[0] > 2
+
+
+def selective(policy):
+    contexts = functools.partial(create_selective_checkpoint_contexts, policy)
+    return lambda x, w: checkpoint(lambda a: (a @ w).relu().exp() @ w, x, use_reentrant=False, context_fn=contexts)
+
+
+def products():
+    return torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "cpp"])
+@pytest.mark.parametrize("policy", [PRODUCTS, keep_products, keep_all_but_products])
+def test_a_selective_checkpoint(policy, backend):
+    """Eager refuses a second backward, which this allows."""
+    found = []
+    for compiles in (lambda fn: fn, functools.partial(cc.compile, backend=backend, strict=True, fullgraph=True)):
+        torch.manual_seed(3)
+        x, w = products()
+        y = compiles(selective(policy))(x, w)
+        y.sum().backward()
+        found.append((y, x.grad, w.grad))
+    torch.testing.assert_close(found[1], found[0])
+
+
+@same_as_eager(breaks=["checkpoint"], grad=True, inputs=products)
+def test_a_policy_that_looks_at_arguments(x, w):
+    return selective(keep_wide_products)(x, w).sum()
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept"),
+    [(PRODUCTS, ["mm"]), (keep_products, ["mm"]), (keep_all_but_products, ["exp", "relu"]), ([], [])],
+)
+def test_what_a_policy_keeps(policy, kept):
+    values = saved(lambda x, w: selective(policy)(x, w).sin(), *products())
+    of_policy = [name for name, value in values.items() if value.reason.startswith("the policy of its checkpoint")]
+    made = {name for name in values if not name.startswith("primals")}
+    assert {name.rstrip("_0123456789") for name in of_policy} <= set(kept), values
+    assert (made - {"mm_1"} != set()) == bool(kept), values  # the last product is a result of the checkpoint
 
 
 # ---------------------------------------------------------------- what breaks the graph

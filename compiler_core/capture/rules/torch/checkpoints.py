@@ -2,14 +2,16 @@
 
 The function is inlined, and its nodes are marked.  Eager PyTorch saves nothing inside a checkpoint and runs the
 function a second time in the backward.  Here the mark tells the partition to do the same with the operations
-(`autograd/mincut.py`).  Python code runs only once, so a function for which a second run would show breaks the graph:
-one that changes objects or tensors from outside.
+(`autograd/mincut.py`), except for the results that the policy of a selective checkpoint keeps.  Python code runs only
+once, so a function for which a second run would show breaks the graph: one that changes objects or tensors from
+outside.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,9 +19,9 @@ from torch.fx.traceback import annotate
 from torch.utils import checkpoint
 
 from compiler_core.capture.rules.table import handles, handles_named
-from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.base import ObservedException, Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.sequences import TupleValue
+from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
@@ -30,6 +32,49 @@ if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
 
 CHANGES = "in a checkpoint, whose second run makes this change again"
+
+
+class SelectiveContextValue(Value):
+    """One of the two contexts of ``create_selective_checkpoint_contexts(policy)``."""
+
+    def __init__(self, policy: Value) -> None:
+        self.policy = policy
+
+
+@handles(checkpoint.create_selective_checkpoint_contexts)
+def _selective_contexts(tx: Interpreter, policy: Value, allow_cache_entry_mutation: Value = NONE) -> Value:
+    return TupleValue([SelectiveContextValue(policy), SelectiveContextValue(policy)])
+
+
+def _policy_of(tx: Interpreter, context_fn: Value | None) -> Value | None:
+    """Returns the policy of the contexts that `context_fn` makes; None if they do nothing."""
+    if context_fn is None or context_fn.same_object(StaticValue(checkpoint.noop_context_fn)):
+        return None
+    contexts = context_fn.call(tx, [], {})
+    context = contexts.unpack(tx)[0] if isinstance(contexts, TupleValue) else None
+    if not isinstance(context, SelectiveContextValue) or tx.capture.graph.region is not None:
+        raise Unsupported("checkpoint", "with a context_fn whose contexts are not those of a selective checkpoint")
+    return context.policy
+
+
+def _kept_operators(tx: Interpreter, policy: Value, called: Iterable[Any]) -> Iterator[Any]:
+    """Yields those of the operators `called` whose results the policy keeps for the backward."""
+    if isinstance(policy, ListValue):
+        yield from (each.constant(tx) for each in policy.unpack(tx))
+        return
+    context = tx.capture.outside.wrap(checkpoint.SelectiveCheckpointContext(is_recompute=False))
+    for operator in called:
+        try:
+            choice = policy.call(tx, [context, StaticValue(operator)], {}).constant(tx)
+        except ObservedException as error:  # of a policy that looks at the operator's arguments
+            raise Unsupported("checkpoint", f"whose policy, given an operator alone, raises {error.context}") from None
+        if choice in _OFFLOADS:
+            raise Unsupported("checkpoint", "whose policy moves results to the CPU")
+        if choice in (True, checkpoint.CheckpointPolicy.MUST_SAVE, checkpoint.CheckpointPolicy.PREFER_SAVE):
+            yield operator
+
+
+_OFFLOADS = {each for each in checkpoint.CheckpointPolicy if "OFFLOAD" in each.name}
 
 
 @handles(checkpoint.checkpoint)
@@ -54,8 +99,7 @@ def _checkpoint(
         raise Unsupported(
             "checkpoint", "use_reentrant=True, with keywords or without an input that requires a gradient"
         )
-    if context_fn is not None and not context_fn.same_object(StaticValue(checkpoint.noop_context_fn)):
-        raise Unsupported("checkpoint", "with a context_fn")
+    policy = _policy_of(tx, context_fn)
     if debug is not None and debug.truth(tx):
         raise Unsupported("checkpoint", "with debug=True")
     for each in (determinism_check, early_stop):  # they change nothing of a second run that is the same
@@ -66,8 +110,10 @@ def _checkpoint(
         raise Unsupported("checkpoint", "in a function of an operator such as torch.cond")
     region, drew, graph.mode.has_drawn = graph.region or graph.new_region(), graph.mode.has_drawn, False
     try:
-        with tx.capture.inside(region, CHANGES):
+        with tx.capture.inside(region, CHANGES), graph.mode.noting_operators() as called:
             result = function.call(tx, list(args), kwargs)
+            if policy is not None:
+                graph.keep_results(region, _kept_operators(tx, policy, list(called)))
     finally:
         drawn_inside, graph.mode.has_drawn = graph.mode.has_drawn, drew or graph.mode.has_drawn
     if graph.written_outside(region):
