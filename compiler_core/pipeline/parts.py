@@ -189,6 +189,7 @@ class _CompiledPart:
     def __init__(self, part: Part, name: str, compile_: Compile, options: Options, compile_graph: CompileGraph) -> None:
         self._gm, self._name, self._compile, self._options = part.gm, name, compile_, options
         self._compile_graph = compile_graph
+        self._names = [node.name for node in part.inputs]
         self._examples = [node.meta["val"] for node in part.inputs]
         self._variants: list[_Variant] = []
         self._is_full = False
@@ -215,19 +216,22 @@ class _CompiledPart:
                     report_failure(self._compile, "backend", why, meaning=OTHER_SIZES)
                 return with_recorded_calls(self._gm).forward
             with for_tracing(), EnableTorchFunction():
-                symbols = Symbols(_Policy(self._examples))
-                examples = _fakes(inputs, symbols)
+                symbols = Symbols(_Policy(self._names, self._examples))
+                examples = _fakes(inputs, self._names, symbols)
                 try:
                     gm = _with_values(self._gm, examples, symbols)
                 except Unsupported:  # it raises an error
                     return with_recorded_calls(self._gm).forward
                 symbols.apply_replacements()
-                run = self.compile(_fakes(inputs, symbols), gm)
-            self._variants.append(_Variant(_conditions(inputs, self._examples, examples, symbols), run))
+                run = self.compile(_fakes(inputs, self._names, symbols), gm, symbols)
+            holds = _conditions(inputs, self._names, self._examples, examples, symbols)
+            self._variants.append(_Variant(holds, run))
             return run
 
-    def compile(self, examples: Sequence[Any], gm: fx.GraphModule | None = None) -> Call:
-        """Compiles the part for inputs like these fake ones."""
+    def compile(
+        self, examples: Sequence[Any], gm: fx.GraphModule | None = None, symbols: Symbols | None = None
+    ) -> Call:
+        """Compiles the part for inputs like these fake ones, whose sizes are these symbols."""
         count = len(self._variants)
         name = f"{self._name}_{count + 1}" if count else self._name
         record = Compile(f"{self._compile.id}.{name}", self._compile.frame)
@@ -235,15 +239,16 @@ class _CompiledPart:
             try:
                 return self._compile_graph(gm or self._gm, examples, record, self._options)
             finally:
+                record.symbols = symbols.records() if symbols else []
                 self._compile.add_subgraph(name, record)
 
 
 class _Policy(DynamicPolicy):
     """The sizes and numbers are symbolic that are so in the captured graph."""
 
-    def __init__(self, examples: Sequence[Any]) -> None:
+    def __init__(self, names: Sequence[str], examples: Sequence[Any]) -> None:
         super().__init__(None)
-        self._examples = {f"a{i}": example for i, example in enumerate(examples)}
+        self._examples = dict(zip(names, examples, strict=True))
 
     def dynamic_dims(self, real: torch.Tensor, source: Source) -> list[DynamicDim | None]:
         assert isinstance(source, LocalSource)
@@ -254,11 +259,11 @@ class _Policy(DynamicPolicy):
         return []
 
 
-def _fakes(inputs: Sequence[Any], symbols: Symbols) -> list[Any]:
-    """Returns fake inputs with symbols; a number that cannot be symbolic as it is."""
+def _fakes(inputs: Sequence[Any], names: Sequence[str], symbols: Symbols) -> list[Any]:
+    """Returns fake inputs of these names with symbols; a number that cannot be symbolic as it is."""
     mode, found = FakeMode(shape_env=symbols.env, static_shapes=True), list[Any]()
-    for i, each in enumerate(inputs):
-        source = LocalSource(f"a{i}")
+    for name, each in zip(names, inputs, strict=True):
+        source = LocalSource(name)
         if isinstance(each, torch.Tensor):
             found.append(make_fake(mode, each, symbols.symbolic_context(each, source)))
             symbols.note_symbols(found[-1], source)
@@ -287,7 +292,7 @@ def _with_values(gm: fx.GraphModule, examples: Sequence[Any], symbols: Symbols) 
 
 
 def _conditions(
-    inputs: Sequence[Any], captured: Sequence[Any], examples: Sequence[Any], symbols: Symbols
+    inputs: Sequence[Any], arguments: Sequence[str], captured: Sequence[Any], examples: Sequence[Any], symbols: Symbols
 ) -> Callable[..., bool]:
     """Returns a function of inputs that tells whether all that a compile has decided about their sizes holds.
 
@@ -297,18 +302,17 @@ def _conditions(
     for _, condition, _ in symbols.conditions():
         names |= {name: _read(source) for name, source in condition.sources.items()}
         conditions.append(condition.code)
-    for i, (real, fake) in enumerate(zip(inputs, examples, strict=True)):
+    for name, known, real, fake in zip(arguments, captured, inputs, examples, strict=True):
         if not isinstance(fake, torch.Tensor):
             # by its text, since 0.0 and -0.0 are equal, and NaN is not equal to itself
-            conditions += [] if is_symbolic(fake) else [f"repr(a{i}) == {repr(real)!r}"]
+            conditions += [] if is_symbolic(fake) else [f"repr({name}) == {repr(real)!r}"]
             continue
-        if not has_symbols(captured[i]):
+        if not has_symbols(known):
             continue
         for method in ("size", "stride"):
             numbers = enumerate(getattr(fake, method)())
-            conditions += [f"a{i}.{method}({dim}) == {n}" for dim, n in numbers if isinstance(n, int)]
-    arguments = ", ".join(f"a{i}" for i, _ in enumerate(inputs))
-    lines = [f"def holds({arguments}):", *(f"    {name} = {text}" for name, text in names.items())]
+            conditions += [f"{name}.{method}({dim}) == {n}" for dim, n in numbers if isinstance(n, int)]
+    lines = [f"def holds({', '.join(arguments)}):", *(f"    {name} = {text}" for name, text in names.items())]
     scope = dict(fx_symbols.EXPRESSION_NAMES)
     exec("\n".join([*lines, f"    return {' and '.join(conditions) or 'True'}"]), scope)
     holds: Callable[..., bool] = scope["holds"]

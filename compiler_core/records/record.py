@@ -68,6 +68,10 @@ _TEXTS = {"compiled": "compiled", "inlined": "inlined", "plain": "plain Python",
 _COMPILES = {"compiled": " as {}", "inlined": " into {}"}
 
 
+_OF_KERNELS = ("fusion", "schedule", "kernel")
+"""The panes of kernels and of what they were made from."""
+
+
 @dataclass(slots=True)
 class SeenFrame:
     """The calls of one function by one caller.
@@ -197,15 +201,20 @@ class Compile:
         return artifact
 
     def add_subgraph(self, name: str, part: Compile) -> None:
-        """Adds what the record of a subgraph has, which was compiled by itself: its texts, kernels and fusions, named
-        ``<name>.<text>``, and its failures."""
+        """Adds what the record of a subgraph has, which was compiled by itself: its failures, and its texts, kernels,
+        fusions and symbols, named ``<name>.<text>``.
+
+        The texts of kernels, and of what they were made from, stay in their panes; the others are in that of subgraphs.
+        """
         old, new = f"{part.id}:", f"{self.id}:{name}."
 
         def renamed(item: ItemId) -> ItemId:
             return new + item.removeprefix(old) if item.startswith(old) else item
 
         for each in part.artifacts:
-            self.artifacts.append(replace(each, id=renamed(each.id), pane="subgraphs", name=f"{name}.{each.name}"))
+            pane = each.pane if each.pane in _OF_KERNELS else "subgraphs"
+            self.artifacts.append(replace(each, id=renamed(each.id), pane=pane, name=f"{name}.{each.name}"))
+        self.symbols += [replace(symbol, key=f"{name}.{symbol.key}") for symbol in part.symbols]
         self.edges += [Edge(renamed(e.made), list(map(renamed, e.sources)), e.rule) for e in part.edges]
         self.failures += part.failures
         for kernel in part.kernels:

@@ -38,6 +38,12 @@ def newton(x: torch.Tensor) -> torch.Tensor:
     return found[1]
 
 
+def selected(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin() * 2
+    kept = y[y > 0]
+    return kept.cos() * kept.shape[0]
+
+
 def two_problems(x: torch.Tensor, scale: torch.Tensor, names: list[str]) -> torch.Tensor:
     y = x.cos() * int(scale)
     print("a long line of code, so that its mark lies to the right of what a narrow pane can show of it", *names)
@@ -52,6 +58,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "deep": lambda: api.compile(Model(LAYERS))(x).sum().backward(),
         "problems": lambda: api.compile(two_problems)(x, torch.tensor(2.0), []),
         "loop": lambda: api.compile(newton)(x.exp()),
+        "parts": lambda: api.compile(selected)(x),
     }
     folder, found = tmp_path_factory.mktemp("layout"), {}
     for name, program in programs.items():
@@ -288,6 +295,19 @@ def test_the_names_of_a_narrow_pane_are_not_cut(explorer: Explorer, page: Page, 
         expect_value(functools.partial(picker.evaluate, is_cut), False)
     expect(pane.get_by_role("button", name="Close this pane")).to_be_in_viewport()
     screenshot(page, "narrow_names")
+
+
+@of("parts")
+def test_the_kernels_and_sizes_of_parts_are_shown(explorer: Explorer, screenshot: Screenshot) -> None:
+    stage = explorer.stages.get_by_role("button", name=re.compile("^Kernel"))
+    expect(stage).to_contain_text("2 kernels")
+    stage.click()
+    pane = pane_of(explorer, "Kernels")
+    picker = pane.get_by_label("Artifact")
+    expect(picker.locator("option")).to_have_text([re.compile("part_0.forward.cpp"), re.compile("part_2.forward.cpp")])
+    sizes = explorer.show(1, "sizes")
+    expect(sizes).to_contain_text("getitem.size(0)")
+    screenshot(explorer.root.page, "parts")
 
 
 @of("machine")

@@ -256,6 +256,9 @@ def test_a_part_is_compiled_for_many_sizes_once():
         "part_1.forward"
     ]
     assert [kernel.name for kernel in compile_.generated_kernels] == ["part_1.forward_0"]
+    assert [a.name for a in compile_.artifacts if a.pane == "kernel"] == ["part_1.forward.cpp"]
+    (symbol,) = compile_.symbols
+    assert (symbol.name, symbol.value, symbol.why, symbol.low) == ("getitem.size(0)", 7, "data decide it", 2)
     compiled(x, torch.arange(40) < 0)
     assert "part_1_2.forward" in [a.name for a in compile_.artifacts]  # of no rows
 
