@@ -431,6 +431,19 @@ def test_hooks_of_an_optimizer():
     compared(make)
 
 
+@pytest.mark.parametrize("foreach", [False, True])
+def test_capturable_optimizers_raise_on_a_cpu(foreach):
+    """PyTorch leaves out its check while a compiler runs its code."""
+    model = net()
+    optimizer = optim.Adam(model.parameters(), capturable=True, foreach=foreach)
+    run = compiler_core.compile(step, capture_backward=True, strict=True)
+    before = [p.clone() for p in model.parameters()]
+    for _ in range(2):
+        with pytest.raises(AssertionError, match="If capturable=True"):
+            run(model, optimizer, torch.randn(4, 6), torch.randint(3, (4,)))
+    torch.testing.assert_close(list(model.parameters()), before)
+
+
 @pytest.mark.parametrize("name", ["RAdam", "ASGD", "Adafactor"])
 def test_those_that_read_values_break(name):
     compared(lambda m: getattr(optim, name)(m.parameters(), 0.01), graphs=3, breaks=2)

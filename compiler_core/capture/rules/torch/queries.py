@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,8 @@ from compiler_core.torch_private import (
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
 
+_OPTIMIZERS = os.path.dirname(torch.optim.__file__)
+
 
 @handles(
     torch.compiler.is_compiling,
@@ -74,7 +77,9 @@ if TYPE_CHECKING:
 )
 def _compiling(tx: Interpreter) -> Value:
     # as in stock torch.compile: library code then avoids reading the values of tensors
-    return ConstantValue(True)
+    capturable = tx.locals.get("capturable") if tx.code.co_filename.startswith(_OPTIMIZERS) else None
+    # an optimizer would also leave out its check of where parameters with capturable=True are
+    return ConstantValue(capturable is None or not capturable.truth(tx))
 
 
 @handles(
