@@ -147,6 +147,14 @@ def test_embedding(m, x):
     return m.weight.grad
 
 
+@whole(inputs=lambda: (*net(), torch.randn(3, requires_grad=True)))
+def test_gradients_of_some_leaves(m, x, w):
+    loss = (m(x * w) * w.exp().sum()).sum()
+    loss.backward(inputs=[w, m[0].weight], retain_graph=True)
+    loss.backward(inputs=m[2].bias)
+    return m[0].bias.grad, loss.detach()
+
+
 def smooth():
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.LayerNorm(4), nn.Linear(4, 1)), torch.randn(5, 3)
 
@@ -212,6 +220,13 @@ def test_history_from_before(y):
 def test_a_gradient_of_a_gradient_of_a_recurrent_layer(x, m):
     (g,) = torch.autograd.grad(m(x)[0].sum(), x, create_graph=True)
     return g
+
+
+@partly(breaks=["backward"], inputs=leaf)
+def test_gradients_of_a_computed_tensor(w):
+    y = w * 2
+    y.sum().backward(inputs=[y, w])
+    return y.detach()
 
 
 @partly(breaks=["backward"], inputs=leaf)

@@ -421,6 +421,45 @@ def test_an_average_of_the_weights():
     compared(make, step=averaged)
 
 
+def test_an_average_of_weights_and_buffers():
+    """Buffers are of several types, which are averaged in groups."""
+
+    def averaged(step):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
+        optimizer = OPTIMIZERS["AdamW"](model)
+        average = optim.swa_utils.AveragedModel(
+            model, multi_avg_fn=optim.swa_utils.get_ema_multi_avg_fn(0.9), use_buffers=True
+        )
+        for _ in range(4):
+            step(model, optimizer, average, torch.randn(4, 6), torch.randint(3, (4,)))
+        return model.state_dict(), average.state_dict()
+
+    def averaging(model, optimizer, average, x, y):
+        step(model, optimizer, x, y)
+        average.update_parameters(model)
+
+    run = compiler_core.compile(averaging, capture_backward=True, strict=True)
+    torch.testing.assert_close(averaged(run), averaged(averaging))
+    assert len(record_of(run).compiles) == 2
+    assert not any(each.breaks for each in record_of(run).compiles)
+
+
+@pytest.mark.parametrize("dtypes", [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float64, torch.float32)])
+def test_gradients_of_several_types_are_clipped(dtypes):
+    def clip(parameters):
+        for p in parameters:
+            p.grad = p.detach() * 2
+        return nn.utils.clip_grad_norm_(parameters, 0.5)
+
+    def clipped(clip):
+        parameters = [nn.Parameter(torch.arange(3.0).to(each)) for each in dtypes]
+        return clip(parameters), [p.grad for p in parameters]
+
+    run = compiler_core.compile(clip, fullgraph=True, strict=True)
+    torch.testing.assert_close(clipped(run), clipped(clip))
+
+
 def test_hooks_of_an_optimizer():
     def make(model):
         optimizer = OPTIMIZERS["SGD"](model)

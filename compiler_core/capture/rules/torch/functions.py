@@ -243,14 +243,20 @@ def _assert(tx: Interpreter, condition: Value, message: Value) -> Value:
 
 @handles(group_tensors_by_device_and_dtype)
 def _group_tensors(tx: Interpreter, lists: Value, with_indices: Value) -> Value:
-    """Groups tensors for gradient clipping and optimisers.  Only one group is supported: C++ orders groups by hash."""
+    """Groups tensors, of which some may be None, for gradient clipping and optimizers, in the order of PyTorch's."""
     rows = [row.unpack(tx) for row in lists.unpack(tx)]
-    kinds = {(t.fake(tx).device, t.fake(tx).dtype) for t in rows[0] if isinstance(t, TensorValue)} if rows else set()
-    if len(kinds) != 1 or not all(isinstance(value, TensorValue) for row in rows for value in row):
-        raise Unsupported("unsupported call", "tensors of several devices or dtypes, in groups")
-    indices = range(len(rows[0])) if with_indices.truth(tx) else ()
-    group = TupleValue([ListValue([ListValue(row) for row in rows]), from_python(list(indices))])
-    return DictValue({kinds.pop(): group})
+    fakes = [
+        [value.fake(tx) if isinstance(value, TensorValue) else value.constant(tx) for value in row] for row in rows
+    ]
+    try:
+        groups = group_tensors_by_device_and_dtype(fakes, True)
+    except (RuntimeError, TypeError) as error:
+        raise Unsupported("exception", f"{type(error).__name__}: {error}") from None
+    found: dict[Any, Value] = {}
+    for kind, (_, indices) in groups.items():
+        members = ListValue([ListValue([row[i] for i in indices]) for row in rows])
+        found[kind] = TupleValue([members, from_python(indices if with_indices.truth(tx) else [])])
+    return DictValue(found)
 
 
 def split_arguments(tx: Interpreter, value: Any) -> tuple[Any, Any]:

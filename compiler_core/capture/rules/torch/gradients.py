@@ -95,10 +95,14 @@ def backward(
     inputs: Value = NONE,
 ) -> Value:
     """``tensors.backward(gradient, ...)``, of one tensor or a sequence of them."""
-    if not tx.is_none(inputs):
-        raise Unsupported("backward", "backward(inputs=...)")
-    roots = _tensors(tx, tensors)
+    roots, asked = _tensors(tx, tensors), None if tx.is_none(inputs) else _tensors(tx, inputs)
+    for each in asked or ():
+        each.node(tx)
     leaves = [v for v in tx.capture.graph.inputs if isinstance(v, TensorValue) and v.fake(tx).requires_grad]
+    if asked is not None:
+        if len(set(asked)) != len(asked) or not set(asked) <= set(leaves):
+            raise Unsupported("backward", "backward(inputs=...) with a tensor of the frame, or with one twice")
+        leaves = asked
     if not leaves:  # eager raises
         raise Unsupported("backward", "no leaf that requires a gradient is in the graph")
     _check_option(tx, "create_graph", create_graph)

@@ -19,6 +19,7 @@ from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.contexts import GradModeValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
+from compiler_core.guards.sources import InstanceDictSource
 from compiler_core.records.capture import BreakReason
 from compiler_core.support.tensors import HALF_TYPES
 from compiler_core.torch_private import fused_sgd, optimizer_get_value, optimizer_stack_if_compiling
@@ -94,6 +95,9 @@ def _step_unless_infinite(
         state = optimizer.get_attr(tx, "state")
         if isinstance(state, DictValue) and state.source is not None:  # a later step may make it
             tx.capture.awaited.append(("DICT_LENGTH", state.source, len(state.real)))
+        if optimizer.source is not None:  # of its attributes, which a scheduler adds to when it has taken a step
+            attributes = InstanceDictSource(optimizer.source)
+            tx.capture.awaited.append(("DICT_LENGTH", attributes, len(attributes.fetch(tx.capture.guards.scope))))
         kind: BreakReason = "optimizer" if error.context == _CHANGES_STATE else error.kind
         raise Unsupported(kind, error.context) from None
     written = {id(each) for each in graph.written_outside(region)}
