@@ -24,7 +24,7 @@ from compiler_core.records import Compile, Partition
 from compiler_core.support.node_facts import is_random, is_view, view_base
 from tests.cases.captured import Captured, capture, compiled
 from tests.cases.training_models import MODELS, leaves
-from tests.sampling import always
+from tests.sampling import always, sample
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ def test_cos_of_cos_saves_one_tensor_where_the_default_saves_two() -> None:
     assert (neither.decision, neither.reason) == ("neither", "the backward does not need it")
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", sample(PROGRAMS, 2))
 def test_no_more_bytes_than_pytorchs_partitioners(name: str) -> None:
     _, parts, account = cut(name)
     assert account.saved_bytes == parts.saved_bytes

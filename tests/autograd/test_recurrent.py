@@ -23,6 +23,7 @@ from compiler_core.support import opaque_ops
 from compiler_core.tools.standalone_script import standalone_script
 from compiler_core.tools.testing import break_kinds
 from tests import warm_python
+from tests.sampling import pairs
 
 # eager gives these warnings, too
 pytestmark = [
@@ -121,8 +122,7 @@ def evaluated_by_cudnn(layer: str, device: str) -> bool:
     return layer == "lstm in evaluation" and device == "cuda"  # eager has no gradient for it
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize(("layer", "dtype"), pairs(LAYERS, [torch.float32, torch.float64], 2))
 @pytest.mark.parametrize("device", DEVICES)
 def test_layers(device: str, layer: str, dtype: torch.dtype) -> None:
     if evaluated_by_cudnn(layer, device):

@@ -25,6 +25,7 @@ from compiler_core.config import Options
 from compiler_core.errors import BackendError, CompilerBug, CompileWarning, ToolWarning, UsageError
 from compiler_core.pipeline.graph import compile_graph
 from tests.cases.captured import Captured, capture, compiled, same_as_eager
+from tests.sampling import pairs
 
 
 def t(*shape: int, grad: bool = True) -> torch.Tensor:
@@ -406,10 +407,13 @@ def flat(result: Any) -> list[torch.Tensor]:
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile reads it
-@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
 @pytest.mark.parametrize(
-    "use",
-    [gradient_penalty, hessian_vector_product, hessian, third_derivative, of_parameters, through_one_output],
+    ("use", "backend"),
+    pairs(
+        [gradient_penalty, hessian_vector_product, hessian, third_derivative, of_parameters, through_one_output],
+        ["aot_eager", "cpp"],
+        2,
+    ),
 )
 def test_gradients_of_gradients_equal_eager(use: Callable[..., Any], backend: str) -> None:
     net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2), nn.Tanh()).double()

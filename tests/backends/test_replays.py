@@ -23,6 +23,7 @@ import compiler_core
 from compiler_core.backends import cuda_graphs, replay_memory
 from compiler_core.records import CudaGraph
 from compiler_core.support.tensors import storage_id, tensors_in
+from tests.sampling import pairs
 
 
 class RecordedOperators:
@@ -155,8 +156,10 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.mark.parametrize("name", MODULES)
-@pytest.mark.parametrize("how", ["trains", "infers", "trains in evaluation", "accumulates", "moves its buffers"])
+@pytest.mark.parametrize(
+    ("name", "how"),
+    pairs(MODULES, ["trains", "infers", "trains in evaluation", "accumulates", "moves its buffers"], 2),
+)
 def test_replays_leave_what_eager_leaves(name: str, how: str) -> None:
     torch.manual_seed(0)
     original = MODULES[name]().double().train(how != "trains in evaluation")

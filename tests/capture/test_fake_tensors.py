@@ -54,7 +54,7 @@ OPERATORS: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.parametrize("name", sample(OPERATORS, 4))
+@pytest.mark.parametrize("name", sample(OPERATORS, 8))
 def test_results_of_inputs_of_all_layouts(name: str) -> None:
     assert layouts.differences(*OPERATORS[name]) == {}
 

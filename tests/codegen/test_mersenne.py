@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 import compiler_core
 from compiler_core.codegen.wrapper import mersenne
+from tests.sampling import pairs
 
 if not mersenne.matches_pytorch():
     pytest.skip("PyTorch draws with MKL here", allow_module_level=True)
@@ -21,8 +22,10 @@ def after() -> list[torch.Tensor]:
     return [torch.get_rng_state(), torch.randn(3), torch.rand(5)]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.bool])
-@pytest.mark.parametrize("words", [0, 1, 311, 622, 623, 624])  # words drawn before, of the state's 624
+@pytest.mark.parametrize(
+    ("words", "dtype"),  # words drawn before, of the state's 624
+    pairs([0, 1, 311, 622, 623, 624], [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.bool], 2),
+)
 def test_the_numbers_and_the_state_are_those_of_pytorch(words: int, dtype: torch.dtype) -> None:
     for count in (0, 1, 2, 311, 312, 313, 1249, 5000):
         for p in (0.0, 1e-12, 0.1, 0.5, 0.9, 1.0):

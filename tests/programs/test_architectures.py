@@ -54,7 +54,7 @@ def test_inference(name: str) -> None:
     _is_one_graph(compiled)
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "resnet"])
+@pytest.mark.parametrize("name", sample(["llama", "bert", "gpt2", "resnet"], 2))
 def test_batches_of_any_size(name: str) -> None:
     """The second size is the last one that is compiled."""
     model, arguments = MODELS[name]()
@@ -67,7 +67,7 @@ def test_batches_of_any_size(name: str) -> None:
     assert len(record_of(compiled).compiles) == 2
 
 
-@pytest.mark.parametrize("name", always(FIRST, FIRST[1::2].__contains__))
+@pytest.mark.parametrize("name", always(FIRST, FIRST[1::4].__contains__))
 def test_training(name: str) -> None:
     """Two passes and a step leave what eager's do: gradients, buffers, the optimiser, what dropout draws."""
     model, arguments = MODELS[name]()

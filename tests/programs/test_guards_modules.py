@@ -346,7 +346,7 @@ def test_compiled_blocks_change(change, one_change):
         change(net)
 
 
-@pytest.mark.parametrize(("change", "how"), pairs(CHANGES, ["module", "method", "argument", "table"], 8))
+@pytest.mark.parametrize(("change", "how"), pairs(CHANGES, ["module", "method", "argument", "table"], 16))
 def test_model_changes(change, how, one_change):
     net = NetOverTable() if how == "table" else Net()
     if how in ("module", "table"):

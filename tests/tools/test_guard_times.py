@@ -14,6 +14,7 @@ import compiler_core
 from compiler_core.records import Compile, Guard
 from compiler_core.tools.guard_times import measured_checks
 from compiler_core.tools.stock.build.guard_costs import set_guard_costs
+from tests.sampling import pairs
 
 ENGINES = ["core", "torch"]
 
@@ -82,8 +83,7 @@ def compiled(engine: str, program: str) -> list[Compile]:
     return [each for each in record.compiles if each.guards]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(("program", "engine"), pairs(PROGRAMS, ENGINES, 2))
 def test_costs_add_up_to_those_of_the_tree(engine: str, program: str) -> None:
     compiles = compiled(engine, program)
     assert compiles

@@ -238,7 +238,7 @@ def trace(program: Callable[..., Any], seed: int, calls: int) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("program", sample(PROGRAMS, 2))
+@pytest.mark.parametrize("program", sample(PROGRAMS, 4))
 @pytest.mark.filterwarnings("error::compiler_core.CompileWarning")
 def test_values_hits_and_evictions(program):
     for seed in range(SEEDS):

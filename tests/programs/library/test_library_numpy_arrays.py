@@ -221,7 +221,7 @@ def test_arrays_are_guarded():
 DTYPES = "bool int8 uint8 int16 int32 int64 float16 float32 float64".split()
 
 
-@pytest.mark.parametrize("ufunc", sample(UFUNCS, 2), ids=lambda ufunc: ufunc.__name__)
+@pytest.mark.parametrize("ufunc", sample(UFUNCS, 4), ids=lambda ufunc: ufunc.__name__)
 def test_functions_of_all_dtypes(ufunc):
     random = np.random.default_rng(0)
     for i, dtype in enumerate(DTYPES):

@@ -73,7 +73,7 @@ def outcome(call, *args):
         return type(error).__name__, str(error)
 
 
-@pytest.mark.parametrize(("name", "case"), pairs(BY_VALUES, itertools.product(["aot_eager", None], [False, True]), 2))
+@pytest.mark.parametrize(("name", "case"), pairs(BY_VALUES, itertools.product(["aot_eager", None], [False, True]), 4))
 def test_errors_by_values_are_raised_whether_the_result_is_used_or_not(name, case):
     backend, is_used = case
     operator = BY_VALUES[name]
@@ -292,7 +292,7 @@ def raises(call):
 @pytest.mark.parametrize(
     ("name", "backend"),
     [
-        *pairs(RAISES, ["aot_eager", None], 2),
+        *pairs(RAISES, ["aot_eager", None], 4),
         *pairs([name for name in NAMES if name not in RAISING], ["aot_eager", None], 60),
     ],
 )

@@ -120,7 +120,7 @@ def test_fused_kernels(name):
     compared(FUSED[name])
 
 
-@pytest.mark.parametrize(("dtype", "name"), pairs([torch.bfloat16, torch.float16, torch.float64], FUSED, 3))
+@pytest.mark.parametrize(("dtype", "name"), pairs([torch.bfloat16, torch.float16, torch.float64], FUSED, 6))
 def test_fused_kernels_of_other_types(name, dtype):
     def updated(update):
         torch.manual_seed(0)
@@ -167,7 +167,7 @@ INFINITE = [
 """The steps with an infinite gradient, and whether gradients are unscaled before the step."""
 
 
-@pytest.mark.parametrize(("name", "when"), pairs(SCALED, INFINITE, 3))
+@pytest.mark.parametrize(("name", "when"), pairs(SCALED, INFINITE, 6))
 def test_a_scaler_of_gradients(name, when):
     """A step with an infinite gradient changes no parameter and no state, and halves the scale."""
     infinite, unscales = when
@@ -292,7 +292,7 @@ def halve(optimizer, scheduler):
         group["weight_decay"] *= 2
 
 
-@pytest.mark.parametrize("name", sample(["not fused", *FUSED], 2))
+@pytest.mark.parametrize("name", sample(["not fused", *FUSED], 4))
 def test_a_rate_that_changes_compiles_nothing_again(name):
     compared(FUSED.get(name, OPTIMIZERS["AdamW"]), between=halve)
 
@@ -320,7 +320,7 @@ SCHEDULES = {
 }
 
 
-@pytest.mark.parametrize(("name", "scaled"), pairs(SCHEDULES, [False, True], 2))
+@pytest.mark.parametrize(("name", "scaled"), pairs(SCHEDULES, [False, True], 4))
 def test_a_schedule_within_the_step(name, scaled):
     """Rates are bitwise equal to those of eager PyTorch, in few compiles."""
 
