@@ -56,21 +56,6 @@ def test_nested_modules(net, x):
     return net(x)
 
 
-@same_as_eager(graphs=1, breaks=[], compiles=1, grad=True, inputs=lambda: (nn.BatchNorm1d(4), torch.randn(8, 4)))
-def test_batch_norm_training(bn, x):
-    return bn(x), bn.running_mean
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1, inputs=lambda: (nn.BatchNorm1d(4).eval(), torch.randn(8, 4)))
-def test_batch_norm_evaluation(bn, x):
-    return bn(x)
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1, grad=True, inputs=lambda: (nn.Dropout(0.5), torch.randn(8, 4)))
-def test_dropout_draws_the_same_stream(drop, x):
-    return drop(x) + drop(x * 2), torch.rand(2)
-
-
 def convolutions():
     return nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1),
@@ -81,53 +66,6 @@ def convolutions():
 @same_as_eager(graphs=1, breaks=[], compiles=1, grad=True, inputs=lambda: (convolutions(), torch.randn(2, 3, 8, 8)))
 def test_convolutions(net, x):
     return net(x)
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1, grad=True, inputs=lambda: (nn.Embedding(9, 4), torch.tensor([1, 2])))
-def test_embedding(table, ids):
-    return table(ids), F.embedding(ids, table.weight)
-
-
-def encoder():
-    return nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.1), torch.randn(2, 5, 16)
-
-
-@same_as_eager(breaks=[], grad=True, inputs=encoder)
-def test_transformer_encoder_layer(layer, x):
-    return layer(x)
-
-
-@same_as_eager(breaks=[], grad=True, inputs=lambda: (nn.MultiheadAttention(8, 2), torch.randn(3, 2, 8)))
-def test_multihead_attention(attention, x):
-    return attention(x, x, x)
-
-
-@same_as_eager(inputs=lambda: (nn.LSTM(4, 3), torch.randn(5, 2, 4)), grad=True)
-def test_lstm(lstm, x):
-    return lstm(x)
-
-
-@same_as_eager(grad=True, backend="aot_eager", tolerance=1e-5, inputs=lambda: (nn.GRU(4, 3), torch.randn(5, 2, 4)))
-def test_recurrent_kernels_run_in_pytorch(gru, x):
-    return gru(x)
-
-
-@same_as_eager(breaks=[], inputs=lambda: (Net(), torch.randn(2, 4)))
-def test_queries(net, x):
-    names = [n for n, _ in net.named_parameters()]
-    modules = [type(m).__name__ for m in net.modules()]
-    n = sum(p.numel() for p in net.parameters())
-    children = [n for n, _ in net.named_children()]
-    facts = net.training, isinstance(net.stem[0], nn.Linear), list(net.heads), len(net.heads)
-    return x + n, names, modules, children, facts
-
-
-@same_as_eager(inputs=lambda: (Net(), torch.randn(2, 4)))
-def test_train_and_eval_inside(net, x):
-    net.eval()
-    y = net.stem(x)
-    net.train()
-    return y, net.training
 
 
 def test_training_mode_and_attributes_recompile():
@@ -203,44 +141,6 @@ def test_forward_replaced(monkeypatch):
     assert torch.equal(compiled(x), x - 2)
 
 
-class Counter(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("seen", torch.zeros(1))
-        self.log = []
-        self.cache = None
-
-    def forward(self, x):
-        self.seen += x.sum()
-        self.log.append(x.shape[0])
-        if self.cache is None:
-            self.cache = x * 2
-        return x + self.seen + self.cache
-
-
-def two_calls(counter, x):
-    return counter(x), counter(x + 1)
-
-
-def test_buffers_and_state():
-    check(two_calls, lambda: (Counter(), torch.randn(3)))
-
-
-class Replaces(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("state", torch.zeros(3))
-
-    def forward(self, x):
-        self.state = self.state + x
-        return self.state * 2
-
-
-@same_as_eager(inputs=lambda: (Replaces(), torch.randn(3)))
-def test_buffer_replaced(module, x):
-    return module(x), module(x)
-
-
 def train_step(net, optimiser, x):
     optimiser.zero_grad()
     loss = net(x).square().mean()
@@ -268,20 +168,6 @@ def test_training_step(make):
     record = check(unrolled, inputs)
     assert graph_count(record) >= 1
     assert "backward" in break_kinds(record)
-
-
-class Checkpointed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-
-    def forward(self, x):
-        return torch.utils.checkpoint.checkpoint(self.fc, x, use_reentrant=False)
-
-
-@same_as_eager(graphs=1, inputs=lambda: (Checkpointed(), torch.randn(2, 4)), grad=True)
-def test_activation_checkpointing(net, x):
-    return net(x) * 2
 
 
 def test_module_attributes_are_the_originals():

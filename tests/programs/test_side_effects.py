@@ -12,6 +12,7 @@ import collections
 import sys
 import types
 
+import pytest
 import torch
 from torch import nn
 
@@ -465,3 +466,116 @@ def test_gradient_accumulates_over_a_break(x, grads):
     y.backward()
     grads.append(x.grad)
     return x.grad is grads[0], x.grad + 1
+
+
+# ---------------------------------------------------------------- without breaks
+
+
+@same_as_eager(breaks=[], inputs=lambda: (x4(), [[1], [2]]))
+def test_nested_lists(x, rows):
+    for row in rows:
+        row.append(len(rows))
+    rows.append(rows[0])
+    rows[0][0] = x + 1
+    return rows
+
+
+@same_as_eager(breaks=[], inputs=lambda: (x4(), []))
+def test_a_tensor_that_was_just_appended_is_an_argument(x, items):
+    items.append(x.sin())
+    return torch.cat(items), torch.stack(items).sum()
+
+
+def test_free_variables_of_the_frame():
+    def make():
+        n, log = 0, []
+
+        def program(x):
+            nonlocal n
+            n += 1
+            log.append(n)
+            return x + n
+
+        return program, lambda: (n, log)
+
+    (plain, look), (other, look_too) = make(), make()
+    compiled = cc.compile(other, backend="eager", strict=True)
+    for _ in range(3):
+        x = torch.randn(3)
+        assert torch.equal(plain(x), compiled(x))
+    assert look() == look_too() == (3, [1, 2, 3])
+
+
+class Checked:
+    def __setattr__(self, name, value):
+        object.__setattr__(self, name, value + 1)
+
+
+class Doubled(Checked):
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value * 2)
+
+
+@same_as_eager(inputs=lambda: (x4(), Checked(), Doubled()))
+def test_classes_with_a_setattr_of_their_own(x, a, b):
+    a.n = 3
+    b.n = x
+    return a.n, b.n, a, b
+
+
+def append_default(x, seen=[]):
+    seen.append(len(seen))
+    return x + len(seen)
+
+
+def test_default_arguments_are_remembered():
+    def program(x):
+        return append_default(x)
+
+    compiled = cc.compile(program, backend="eager", strict=True)
+    append_default.__defaults__[0].clear()
+    got = [compiled(torch.zeros(1)).item() for _ in range(3)]
+    assert got == [1, 2, 3]
+    assert append_default.__defaults__[0] == [0, 1, 2]
+
+
+@same_as_eager(changes=["COUNT"])
+def test_global_deleted(x):
+    global COUNT
+    y = x + COUNT
+    del COUNT
+    print("COUNT" in globals())
+    COUNT = 3
+    return y
+
+
+def read_after_write(d, x):
+    d["factor"] = 5.0
+    return x * factor
+
+
+def write_of_a_called_function(d, x):
+    d.update(factor=5.0)
+    return read_factor(x)
+
+
+def write_of_the_global(d, x):
+    global factor
+    factor = 7.0
+    return x * d["factor"]
+
+
+@pytest.mark.parametrize("program", [read_after_write, write_of_a_called_function, write_of_the_global])
+@pytest.mark.parametrize("first_its_own", [False, True])
+def test_argument_that_is_the_globals(program, first_its_own):
+    space = {"__builtins__": __builtins__, "__name__": "space", "factor": 2.0}
+    exec("def read_factor(x):\n    return x * factor", space)
+    plain, x = types.FunctionType(program.__code__, space), x4()
+    compiled = cc.compile(plain, backend="eager", strict=True)
+    compiled(space if first_its_own else {"factor": 1.0}, x)
+    results = []
+    for function in (plain, compiled):
+        space["factor"] = 2.0
+        results.append((function(space, x), space["factor"]))
+    assert torch.equal(results[0][0], results[1][0])
+    assert results[0][1] == results[1][1] != 2.0

@@ -29,7 +29,6 @@ TESTS = [
     "tests/programs/test_programs.py",
     "tests/sweeps/test_random_programs.py",
     "tests/resume/test_resume_functions.py",
-    "tests/capture/test_side_effects.py",
     "tests/notebooks/test_toy.py",
 ]
 
