@@ -15,6 +15,7 @@ import torch.nn.functional as F
 import compiler_core
 from compiler_core.api.compile import record_of
 from compiler_core.tools.testing import Expected, check
+from tests.sampling import sample
 
 
 @torch.library.custom_op("cutaway_tests::grow", mutates_args=("x",))
@@ -152,7 +153,7 @@ _CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "grad"), _CASES)
+@pytest.mark.parametrize(("name", "grad"), sample(_CASES, 4))
 def test_compiled_in_one_graph(name: str, grad: bool) -> None:
     program, *makers = PROGRAMS[name]
 

@@ -18,7 +18,7 @@ from tests.sampling import sample
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("each", sample(CASES, 5), ids=lambda each: each.name)
+@pytest.mark.parametrize("each", sample(CASES, 9), ids=lambda each: each.name)
 def test_cpp(each: Case) -> None:
     assert case_accuracy.verdict(each, "cpp") == "ok"
 

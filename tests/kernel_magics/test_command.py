@@ -23,6 +23,7 @@ from kernel_magics.command.read import read_records
 from kernel_magics.display.explorer import MIME
 from kernel_magics.display.packing import pack
 from tests import warm_python
+from tests.sampling import sample
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ("run", "first-difference", "show", "logs", "diff", "sweep", "open", "doctor", "lessons")
@@ -30,6 +31,7 @@ CUTAWAY = ("-m", "kernel_magics.command", "run")
 PROGRAM = """
 import atexit, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
+from tests.sampling import sample
 pool = ThreadPoolExecutor()  # its idle threads end only when Python does
 pool.submit(print, "pool").result()
 is_ending = threading.Event()
@@ -63,7 +65,7 @@ def ran_warm(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return warm_python.run(arguments, env=os.environ | {"PYTHONPATH": str(ROOT)}, cwd=cwd)
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", sample(ENDINGS, 3))
 def test_a_script_runs_as_under_python(ending: str, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(PROGRAM.replace("{ending}", ending))
     expected = ran("script.py", "--epochs", "1", cwd=tmp_path)

@@ -41,7 +41,7 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("name", sample(FIRST, 3))
+@pytest.mark.parametrize("name", sample(FIRST, 6))
 def test_inference(name: str) -> None:
     model, arguments = MODELS[name]()
     model.eval()

@@ -140,8 +140,7 @@ RESULTS = {
 TAKE_LONG: set[BreakReason] = {"unroll limit"}
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(("program", "engine"), pairs(PROGRAMS, ENGINES, 2))
 def test_names_are_the_users(program: Callable[..., Any], engine: Engine) -> None:
     record = run(program, engine, PROGRAMS[program])
     assert wrong_lines(record) == []

@@ -590,7 +590,7 @@ FUNCTIONS = {
 """By name: a function of a tensor of 8 rows, a mask of rows, their number, and a float in a tensor."""
 
 
-@pytest.mark.parametrize("name", sample(FUNCTIONS, 3))
+@pytest.mark.parametrize("name", sample(FUNCTIONS, 6))
 def test_functions(name):
     """In one graph, which is captured once, its values, errors and random numbers are eager's."""
     function = FUNCTIONS[name]

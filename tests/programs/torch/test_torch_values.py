@@ -194,7 +194,7 @@ def _has_kernel(name: str, function: Function, arguments: Sequence[torch.Tensor]
     return True
 
 
-@pytest.mark.parametrize(("dtype", "number"), pairs(FLOATS, range(GROUPS), 7))
+@pytest.mark.parametrize(("dtype", "number"), pairs(FLOATS, range(GROUPS), 14))
 def test_one_number(dtype: torch.dtype, number: int) -> None:
     compare(group(OF_ONE, number, dtype, 1), every_half(dtype))
 

@@ -167,7 +167,7 @@ INFINITE = [
 """The steps with an infinite gradient, and whether gradients are unscaled before the step."""
 
 
-@pytest.mark.parametrize(("name", "when"), pairs(SCALED, INFINITE, 6))
+@pytest.mark.parametrize(("name", "when"), pairs(SCALED, INFINITE, 8))
 def test_a_scaler_of_gradients(name, when):
     """A step with an infinite gradient changes no parameter and no state, and halves the scale."""
     infinite, unscales = when
