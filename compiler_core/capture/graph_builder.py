@@ -63,7 +63,7 @@ from compiler_core.support.fx_graphs import graph_module
 from compiler_core.support.fx_symbols import ASSUMPTION_FAILED, check_condition
 from compiler_core.support.node_facts import Checkpoint
 from compiler_core.support.opaque_ops import fake_implementation
-from compiler_core.support.tensors import HALF_TYPES, compute_gradients, storage_id, tensors_in
+from compiler_core.support.tensors import HALF_TYPES, compute_gradients, history, storage_id, tensors_in
 from compiler_core.support.torch_state import (
     STATE_CHANGING_FUNCTIONS,
     StateChange,
@@ -129,6 +129,9 @@ class GraphBuilder:
         self.is_trial = False
         """Whether the nodes that are added now will be removed again."""
         self.captures_backward = False
+        self.may_make_leaves = True
+        self.new_leaves: list[torch.Tensor] = []
+        """Tensors made in the frame that the program has set to require gradients."""
         """Whether the program's backwards are operations of the graph."""
         self.frees_history = False
         """Whether the graph computes gradients and frees what autograd saved for them."""
@@ -508,6 +511,22 @@ class GraphBuilder:
     def spent_outputs(self, outputs: Sequence[fx.Node]) -> list[int]:
         """Returns the positions of the outputs whose history a backward in the graph has freed."""
         return [i for i, node in enumerate(outputs) if self.frees_history and self._is_spent(node.meta["val"])]
+
+    def loses_leaf(self, outputs: Iterable[fx.Node]) -> bool:
+        """Returns whether one of `outputs` is a new leaf, or has a history that leads to new leaves only.
+
+        Such a history ends with the graph: autograd sees the graph's inputs alone.
+        """
+        for fake in (node.meta["val"] for node in outputs) if self.new_leaves else ():
+            if isinstance(fake, torch.Tensor) and fake.requires_grad:
+                leaves = (
+                    [fake]
+                    if fake.is_leaf
+                    else [v for step in history(fake) if (v := getattr(step, "variable", None)) is not None]
+                )
+                if all(any(leaf is new for new in self.new_leaves) for leaf in leaves):
+                    return True
+        return False
 
     def _is_spent(self, fake: torch.Tensor) -> bool:
         if not fake.requires_grad or fake.is_leaf:

@@ -144,6 +144,7 @@ class FrameCompile:
         self.lines = SourceLines(state.record, compile_)
         self._attempts: list[Capture] = []
         self._loop_break: CaptureBreak | None = None
+        self._may_make_leaves = True
         self._callee_names: dict[str, str] = {}
         """The expressions of what the last resume function gets, by the parameters that its caller's has for it."""
         self._outcomes, cause = known_outcomes.take(info.code)
@@ -202,6 +203,16 @@ class FrameCompile:
     # ------------------------------------------------------------ 2 capture
 
     def _capture(self) -> CapturedFrame:
+        """Captures the whole frame, or the part before a graph break."""
+        before = len(self.compile.breaks)
+        captured = self._capture_frame()
+        if captured.capture.graph.loses_leaf(graph_outputs(self._code_to_try(captured).live())):
+            self._may_make_leaves = False
+            del self.compile.breaks[before:]
+            captured = self._capture_frame()
+        return captured
+
+    def _capture_frame(self) -> CapturedFrame:
         """Captures the whole frame or, if the first attempt finds a graph break, the part before it."""
         capture, tx = self._new_attempt()
         try:
@@ -280,13 +291,16 @@ class FrameCompile:
 
     def _unsupported_level(self, captured: CapturedFrame) -> int | None:
         """Returns the index of the active frame whose state cannot be reconstructed after the break, or None."""
-        capture, no_code = captured.capture, lambda *_: _ANY_CODE
-        code = FrameCode(capture, captured.active, captured.stop, no_code, no_code, self._cached_calls(capture))
+        code = self._code_to_try(captured)
         try:
             code.generate(None, graph_outputs(code.live()))
         except Unsupported:
             return code.level
         return None
+
+    def _code_to_try(self, captured: CapturedFrame) -> FrameCode:
+        capture, no_code = captured.capture, lambda *_: _ANY_CODE
+        return FrameCode(capture, captured.active, captured.stop, no_code, no_code, self._cached_calls(capture))
 
     def _new_attempt(self) -> tuple[Capture, Interpreter]:
         self._record_line_times()
@@ -296,6 +310,7 @@ class FrameCompile:
             recorder, interpreter = record_steps(self.compile)
         capture = Capture(self.scope, policy, recorder)
         capture.graph.captures_backward = self.region.options.capture_backward
+        capture.graph.may_make_leaves = self._may_make_leaves
         capture.cached_calls = CallLog(self._outcomes, self.state.cache_changes)
         capture.awaited = self._awaited
         self._attempts.append(capture)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -57,6 +58,17 @@ def gradient_function(tensor: torch.Tensor) -> Any:
         return tensor.grad_fn
     except RuntimeError:
         return None
+
+
+def history(fake: torch.Tensor) -> Iterator[Any]:
+    """Yields the functions of autograd behind a tensor."""
+    waiting, seen = [gradient_function(fake)], set[Any]()
+    while waiting:
+        step = waiting.pop()
+        if step is not None and step not in seen:
+            seen.add(step)
+            yield step
+            waiting += [before for before, _ in step.next_functions]
 
 
 def compute_gradients(*args: Any, **kwargs: Any) -> tuple[torch.Tensor | None, ...]:

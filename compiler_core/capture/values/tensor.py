@@ -213,6 +213,8 @@ class TensorValue(Value):
         if not is_leaf:  # reading it warns or gives an object of autograd's
             kind: BreakReason = "gradient hook" if name == "grad" else "unsupported attribute"
             raise Unsupported(kind, f"Tensor.{name} of a tensor that is not a leaf")
+        if name == "grad" and any(self._fake is leaf for leaf in tx.capture.graph.new_leaves):
+            raise Unsupported("requires_grad", "of a tensor whose .grad is read")
         if name == "grad_fn" or self.source is None or self.real is None:
             return NONE
         return tx.capture.outside.wrap(self.real.grad, AttrSource(self.source, "grad"))
@@ -296,10 +298,21 @@ class TensorValue(Value):
             raise Unsupported("unsupported mutation", "Tensor.data = ... of a tensor that the graph has used")
 
     def _require_grad(self, tx: Interpreter, value: Value) -> Value:
-        """Accepts the present mode; a change breaks the graph."""
-        if bool(value.constant(tx)) != self._fake_at_start(tx).requires_grad:
+        """Accepts the present mode.  A change breaks the graph, but for a tensor made in the frame whose gradients are
+        captured."""
+        fake, wanted, graph = self._fake_at_start(tx), bool(value.constant(tx)), tx.capture.graph
+        if wanted == fake.requires_grad:
+            return self
+        is_new = wanted and self.source is None and type(self) is TensorValue and fake.is_floating_point()
+        if (
+            not (is_new and graph.captures_backward and graph.may_make_leaves)
+            or levels.depth()
+            or graph.is_trial
+            or graph.region is not None
+        ):
             raise Unsupported("requires_grad")
-        return self
+        graph.new_leaves.append(fake)
+        return graph.call_method(tx, "requires_grad_", [self], {})
 
     # --- calls
 

@@ -6,12 +6,14 @@ that has none is set, that of another leaf is added to in place.
 
 Autograd's graph must lie within the captured graph.  So a tensor from outside that has a history breaks the graph, and
 so does a leaf with hooks.  A result whose history was freed by the backward leaves the graph without it, and gets
-another that raises eager's error (`autograd_function.with_spent_history`).
+another that raises eager's error (`autograd_function.with_spent_history`).  A tensor that the frame makes and sets to
+require gradients is a leaf within the graph; one that would leave it, with its history, breaks the graph where it is
+set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +29,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource
 from compiler_core.support import transform_levels as levels
 from compiler_core.support.opaque_ops import OpaqueFunction
-from compiler_core.support.tensors import gradient_function, is_dense, storage_id
+from compiler_core.support.tensors import history, is_dense, storage_id
 from compiler_core.support.torch_state import grad_mode_change
 
 if TYPE_CHECKING:
@@ -157,7 +159,7 @@ def _gradients(
     for value in graph.inputs:
         if isinstance(value, TensorValue) and value.fake(tx).requires_grad:
             _check_leaf(tx, value)
-    if "create_graph" in options and any(_is_opaque(step) for each in outputs for step in _history(each.fake(tx))):
+    if "create_graph" in options and any(_is_opaque(step) for each in outputs for step in history(each.fake(tx))):
         raise Unsupported("backward", "with create_graph=True, through an operation that is one node of the graph")
     result = graph.call_function(
         tx, torch.autograd.grad, [ListValue([*outputs]), ListValue([*inputs]), grad_outputs], options
@@ -166,17 +168,6 @@ def _gradients(
     keeps = options["retain_graph"]
     graph.frees_history |= tx.is_none(keeps) or not keeps.truth(tx)
     return result.unpack(tx)
-
-
-def _history(fake: torch.Tensor) -> Iterator[Any]:
-    """Yields the functions of autograd behind a tensor."""
-    waiting, seen = [gradient_function(fake)], set[Any]()
-    while waiting:
-        step = waiting.pop()
-        if step is not None and step not in seen:
-            seen.add(step)
-            yield step
-            waiting += [before for before, _ in step.next_functions]
 
 
 def _is_opaque(step: Any) -> bool:

@@ -1,0 +1,146 @@
+# mypy: ignore-errors
+# (the programs stand for users' code, which has no annotations)
+"""Tensors made in the frame that the program sets to require gradients: attacks, penalties, second derivatives."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from compiler_core.tools.testing import same_as_eager
+
+whole = functools.partial(same_as_eager, graphs=1, breaks=[], capture_backward=True, tolerance=1e-5)
+BACKENDS = pytest.mark.parametrize("backend", ["eager", "cpp"])
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+
+def batch():
+    return network(), torch.randn(2, 3)
+
+
+def two():
+    return network(), torch.randn(2, 3), torch.randn(2, 3, requires_grad=True)
+
+
+@whole(inputs=batch, grad=True)
+def test_an_attack_by_one_step(net, x):
+    near = x.detach().clone().requires_grad_(True)
+    (grad,) = torch.autograd.grad(net(near).sum(), near)
+    return net(x + 0.1 * grad.sign()).sum()
+
+
+@whole(inputs=batch, grad=True, backend="cpp")
+def test_an_attack_by_steps(net, x):
+    near = x.detach()
+    for _ in range(3):
+        near.requires_grad_()
+        grad = torch.autograd.grad(net(near).sum(), [near])[0]
+        near = (near.detach() + 0.1 * grad.sign()).clamp(-1, 1)
+    return near, net(near).mean()
+
+
+@whole(inputs=two, grad=True, backend="cpp")
+def test_a_gradient_penalty(net, real, fake):
+    share = torch.rand(real.shape[0], 1)
+    between = (share * real + (1 - share) * fake.detach()).requires_grad_(True)
+    scores = net(between)
+    (grad,) = torch.autograd.grad(scores, between, torch.ones_like(scores), create_graph=True, retain_graph=True)
+    return ((grad.norm(2, dim=1) - 1) ** 2).mean() + net(fake).mean()
+
+
+@whole(inputs=two, grad=True)
+def test_a_second_derivative(net, x, v):
+    x = x.clone().requires_grad_()
+    (grad,) = torch.autograd.grad(net(x).pow(2).sum(), x, create_graph=True)
+    return torch.autograd.grad((grad * v.detach()).sum(), x)[0]
+
+
+def trained():
+    net = network()
+    return net, torch.optim.SGD(net.parameters(), lr=0.1), torch.randn(2, 3)
+
+
+@whole(inputs=trained)
+def test_a_penalty_in_a_step(net, optimizer, x):
+    optimizer.zero_grad()
+    near = (x.detach() * 0.5).requires_grad_()
+    (grad,) = torch.autograd.grad(net(near).sum(), near, create_graph=True)
+    (net(x).mean() + grad.pow(2).mean()).backward()
+    optimizer.step()
+    return grad.detach(), [parameter.grad for parameter in net.parameters()]
+
+
+@whole(inputs=batch, grad=True)
+def test_the_gradient_of_an_energy(net, positions):
+    with torch.enable_grad():
+        at = positions.detach().requires_grad_()
+        energy = net(at).sum()
+        force = -torch.autograd.grad(energy, at)[0]
+    return energy.detach(), force, at.detach() + force
+
+
+@whole(inputs=batch, grad=True)
+def test_what_is_known_of_a_new_leaf(net, x):
+    near = x.detach() + 1
+    near.requires_grad = True
+    facts = near.requires_grad, near.is_leaf, (near * 2).requires_grad, near.requires_grad_() is near
+    with torch.no_grad():
+        near_again = (x.detach() * 2).requires_grad_()
+        facts += near_again.requires_grad, (near_again * 2).requires_grad
+    return facts, (near * 3).detach(), near_again.detach()
+
+
+# ---- what leaves the graph: autograd would not know its history
+
+
+leaving = functools.partial(same_as_eager, breaks=["requires_grad"], capture_backward=True, tolerance=1e-5)
+
+
+@same_as_eager(breaks=["requires_grad", "backward"], inputs=batch, grad=True)
+def test_without_the_option(net, x):
+    near = (x.detach() * 2).requires_grad_()
+    return torch.autograd.grad(net(near).sum(), near)[0]
+
+
+@leaving(inputs=batch, grad=True)
+def test_a_new_leaf_is_returned(net, x):
+    near = (x.detach() * 2).requires_grad_()
+    return near, torch.autograd.grad(net(near).sum(), near)[0].sin()
+
+
+@leaving(inputs=lambda: (torch.randn(3),), grad=True)
+def test_a_result_of_new_leaves_alone_is_returned(x):
+    near = (x.detach() * 2).requires_grad_()
+    return near.sin() * 2
+
+
+@same_as_eager(breaks=["requires_grad", "print", "backward"], inputs=lambda: (torch.randn(3),), capture_backward=True)
+def test_a_new_leaf_across_a_break(x):
+    near = (x * 2).requires_grad_()
+    y = near.sin()
+    print(y.requires_grad)
+    return torch.autograd.grad(y.sum(), near)[0].cos()
+
+
+@same_as_eager(
+    breaks=["requires_grad"], inputs=lambda: (torch.randn(3, requires_grad=True),), capture_backward=True, grad=True
+)
+def test_the_gradient_of_a_new_leaf_is_read(x):
+    near = (x.detach() * 2).requires_grad_()
+    (near.sin().sum() + F.relu(x).sum()).backward()
+    return near.grad * 2
+
+
+@leaving(inputs=lambda: (torch.randn(3),))
+def test_a_new_leaf_is_kept_in_an_object(x):
+    near = (x * 2).requires_grad_()
+    kept = {"near": near}
+    return kept, x + 1
