@@ -327,12 +327,17 @@ class FrameCompile:
     def _parameters_around(self) -> dict[str, tuple[str, ...]]:
         """Returns, for ``*args`` and ``**kwargs`` of the function that `torch.no_grad` and its like put around another,
         the parameters of the latter, which is called with them as they are."""
+        inner = self._function_inside()
+        if inner is None:
+            return {}
+        return {"args": inner.__code__.co_varnames[: inner.__code__.co_argcount], "kwargs": ()}
+
+    def _function_inside(self) -> types.FunctionType | None:
+        """Returns the function around which `torch.no_grad` and its like have put this one; None if it is another."""
         code = self.info.code
         around = self.info.closure.get("func") if is_around_function(code.co_filename, code.co_name) else None
-        if around is None or not isinstance(around.cell_contents, types.FunctionType):
-            return {}
-        inner = around.cell_contents.__code__
-        return {"args": inner.co_varnames[: inner.co_argcount], "kwargs": ()}
+        inside = around.cell_contents if around is not None else None
+        return inside if isinstance(inside, types.FunctionType) else None
 
     # ------------------------------------------------------------ 3, 4 graph and generated code
 
@@ -364,6 +369,8 @@ class FrameCompile:
             line = tx.instructions[layout.target].lineno or tx.code.co_firstlineno
             frame = self.region.add_resume(code, self.info.code, line, self.compile, self.state.record)
             self.region.states[CodeKey(code)].loop_break = self._loop_break
+            if tx.code is self.info.code:
+                self.region.states[CodeKey(code)].frame.name = self.state.frame.name
             with self._only_recorded("bytecode", "the expressions of stack values"):
                 if stack_names := tool("stack_names"):
                     self.region.states[CodeKey(code)].stack_names = {
@@ -443,6 +450,8 @@ class FrameCompile:
 
     def _record_bytecode(self) -> None:
         code = self.info.code
+        if inside := self._function_inside():
+            self.state.frame.name = inside.__name__
         if is_library_file(code.co_filename):
             add_source(self.state.record, code)
         else:

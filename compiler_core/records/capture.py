@@ -48,7 +48,12 @@ def is_around_call(filename: str) -> bool:
 
 def is_around_function(filename: str, name: str) -> bool:
     """Returns whether this is the function that `torch.no_grad` and its like put around a function they decorate."""
-    return name == "decorate_context" and filename.replace("\\", "/").endswith("torch/utils/_contextlib.py")
+    return name == "decorate_context" and is_of_contexts(filename)
+
+
+def is_of_contexts(filename: str) -> bool:
+    """Returns whether this is the file that has that function: a frame of it has the name of the function inside."""
+    return filename.replace("\\", "/").endswith("torch/utils/_contextlib.py")
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from compiler_core.records import (
     costly_and_expected,
     limits,
 )
-from compiler_core.records.capture import library_of
+from compiler_core.records.capture import is_of_contexts, library_of
 from compiler_core.records.problems import ProblemKind
 from compiler_core.records.recompiles import readable
 from compiler_core.records.steps import Steps
@@ -140,7 +140,8 @@ def _frame_lines(
 ) -> Iterator[OutlineLine]:
     place = f"{frame.name}, {location(record, frame.filename, frame.line)}"
     if library_of(frame.filename) and (line := users_first_line(record, frame)):
-        place = f"{location(record, *line)}, called by {place}"
+        at = location(record, *line)
+        place = f"{frame.name}, {at}" if is_of_contexts(frame.filename) else f"{at}, called by {place}"
     if frame.kind == "resume":
         place = f"resumes after {f'the graph break of {frame.resumes}' if frame.resumes else 'a graph break'}: {place}"
     if frame.skipped:

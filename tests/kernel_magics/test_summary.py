@@ -186,4 +186,6 @@ def test_the_users_line_comes_before_the_function_around_it() -> None:
     with recording.record() as record:
         api.compile(decorated, backend="eager")(torch.ones(3))
     line = decorated.__wrapped__.__code__.co_firstlineno + 2  # type: ignore[attr-defined]
-    assert f"\n  test_summary.py line {line}, called by decorate_context, _contextlib.py line " in summary.text(record)
+    assert f"\n  decorated, test_summary.py line {line}\n" in summary.text(record)
+    (frame,) = record.frames
+    assert frame.name == "decorated"

@@ -149,7 +149,7 @@ def _observe_given_up(observer: _Observer, stack: ExitStack) -> None:
         if is_compiled and is_direct and result.guarded_code is None and _may_do_other_things(frame.f_code):
             observer.emit("cutaway.given_up_at_first", None)
         if is_compiled and (name := torch_internals.wrapped_name(frame)):
-            observer.emit("cutaway.frame_name", name)
+            observer.emit("cutaway.frame_name", (observer.builder.latest_compile, name))  # the compile has ended
 
     _call_after(stack, callback, "__call__", observer.guard(before), observer.guard(after))
 

@@ -306,10 +306,9 @@ def _write_bytecode(record: PartialRecord, event: TraceEvent) -> None:
 
 @_handles("cutaway.frame_name")
 def _write_frame_name(record: PartialRecord, event: TraceEvent) -> None:
-    frame_id = record.compile_of(event).compile.frame
-    for frame in record.record.frames:
-        if frame.id == frame_id:
-            frame.name = limits.truncate(event.data)
+    id_, name = event.data
+    if id_ in record.compiles:
+        record.name_wrapped(record.compiles[id_].compile.frame, limits.truncate(name))
 
 
 @_handles("cutaway.given_up")

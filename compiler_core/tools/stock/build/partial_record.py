@@ -38,6 +38,7 @@ class PartialRecord:
         self.compiles: dict[str, CompileBuilder] = {}
         self._frames: dict[int, Frame] = {}
         self._stack_names: dict[int, dict[str, str]] = {}
+        self._wrapped_names: dict[int, dict[str, None]] = {}
         """Of resume functions, by the number of the frame."""
         self.running: set[tuple[str, int]] = set()
         """The files and lines of the breaks whose resume functions called a function that was compiled."""
@@ -147,9 +148,15 @@ class PartialRecord:
         module, _, name = called_class(guards).removeprefix("torch.").rpartition(".")
         is_torch = is_around_call(frame.filename) and called_class(guards).startswith("torch.")
         if is_torch and frame.id not in self._argument_names:
-            frame.name = name
+            self.name_wrapped(frame.id, name)
             names = argument_names(frame.filename, module, name, self.lines.lines_of_file)
             self._argument_names[frame.id] = names
+
+    def name_wrapped(self, frame_id: int, name: str) -> None:
+        """Names the frame around the call of what has this name; Dynamo has one frame for all that are called so."""
+        names = self._wrapped_names.setdefault(frame_id, {})
+        names[name] = None
+        self._frames[frame_id].name = ", ".join(names)
 
     def _names_on_stack(self, frame: Frame) -> dict[str, str]:
         """Returns what the user wrote for the values of the stack that a resume function gets."""
