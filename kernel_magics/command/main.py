@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from compiler_core.errors import CutawayError
+from compiler_core.errors import CutawayError, UsageError
 from compiler_core.records import Record, RecordError, to_plain
 from compiler_core.tools.growing_file import make_folder
 from compiler_core.tools.questions.counts import Counts, count
@@ -131,6 +131,11 @@ def _add_run(commands: Any) -> None:
     )
     _add_engine(command)
     command.add_argument(
+        "--capture-backward",
+        action="store_true",
+        help="with --engine core: keep loss.backward() and steps of optimizers in the graph",
+    )
+    command.add_argument(
         "--save",
         metavar="PATH",
         action="append",
@@ -178,6 +183,8 @@ def _run(options: argparse.Namespace) -> int:
     from kernel_magics.command.run_script import Script, ScriptRecording, run
     from kernel_magics.display.export import check_path
 
+    if options.capture_backward and options.engine != "core":
+        raise UsageError("--capture-backward is an option of our compiler: add --engine core")
     for path in options.save:
         check_path(path)
     if options.ranks:
@@ -195,7 +202,7 @@ def _run(options: argparse.Namespace) -> int:
             codes.append(_trouble("cutaway run", error))
 
     options.script_runs = True
-    recording = ScriptRecording(options.script, options.engine, on_finish, options.ranks)
+    recording = ScriptRecording(options.script, options.engine, on_finish, options.ranks, options.capture_backward)
     run(script, recording, options.trial_seconds if options.try_advice else None)
     return max(codes)
 

@@ -51,11 +51,18 @@ class ScriptRecording:
     """The record of one script; `finish` closes it and calls `on_finish` once, also when the script raised."""
 
     def __init__(
-        self, title: str, engine: Engine, on_finish: Callable[[Record | None], Any], ranks: str | None = None
+        self,
+        title: str,
+        engine: Engine,
+        on_finish: Callable[[Record | None], Any],
+        ranks: str | None = None,
+        capture_backward: bool = False,
     ) -> None:
-        """`ranks`: the folder in which `record_ranks` writes, in place of a record."""
+        """`ranks`: the folder in which `record_ranks` writes, in place of a record; `capture_backward`: an option of
+        our compiler."""
         self.record: Record | None = None
         self._title, self._engine, self._on_finish, self._ranks = title, engine, on_finish, ranks
+        self._capture_backward = capture_backward
         self._stack = ExitStack()
         self._process = os.getpid()
         self._finished = False
@@ -87,7 +94,7 @@ class ScriptRecording:
         from kernel_magics.command.script_trials import try_advice
 
         self._stack.close()
-        try_advice(self.record, self._engine, self._start, namespace, seconds)
+        try_advice(self.record, self._engine, self._capture_backward, self._start, namespace, seconds)
 
     def note_exception(self, error: BaseException) -> None:
         """Notes in the record, if there is one, with which exception the script ends."""
@@ -102,7 +109,7 @@ class ScriptRecording:
             return
         self.record = self._stack.enter_context(record(self._title, engine=self._engine))
         if self._engine == "core":
-            self._stack.enter_context(torch_compile_by_core(self.record))
+            self._stack.enter_context(torch_compile_by_core(self.record, self._capture_backward))
 
 
 class Start:
@@ -252,8 +259,8 @@ def _after_our_frames(traceback: types.TracebackType | None) -> types.TracebackT
     return rest
 
 
-def torch_compile_by_core(record: Record) -> ExitStack:
-    """Makes `torch.compile` compile by this repository's compiler until the result is closed."""
+def torch_compile_by_core(record: Record, capture_backward: bool) -> ExitStack:
+    """Makes `torch.compile` compile by this repository's compiler, with this option, until the result is closed."""
     import torch
 
     def compile_by_core(
@@ -266,7 +273,7 @@ def torch_compile_by_core(record: Record) -> ExitStack:
 
         if disable:
             return model if model is not None else lambda fn: fn
-        given: dict[str, Any] = {"fullgraph": fullgraph, "dynamic": dynamic}
+        given: dict[str, Any] = {"fullgraph": fullgraph, "dynamic": dynamic, "capture_backward": capture_backward}
         left_out = [name for name, value in {"options": options, **others}.items() if value]
         if mode in MODES:
             given["mode"] = mode

@@ -53,13 +53,21 @@ _OF_START = (
 _OURS = ("compiler_core", "kernel_magics")
 
 
-def try_advice(record: Record, engine: Engine, start: Start, namespace: dict[str, Any], seconds: float) -> None:
+def try_advice(
+    record: Record,
+    engine: Engine,
+    capture_backward: bool,
+    start: Start,
+    namespace: dict[str, Any],
+    seconds: float,
+) -> None:
     """Tries the advice on the problems of a script that has ended; what came of it, or why nothing was tried, is then
     in the record.
 
     Args:
         record: of its run.
         engine: what it was compiled by.
+        capture_backward: the option with which our compiler did.
         start: what it found when it started.
         namespace: the names of its ``__main__``.
         seconds: for how long advice is tried.
@@ -75,7 +83,8 @@ def try_advice(record: Record, engine: Engine, start: Start, namespace: dict[str
         with _as_at_start(start, namespace) as main:
             program = _program(start, dict(vars(main)))
             vars(main).update(namespace)  # where changes are looked for
-            timer = _ScriptTimer(_Shell(vars(main)), program, Request(engine=engine, as_written="is a script"))
+            request = Request(engine=engine, as_written="is a script", capture_backward=capture_backward)
+            timer = _ScriptTimer(_Shell(vars(main)), program, request)
             _ScriptFixes(timer, record).run_all(no_progress, seconds)
     except KeyboardInterrupt:
         record.notes.append("--try-advice: stopped; no advice was tried.")
@@ -307,7 +316,7 @@ class _ScriptFixes(Fixes):
     ) -> Callable[[], object]:
         run, calls = program.bind(self._shell.user_ns, _as_it_is), self._timer.calls
         if request.engine == "core":
-            changed.enter_context(torch_compile_by_core(record))
+            changed.enter_context(torch_compile_by_core(record, request.capture_backward))
         changed.enter_context(calls.changed(fix, self._compiled_places(fix)))
 
         def run_changed() -> object:

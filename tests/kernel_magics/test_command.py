@@ -109,6 +109,27 @@ def test_a_script_that_compiles_is_recorded(engine: str, tmp_path: Path) -> None
     assert Record.load(tmp_path / "record.json").engine == engine
 
 
+def test_a_script_whose_steps_are_one_graph(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import torch\n"
+        "model = torch.nn.Linear(3, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "@torch.compile(backend='eager')\n"
+        "def step(x):\n"
+        "    optimizer.zero_grad()\n"
+        "    model(x).sum().backward()\n"
+        "    optimizer.step()\n"
+        "step(torch.ones(2, 3))\n"
+    )
+    options = ("--capture-backward", "--json", "script.py")
+    run = ran_warm(*CUTAWAY, "--engine", "core", *options, cwd=tmp_path)
+    counts = json.loads(run.stdout.splitlines()[-1])
+    assert (run.returncode, counts["graphs"], counts["graph_breaks"]) == (0, 1, 0), run.stderr
+    refused = ran_warm(*CUTAWAY, *options, cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--engine core" in refused.stderr
+
+
 DIFFERING = """
 import sys, torch
 
