@@ -233,6 +233,7 @@ KINDS: dict[BreakReason, BreakKind] = {
 }
 
 _KINDS_OF_MODULES: dict[str, BreakReason] = {
+    "time.sleep": "skipped function",
     "time.": "clock",
     "datetime.": "clock",
     "logging.": "print",

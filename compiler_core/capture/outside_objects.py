@@ -177,8 +177,11 @@ class OpaqueValue(OutsideValue):
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if isinstance(self.real, io.IOBase) and name in ("write", "writelines", "flush"):
-            raise Unsupported("print", f"{self}.{name}()")
+            return NamedMethodValue(self, name)
         return super().get_attr(tx, name)
+
+    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        raise Unsupported("print", f"{self}.{name}()")
 
 
 class ArrayMethodValue(OpaqueValue):

@@ -19,6 +19,8 @@ INTERMEDIATE = "an intermediate value"
 NONE_TYPE = "NoneType"
 PARAMETERS = "ParameterList"
 """The class that keeps its length in an attribute."""
+OF_INFERENCE = "those of an inference tensor"
+"""The dispatch keys of a tensor that was made in inference mode, or is used there."""
 LEAF = "a leaf"
 """The item of a tensor that requires a gradient and is not computed from others."""
 _GENERATED = re.compile(r"\b_{2,3}((?:stack|callee)\d*)\b")
@@ -178,7 +180,7 @@ def layout_differences(shape: Extents, stride: Extents, got_shape: Extents, got_
 def keys_mismatch(expected: str, got: str) -> Mismatch:
     """Returns how the dispatch keys of a tensor differ.  A tensor without keys of autograd was made in inference
     mode, or is used there."""
-    known = {True: "those of a tensor that autograd tracks", False: "those of an inference tensor"}
+    known = {True: "those of a tensor that autograd tracks", False: OF_INFERENCE}
     is_tracked = "Autograd" in expected, "Autograd" in got
     if is_tracked[0] != is_tracked[1]:
         expected, got = (known[each] for each in is_tracked)

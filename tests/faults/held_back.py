@@ -734,9 +734,9 @@ def program(x):
     time.sleep(0)  # the fault
     return y.cos()
 """,
-        "clock",
+        "skipped function",
         "time.sleep(0)",
-        "",
+        "do it before the compiled function",
         {"    time.sleep(0)  # the fault\n": ""},
     ),
     Broken(

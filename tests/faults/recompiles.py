@@ -665,7 +665,10 @@ def run(call):
         "dispatch keys",
         "those of a tensor that autograd tracks",
         "those of an inference tensor",
-        (Change("one type", {"    call(x)": "    call(x.clone())"}),),
+        (
+            Change("no inference tensor", {"    call(x)": "    call(x.clone())"}),
+            Change("no inference tensor", {"inference_mode()": "no_grad()"}),
+        ),
     ),
     # ---------------------------------------------------------------- objects
     Recompiled(

@@ -884,7 +884,7 @@ def program(x):
     return y
 """,
         "print",
-        "sys.stderr.write",
+        'sys.stderr.write("")',
         "Return what is printed",
         {'            sys.stderr.write("")  # the fault\n': ""},
         stock={"grade": "blocking"},

@@ -15,6 +15,7 @@ from compiler_core.records.problems import Part
 from compiler_core.records.recompiles import (
     INTERMEDIATE,
     LEAF,
+    OF_INFERENCE,
     PARAMETERS,
     FailedGuard,
     Recompile,
@@ -121,6 +122,8 @@ REMEDIES: dict[str, str] = {
     "one rank": "Each number of dimensions of {names} is compiled once.  Pass one number of them, such as by unsqueeze "
     "or reshape before the call.",
     "one type": "Each type of {names} is compiled once.  Convert it to one type before the call.",
+    "no inference tensor": "{names} {is_} made or used in inference mode in some calls only, and both cases are "
+    "compiled once.  Use torch.no_grad() in its place, or pass `{name}.clone()` outside of it.",
     "one class": "Each class of {names} is compiled once.  Use objects of one class; what is replaced only once, "
     "replace before the first call.",
     "not None": "{names} {is_} None in some calls only, and both cases are compiled once.  Give {it} a value in all "
@@ -302,6 +305,8 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
         return "no growing list"
     if aspect == "aliasing":
         return "clone" if failed.type in ("Tensor", "Parameter") else "copy"
+    if aspect == "dispatch keys" and OF_INFERENCE in (failed.expected, failed.got):
+        return "no inference tensor"
     if aspect == "class" and not _CONVERTED.intersection((failed.expected, failed.got)):
         return "one class"
     if aspect == "value":

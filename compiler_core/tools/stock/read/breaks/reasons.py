@@ -79,7 +79,7 @@ _BY_TYPE: tuple[tuple[str, BreakReason], ...] = (
 _BY_EXPLANATION: tuple[tuple[str, str, BreakReason], ...] = (
     (SKIPPED, r"the function `(?:Optimizer|GradScaler)\.\w+` should not be traced", "optimizer"),
     (SKIPPED, r"`\w+\.step` in file `.*[\\/]torch[\\/]optim[\\/]lr_scheduler\.py`", "optimizer"),
-    (SKIPPED, r"builtin `(?:time|datetime)\.", "clock"),
+    (SKIPPED, r"builtin `(?:time|datetime)\.(?!sleep)", "clock"),
     (SKIPPED, r"`_?(?:pack|pad)_(?:padded|packed)?_?sequence`", "packed sequence"),
     (r"Unsupported method call", r"method `(?:now|utcnow|today)` of class `type`", "clock"),
     (r"Unsupported method call", r"method `(?:write|writelines|flush)` of class", "print"),
