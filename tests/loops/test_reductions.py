@@ -116,6 +116,14 @@ def test_long_scans_are_as_accurate_as_eager() -> None:
     assert ours <= 2 * expected
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_scans_of_special_values(dtype: torch.dtype) -> None:
+    inf, nan, most = float("inf"), float("nan"), torch.finfo(dtype).max / 8
+    rows = [[most, most, -most, -most], [inf, 1, -1, 2], [1, -inf, inf, 3], [nan, 0, 1, inf], [-0.0, -0.0, 0.0, -0.0]]
+    x = torch.tensor([[*row, *([0.0] * 20), *row] for row in rows], dtype=dtype)
+    check(lambda x: (x.cumsum(-1), torch.signbit(x.cumsum(-1))), x)
+
+
 def test_gradients_of_scans() -> None:
     def gradient(x: torch.Tensor, g: torch.Tensor) -> Any:
         return g.flip(1).cumsum(1).flip(1) * x
