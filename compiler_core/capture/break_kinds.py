@@ -27,7 +27,7 @@ class BreakingCode:
     is_call: bool = False
     """Whether it is a call, such as that of ``max``."""
     is_loop: bool = False
-    """Whether it is the head of a ``for``, which asks an iterable for an item."""
+    """Whether it is the head of a ``for``, which asks an iterable for an item, or makes its iterator."""
     ends_round: bool = False
     """Whether it decides on a round of a loop: the condition of ``while``, or of a ``break`` or ``continue``."""
 

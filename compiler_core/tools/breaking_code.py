@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 MAX_LENGTH = 80
+_ITERATORS = frozenset({"enumerate", "filter", "iter", "map", "reversed", "zip"})
+"""Builtins whose results can only be continued."""
 _MAX_DEPTH = 4
 
 
@@ -53,8 +55,13 @@ def breaking_code(tx: Interpreter, is_root: bool) -> BreakingCode:
     needs_graph = needs_graph or any(_has_tensor(scope[n]) for scope in scopes for n in inside & scope.keys())
     is_call = isinstance(node, ast.Call)
     ends_round = isinstance(statement, ast.While) or (isinstance(statement, ast.If) and _ends_round(statement))
-    is_loop = node is statement and isinstance(node, ast.For)
+    is_loop = isinstance(statement, ast.For) and (node is statement or _gives_iterator(node))
     return BreakingCode(_segment(lines, node), type(statement).__name__, needs_graph, is_call, is_loop, ends_round)
+
+
+def _gives_iterator(node: ast.AST) -> bool:
+    """Whether a node calls a builtin that returns an iterator, such as ``enumerate(loader)``."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ITERATORS
 
 
 def _parts(node: ast.AST) -> Iterator[ast.AST]:

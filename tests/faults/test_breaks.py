@@ -411,3 +411,33 @@ def program(x):
 def test_a_with_of_what_broke_the_graph_goes_with_that_break(engine: Engine) -> None:
     problems = run(OPENED, "opened", engine).problems
     assert [problem.lineno for problem in problems if problem.grade != "expected"] == [4]
+
+
+OVER_BATCHES = """
+loader = torch.utils.data.DataLoader(list(torch.ones(4, 3)), batch_size=2)
+
+def program(x):
+    x = x.sin()
+    for item in {head}:
+        x = (x + torch.stack(list(item)[-1:]).sum()).cos()
+    return x * 2
+"""
+BODY = """        x = body(x, item)
+    return x * 2
+
+def body(x, item):
+    return (x + torch.stack(list(item)[-1:]).sum()).cos()
+"""
+
+
+@pytest.mark.parametrize("head", ["loader", "enumerate(loader)", "zip(loader, loader)"])
+def test_the_body_of_a_loop_over_batches_is_compiled_in_a_function(head: str) -> None:
+    script = OVER_BATCHES.format(head=head)
+    problems = run(script, "batches", "core").problems
+    assert {each.advice for each in problems if each.grade != "expected"} == {
+        "Move the body of the loop into a function: it is compiled by itself."
+    }
+    moved = script.partition("        x = (x")[0] + BODY
+    after = run(moved, "batches", "core")
+    torch.testing.assert_close(after.results, run(script, "batches", None).results)
+    assert "body" in {frame.name for frame in after.record.frames for each in frame.compiles if each.captured_graphs}
