@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import operator
+import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -191,7 +192,8 @@ class GraphBuilder:
         return [v for v in tensors if v._fake is not None and storage_id(v._fake) == memory]
 
     def _input(self, value: TensorValue | SymbolicNumber, source: Source, example: Any) -> fx.Node:
-        name = _placeholder_name(source.text)
+        text = _OF_OPTIMIZER.sub(lambda found: self.guards.parameters.get(found[0], found[0]), source.text)
+        name = _placeholder_name(text)
         # ``L['a'].b`` and ``L['a_b']`` give the same identifier
         count = self._input_names[name] = self._input_names.get(name, 0) + 1
         graph, last = self.fx_graph, self._last_placeholder
@@ -199,7 +201,7 @@ class GraphBuilder:
         with graph.inserting_after(last) if last is not None else graph.inserting_before(first):
             node = self._last_placeholder = graph.placeholder(name if count == 1 else f"{name}__{count}")
         self._set_meta(node, example)
-        node.meta["place"] = readable(source.text)
+        node.meta["place"] = readable(text)
         self.inputs.append(value)
         return node
 
@@ -719,9 +721,14 @@ def _source_of_sizes(real: torch.Tensor, source: Source) -> Source:
     return PlainTensorSource(source) if is_subclass_of_program(type(real)) else source
 
 
+_ROOT = re.compile(r"\b[LG]\[(?='\w+'\])")
+_OF_OPTIMIZER = re.compile(r"\b[LG]\['\w+'\](?:\.\w+|\['\w+'\]|\[\d+\])*?\.param_groups\[\d+\]\['params'\]\[\d+\]")
+"""The path to a parameter in a group of an optimizer."""
+
+
 def _placeholder_name(text: str) -> str:
     """Returns a placeholder's name for a source such as ``L['self'].fc.weight``."""
-    kept = "".join(c if c.isalnum() else "_" for c in text.removeprefix("L[").removeprefix("G["))
+    kept = "".join(c if c.isalnum() else "_" for c in _ROOT.sub("", text))
     name = "_".join(filter(None, kept.split("_"))).lower()
     name = name if name.isidentifier() else f"arg_{name}".rstrip("_")  # IPython's results are called _ and _3
     return "self_" if name == "self" else name  # the graph's own name in its generated code

@@ -46,6 +46,8 @@ class GuardCollector:
         self.library = LibraryLookups(partial(recorder.note, "guard")) if recorder else LibraryLookups()
         self._location = Location((), None, "")
         self.line_clock = LineClock()
+        self.parameters: dict[str, str] = {}
+        """Parameters that an optimizer's groups led to first: that path, and the one in a module."""
         self._held: dict[int, ConstantSource] = {}
         self._boxes: dict[int, tuple[Any, Box]] = {}
 

@@ -112,6 +112,8 @@ class OutsideObjects:
             value = self.values_by_id[id(obj)][1]
             if value.source is not None and value.source != path:
                 self.guards.add("SAME_OBJECT", path, value.source)
+                if isinstance(path, AttrSource) and path.table == "_parameters":
+                    self.guards.parameters.setdefault(value.source.text, path.text)
             return value
         value = build_value(self, obj, path)
         self.values_by_id[id(obj)] = (obj, value)

@@ -286,6 +286,15 @@ def test_a_step_after_the_first_has_one_graph():
     assert [each.caller for each in record.compiles]
 
 
+def test_parameters_and_state_are_named_after_the_module():
+    """Also where the optimizer leads to them first, as its `zero_grad()` does."""
+    nodes = compared(OPTIMIZERS["AdamW"]).compiles[-1].captured_graphs[0].graph.nodes
+    places = {node.key: node.place for node in nodes if node.op == "placeholder"}
+    assert places["model_0_weight"] == "model.0.weight"
+    assert places["optimizer_state_model_0_bias_exp_avg"] == "optimizer.state[model.0.bias]['exp_avg']"
+    assert not any("params" in name for name in places)
+
+
 def halve(optimizer, scheduler):
     for group in optimizer.param_groups:
         group["lr"] *= 0.5
