@@ -86,6 +86,7 @@ class OutsideObjects:
         """Outside objects by their id, each with the value that stands for it."""
         self.identity_keys: dict[int, tuple[Any, Source]] = {}
         """Outside objects that were used as dict keys or set elements, and compare by identity."""
+        self._function_attributes: dict[int, ObjectValue] = {}
         self.tuple_keys: dict[int, tuple[tuple[Any, ...], Value]] = {}
         """Tuples used as dict keys, each with the value it was made from, which reading the key returns."""
         self.namespaces: dict[int, ConstantSource] = {}
@@ -127,6 +128,10 @@ class OutsideObjects:
         if is_instance(obj, types.FunctionType):
             return FunctionValue.from_outside(self, obj, source)
         return StaticValue(obj, source)
+
+    def attributes_of(self, fn: types.FunctionType, source: Source) -> ObjectValue:
+        """Returns the object that has the attributes of an outside function, of which there may be several values."""
+        return self._function_attributes.setdefault(id(fn), ObjectValue(types.FunctionType, fn, source))
 
     def cell(self, cell: types.CellType, source: Source) -> CellValue:
         """Returns the value of a cell; a cell that is reached by two paths is guarded to be the same on both."""

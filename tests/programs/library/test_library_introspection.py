@@ -19,6 +19,7 @@ import torch
 import torch.nn as nn
 
 import compiler_core as cc
+from compiler_core.api.compile import record_of
 from compiler_core.tools.testing import same_as_eager
 
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
@@ -466,3 +467,54 @@ def test_parameters_by_identity(x):
                 seen.add(id(parameter))
                 x = x + parameter.sum()
     return x, len(seen)
+
+
+# ---- attributes of functions from outside
+
+
+def counted(x):
+    counted.calls += 1
+    counted.last = x * counted.calls
+    return counted.last + len(vars(counted)), hasattr(counted, "calls"), counted.__dict__["calls"]
+
+
+counted.calls = 0
+
+
+def counting(function):
+    @functools.wraps(function)
+    def wrapper(x):
+        wrapper.calls = getattr(wrapper, "calls", 0) + 1
+        return function(x) * wrapper.calls
+
+    return wrapper
+
+
+doubled = counting(lambda x: x * 2)
+
+
+@one_graph()
+def test_attributes_that_a_function_sets_on_itself(x):
+    counted.calls = 3  # each run begins with the same
+    doubled.calls = 1
+    return counted(x), counted(x), doubled(x), doubled(x), doubled.calls
+
+
+@same_as_eager(breaks=["unsupported mutation"])
+def test_an_attribute_of_a_function_is_deleted(x):
+    counted.extra = x
+    found = counted.extra * 2
+    del counted.extra
+    return found, hasattr(counted, "extra")
+
+
+def test_a_count_on_a_function_is_compiled_twice():
+    def step(x):
+        step.calls += 1
+        return x * step.calls
+
+    step.calls = 0
+    compiled = cc.compile(step, backend="eager", strict=True, fullgraph=True)
+    assert [compiled(torch.ones(())).item() for _ in range(5)] == [1, 2, 3, 4, 5]
+    assert step.calls == 5
+    assert len(record_of(compiled).compiles) == 2  # then the number is symbolic

@@ -190,11 +190,14 @@ class FunctionValue(Value):
 
     def _read_outside(self, tx: Interpreter, fn: types.FunctionType, name: str) -> Value | None:
         base = self.source or tx.capture.guards.held(fn, self.name)
+        attributes = tx.capture.outside.attributes_of(fn, base)
         if name == "__dict__":
             from compiler_core.capture.values.user.object_attributes import InstanceDictValue  # built on this module
-            from compiler_core.capture.values.user.objects import ObjectValue
 
-            return InstanceDictValue(ObjectValue(types.FunctionType, fn, base))
+            return InstanceDictValue(attributes)
+        if name in attributes.stored:
+            found = attributes.stored[name]
+            return None if found is UNBOUND else found
         if name in fn.__dict__ or name in (*_NEW_FUNCTION_ATTRIBUTES, "__kwdefaults__", "__annotations__"):
             return tx.capture.outside.wrap(getattr(fn, name), AttrSource(base, name))
         if not hasattr(fn, name):
@@ -221,11 +224,17 @@ class FunctionValue(Value):
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         self.install_guards(tx)
-        if self.fn is not None:
+        is_plain = inspect.getattr_static(types.FunctionType, name, None) is None
+        if self.fn is not None and is_plain:
+            base = self.source or tx.capture.guards.held(self.fn, self.name)
+            attributes = tx.capture.outside.attributes_of(self.fn, base)
+            tx.capture.effects.note_attribute(attributes, name)
+            attributes.stored[name] = value
+        elif self.fn is not None:
             raise Unsupported("unsupported mutation", f"{self}.{name} of a function from outside")
-        if name in _SETTABLE:
+        elif name in _SETTABLE:
             self.special_attributes[name] = value
-        elif inspect.getattr_static(types.FunctionType, name, None) is not None:
+        elif not is_plain:
             raise Unsupported("unsupported mutation", f"{self}.{name}")
         else:
             self.stored[name] = value
