@@ -127,3 +127,10 @@ def test_a_forked_program_that_does_not_end_is_killed_with_its_children_and_says
     printed, stacks = caught.value.__notes__
     assert stacks.count('File "<string>", line 4 in <module>') == 2
     assert not any(psutil.pid_exists(int(pid)) for pid in printed.split())
+
+
+@pytest.mark.skipif(warm_python.SHARED not in os.environ, reason="for the workers of pytest-xdist")
+def test_the_process_that_all_workers_share_is_no_child_of_a_worker_which_is_killed_with_its_children() -> None:
+    assert warm_python.run(["-c", "print(1)"]).stdout == "1\n"
+    commands = [each.cmdline() for each in psutil.Process().children(recursive=True)]
+    assert not [command for command in commands if "tests.warm_python" in command]

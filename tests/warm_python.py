@@ -155,7 +155,7 @@ def address(fixed: tuple[tuple[str, str], ...] = ()) -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             folder.mkdir()
-            _start(str(folder), fixed, int(until))
+            os.waitpid(_start(str(folder), fixed, int(until)), 0)  # it goes on in a fork, as no child of this worker
     return f"{folder}/socket"
 
 
@@ -198,11 +198,11 @@ def serve(listener: socket.socket, until: int) -> dict[str, Any]:
     gc.freeze()  # a collection in a forked process passes over what was imported
     gc.enable()
     try:
-        end = [os.pidfd_open(until)] if hasattr(os, "pidfd_open") else []  # on Linux
+        watched: list[Any] = [listener, *([os.pidfd_open(until)] if hasattr(os, "pidfd_open") else [])]  # on Linux
     except ProcessLookupError:
         sys.exit()
     while True:
-        ready = select.select([listener, *end], [], [], 5)[0]
+        ready = select.select(watched, [], [], 5)[0]
         if listener not in ready:
             if ready or not psutil.pid_exists(until):
                 sys.exit()
@@ -276,4 +276,6 @@ def become(request: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    if int(sys.argv[2]) != os.getppid() and os.fork():
+        os._exit(0)
     become(serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])))
