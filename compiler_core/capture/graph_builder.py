@@ -14,7 +14,7 @@ import sympy
 import torch
 import torch.fx as fx
 from torch import distributed
-from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
+from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext, free_unbacked_symbols
 
 from compiler_core.capture.guard_collector import GuardCollector
 from compiler_core.capture.rules.python.operators import BINARY, UNARY
@@ -751,7 +751,39 @@ def _write_lists(*lists: Sequence[torch.Tensor], **_: Any) -> None:
     torch.autograd.graph.increment_version([tensor for tensors in lists for tensor in tensors])
 
 
+def _item(tensor: Any, key: Any) -> Any:
+    """``tensor[key]``, also where numbers that data decide are among several indices, which PyTorch refuses."""
+    if not isinstance(tensor, torch.Tensor) or not _has_unknown_number(key):
+        return operator.getitem(tensor, key)
+    view = tensor[tuple(slice(None) if isinstance(each, torch.SymInt) else each for each in key)]
+    used = sum(each is not None and each is not Ellipsis for each in key)
+    dim, selected = 0, []
+    for each in key:
+        selected += [(dim, each)] if isinstance(each, torch.SymInt) else []
+        dim += tensor.dim() - used if each is Ellipsis else type(each) is not int
+    for at, index in reversed(selected):
+        view = view.select(at, index)
+    return view
+
+
+def _set_item(tensor: Any, key: Any, value: Any) -> None:
+    """``tensor[key] = value``, as `_item`."""
+    if isinstance(tensor, torch.Tensor) and _has_unknown_number(key):
+        tensor, key = _item(tensor, key), Ellipsis
+    operator.setitem(tensor, key, value)
+
+
+def _has_unknown_number(key: Any) -> bool:
+    """Whether an index is several basic ones, with a number among them that data decide."""
+    is_basic = isinstance(key, tuple) and all(
+        each is None or each is Ellipsis or type(each) in (int, slice, torch.SymInt) for each in key
+    )
+    return is_basic and any(isinstance(each, torch.SymInt) and free_unbacked_symbols(each) for each in key)
+
+
 _FAKE: dict[Any, Callable[..., Any]] = {
+    operator.getitem: _item,
+    operator.setitem: _set_item,
     torch.nn.functional.batch_norm: batch_norm,
     torch.autograd.grad: compute_gradients,
     **dict.fromkeys((fused_adagrad, fused_adam, fused_adamw, fused_sgd), _write_lists),

@@ -72,6 +72,14 @@ def places_as_a_tuple(x, m):
 
 
 @program
+def a_number_among_several_indices(x, m):
+    n = int((x[0].argmax() + m.sum()) % 3)
+    y = x * 2
+    y[:, n] = x[:, n - 3].sum()
+    return y.sin(), x[..., n] + 1, x[None, :, n], x[2, n], y[:, n].sum()
+
+
+@program
 def as_many_as_a_number_says(x, m):
     n = int(m.sum())
     return x[:n] * 2, torch.zeros(n) + 1, torch.arange(n), x.narrow(0, 0, n), x.new_ones(n, 2)
