@@ -87,7 +87,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def _full_collections() -> int:
-    return gc.get_stats()[-1]["collections"]
+    count: int = gc.get_stats()[-1]["collections"]
+    return count
 
 
 @pytest.fixture(scope="session", autouse=True)

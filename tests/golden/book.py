@@ -119,13 +119,18 @@ def _printing(
         triton[f"{key} schedule"] = "".join(schedules)
         return half.forward
 
-    def print_graph(gm: fx.GraphModule, inputs: Sequence[Any], compile_: Compile, options: Options) -> Any:
+    def print_graph(
+        gm: fx.GraphModule, inputs: Sequence[Any], compile_: Compile, options: Options
+    ) -> Callable[..., Any]:
         compile_differentiable(gm, inputs, compile_, options, printed)
-        return gm.forward
+        forward: Callable[..., Any] = gm.forward
+        return forward
 
     in_parts = any(map(waits_for_data, gm.graph.nodes))
-    args: Any = (gm, inputs, record.compiles[-1], Options())
-    return compile_parts(*args, print_graph) if in_parts else print_graph(*args)
+    compile_, options = record.compiles[-1], Options()
+    if in_parts:
+        return compile_parts(gm, inputs, compile_, options, print_graph)
+    return print_graph(gm, inputs, compile_, options)
 
 
 def _of_compile(record: Record, compile_: Compile, triton: dict[str, str]) -> Iterator[tuple[str, str]]:
