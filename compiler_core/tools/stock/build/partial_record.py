@@ -156,7 +156,7 @@ class PartialRecord:
         """Names the frame around the call of what has this name; Dynamo has one frame for all that are called so."""
         names = self._wrapped_names.setdefault(frame_id, {})
         names[name] = None
-        self._frames[frame_id].name = ", ".join(names)
+        self._frames[frame_id].name = " or ".join(names)
 
     def _names_on_stack(self, frame: Frame) -> dict[str, str]:
         """Returns what the user wrote for the values of the stack that a resume function gets."""
