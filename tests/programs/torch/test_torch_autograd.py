@@ -454,6 +454,24 @@ def test_function_with_lists_of_tensors(x, y):
     return AddsLists.apply(x, [y, x * 2], ["a", "b"]) + AddsLists.apply(x, (y, y), ["c"])
 
 
+class Configured(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, config):
+        ctx.save_for_backward(config["weight"])
+        ctx.scale = config["scale"]
+        return x * config["weight"] * config["scale"]
+
+    @staticmethod
+    def backward(ctx, grad):
+        (weight,) = ctx.saved_tensors
+        return grad * weight * ctx.scale, None
+
+
+@one_graph(grad=True)
+def test_function_with_a_dict(x, y):
+    return Configured.apply(x, {"scale": 3.0, "weight": y}) + 1
+
+
 class ChangesItsList(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, log):

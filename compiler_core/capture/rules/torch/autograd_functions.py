@@ -22,6 +22,7 @@ from torch.autograd.function import FunctionCtx
 from compiler_core.capture.rules.table import handles
 from compiler_core.capture.values.base import ObservedException, Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.classes import guard_class_attribute
 from compiler_core.capture.values.tensor import TensorValue
@@ -60,7 +61,7 @@ def _apply(tx: Interpreter, owner: Value, *args: Value) -> Value:
     trial = _TrialRun(tx, cls, args)
     trial.run()
     if list(map(id, given)) != list(map(id, _leaves(tx, args))):
-        raise Unsupported("unsupported call", f"{cls.__name__} changes a list that it is given")
+        raise Unsupported("unsupported call", f"{cls.__name__} changes a list or dict that it is given")
     result = tx.capture.graph.call_function(tx, apply_function(cls), args, {})
     if trial.groups:
         _last_node(tx.capture.graph.fx_graph, apply_function(cls)).meta[GROUPS] = trial.groups
@@ -69,10 +70,13 @@ def _apply(tx: Interpreter, owner: Value, *args: Value) -> Value:
 
 
 def _leaves(tx: Interpreter, args: Sequence[Value]) -> Iterator[Value]:
-    """Yields the arguments, those in tuples and lists included.  PyTorch differentiates only those outside of them."""
+    """Yields the arguments, those in tuples, lists and dicts included.  PyTorch differentiates only those outside of
+    them."""
     for arg in args:
         if isinstance(arg, (ListValue, TupleValue)):
             yield from _leaves(tx, arg.unpack(tx))
+        elif isinstance(arg, DictValue) and arg.cls is dict:
+            yield from _leaves(tx, list(arg.mapping(tx).values()))
         else:
             yield arg
 
