@@ -24,7 +24,7 @@ class Program(NamedTuple):
     """Trains a `Training` with a batch, and returns a loss."""
     modules: Callable[..., Sequence[nn.Module]]
     batch: Callable[..., Sequence[torch.Tensor]]
-    optimizer: Callable[[nn.Module], optim.Optimizer]
+    optimizer: Callable[..., optim.Optimizer]
     small: Sizes
     """The arguments of `modules` and `batch`."""
     real: Sizes
@@ -33,13 +33,21 @@ class Program(NamedTuple):
 class Training:
     """Modules, their optimizers with schedules, a scaler and averaged weights, which a step trains."""
 
-    def __init__(self, name: str, size: str = "small", dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        name: str,
+        size: str = "small",
+        dtype: torch.dtype = torch.float32,
+        device: str = "cpu",
+        **options: Any,
+    ) -> None:
+        """`options` are those of the optimizers, such as ``fused=True``."""
         torch.manual_seed(0)
         self.program, self.dtype, self.device = PROGRAMS[name], dtype, device
         self.sizes = self.program.small if size == "small" else self.program.real
         self.modules = [m.to(device=device, dtype=dtype) for m in self.program.modules(*self.sizes)]
         self.averages = [copy.deepcopy(m).requires_grad_(False) for m in self.modules]
-        self.optimizers = [self.program.optimizer(m) for m in self.modules]
+        self.optimizers = [self.program.optimizer(m, **options) for m in self.modules]
         self.schedulers = [optim.lr_scheduler.LambdaLR(o, lambda n: min(1.0, (n + 1) / 5)) for o in self.optimizers]
         self.scaler = torch.amp.GradScaler(device, init_scale=256.0, growth_interval=8)
 
@@ -357,12 +365,12 @@ class ActorCritic(nn.Module):
 # ---------------------------------------------------------------- programs
 
 
-def grouped_adamw(model: nn.Module) -> optim.Optimizer:
+def grouped_adamw(model: nn.Module, **options: Any) -> optim.Optimizer:
     """AdamW that decays matrices only, as GPTs are trained."""
     matrices = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() <= 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
-    return optim.AdamW(groups, 1e-3, betas=(0.9, 0.95))
+    return optim.AdamW(groups, 1e-3, betas=(0.9, 0.95), **options)
 
 
 def images(count: int, size: int) -> Batch:
@@ -382,7 +390,7 @@ PROGRAMS: dict[str, Program] = {
         classify,
         lambda n, inputs, width: [perceptron(inputs, width, 10)],
         lambda n, inputs, width: rows(n, inputs),
-        lambda m: optim.Adam(m.parameters(), 1e-3),
+        lambda m, **options: optim.Adam(m.parameters(), 1e-3, **options),
         (16, 20, 32),
         (64, 256, 512),
     ),
@@ -390,7 +398,7 @@ PROGRAMS: dict[str, Program] = {
         classify,
         lambda n, size, width, blocks: [ResNet(width, blocks)],
         lambda n, size, width, blocks: images(n, size),
-        lambda m: optim.SGD(m.parameters(), 0.01, momentum=0.9, weight_decay=5e-4, nesterov=True),
+        lambda m, **options: optim.SGD(m.parameters(), 0.01, momentum=0.9, weight_decay=5e-4, nesterov=True, **options),
         (8, 8, 4, 1),
         (64, 64, 64, 2),
     ),
@@ -398,7 +406,7 @@ PROGRAMS: dict[str, Program] = {
         classify,
         lambda n, size, patch, width, depth: [VisionTransformer(width, depth, patch, size)],
         lambda n, size, patch, width, depth: images(n, size),
-        lambda m: optim.AdamW(m.parameters(), 1e-3, weight_decay=0.05),
+        lambda m, **options: optim.AdamW(m.parameters(), 1e-3, weight_decay=0.05, **options),
         (4, 8, 4, 16, 2),
         (32, 224, 16, 384, 12),
     ),
@@ -414,7 +422,7 @@ PROGRAMS: dict[str, Program] = {
         denoise,
         lambda n, size, width: [UNet(width)],
         lambda n, size, width: images(n, size)[:1],
-        lambda m: optim.AdamW(m.parameters(), 1e-3),
+        lambda m, **options: optim.AdamW(m.parameters(), 1e-3, **options),
         (3, 8, 8),
         (32, 32, 128),
     ),
@@ -422,7 +430,7 @@ PROGRAMS: dict[str, Program] = {
         tag,
         lambda n, length, words, width: [Tagger(words, width)],
         lambda n, length, words, width: [torch.randint(words, (n, length)), torch.randint(5, (n, length))],
-        lambda m: optim.Adam(m.parameters(), 1e-3),
+        lambda m, **options: optim.Adam(m.parameters(), 1e-3, **options),
         (4, 6, 20, 8),
         (32, 32, 5000, 128),
     ),
@@ -430,7 +438,7 @@ PROGRAMS: dict[str, Program] = {
         compete,
         lambda n, width: [perceptron(8, width, 12), perceptron(12, width, 1)],
         lambda n, width: [torch.randn(n, 12)],
-        lambda m: optim.Adam(m.parameters(), 2e-4, betas=(0.5, 0.999)),
+        lambda m, **options: optim.Adam(m.parameters(), 2e-4, betas=(0.5, 0.999), **options),
         (8, 16),
         (128, 512),
     ),
@@ -438,7 +446,7 @@ PROGRAMS: dict[str, Program] = {
         improve_policy,
         lambda n, seen, width, actions: [ActorCritic(seen, width, actions)],
         lambda n, seen, width, actions: played(n, seen, actions),
-        lambda m: optim.Adam(m.parameters(), 3e-4, eps=1e-5),
+        lambda m, **options: optim.Adam(m.parameters(), 3e-4, eps=1e-5, **options),
         (16, 6, 16, 4),
         (256, 8, 64, 4),
     ),
@@ -446,7 +454,7 @@ PROGRAMS: dict[str, Program] = {
         accumulate,
         lambda n, inputs, width: [perceptron(inputs, width, 10)],
         lambda n, inputs, width: rows(n, inputs),
-        lambda m: optim.AdamW(m.parameters(), 1e-3),
+        lambda m, **options: optim.AdamW(m.parameters(), 1e-3, **options),
         (16, 20, 32),
         (256, 256, 512),
     ),
@@ -454,7 +462,7 @@ PROGRAMS: dict[str, Program] = {
         mixed,
         lambda n, inputs, width: [perceptron(inputs, width, 10)],
         lambda n, inputs, width: rows(n, inputs),
-        lambda m: optim.AdamW(m.parameters(), 1e-3),
+        lambda m, **options: optim.AdamW(m.parameters(), 1e-3, **options),
         (16, 20, 32),
         (256, 256, 1024),
     ),

@@ -66,13 +66,7 @@ def ways(name: str, size: str, device: str, batch: list[torch.Tensor]) -> dict[s
     step = PROGRAMS[name].step
 
     def made(**options: Any) -> Training:
-        """Returns a training whose optimizers have these options."""
-        training = Training(name, size, device=device)
-        for optimizer in training.optimizers:
-            for group in optimizer.param_groups:
-                group.update(options)
-            optimizer.defaults.update(options)
-        return training
+        return Training(name, size, device=device, **options)
 
     def of_compiled_modules(training: Training) -> Training:
         for module in training.modules:
