@@ -515,19 +515,19 @@ class GraphBuilder:
         return [i for i, node in enumerate(outputs) if self.frees_history and self._is_spent(node.meta["val"])]
 
     def loses_leaf(self, outputs: Iterable[fx.Node]) -> bool:
-        """Returns whether one of `outputs` is a new leaf, or has a history that leads to new leaves only.
+        """Returns whether an output, or an input that was written to, is a new leaf or has a history that leads to new
+        leaves only.
 
         Such a history ends with the graph: autograd sees the graph's inputs alone.
         """
-        for fake in (node.meta["val"] for node in outputs) if self.new_leaves else ():
-            if isinstance(fake, torch.Tensor) and fake.requires_grad:
-                leaves = (
-                    [fake]
-                    if fake.is_leaf
-                    else [v for step in history(fake) if (v := getattr(step, "variable", None)) is not None]
-                )
-                if all(any(leaf is new for new in self.new_leaves) for leaf in leaves):
-                    return True
+        written = [v._fake for v in self.inputs if isinstance(v, TensorValue) and v._fake is not None]
+        for fake in tensors_in([*written, *(node.meta["val"] for node in outputs)]):
+            if not fake.requires_grad:
+                continue
+            found = [getattr(step, "variable", None) for step in history(fake)]
+            leaves = [fake] if fake.is_leaf else [leaf for leaf in found if leaf is not None]
+            if all(any(leaf is new for new in self.new_leaves) for leaf in leaves):
+                return True
         return False
 
     def _is_spent(self, fake: torch.Tensor) -> bool:

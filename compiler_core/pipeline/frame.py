@@ -206,7 +206,8 @@ class FrameCompile:
         """Captures the whole frame, or the part before a graph break."""
         before = len(self.compile.breaks)
         captured = self._capture_frame()
-        if captured.capture.graph.loses_leaf(graph_outputs(self._code_to_try(captured).live())):
+        graph = captured.capture.graph
+        if graph.new_leaves and graph.loses_leaf(graph_outputs(self._code_to_try(captured).live())):
             self._may_make_leaves = False
             del self.compile.breaks[before:]
             captured = self._capture_frame()

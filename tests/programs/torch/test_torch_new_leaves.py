@@ -144,3 +144,10 @@ def test_a_new_leaf_is_kept_in_an_object(x):
     near = (x * 2).requires_grad_()
     kept = {"near": near}
     return kept, x + 1
+
+
+@leaving(inputs=lambda: (torch.randn(3), torch.zeros(3)))
+def test_a_tensor_from_outside_gets_the_history_of_a_new_leaf(x, log):
+    near = (x * 2).requires_grad_()
+    log.copy_(near.sin())
+    return x + 1, log.requires_grad
