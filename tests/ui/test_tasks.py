@@ -324,7 +324,7 @@ def test_20_which_function_is_left_to_python(task: Begin) -> None:
     t = task("slopes")
     expect(t.count("graph break")).to_have_text("1 graph break")
     t.click(t.count("graph break"))
-    expect(t.pane("Overview")).to_contain_text("slopes (it calls locals(), which can read its local variables)")
+    expect(t.pane("Overview")).to_contain_text("slopes, it calls locals(), which can read its local variables")
 
 
 def test_21_why_is_there_no_cuda_graph(task: Begin) -> None:
