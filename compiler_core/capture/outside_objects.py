@@ -173,6 +173,8 @@ class OutsideObjects:
             return TupleValue([self.key_value(k) for k in key])
         if isinstance(key, Value):
             return key
+        if id(key) in self.identity_keys and id(key) in self.values_by_id:
+            return self.values_by_id[id(key)][1]  # guards say where it is: it need not be held
         return from_python(key) if is_atom(key) or type(key) in (torch.Size, frozenset) else self.wrap(key)
 
 

@@ -2,6 +2,7 @@
 # ruff: noqa: B905, E731
 """Training steps in one graph: forward, backward and the step of an optimizer, beside eager PyTorch and float64."""
 
+import gc
 import inspect
 import sys
 import weakref
@@ -293,6 +294,20 @@ def test_parameters_and_state_are_named_after_the_module():
     assert places["model_0_weight"] == "model.0.weight"
     assert places["optimizer_state_model_0_bias_exp_avg"] == "optimizer.state[model.0.bias]['exp_avg']"
     assert not any("params" in name for name in places)
+
+
+def test_parameters_are_freed_with_their_model():
+    """Also by the compile of the first step, which writes the optimizer's state with parameters as keys."""
+    run = compiler_core.compile(step, backend="eager", capture_backward=True, strict=True)
+    alive = []
+    for _ in range(3):
+        model = net()
+        run(model, OPTIMIZERS["SGD with momentum"](model), torch.randn(4, 6), torch.randint(3, (4,)))
+        alive.append(weakref.ref(model[0].weight))
+        del model
+    gc.collect()
+    assert not any(each() is not None for each in alive)
+    assert len(record_of(run).compiles) == 1
 
 
 def halve(optimizer, scheduler):
