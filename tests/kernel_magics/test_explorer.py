@@ -220,6 +220,7 @@ def test_an_fx_graph_is_shown_alone_and_beside_ours() -> None:
     exported = torch.export.export(Block(), (torch.ones(2, 4),))
     both = Explorer(exported, beside=ours).record
     assert both is not None
+    assert both.title == "ours and a graph"
     assert [c.id for c in both.compiles] == ["0/0", "1/0"]
     assert [c.id for c in ours.compiles] == ["0/0"]
     captured = both.compiles[1].find("captured")
@@ -230,6 +231,7 @@ def test_an_fx_graph_is_shown_alone_and_beside_ours() -> None:
     lines = {both.text(item).strip() for edge in both.compiles[1].edges for item in edge.sources}
     assert lines == {"result: torch.Tensor = self.linear(x).relu() + x"}
     assert str(gm.graph) == before
+    assert getattr(Explorer(gm, beside=Record()).record, "title", "") == "A record and a graph"
     with recording.record("stock", engine="torch") as stock:  # whose frames are numbered over the whole process
         torch.compile(Block(), backend="eager")(torch.ones(2, 4))
     beside_stock = Explorer(gm, beside=stock).record

@@ -149,6 +149,7 @@ def test_the_forward_saves_what_the_cut_says(toy: Any) -> None:
     (entry,) = compiled.entries()
     assert entry.stages.saved == ["primals_1"]
     assert len(entry.stages.kernels[0].group.nodes) == 3  # one loop nest for the forward
+    assert [str(node) for node in entry.stages.forward.graph.nodes] == ["primals_1", "kernel_0", "sum_1", "output"]
 
 
 def test_a_gradient_of_a_gradient_is_refused(toy: Any) -> None:

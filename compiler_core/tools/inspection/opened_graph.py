@@ -25,7 +25,7 @@ def graph_record(graph: Any, beside: Record | None = None) -> Record:
     """
     gm = getattr(graph, "graph_module", graph)
     record = Record.from_json(beside.to_json()) if beside else Record()
-    record.title = f"{beside.title} and a graph" if beside else type(graph).__name__
+    record.title = f"{beside.title or 'A record'} and a graph" if beside else type(graph).__name__
     copied = copy_graph(gm)
     signature = getattr(graph, "graph_signature", None)
     parameters = signature.inputs_to_parameters if signature else {}

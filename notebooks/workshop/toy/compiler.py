@@ -679,26 +679,17 @@ def extract(graph: fx.Graph, inputs: list[fx.Node], outputs: Sequence[Any]) -> f
     for each in inputs:
         copies[each] = part.placeholder(each.name)
         copies[each].meta = each.meta
-    needed = ancestors(outputs, inputs)
     for node in graph.nodes:
-        if node in needed and node not in copies:
+        if node.op == "call_function" and node not in copies and copies.keys() >= {*node.all_input_nodes}:
             copies[node] = part.node_copy(node, copies.__getitem__)
     part.output(fx.node.map_arg(list(outputs), copies.__getitem__))
+    part.eliminate_dead_code()
     return part
-
-
-def ancestors(outputs: Sequence[Any], stop: Sequence[fx.Node]) -> set[fx.Node]:
-    found, left = set(), [each for each in outputs if isinstance(each, fx.Node)]
-    while left:
-        node = left.pop()
-        left += [] if node in found or node in stop else node.all_input_nodes
-        found.add(node)
-    return found
 
 
 def cut(graph: fx.Graph, tangents: list[fx.Node], grads: Sequence[Any]) -> list[fx.Node]:
     """Returns what the forward saves: the cheapest values from which the backward can be computed."""
-    late, backward, flow = {*tangents}, ancestors(grads, tangents), networkx.DiGraph()
+    late, flow = {*tangents}, networkx.DiGraph()
     for node in [each for each in graph.nodes if each.op != "output"]:
         if node in late or late & {*node.all_input_nodes}:
             late.add(node)  # it depends on a tangent
@@ -708,9 +699,7 @@ def cut(graph: fx.Graph, tangents: list[fx.Node], grads: Sequence[Any]) -> list[
         flow.add_edge(*place, **({"capacity": bytes_of(value)} if can_save else {}))
         flow.add_edges_from([((other, "out"), place[0]) for other in node.all_input_nodes])
         flow.add_edges_from([] if is_cheap(node) else [("source", place[0])])
-    needed = [
-        node for node in graph.nodes if (node, "out") in flow and (node in grads or {*node.users} & late & backward)
-    ]
+    needed = [node for node in graph.nodes if node not in late and (node in grads or late & {*node.users})]
     flow.add_edges_from([((node, "out"), "sink") for node in needed])
     _, (left, right) = networkx.minimum_cut(flow, "source", "sink") if needed else (0, (set(), set()))
     return [node for node in graph.nodes if (node, "in") in left and (node, "out") in right]
@@ -751,10 +740,12 @@ def lower(graph: fx.Graph, language: str, kernels: list[Kernel]) -> fx.GraphModu
 
     def close() -> Group:
         if group.nodes:
-            kernels.append(Kernel(f"kernel_{len(kernels)}", group, language))
-            call = made.call_function(kernels[-1].function, tuple(values[each] for each in kernels[-1].reads))
-            for i, node in enumerate(kernels[-1].writes):
-                values[node] = made.call_function(operator.getitem, (call, i))
+            kernel = Kernel(f"kernel_{len(kernels)}", group, language)
+            kernels.append(kernel)
+            call = made.call_function(kernel.function, tuple(values[each] for each in kernel.reads))
+            for i, node in enumerate(kernel.writes):
+                values[node] = made.create_node("call_function", operator.getitem, (call, i), {}, node.name)
+                values[node].meta = node.meta
         return Group(None)
 
     for node in graph.nodes:
