@@ -26,7 +26,7 @@ from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.functions import CellValue
 from compiler_core.capture.values.user.object_attributes import InstanceValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import ConstantSource, FreeCellSource, Scope
+from compiler_core.guards.sources import AttrSource, ConstantSource, FreeCellSource, Scope
 from compiler_core.records.recompiles import readable
 
 if TYPE_CHECKING:
@@ -141,6 +141,12 @@ class SideEffects:
             elif isinstance(value, ContainerValue):
                 found += value.known_values()
         return [v for v in found if v is not UNBOUND]
+
+    def written_sources(self) -> frozenset[str]:
+        """Returns the sources of the attributes and containers from outside that are written."""
+        attributes = [AttrSource(obj.source, name) for obj, name in self._attributes.values() if obj.source is not None]
+        containers = [changed.source for changed in self._changed.values() if changed.source is not None]
+        return frozenset(source.text for source in (*attributes, *containers))
 
     def places(self) -> Iterator[tuple[str, list[Value]]]:
         """Yields each place that is written, as the user would write it, and the values that it gets."""

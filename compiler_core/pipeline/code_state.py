@@ -52,6 +52,8 @@ class InstalledCode:
     """Objects that the code refers to weakly; the compile is dropped when one of them dies."""
     is_plain: bool = False
     """Whether the frame could not be captured: its own code runs while the guards hold."""
+    makes: frozenset[str] = frozenset()
+    """The sources of what it makes if it is the first step of a training (`SideEffects.written_sources`)."""
 
 
 @dataclass

@@ -40,7 +40,7 @@ from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode,
 from compiler_core.pipeline.frame import FrameCompile
 from compiler_core.records import Compile, MissedEntry, Recompile, Record, StackLine, Stage
 from compiler_core.records.capture import library_of
-from compiler_core.records.recompiles import recompile
+from compiler_core.records.recompiles import NOTHING_YET, recompile
 from compiler_core.support import fork_locks, interrupts, torch_state
 from compiler_core.support.eager_warnings import silence_warnings
 from compiler_core.support.fork_locks import replace_after_fork
@@ -421,5 +421,8 @@ def _recompile_cause(installed: list[InstalledCode], scope: Scope) -> Recompile 
     """
     entries = {entry.id: entry for entry in installed if not entry.is_plain}
     missed = [MissedEntry(id_, failures(entry.guards, scope)) for id_, entry in reversed(entries.items())]
+    for each in missed:
+        for failed in each.failed:
+            failed.is_of_first_step = failed.source in entries[each.compile].makes and failed.expected in NOTHING_YET
     missed = sorted(filter(lambda each: each.failed, missed), key=lambda each: len(each.failed))
     return recompile(missed, is_confirmed=len(missed[0].failed) == 1) if missed else None

@@ -425,8 +425,10 @@ class FrameCompile:
                 if record_guard_costs := tool("record_guard_costs"):
                     record_guard_costs(self.compile, guards, tree, self.info.f_locals)
         refers_to = on_death(capture.guards.mortals(), self.region.make_dropper(self.state, self.compile.id))
+        makes = capture.effects.written_sources() if capture.graph.captures_backward else frozenset[str]()
+        breaks, own = bool(self.compile.breaks), self.info.code
         self.state.entries.append(
-            InstalledCode(self.compile.id, self.info.code, code, bool(self.compile.breaks), guards, manager, refers_to)
+            InstalledCode(self.compile.id, own, code, breaks, guards, manager, refers_to, makes=makes)
         )
         self.compile.outcome, self.state.frame.skipped = "compiled", ""
         if self.info.code is self.region.root and not self.compile.breaks:

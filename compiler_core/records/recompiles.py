@@ -36,6 +36,10 @@ GuardAspect = Literal[
 """What of an object a guard compares."""
 
 
+NOTHING_YET = ("None", "[]", "0")
+"""What a guard expects of a value that is still to be made: of a gradient, of a dict's keys, of their number."""
+
+
 @dataclass(slots=True)
 class FailedGuard:
     """One fact of a guard that did not hold for a call: what was compared, what was expected, and what was found."""
@@ -70,6 +74,9 @@ class FailedGuard:
     """What differs, as a noun: ``the dtype of x``."""
     caller: ItemId | None = None
     """If `line` is a library's: the user's line that calls it."""
+    is_of_first_step: bool = False
+    """Whether the compile whose guard failed makes the value itself, as the first step of a training makes gradients
+    and the state of the optimizer."""
 
     def __post_init__(self) -> None:
         if self.aspect == "class" and NONE_TYPE in (

@@ -83,7 +83,7 @@ class Remedy(NamedTuple):
         return self.key in NOTHING_TO_CHANGE
 
 
-UNCHANGED = frozenset({"symbolic number", "two values"})
+UNCHANGED = frozenset({"symbolic number", "two values", "first step"})
 """The remedies that change nothing."""
 DYNAMIC = frozenset({"dynamic sizes", "dynamic numbers"})
 """The remedies that ``dynamic=True`` is one way of."""
@@ -111,6 +111,8 @@ REMEDIES: dict[str, str] = {
     "symbolic number": _SYMBOL,
     "few values": "Each value of {names} is compiled once, since the program needs the value itself; dynamic=True does "
     "not change that.  Pass few different values.",
+    "first step": "Nothing to change: the first step makes gradients and the state of the optimizer, and compile "
+    "{compile} is for the later steps, which find them.",
     "two values": "Nothing to change: {names} {has} two values, and each is compiled once.",
     "a tensor": "Each value of {names} is compiled once; dynamic=True has no effect on attributes.  If it only takes "
     "part in arithmetic of tensors, make it a tensor (`register_buffer` in a module); else pass few different values.",
@@ -284,6 +286,8 @@ _MAX_CONDITIONS = 2
 
 def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     """Returns the key in `REMEDIES`; an empty string if nothing is known to help."""
+    if failed.is_of_first_step:
+        return "first step"
     aspect = failed.aspect
     is_of_value = aspect == "value" and failed.type != "bool" and not situation.is_settled
     if (aspect == "relation" or is_of_value) and has_generated_name(failed.guard):

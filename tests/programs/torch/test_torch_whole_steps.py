@@ -604,3 +604,50 @@ def test_operators_whose_scale_is_a_tensor():
                 rtol, atol = (0.02, 0.01) if dtype is torch.bfloat16 else (1e-5, 1e-6)
                 torch.testing.assert_close(wanted, found, rtol=rtol, atol=atol)
     assert not [each.breaks for each in record_of(run).compiles if each.breaks]
+
+
+# ---- what is said of the first step
+
+
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.AdamW])
+def test_the_compile_for_later_steps_is_expected(make):
+    """The first step makes gradients and the optimizer's state."""
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), torch.randn(5, 3)
+    optimizer = make(net.parameters(), lr=0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(step, backend="eager", strict=True, capture_backward=True)
+        for _ in range(4):
+            compiled(x)
+    (problem,) = record.problems
+    assert (problem.kind, problem.grade) == ("recompile", "expected")
+    assert "Nothing to change: the first step makes gradients" in problem.advice
+    assert len(record.compiles) == 2
+
+
+def test_a_counter_beside_the_step_is_no_first_step():
+    """What a step changes each time is no reason to expect a compile."""
+    torch.manual_seed(0)
+    net, x, log = nn.Linear(3, 1), torch.randn(5, 3), {"first": None, "names": ["a"]}
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def step(x):
+        log["names"].append("b")
+        loss = net(x).square().mean() * len(log["names"])
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(step, backend="eager", strict=True, capture_backward=True)
+        for _ in range(4):
+            compiled(x)
+    assert {each.grade for each in record.problems if each.kind == "recompile"} >= {"costly"}

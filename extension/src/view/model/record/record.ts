@@ -310,6 +310,7 @@ export interface FailedGuard {
   type: string;
   subject: string;
   caller: string | null;
+  is_of_first_step: boolean;
 }
 
 /** A compile that did not serve a call, and the guards of it that failed: all of them, or for stock those known. */
@@ -336,6 +337,7 @@ export interface Recompile {
   type: string;
   subject: string;
   caller: string | null;
+  is_of_first_step: boolean;
   of: string;
   besides: FailedGuard[];
   others: MissedEntry[];
@@ -971,6 +973,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     type: "string",
     subject: "string",
     caller: { maybe: "string" },
+    is_of_first_step: "boolean",
   },
   MissedEntry: {
     compile: "string",
@@ -993,6 +996,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     type: "string",
     subject: "string",
     caller: { maybe: "string" },
+    is_of_first_step: "boolean",
     of: "string",
     besides: { list: { is: "FailedGuard" } },
     others: { list: { is: "MissedEntry" } },
@@ -1333,8 +1337,8 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Symbol: { low: null, high: null, line: null, became: null, equals: null, condition: null, condition_line: null, name: "" },
   StackLine: { line: null, library: "" },
   GraphBreak: { instruction: null, expression: "", statement: "", needs_graph: null, reason: "other", in_loop: false, is_last: null, is_consequence: false, resumes: [] },
-  FailedGuard: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", caller: null, dims: [] },
-  Recompile: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", caller: null, of: "", text: "", is_confirmed: false, dims: [], besides: [], others: [] },
+  FailedGuard: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", caller: null, is_of_first_step: false, dims: [] },
+  Recompile: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", caller: null, is_of_first_step: false, of: "", text: "", is_confirmed: false, dims: [], besides: [], others: [] },
   Collective: { ranks: 0, filename: "", line: 0, text: "", tensors: [] },
   ValueDecision: { cut: null, drop_ns: null },
   BudgetPoint: { saved: [] },
