@@ -668,7 +668,9 @@ class GraphBuilder:
             # an in-place operation returns its argument, which has a value already
             # (a view made with gradients off has is_leaf set, too)
             if fake.requires_grad and fake.is_leaf and not (fake._is_view() or levels.is_wrapped(fake)):
-                raise Unsupported("unsupported call", f"{node.target} makes a leaf tensor that requires gradients")
+                if not (self.captures_backward and self.may_make_leaves) or self.is_trial or self.region is not None:
+                    raise Unsupported("requires_grad", f"{getattr(node.target, '__name__', node.target)}()")
+                self.new_leaves.append(fake)
             known = self._values_by_fake[id(fake)] = TensorValue(fake, node)
         return known
 
