@@ -50,7 +50,7 @@ _INLINED_STDLIB_FILES = frozenset(
     name
     for module in (
         *("_collections_abc", "abc", "collections", "contextlib", "copy", "dataclasses", "functools"),
-        *("inspect", "operator", "os", "types", "typing"),
+        *("genericpath", "inspect", "operator", "os", "posixpath", "types", "typing"),
     )
     for name in (f"<frozen {module}>", f"{_STDLIB}{module}.py", f"{_STDLIB}{module}{os.sep}__init__.py")
 )

@@ -66,15 +66,16 @@ def _assumed_truth(tx: Interpreter, condition: Value, jump: Instruction, jumps_i
         assert x.sum() > 0, "empty"        if x.isnan().any(): raise ValueError("not a number")
 
     The graph takes it for granted: if it does not hold in a call, the graph fails, and the frame runs as plain Python
-    (`resume/eager_fallback.py`).  None where both ways go on, or where the frame might catch the exception, since such
-    calls could be frequent.
+    (`resume/eager_fallback.py`).  So does a constraint of a distribution, for which the caller raises.  None where both
+    ways go on, or where the frame might catch the exception, since such calls could be frequent.
     """
     if not isinstance(condition, TensorValue) or jump.target is None:
         return None
     raises = [_always_raises(tx, at) for at in (tx.index[jump.target], tx.pc)]
-    if raises[0] == raises[1] or _may_be_caught(tx):
+    is_constraint = tx.code.co_filename == torch.distributions.constraints.__file__  # it returns what does not hold
+    if (raises[0] == raises[1] and not is_constraint) or _may_be_caught(tx):
         return None
-    truth = jumps_if != raises[0]
+    truth = is_constraint or jumps_if != raises[0]
     return truth if tx.capture.graph.assume(tx, condition, truth) else None
 
 

@@ -11,6 +11,7 @@ import functools
 import inspect
 import math
 import operator
+import os
 import sys
 import types
 import typing
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 # functions without side effects whose result depends only on their arguments
 PURE_FUNCTIONS = frozenset(
-    {ord, chr, bin, hex, oct, bytes, operator.index, operator.length_hint}
+    {ord, chr, bin, hex, oct, bytes, operator.index, operator.length_hint, os.fspath}
     | {f for home in (math, cmath) for f in vars(home).values() if isinstance(f, types.BuiltinFunctionType)}
     | arrays.PURE_FUNCTIONS
     | {int.from_bytes, float.fromhex, bytes.fromhex, str.maketrans, sys.intern, sys.getrecursionlimit}

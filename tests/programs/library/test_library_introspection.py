@@ -10,6 +10,7 @@ import contextlib
 import enum
 import functools
 import inspect
+import os
 import sys
 import threading
 import types
@@ -518,3 +519,9 @@ def test_a_count_on_a_function_is_compiled_twice():
     assert [compiled(torch.ones(())).item() for _ in range(5)] == [1, 2, 3, 4, 5]
     assert step.calls == 5
     assert len(record_of(compiled).compiles) == 2  # then the number is symbolic
+
+
+@one_graph()
+def test_paths(x):
+    joined = os.path.join("models", "small.pt")
+    return x + len(joined), joined, os.path.splitext(joined), os.path.basename(joined)

@@ -267,3 +267,14 @@ def test_tensors_made_of_numbers_that_are_read(x):
         torch.tensor(first),
         torch.FloatTensor([first, 1]),
     )
+
+
+@one_graph(inputs=lambda: (torch.randn(3), torch.eye(3) * 2), tolerance=1e-6)
+def test_a_constraint_on_a_matrix_is_taken_for_granted(x, covariance):
+    normal = torch.distributions.MultivariateNormal(x, covariance)
+    return normal.log_prob(x + 1), torch.distributions.MultivariateNormal(x, precision_matrix=covariance).mean
+
+
+@same_as_eager(breaks=[], inputs=lambda: (torch.randn(3), -torch.eye(3)))
+def test_a_constraint_on_a_matrix_does_not_hold(x, covariance):
+    return torch.distributions.MultivariateNormal(x, covariance).log_prob(x)
