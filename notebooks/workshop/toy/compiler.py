@@ -22,7 +22,7 @@ import sys
 import tempfile
 import types
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -694,18 +694,20 @@ def cut(graph: fx.Graph, tangents: list[fx.Node], grads: Sequence[Any]) -> list[
         if node in late or late & {*node.all_input_nodes}:
             late.add(node)  # it depends on a tangent
             continue
-        value, place = node.meta["val"], ((node, "in"), (node, "out"))
-        can_save = isinstance(value, Tensor | torch.SymInt | int)
-        flow.add_edge(*place, **({"capacity": bytes_of(value)} if can_save else {}))
-        flow.add_edges_from([((other, "out"), place[0]) for other in node.all_input_nodes])
-        flow.add_edges_from([] if is_cheap(node) else [("source", place[0])])
+        flow.add_edge((node, "in"), (node, "out"), capacity=cost(node.meta["val"]))
+        flow.add_edges_from([((other, "out"), (node, "in")) for other in node.all_input_nodes])
+        if not is_cheap(node):
+            flow.add_edge("source", (node, "in"))
     needed = [node for node in graph.nodes if node not in late and (node in grads or late & {*node.users})]
     flow.add_edges_from([((node, "out"), "sink") for node in needed])
     _, (left, right) = networkx.minimum_cut(flow, "source", "sink") if needed else (0, (set(), set()))
     return [node for node in graph.nodes if (node, "in") in left and (node, "out") in right]
 
 
-def bytes_of(value: Any) -> int:
+def cost(value: Any) -> float:
+    """Returns the bytes that saving a value takes; infinity: it is several values, such as those of a maximum pool."""
+    if not isinstance(value, Tensor | torch.SymInt | int):
+        return math.inf
     sizes = [getattr(getattr(size, "node", None), "hint", size) for size in getattr(value, "shape", ())]
     return max(1, math.prod(sizes) * getattr(value, "itemsize", 1))
 
@@ -826,25 +828,20 @@ class Kernel:
     def __init__(self, name: str, group: Group, language: str) -> None:
         self.group = group
         self.reads, self.writes = group.reads(), group.writes()
-        names = [f"v{i}" for i in range(len(self.reads))] + [f"w{i}" for i in range(len(group.nodes))]
-        self.numbers = dict(zip([*self.reads, *group.nodes], names, strict=True))
+        self.variables = {node: f"v{i}" for i, node in enumerate([*self.reads, *group.nodes])}
         self.names = [*(f"in{i}" for i in range(len(self.reads))), *(f"out{i}" for i in range(len(self.writes)))]
         self.text = self.c() if language == "c" else self.triton()
         self.native = build_c(self.text) if language == "c" else build_triton(self.text)
         self.function = functools.partial(self.run)
         self.function.__name__, self.function.__module__ = name, "toy"  # how the graph's text calls it
 
-    def values(self, suffix: str) -> list[tuple[str, str | None, str]]:
-        """Returns for each operator its variable, what kind of sum it is, and its value as a text."""
-        found = []
+    def values(self, suffix: str) -> Iterator[tuple[str, str | None, str]]:
+        """Yields for each operator its variable, what kind of sum it is, and its value as a text."""
         for node in self.group.nodes:
             args = node.args[:1] if node.target in SUMS else node.args
-            operands = [
-                self.numbers[each] if isinstance(each, fx.Node) else f"{float(each)!r}{suffix}" for each in args
-            ]
+            operands = [self.variables.get(each) or f"{float(each)!r}{suffix}" for each in args]
             text = operands[0] if node.target in SUMS else POINTWISE[node.target].format(*operands)
-            found.append((self.numbers[node], SUMS.get(node.target), text))
-        return found
+            yield self.variables[node], SUMS.get(node.target), text
 
     def c(self) -> str:
         nodes = zip(self.names, [*self.reads, *self.writes], strict=True)
@@ -857,7 +854,7 @@ class Kernel:
             inside.append(taken if kind else f"float {name} = {value};")
         for i, node in enumerate(self.writes):
             lines, at = (after, "o") if node.target in SUMS else (inside, "p")
-            lines.append(f"out{i}[{at}] = {self.numbers[node]};")
+            lines.append(f"out{i}[{at}] = {self.variables[node]};")
         loop = "for (long p = o * inner; p < (o + 1) * inner; p++) {"
         begin = [f"void kernel({parameters}, long outer, long inner) {{", "for (long o = 0; o < outer; o++) {"]
         return "\n  ".join([C_BEGIN + begin[0], *begin[1:], *before, loop, *inside, "}", *after, "}", "}\n"])
@@ -871,7 +868,7 @@ class Kernel:
             lines.append(f"{name} = {f'tl.{kind}(tl.where(inside, {value}, {filling}), 0)' if kind else value}")
         for i, node in enumerate(self.writes):
             at, mask = ("o", "") if node.target in SUMS else ("p", ", mask=inside")
-            lines.append(f"tl.store(out{i} + {at}, {self.numbers[node]}{mask})")
+            lines.append(f"tl.store(out{i} + {at}, {self.variables[node]}{mask})")
         return TRITON_BEGIN + "\n    ".join(lines).replace("tl.tanh(", "tanh(") + "\n"
 
     def run(self, *operands: Tensor) -> list[Tensor]:
