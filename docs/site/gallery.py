@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch._higher_order_ops import while_loop
+from torch._inductor.utils import fresh_cache
 
 import compiler_core
 from compiler_core.records import Record, View
@@ -86,8 +87,13 @@ def without_dropout(gm: torch.fx.GraphModule) -> None:
         gm.graph.erase_node(node)
 
 
+def joined(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.cat([x, y]).relu()
+
+
 line = torch.linspace(-1, 1, 1000, requires_grad=True)
 rows = torch.randn(64, 100)
+rows_of_gpu = rows.cuda() if torch.cuda.is_available() else rows
 queries, keys, values = (torch.randn(16, 32, requires_grad=True) for _ in range(3))
 EXAMPLES = {
     "cos_cos": Example("cos(cos(x))", "One tensor is saved for the backward, not two.", cos_cos, (line,)),
@@ -120,6 +126,17 @@ EXAMPLES = {
         "The same in stock torch.compile", "Stock's own graphs, guards and kernels, in the same explorer.", softmax,
         (rows,),
         engine="torch",
+    ),
+    "joined": Example(
+        "A pass of stock ahead of autograd", "It computes relu before cat, in place of after it.", joined,
+        (rows, rows + 1),
+        panes=("source", "pregrad:pre_grad"),
+        engine="torch",
+    ),
+    "blocks": Example(
+        "Block sizes of a Triton kernel", "Without a GPU nothing is timed; a size that is asked for is taken.", softmax,
+        (rows_of_gpu,), {"tune": True, "target": "sm_90", "block_sizes": {"forward_0": {"i": 8}}},
+        ("source", "tuning", "machine"),
     ),
 }  # fmt: skip
 
@@ -161,6 +178,8 @@ PANES = {
         "generated": "The bytecode that runs in the place of the frame's.",
         "other": "What else stock writes.",
     },
+    "joined": {"pregrad": "The graph before and after stock's passes ahead of autograd."},
+    "blocks": {"tuning": "Block sizes of Triton kernels: timed on a GPU, or asked for."},
 }
 """Panes of the explorer by the example that shows them, with what they have."""
 
@@ -208,7 +227,8 @@ def _run(example: Example, *, steps: bool = False) -> None:
     program = alone(example.program)
     if example.engine == "torch":
         torch._dynamo.reset()
-        torch.compile(program)(*example.arguments)
+        with fresh_cache():  # stock does not run passes ahead of autograd for what its cache has
+            torch.compile(program)(*example.arguments)
     elif example.program in (two_branches, sizes):
         program()  # it compiles its function itself
     else:

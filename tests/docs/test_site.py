@@ -9,6 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from kernel_magics.display.messages import PANES
 from tests import warm_python
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +50,18 @@ def test_links_and_pictures_of_the_readme_exist_and_are_small() -> None:
     pictures = [path for path in paths if path.suffix == ".webp"]
     assert len(pictures) == 12
     assert max(path.stat().st_size for path in pictures) < MAX_PICTURE_BYTES
+
+
+def test_the_page_of_panes_has_every_pane(fresh_stock: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SITE))
+    gallery = importlib.import_module("gallery")
+    shown = [pane for panes in gallery.PANES.values() for pane in panes]
+    assert sorted([*shown, "source"]) == sorted(PANES)
+    (joined,) = gallery.record_of_panes("joined").compiles
+    before, after = (each.text for each in joined.artifacts if each.pane == "pregrad")
+    assert ["_.relu()" in text for text in (before, after)] == [False, True]
+    (blocks,) = gallery.record_of_panes("blocks").compiles
+    assert [trial.how for tuning in blocks.tunings for trial in tuning.tried if trial.chosen]
 
 
 def test_a_page_of_a_notebook_has_its_outputs_and_needs_no_kernel(

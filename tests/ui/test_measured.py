@@ -166,6 +166,16 @@ def test_autotuning_and_why_nothing_was_tried(
         screenshot(page, "measured_tuning")
 
 
+def test_block_sizes_that_were_asked_for_are_not_called_impossible(browser: Browser, tmp_path: Path) -> None:
+    with compiler_core.record() as asked:
+        fast = compiler_core.compile(lambda x: x.softmax(-1), target="sm_90", block_sizes={"forward_0": {"i": 8}})
+        fast(torch.randn(64, 100))
+    with open_report(browser, write_report(asked, tmp_path / "report.html")) as page:
+        pane = show(page, "tuning").pane(0)
+        expect(pane).to_contain_text("forward_0 has the block sizes that were asked for")
+        expect(pane.locator("tbody tr")).to_have_text(re.compile(r"8 rows x 128 columns.*asked for.*not timed"))
+
+
 CELLS = {
     "load": "%load_ext kernel_magics\nimport torch, kernel_magics\nx, w = torch.randn(8, 64), torch.randn(64, 8192)",
     "plain": "%%compile\nsmall = x.sin()\nlarge = (small @ w).softmax(-1)",

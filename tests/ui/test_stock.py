@@ -67,6 +67,22 @@ def test_panes_that_only_stock_has(explorer: Explorer) -> None:
     expect(explorer.show(0, "steps")).to_contain_text("RESUME")
 
 
+def test_an_empty_pane_says_that_the_compile_was_in_pytorchs_cache(tmp_path: Path, browser: Browser) -> None:
+    records = []
+    with fresh_cache():
+        for title in ("compiled", "from the cache"):
+            torch._dynamo.reset()
+            with recording.record(title, engine="torch") as record:
+                torch.compile(torch.sin)(torch.ones(3))
+            records.append(record)
+    first, second = (any(each.pane == "pregrad" for each in record.artifacts) for record in records)
+    assert (first, second) == (True, False)
+    page = browser.new_page()
+    page.goto(write_report(records[1], tmp_path / "report.html").as_uri())
+    expect(Explorer(page.locator(".cutaway")).show(0, "pregrad")).to_contain_text("found it in its AOTAutograd cache")
+    page.close()
+
+
 def test_a_pass_is_compared_with_the_graph_before(explorer: Explorer) -> None:
     explorer.row("1/0").click()
     passes = explorer.show(0, "passes")

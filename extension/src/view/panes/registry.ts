@@ -242,7 +242,11 @@ function noGraph(compile: Compile): string {
 
 /** For artifacts that only stock torch.compile has. */
 function stockOnly(compile: Compile): string {
-  return compile.artifacts.length ? "This compile has none: only stock torch.compile with Inductor writes them." : "";
+  if (!compile.artifacts.length) return "";
+  const hasRun = !compile.cache_lookups.some((each) => each.cache === "AOTAutograd cache" && each.outcome === "hit");
+  return hasRun
+    ? "This compile has none: only stock torch.compile with Inductor writes them."
+    : "This compile has none: PyTorch found it in its AOTAutograd cache, so that this stage did not run.";
 }
 
 function noPass(compile: Compile): string {

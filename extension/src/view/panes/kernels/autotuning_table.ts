@@ -37,13 +37,15 @@ export class AutotuningTable extends LinkedContent {
   private row(each: TuningTrial, isDefault: boolean, slowest: number, graph: string): HTMLTableRowElement {
     const bar = h("span", { class: "bar ok", style: `width:${(100 * (each.time_ns ?? 0)) / (slowest || 1)}%` });
     const time = h("span", { class: "share wide" }, duration(each.time_ns ?? 0), h("span", { class: "track" }, bar));
-    const words = [each.chosen && "chosen", isDefault && "default", each.cached && "from an earlier run"];
+    const isTimed = each.time_ns !== null;
+    const chosen = each.chosen && (isTimed ? "chosen" : "asked for");
+    const words = [chosen, isDefault && isTimed && "default", each.cached && "from an earlier run"];
     const row = h(
       "tr",
       each.why_not ? { class: "failed" } : {},
       ...cells(
         stackedCell(each.chosen ? h("b", {}, each.how) : each.how, each.why_not || words.filter(Boolean).join(", ")),
-        shortCell(each.time_ns === null ? "cannot run" : time),
+        shortCell(isTimed ? time : each.why_not ? "cannot run" : "not timed"),
         shortCell(registers(each)),
       ),
     );
@@ -59,6 +61,7 @@ function registers({ registers, spilled_bytes }: TuningTrial): string {
 
 function comparison(own: TuningTrial[]): string {
   const [standard, best] = [own[0]?.time_ns, own.find((each) => each.chosen)?.time_ns];
+  if (own.some((each) => each.chosen && each.time_ns === null)) return "has the block sizes that were asked for";
   const tried = plural(own.length, "configuration was tried", "configurations were tried");
   if (!standard || !best) return tried;
   return best < standard
