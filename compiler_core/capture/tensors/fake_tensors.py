@@ -86,6 +86,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     has_drawn = False
     """Whether an operator has drawn random numbers."""
     _called: dict[Any, None] | None = None
+    _offsets: dict[tuple[Any, ...], Any] | None = None
+    """The offsets of views by indices that data decide, by the tensor's layout and the index."""
     waits: BreakReason | None = None
     """What an operator has waited for: its result has a size that data decide, or they decide whether it raises an
     error."""
@@ -141,7 +143,10 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
                 gradient, _, input_sizes = args[:3]
                 with self:
                     return gradient.new_empty(input_sizes).to(memory_format=suggest_memory_format(gradient))
-            result: Any = super().dispatch(func, types, args, kwargs or {})
+            if func is aten.select.int and isinstance(args[-1], torch.SymInt) and free_unbacked_symbols(args[-1]):
+                result: Any = self._select(types, args)
+            else:
+                result = super().dispatch(func, types, args, kwargs or {})
         finally:
             self._in_operator = inside
         if isinstance(result, torch.Tensor) and result.layout is mkldnn_layout:
@@ -158,6 +163,26 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         if isinstance(result, tuple) and Fact.LIKE_FIRST in known:
             return tuple(self._in_eagers_order(each, func, args, kwargs or {}) for each in result)
         return self._in_eagers_order(result, func, args, kwargs or {})
+
+    def _select(self, types: Any, args: Any) -> Any:
+        """Returns the fake ``tensor.select(dim, index)`` for an index that data decide.
+
+        PyTorch gives each such view an offset of its own.  Of the same index it is the same, so ``y[n] += 1`` can be
+        seen to write to the memory that it reads.
+        """
+        tensor, dim, index = args
+        numbers = (tensor.storage_offset(), tensor.stride(dim), tensor.shape[dim], index)
+        key = tuple(n.node.expr if isinstance(n, torch.SymInt) else n for n in numbers)
+        if self._offsets is None:
+            self._offsets = {}
+        if key not in self._offsets:
+            result: Any = super().dispatch(aten.select.int, types, args, {})
+            self._offsets[key] = result.storage_offset()
+            return result
+        self.waits = "tensor value read"
+        shape, strides = list(tensor.shape), list(tensor.stride())
+        del shape[dim], strides[dim]
+        return super().dispatch(aten.as_strided.default, types, (tensor, shape, strides, self._offsets[key]), {})
 
     def _as_in_eager(self, result: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Returns the fake result of an operator with the strides and type that eager's kernel gives it."""

@@ -80,6 +80,16 @@ def a_number_among_several_indices(x, m):
 
 
 @program
+def a_number_whose_item_is_changed(x, m):
+    n = int((x[0].argmax() + m.sum()) % 3)
+    y = x * 2
+    y[n] += x[n] * 3
+    y[:, n] -= 1
+    y[n, :2] *= x[n].sum()
+    return y.sin(), y[n]
+
+
+@program
 def as_many_as_a_number_says(x, m):
     n = int(m.sum())
     return x[:n] * 2, torch.zeros(n) + 1, torch.arange(n), x.narrow(0, 0, n), x.new_ones(n, 2)
