@@ -9,6 +9,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.graph_builder import GraphBuilder, Region
@@ -96,7 +97,10 @@ class Capture:
             self.guards.specs["NO_DISPATCH_MODE"] = no_dispatch_mode_guard()
         if (gpu := index_of_current_gpu(self.graph.fx_graph)) is not None:
             self.guards.specs["CURRENT_GPU"] = current_gpu_guard(gpu)
-        return [*self.guards.specs.values(), *self.guards.library.guards()]
+        # a module may have led to a parameter after its guard was added
+        named = [(spec, self.guards.name_of(spec.source)) for spec in self.guards.specs.values()]
+        specs = [replace(spec, name=name) if name else spec for spec, name in named]
+        return [*specs, *self.guards.library.guards()]
 
     def guards_hold(self) -> bool:
         """Whether everything that capture has looked at is as it was, except for what the frame changed."""

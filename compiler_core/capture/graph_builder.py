@@ -192,7 +192,8 @@ class GraphBuilder:
         return [v for v in tensors if v._fake is not None and storage_id(v._fake) == memory]
 
     def _input(self, value: TensorValue | SymbolicNumber, source: Source, example: Any) -> fx.Node:
-        text = _OF_OPTIMIZER.sub(lambda found: self.guards.parameters.get(found[0], found[0]), source.text)
+        known = self.guards.parameters
+        text = _OF_OPTIMIZER.sub(lambda found: known[found[0]].text if found[0] in known else found[0], source.text)
         name = _placeholder_name(text)
         # ``L['a'].b`` and ``L['a_b']`` give the same identifier
         count = self._input_names[name] = self._input_names.get(name, 0) + 1

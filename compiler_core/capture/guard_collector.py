@@ -11,7 +11,7 @@ from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.guards import GuardSpec, LibraryLookups, guarded_value, state_guard
 from compiler_core.guards.lifetimes import WeakBox, make_box
-from compiler_core.guards.sources import AttrSource, Box, ConstantSource, Scope, Source
+from compiler_core.guards.sources import AttrSource, Box, ConstantSource, Scope, Source, path
 from compiler_core.guards.value_guards import NUMPY_NUMBERS, may_be_distinct_objects
 from compiler_core.records import ItemId, LineClock
 
@@ -46,7 +46,7 @@ class GuardCollector:
         self.library = LibraryLookups(partial(recorder.note, "guard")) if recorder else LibraryLookups()
         self._location = Location((), None, "")
         self.line_clock = LineClock()
-        self.parameters: dict[str, str] = {}
+        self.parameters: dict[str, Source] = {}
         """Parameters that an optimizer's groups led to first: that path, and the one in a module."""
         self._held: dict[int, ConstantSource] = {}
         self._boxes: dict[int, tuple[Any, Box]] = {}
@@ -71,6 +71,13 @@ class GuardCollector:
             spec = self.specs[key] = GuardSpec(kind, source, guarded_value(kind, value), at.line, at.caller)
             if self._recorder is not None:
                 self._recorder.note("guard", spec.text)
+
+    def name_of(self, source: Source) -> str:
+        """Returns the user's words for a source that leads over a group of an optimizer, else an empty string."""
+        for step in path(source) if self.parameters else ():
+            if (parameter := self.parameters.get(step.text)) and source.shown.startswith(step.shown):
+                return parameter.shown + source.shown.removeprefix(step.shown)
+        return ""
 
     def add_library_name(self, names: dict[str, Any], home: str, name: str) -> None:
         """Guards that `name` in the dict of library module `home` stays what it is."""

@@ -114,7 +114,7 @@ class OutsideObjects:
             if value.source is not None and value.source != path:
                 self.guards.add("SAME_OBJECT", path, value.source)
                 if isinstance(path, AttrSource) and path.table == "_parameters":
-                    self.guards.parameters.setdefault(value.source.text, path.text)
+                    self.guards.parameters.setdefault(value.source.text, path)
             return value
         value = build_value(self, obj, path)
         self.values_by_id[id(obj)] = (obj, value)

@@ -94,6 +94,8 @@ class GuardSpec:
     value: Any
     line: ItemId | None = None
     caller: ItemId | None = None
+    name: str = ""
+    """The source in the user's words, where they are not `Source.shown`."""
 
     @property
     def text(self) -> str:
@@ -157,8 +159,9 @@ class GuardSpec:
         if is_of_environment(source):
             item, expected, got = (text.removeprefix("b") for text in (found.item, found.expected, found.got))
             found = found._replace(item=item, expected=expected, got=got)
+        name = (self.name if source is self.source else "") or source.shown
         return FailedGuard(
-            self.kind, self.text.partition("  # ")[0], source.text, source.shown, found.aspect, found.expected,
+            self.kind, self.text.partition("  # ")[0], source.text, name, found.aspect, found.expected,
             found.got, self.line, list(found.dims), found.item, found.is_specialised,
             found.is_broadcast, _place(source), "" if obj is MISSING else type(obj).__qualname__, caller=self.caller,
         )  # fmt: skip
@@ -261,7 +264,7 @@ def guard_records(guards: Sequence[GuardSpec]) -> list[Guard]:
 def _guard_record(key: str, guard: GuardSpec) -> Guard:
     code, _, _ = guard.text.partition("  # ")
     record = Guard(key, guard.kind, guard.source.text, code, guard.expected, guard.line)
-    record.name, record.caller = guard.source.shown, guard.caller
+    record.name, record.caller = guard.name or guard.source.shown, guard.caller
     if guard.kind == "TENSOR_MATCH":
         record.sizes = list(guard.value.sizes)
     return record

@@ -289,8 +289,12 @@ def test_a_step_after_the_first_has_one_graph():
 
 def test_parameters_and_state_are_named_after_the_module():
     """Also where the optimizer leads to them first, as its `zero_grad()` does."""
-    nodes = compared(OPTIMIZERS["AdamW"]).compiles[-1].captured_graphs[0].graph.nodes
+    record = compared(OPTIMIZERS["AdamW"])
+    nodes = record.compiles[-1].captured_graphs[0].graph.nodes
+    record.find_problems()
+    problems = [each for each in record.problems if each.kind == "recompile"]
     places = {node.key: node.place for node in nodes if node.op == "placeholder"}
+    assert problems[0].title == "recompiled: model[0].weight.grad changed"
     assert places["model_0_weight"] == "model.0.weight"
     assert places["optimizer_state_model_0_bias_exp_avg"] == "optimizer.state[model.0.bias]['exp_avg']"
     assert not any("params" in name for name in places)
