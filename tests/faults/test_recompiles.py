@@ -530,3 +530,26 @@ def run_first(call, run=run):
 
 run = run_first
 """
+
+
+HISTORY = """
+import collections
+
+history = collections.defaultdict(list)
+
+def program(x):
+    y = x * 2
+    history["loss"].append(y)
+    return y
+
+def run(call):
+    call(torch.ones(3))
+    call(torch.ones(3))
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_first_key_of_an_empty_dict_is_named(engine: Engine) -> None:
+    (problem,) = run(HISTORY, "history", engine).problems
+    assert (problem.title, problem.lineno) == ("recompiled: history got the key 'loss'", 8)
+    assert "history has the key 'loss'; compile 0/0 was made without it." in problem.cause

@@ -230,6 +230,8 @@ def _complete(
     if of_class := _OBJECT.match(first.guard):
         first.expected, first.got, first.type = ONE_AT_CAPTURE, f"another {of_class[1]}", of_class[1]
     _fill(first, known)
+    if reported is not None and reported.kind == "DICT_LENGTH" and first.expected == "0" and not first.got:
+        _fill_key(first, guards)
     if first.kind == "DICT_LENGTH":
         is_empty = any(_without_root(each) == _without_root(first.source) for each in empty_dicts)
         _fill_keys(first, index.guards, guards, is_empty)
@@ -349,6 +351,15 @@ def _fill_keys(failed: FailedGuard, before: Sequence[Guard], now: Sequence[Guard
     if (new or is_empty) and str(len(old)) == failed.expected:
         failed.aspect, failed.kind, failed.subject = "keys", "DICT_KEYS", ""
         failed.expected, failed.got = (f"[{', '.join(key for key, _ in found)}]" for found in (old, new))
+        failed.__post_init__()
+
+
+def _fill_key(failed: FailedGuard, now: Sequence[Guard]) -> None:
+    """Names a key of a dict that was empty: one of which the new compile guards the item."""
+    item = re.compile(rf"{re.escape(failed.source)}\[('[^']*'|\d+)\]")
+    if found := next(filter(None, (item.match(guard.source) for guard in now)), None):
+        failed.aspect, failed.kind, failed.item, failed.subject = "key", "DICT_CONTAINS", found[1], ""
+        failed.expected, failed.got = "absent", "present"
         failed.__post_init__()
 
 
