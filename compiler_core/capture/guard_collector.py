@@ -47,7 +47,7 @@ class GuardCollector:
         self._location = Location((), None, "")
         self.line_clock = LineClock()
         self.parameters: dict[str, Source] = {}
-        """Parameters that an optimizer's groups led to first: that path, and the one in a module."""
+        """Parameters that an optimizer's groups led to first: that path, and the user's, such as that in a module."""
         self._held: dict[int, ConstantSource] = {}
         self._boxes: dict[int, tuple[Any, Box]] = {}
 

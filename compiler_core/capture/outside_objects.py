@@ -113,7 +113,7 @@ class OutsideObjects:
             value = self.values_by_id[id(obj)][1]
             if value.source is not None and value.source != path:
                 self.guards.add("SAME_OBJECT", path, value.source)
-                if isinstance(path, AttrSource) and path.table == "_parameters":
+                if ".param_groups[" in value.source.text and ".param_groups[" not in path.text:
                     self.guards.parameters.setdefault(value.source.text, path)
             return value
         value = build_value(self, obj, path)

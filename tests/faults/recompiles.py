@@ -1570,4 +1570,29 @@ def run(call):
         "['mask', 'box']",
         (Change("modules before", {'    heads["box"] = torch.nn.Linear(3, 3)\n': ""}),),
     ),
+    Recompiled(
+        "the gradients that the first whole step makes",
+        """
+weight = torch.ones(3, requires_grad=True)
+optimizer = torch.optim.SGD([weight], 0.1)
+
+def program(x):
+    optimizer.zero_grad()  # the fault
+    loss = (x * weight).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+def run(call):
+    for _ in range(3):
+        call(torch.ones(3))
+""",
+        "weight.grad",
+        "value",
+        "None",
+        "a Tensor",
+        remedy="first step",
+        options={"capture_backward": True},
+        stock=None,
+    ),
 ]

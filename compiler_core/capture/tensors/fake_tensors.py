@@ -167,7 +167,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def _select(self, types: Any, args: Any) -> Any:
         """Returns the fake ``tensor.select(dim, index)`` for an index that data decide.
 
-        PyTorch gives each such view an offset of its own.  Of the same index it is the same, so ``y[n] += 1`` can be
+        PyTorch gives each such view another offset.  Of the same index it is the same, so ``y[n] += 1`` can be
         seen to write to the memory that it reads.
         """
         tensor, dim, index = args
