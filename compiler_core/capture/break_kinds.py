@@ -33,6 +33,19 @@ class BreakingCode:
 
 
 @dataclass(frozen=True)
+class Earlier:
+    """What a call may have done before some code of it, which therefore is not moved before the call."""
+
+    draws: bool = False
+    """Whether random numbers were drawn."""
+    writes: bool = False
+    """Whether objects or tensors from outside were changed."""
+
+    def __or__(self, other: Earlier) -> Earlier:
+        return Earlier(self.draws or other.draws, self.writes or other.writes)
+
+
+@dataclass(frozen=True)
 class BreakKind:
     """The documentation of one kind of break."""
 

@@ -538,6 +538,8 @@ def _kind_of_skipped(function: FunctionValue) -> BreakReason:
         return "distributed tensor"
     if packs_sequences(function.code):
         return "packed sequence"
+    if function.fn is torch.amp.GradScaler.get_scale:
+        return "tensor value read"
     return kind_of_skipped(str(getattr(function.fn, "__module__", "")))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compiler_core.capture.break_kinds import Earlier
 from compiler_core.capture.values.cached_calls import CacheChanges
 from compiler_core.guards import GuardSpec, GuardTree
 from compiler_core.guards.lifetimes import WeakBox, on_death
@@ -67,6 +68,8 @@ class CodeState:
     """Compiles that were dropped because an object that they refer to died; they count towards the recompile limit."""
     stack_names: dict[str, str] = field(default_factory=dict)
     """For a resume function: what the user wrote, by its parameters for values of the stack."""
+    earlier: Earlier = field(default_factory=Earlier)
+    """For a resume function: what may have been done before it."""
     loop_break: CaptureBreak | None = None
     """For a resume function that starts with a loop: the break in the loop because of which Python runs all of it."""
     cache_changes: CacheChanges = field(default_factory=CacheChanges)

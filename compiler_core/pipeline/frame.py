@@ -39,7 +39,7 @@ from compiler_core.autograd.autograd_function import with_spent_history
 from compiler_core.bytecode import bytecode_text, disassemble_cached, verify
 from compiler_core.capture import break_kinds
 from compiler_core.capture.attempt import Capture
-from compiler_core.capture.break_kinds import BreakingCode
+from compiler_core.capture.break_kinds import BreakingCode, Earlier
 from compiler_core.capture.bytecode_emitter import graph_outputs
 from compiler_core.capture.interpreter import Interpreter, StopCapture, StopPoint
 from compiler_core.capture.source_lines import SourceLines, add_source, format_stack
@@ -84,6 +84,10 @@ _OF_OBJECTS = frozenset(
     | {"unsupported mutation", "generator", "print"}
 )
 """Kinds of breaks at what an object of Python's does."""
+_UNKNOWN_CODE = frozenset({"skipped function", "unsupported call", "asked for", "transform", "checkpoint"})
+"""Kinds of breaks at calls of code that may do anything."""
+_WRITES = frozenset({"optimizer", "backward", "collective", "unsupported mutation", "in-place autograd.Function"})
+"""Kinds of breaks at what changes tensors or objects."""
 _ANY_CODE = (lambda: None).__code__
 
 
@@ -226,7 +230,9 @@ class FrameCompile:
         with self._only_recorded("capture", "the code at a graph break"):
             stack = capture.graph.current_tx.full_stack()
             if breaking_code := tool("breaking_code"):
-                code = breaking_code(capture.graph.current_tx, self.state.frame.kind == "root")
+                kind = self.state.frame.kind
+                earlier = self.state.earlier | Earlier(kind == "called", kind == "called")
+                code = breaking_code(capture.graph.current_tx, kind == "root", earlier)
         if reason.kind == "data-dependent branch" and code.statement == "Assert":
             reason = Unsupported("assertion", reason.context)
         reason.context = capture.guards.symbols.with_values(reason.context)  # it may be an exception of the program
@@ -370,6 +376,8 @@ class FrameCompile:
             line = tx.instructions[layout.target].lineno or tx.code.co_firstlineno
             frame = self.region.add_resume(code, self.info.code, line, self.compile, self.state.record)
             self.region.states[CodeKey(code)].loop_break = self._loop_break
+            with self._only_recorded("bytecode", "what was done before a graph break"):
+                self.region.states[CodeKey(code)].earlier = self._done_before_break(tx)
             if tx.code is self.info.code:
                 self.region.states[CodeKey(code)].frame.name = self.state.frame.name
             with self._only_recorded("bytecode", "the expressions of stack values"):
@@ -387,6 +395,13 @@ class FrameCompile:
         if frame not in self.compile.breaks[-1].resumes:
             self.compile.breaks[-1].resumes.append(frame)
         return code
+
+    def _done_before_break(self, tx: Interpreter) -> Earlier:
+        """Returns what the frame may do up to its graph break, other than by what can be moved before the call."""
+        break_ = self.compile.breaks[-1]
+        is_unknown = break_.reason in _UNKNOWN_CODE and break_.needs_graph is not False
+        done = Earlier(tx.capture.graph.mode.has_drawn, bool(tx.capture.changes()))
+        return self.state.earlier | done | Earlier(is_unknown, is_unknown or break_.reason in _WRITES)
 
     def _cached_calls(self, capture: Capture) -> CachedCalls:
         state, drop = self.state, self.region.make_dropper(self.state, self.compile.id)

@@ -6,12 +6,16 @@ import ast
 import functools
 import linecache
 import tokenize
+import types
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.break_kinds import BreakingCode
+import torch
+
+from compiler_core.capture.break_kinds import BreakingCode, Earlier
 from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.hook.skip_rules import is_library_file
 from compiler_core.resume.resume_functions import NULL, VALUE, ResumeLayout
@@ -25,12 +29,16 @@ MAX_LENGTH = 80
 _ITERATORS = frozenset({"enumerate", "filter", "iter", "map", "reversed", "zip"})
 """Builtins whose results can only be continued."""
 _MAX_DEPTH = 4
+_RANDOM = ("random.", "numpy.random.", "torch.random.", "torch.cuda.random.", "torch.utils.data.")
+"""The modules whose functions and objects seed generators of random numbers, or draw from them."""
+_CONSTANTS = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
 
-def breaking_code(tx: Interpreter, is_root: bool) -> BreakingCode:
+def breaking_code(tx: Interpreter, is_root: bool, earlier: Earlier) -> BreakingCode:
     """Returns the code that an interpreter is at, in the innermost function of the user's.
 
     `is_root`: the frame is that of the compiled function itself.  Others may get what a graph computed.
+    `earlier`: what may have been done before the frame.
     """
     while tx.parent is not None and is_library_file(tx.code.co_filename):
         tx = tx.parent
@@ -53,6 +61,11 @@ def breaking_code(tx: Interpreter, is_root: bool) -> BreakingCode:
     inside = {each.id for part in _parts(node) for each in ast.walk(part) if isinstance(each, ast.Name)}
     scopes = (tx.locals, tx.cells)
     needs_graph = needs_graph or any(_has_tensor(scope[n]) for scope in scopes for n in inside & scope.keys())
+    earlier |= Earlier(tx.capture.graph.mode.has_drawn, bool(tx.capture.changes()))
+    objects = [*_objects(node, tx.f_globals)]
+    needs_graph = needs_graph or (earlier.draws and any(map(_uses_generator, objects)))
+    may_change = any(not isinstance(value, ConstantValue) for value in found) or any(map(_may_change, objects))
+    needs_graph = needs_graph or (earlier.writes and may_change)
     is_call = isinstance(node, ast.Call)
     ends_round = isinstance(statement, ast.While) or (isinstance(statement, ast.If) and _ends_round(statement))
     is_loop = isinstance(statement, ast.For) and (node is statement or _gives_iterator(node))
@@ -72,6 +85,27 @@ def _parts(node: ast.AST) -> Iterator[ast.AST]:
         )
         if each is not node and isinstance(each, (ast.Call, ast.BinOp, ast.UnaryOp, ast.Subscript)) and not is_size:
             yield each
+
+
+def _objects(node: ast.AST, names: dict[str, Any]) -> Iterator[Any]:
+    """Yields the global objects that an expression names, such as the function ``torch.manual_seed``."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name):
+            yield names.get(each.id)
+        elif isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
+            owner = names.get(each.value.id)
+            yield getattr(owner, each.attr, None) if isinstance(owner, types.ModuleType) else None
+
+
+def _uses_generator(obj: Any) -> bool:
+    """Whether an object seeds a generator of random numbers or draws from one: a function, an object or a method."""
+    of = obj if isinstance(obj, (type, types.FunctionType)) else type(getattr(obj, "__self__", obj))
+    return f"{of.__module__}.".startswith(_RANDOM) or f"{getattr(obj, '__module__', None)}.".startswith(_RANDOM)
+
+
+def _may_change(obj: Any) -> bool:
+    """Whether an object has state that the program may change."""
+    return not isinstance(obj, (types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType, *_CONSTANTS))
 
 
 def _has_tensor(value: Value) -> bool:

@@ -693,4 +693,22 @@ def program(x):
         },
         on_core=False,
     ),
+    Broken(
+        "a loss times the scale of a gradient scaler",
+        """
+scaler = torch.amp.GradScaler("cpu")
+
+def program(x):
+    loss = (x - 1).square().mean()
+    loss = loss * scaler.get_scale()  # the fault
+    return loss.sqrt()
+""",
+        "tensor value read",
+        "scaler.get_scale()",
+        "Compute with the tensor itself",
+        {
+            "loss * scaler.get_scale()  # the fault": "loss * SCALE",
+            "\ndef program": "SCALE = scaler.get_scale()\n\ndef program",
+        },
+    ),
 ]

@@ -441,3 +441,55 @@ def test_the_body_of_a_loop_over_batches_is_compiled_in_a_function(head: str) ->
     after = run(moved, "batches", "core")
     torch.testing.assert_close(after.results, run(script, "batches", None).results)
     assert "body" in {frame.name for frame in after.record.frames for each in frame.compiles if each.captured_graphs}
+
+
+AFTER_A_CHANGE = """
+import copy
+
+class Counter:
+    n = 0
+
+counter = Counter()
+optimizer = torch.optim.SGD([torch.ones(3, requires_grad=True)], 0.1)
+
+def program(x):
+    y = x.sin()
+    {before}
+    state = copy.deepcopy(optimizer)
+    return y * len(state.param_groups)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "is_before"), [("y = y + 1", True), ("counter.n += 1", False), ("optimizer.zero_grad()", False)]
+)
+def test_no_object_is_read_earlier_than_what_changes_it(before: str, is_before: bool) -> None:
+    problems = run(AFTER_A_CHANGE.format(before=before), "after a change", "core").problems
+    (problem,) = [each for each in problems if each.grade != "expected"]
+    assert ("do it before the compiled function" in problem.advice) == is_before
+
+
+SEEDED = """
+loader = torch.utils.data.DataLoader(list(torch.ones(4, 3)), batch_size=2, shuffle=True)
+
+def program(x):
+    y = {before}
+    {seeds}
+    return y + torch.rand(3)
+"""
+
+
+@pytest.mark.parametrize("seeds", ["torch.manual_seed(0)", "y = y + next(iter(loader))"])
+@pytest.mark.parametrize(
+    ("before", "is_before"),
+    [
+        ("x.sin()", True),
+        ("torch.nn.functional.dropout(x)", False),
+        ('torch.nn.functional.dropout(x)\n    print(end="")\n    y = y + 1', False),
+    ],
+)
+def test_what_seeds_is_not_moved_before_random_numbers(before: str, is_before: bool, seeds: str) -> None:
+    problems = run(SEEDED.format(before=before, seeds=seeds), "seeded", "core").problems
+    (problem,) = [each for each in problems if each.title.endswith("skipped function")]
+    assert ("do it before the compiled function" in problem.advice) == is_before
+    assert ("1 more graph break is in what this line calls." in problem.cause) == ("next" in seeds)

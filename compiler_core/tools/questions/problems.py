@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 from collections import Counter
@@ -190,7 +191,10 @@ def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
                 first.remedies, first.lines = again.remedies or first.remedies, again.lines or first.lines
                 first._parts, first._proof = again._parts, again._proof
                 first.grade = again.grade
-        if others := len({each.behind for each in rest if each._library} - {first.behind}):
+        others = len({each.behind for each in rest if each._library} - {first.behind})
+        if first.kind == "graph break":
+            others += len(frozenset[str]().union(*map(_causes, rest)) - _causes(first))
+        if others:
             first.cause += f"  {_MORE_BREAKS.format(others, 'break is' if others == 1 else 'breaks are')}"
         first.cost = _cost(first)
         yield first
@@ -427,7 +431,7 @@ def _graph_break(
                             ns=sum(c.duration_ns for c in resumed))  # fmt: skip
     problem._library = place.library if place.behind else ""
     problem.breaks, problem.is_training = [break_id(compile_, break_)], break_.reason in STEP_HINTS
-    problem._causes = frozenset({break_.expression or break_.explanation})
+    problem._causes = frozenset({break_.expression or break_.explanation, *divided.broken_inside(frame, break_)})
     problem._parts |= parts if grade != "expected" or is_step else {HINT: Part(advice)}
     is_hint = HINT in parts and parts[HINT].text == break_.hint and break_.hint not in ("", NO_CHANGE_KNOWN)
     if grade != "expected" and (is_hint or LOOP in parts):
@@ -660,6 +664,17 @@ class _DividedGraphs:
         made = [each.place.lineno for each in resumed.breaks if each.place and each.statement == "With"]
         return break_.place.lineno in made
 
+    def broken_inside(self, frame: Frame, break_: GraphBreak) -> list[str]:
+        """Returns the parts of a break's expression that broke the graph before, with the same advice.
+
+        ``iter(loader)`` is one of ``next(iter(loader))``.
+        """
+        resumed = self._compiles.get(frame.resumes or "")
+        before = [b for b in resumed.breaks if b.place and b.hint == break_.hint] if resumed else []
+        at = break_.place
+        here = [b for b in before if at and b.place and (b.place.filename, b.place.lineno) == (at.filename, at.lineno)]
+        return [b.expression for b in here if _is_part(b.expression, break_.expression)]
+
     def computes_from(self, frame: Frame) -> bool:
         """Whether a frame, or what follows the graph breaks in it, computes anything, or that is not known."""
         compiles = frame.compiles
@@ -696,6 +711,15 @@ class _DividedGraphs:
                 seen |= further
                 waiting += further
         return False
+
+
+def _is_part(inner: str, outer: str) -> bool:
+    """Whether the source of one expression is in that of another."""
+    try:
+        wanted, tree = (ast.parse(text, mode="eval").body for text in (inner, outer))
+    except SyntaxError:
+        return False
+    return any(ast.dump(each) == ast.dump(wanted) for each in ast.walk(tree) if each is not tree)
 
 
 def _key(break_: GraphBreak) -> _Key:

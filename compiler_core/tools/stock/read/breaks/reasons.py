@@ -78,6 +78,7 @@ _BY_TYPE: tuple[tuple[str, BreakReason], ...] = (
 
 _BY_EXPLANATION: tuple[tuple[str, str, BreakReason], ...] = (
     (SKIPPED, r"the function `(?:Optimizer|GradScaler)\.\w+` should not be traced", "optimizer"),
+    (SKIPPED, r"the function `GradScaler\.get_scale`", "tensor value read"),
     (SKIPPED, r"`\w+\.step` in file `.*[\\/]torch[\\/]optim[\\/]lr_scheduler\.py`", "optimizer"),
     (SKIPPED, r"builtin `(?:time|datetime)\.(?!sleep)", "clock"),
     (SKIPPED, r"`_?(?:pack|pad)_(?:padded|packed)?_?sequence`", "packed sequence"),
