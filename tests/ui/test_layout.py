@@ -50,6 +50,15 @@ def two_problems(x: torch.Tensor, scale: torch.Tensor, names: list[str]) -> torc
     return y.sin() + 1
 
 
+def two_branches(x: torch.Tensor) -> torch.Tensor:
+    y = x.cos()
+    if y.sum() > 0:
+        y = y / 2
+    if y.max() > 0:
+        y = y.relu()
+    return y
+
+
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     torch.manual_seed(0)
@@ -57,6 +66,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     programs: dict[str, Callable[[], Any]] = {
         "deep": lambda: api.compile(Model(LAYERS))(x).sum().backward(),
         "problems": lambda: api.compile(two_problems)(x, torch.tensor(2.0), []),
+        "branches": lambda: api.compile(two_branches)(torch.ones(3)),
         "loop": lambda: api.compile(newton)(x.exp()),
         "parts": lambda: api.compile(selected)(x),
     }
@@ -119,6 +129,17 @@ def test_an_answer_gets_the_place(
         title.click()
         expect(explorer.root.locator("section.pane:not(.shut) .body").first).to_be_visible()
     expect(explorer.root.locator("section.pane:not(.shut)")).not_to_have_count(0)
+
+
+@of("branches")
+def test_code_in_the_texts_of_problems_has_no_backquotes(explorer: Explorer) -> None:
+    what = explorer.root.locator(".problem .what")
+    expect(what.locator("code")).to_have_text("y.sum() > 0")
+    what.click()
+    listed = pane_of(explorer, "Overview").locator("h3.problems + table")
+    expect(listed.locator("code")).to_have_text(["y.sum() > 0", "y.max() > 0"])
+    for place in (what, listed, explorer.tree):
+        expect(place).not_to_contain_text("`")
 
 
 @of("problems")

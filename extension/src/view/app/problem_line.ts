@@ -3,7 +3,7 @@
  * press shows it in the overview, beside its line. Without a problem there is no line.
  */
 
-import { h } from "../dom/elements";
+import { h, prose } from "../dom/elements";
 import type { Problem } from "../model/record/record";
 import type { State } from "../model/state";
 
@@ -45,7 +45,7 @@ export class ProblemLine {
     const [kind, rest] = title.split(/: (.*)/s);
     const heading = rest && cause.startsWith(rest) ? `${kind}:` : title; // the cause says the rest
     const text = cause.replace(/\s*\n\s*/g, " ");
-    this.text.replaceChildren(h("b", {}, placed(problem, heading, this.state)), " ", text);
+    this.text.replaceChildren(h("b", {}, ...prose(placed(problem, heading, this.state))), " ", ...prose(text));
   }
 }
 

@@ -1,6 +1,6 @@
 /** The list of frames and their compiles; resume functions are listed under the frame whose graph break they follow. */
 
-import { h, onceSized, scrollInside } from "../dom/elements";
+import { h, onceSized, prose, scrollInside } from "../dom/elements";
 import { headline, isRefusal, shortMessage } from "../model/analysis/failures";
 import { breakPlace, breakProblem, recompileProblem } from "../model/analysis/problems";
 import { frameKind, frameName } from "../model/frame_names";
@@ -128,7 +128,7 @@ export class Tree {
     return lines.map(([kind, text, title = text]) => {
       const opensOverview = kind !== "fine" && kind !== "why";
       const open = () => this.state.goTo({ compile: compile.id, pane: "overview", line: null });
-      return h("span", { class: kind, title, onclick: opensOverview && open }, text);
+      return h("span", { class: kind, title, onclick: opensOverview && open }, ...prose(text));
     });
   }
 

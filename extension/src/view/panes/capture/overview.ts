@@ -52,8 +52,8 @@ export class Overview extends LinkedContent {
         this.state.goToProblem(problem);
       };
       const place = lineno ? `${this.state.label(filename)}:${lineno}` : "";
-      const name = h("button", { class: "link", onclick: open }, title);
-      const text = h("div", {}, name, h("div", {}, cause), checked && h("small", {}, checked));
+      const name = h("button", { class: "link", onclick: open }, ...prose(title));
+      const text = h("div", {}, name, h("div", {}, ...prose(cause)), checked && h("small", {}, ...prose(checked)));
       return this.linkTo(h("tr", {}, ...cells(grade, shortCell(place), text)), [problem.line]);
     });
     const more = problems.length - rows.length;
