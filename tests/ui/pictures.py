@@ -21,7 +21,9 @@ from kernel_magics import write_report
 from tests.ui import drive
 from tests.ui.conftest import FLAGS, chromium
 from tests.ui.drive import INSIDE, Explorer, Notebook
-from tests.ui.pictured import branch, layer, softmax
+from tests.ui.pictured.branch import branch
+from tests.ui.pictured.layer import layer
+from tests.ui.pictured.softmax import softmax
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 THEMES: dict[Literal["light", "dark"], str] = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
@@ -130,15 +132,18 @@ def press_break(page: Page, explorer: Explorer) -> None:
 
 
 def press_saved(page: Page, explorer: Explorer) -> None:
+    explorer.show(1, "partition")
     explorer.root.locator(".count").filter(has_text="saved").click()
 
 
 def press_line(page: Page, explorer: Explorer) -> None:
+    explorer.show(1, "fusion")
     explorer.click_line(0, "shifted.exp()")
-    explorer.stages.get_by_role("button", name="Fusion").first.click()
+    explorer.stages.get_by_role("button", name="Kernel").first.click()
 
 
 def press_machine(page: Page, explorer: Explorer) -> None:
+    explorer.show(1, "fusion")
     explorer.click_line(0, "shifted.exp()")
     explorer.stages.get_by_role("button", name="Machine").first.click()
 
