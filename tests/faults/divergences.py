@@ -185,4 +185,44 @@ def run(call):
         {"x.t() if rank else x": "x"},
         stock={"here": "stride=[1, 3]", "others": "stride=[3, 1]"},
     ),
+    Diverged(
+        "a loss that one rank has more",
+        """
+def program(losses):
+    total = sum(losses.values())  # the fault
+    return total.sqrt()
+
+def run(call):
+    losses = {"box": torch.ones(3), "class": torch.ones(3)}
+    if rank == 1:
+        losses["mask"] = torch.ones(3)
+    call(losses)
+""",
+        "guard",
+        "['box', 'class', 'mask']",
+        "['box', 'class']",
+        {"if rank == 1": "if True"},
+        stock={"here": "[2] == 'mask'", "others": "none"},
+    ),
+    Diverged(
+        "a loss that one rank does not have",
+        """
+def program(losses):
+    total = losses["box"]
+    if "mask" in losses:  # the fault
+        total = total + losses["mask"]
+    return total.sqrt()
+
+def run(call):
+    losses = {"box": torch.ones(3), "mask": torch.ones(3)}
+    if rank == 1:
+        del losses["mask"]
+    call(losses)
+""",
+        "guard",
+        "'mask' not in",
+        "'mask' in",
+        {"if rank == 1": "if True"},
+        stock={"here": "not ___dict_contains('mask'", "others": "___dict_contains('mask'"},
+    ),
 ]

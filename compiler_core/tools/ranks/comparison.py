@@ -175,6 +175,8 @@ def _first_difference(here: Sequence[Fact], others: Sequence[Fact]) -> Divergenc
         if one == other:
             continue
         if one is not None and other is not None and _place(one) == _place(other):
+            if one.kind == "guard":
+                return _guards_at_line(one, here[position:], others[position:])
             return _divergence(one, one.text, other.text)
         if one is not None and other is not None and one.kind == other.kind == "collective call":
             # The ranks wait for one another in these two.
@@ -189,6 +191,15 @@ def _first_difference(here: Sequence[Fact], others: Sequence[Fact]) -> Divergenc
         if one is not None:
             return _divergence(one, one.text, "nothing")
     return None
+
+
+def _guards_at_line(at: Fact, here: Sequence[Fact], others: Sequence[Fact]) -> Divergence:
+    """Returns the first guard at a line that only one side has, and that of the other side."""
+    sides = [[fact for fact in facts if _place(fact) == _place(at)] for facts in (here, others)]
+    own = [[fact.text for fact in side if fact not in other] for side, other in (sides, sides[::-1])]
+    if not any(own):  # their order differs
+        own = [[fact.text for fact in side] for side in sides]
+    return _divergence(at, *(next(iter(texts), "none") for texts in own))
 
 
 def _place(fact: Fact) -> tuple[str, str, int]:
