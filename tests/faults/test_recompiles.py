@@ -553,3 +553,21 @@ def test_the_first_key_of_an_empty_dict_is_named(engine: Engine) -> None:
     (problem,) = run(HISTORY, "history", engine).problems
     assert (problem.title, problem.lineno) == ("recompiled: history got the key 'loss'", 8)
     assert "history has the key 'loss'; compile 0/0 was made without it." in problem.cause
+
+
+TWO_SYMBOLS = """
+def program(x, n):
+    assert x.shape[0] < 100 and n < 1000
+    return x * n
+
+def run(call):
+    for i in range(3):
+        call(torch.ones(3 + i), 10 + i)
+"""
+
+
+def test_several_symbols_have_one_advice() -> None:
+    (problem,) = run(TWO_SYMBOLS, "two symbols", "core").problems
+    assert problem.advice.count("Nothing to change") == 1
+    assert "`n < 1000`" in problem.advice
+    assert "`x.size(0) < 100`" in problem.advice

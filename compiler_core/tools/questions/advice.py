@@ -87,6 +87,8 @@ UNCHANGED = frozenset({"symbolic number", "two values", "first step"})
 """The remedies that change nothing."""
 DYNAMIC = frozenset({"dynamic sizes", "dynamic numbers"})
 """The remedies that ``dynamic=True`` is one way of."""
+WITH_SYMBOL = DYNAMIC | {"symbolic number"}
+"""The remedies of differences for which a compile has symbols: it covers the calls that meet the conditions on all."""
 NOTHING_TO_CHANGE = UNCHANGED | DYNAMIC
 """The remedies of differences that need no further compile."""
 
@@ -197,10 +199,9 @@ def remedies(
         found.setdefault(key, []).append(failed)
         conditions.setdefault(key, {}).update(dict.fromkeys(here.conditions))
         needing |= {key} if here.is_needed else set()
+    covered = _covered(list(dict.fromkeys(each for key in sorted(WITH_SYMBOL) for each in conditions.get(key, ()))))
     all_found = [
-        _remedy(
-            key, group, compile_id, _covered(list(conditions[key])), is_inside, bool(conditions[key]) or key in needing
-        )
+        _remedy(key, group, compile_id, covered, is_inside, bool(conditions[key]) or key in needing)
         for key, group in found.items()
         if key
     ]
