@@ -21,14 +21,14 @@ leaf = lambda: (torch.randn(3, requires_grad=True),)
 # ---------------------------------------------------------------- leaves, backward, grad
 
 
-@same_as_eager(graphs=1, breaks=["unsupported call", "backward"])
+@same_as_eager(graphs=1, breaks=["requires_grad", "backward"])
 def test_leaf_made_inside(x):
     w = torch.ones(4, requires_grad=True)
     (x * w).sum().backward()
     return w.grad, w
 
 
-@same_as_eager(graphs=1, breaks=["unsupported call"])
+@same_as_eager(graphs=1, breaks=["requires_grad"])
 def test_random_leaf_made_inside(x):
     w = torch.randn(4, requires_grad=True)
     return (x * w).sum(), w, w.is_leaf
