@@ -97,7 +97,10 @@ def functions_of_modules():
     for module in MODULES:
         for value in [*vars(module).values()]:
             of = vars(value).values() if inspect.isclass(value) and value.__module__ == module.__name__ else [value]
-            yield from (f for f in of if isinstance(f, types.FunctionType) and f.__module__ == module.__name__)
+            functions = (f for f in of if isinstance(f, types.FunctionType) and f.__module__ == module.__name__)
+            yield from (
+                f for f in functions if f.__code__.co_filename == module.__file__
+            )  # all dataclasses have one repr
 
 
 @functools.cache
