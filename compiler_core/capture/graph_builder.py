@@ -130,10 +130,11 @@ class GraphBuilder:
         self.is_trial = False
         """Whether the nodes that are added now will be removed again."""
         self.captures_backward = False
+        """Whether the program's backwards are operations of the graph."""
         self.may_make_leaves = True
+        """Whether a tensor made in the frame may require gradients, if backwards are captured (`add_leaf`)."""
         self.new_leaves: list[torch.Tensor] = []
         """Tensors made in the frame that the program has set to require gradients."""
-        """Whether the program's backwards are operations of the graph."""
         self.frees_history = False
         """Whether the graph computes gradients and frees what autograd saved for them."""
         self.waits = False
@@ -515,6 +516,13 @@ class GraphBuilder:
         """Returns the positions of the outputs whose history a backward in the graph has freed."""
         return [i for i, node in enumerate(outputs) if self.frees_history and self._is_spent(node.meta["val"])]
 
+    def add_leaf(self, fake: torch.Tensor, made_by: str = "") -> None:
+        """Notes that a tensor made in the frame requires gradients; raises Unsupported where a graph cannot have it."""
+        can_have = self.captures_backward and self.may_make_leaves
+        if not can_have or levels.depth() or self.is_trial or self.region is not None:
+            raise Unsupported("requires_grad", made_by)
+        self.new_leaves.append(fake)
+
     def loses_leaf(self, outputs: Iterable[fx.Node]) -> bool:
         """Returns whether an output, or an input that was written to, is a new leaf or has a history that leads to new
         leaves only.
@@ -669,9 +677,7 @@ class GraphBuilder:
             # an in-place operation returns its argument, which has a value already
             # (a view made with gradients off has is_leaf set, too)
             if fake.requires_grad and fake.is_leaf and not (fake._is_view() or levels.is_wrapped(fake)):
-                if not (self.captures_backward and self.may_make_leaves) or self.is_trial or self.region is not None:
-                    raise Unsupported("requires_grad", f"{getattr(node.target, '__name__', node.target)}()")
-                self.new_leaves.append(fake)
+                self.add_leaf(fake, f"{getattr(node.target, '__name__', node.target)}()")
             known = self._values_by_fake[id(fake)] = TensorValue(fake, node)
         return known
 

@@ -131,7 +131,9 @@ class OutsideObjects:
 
     def attributes_of(self, fn: types.FunctionType, source: Source) -> ObjectValue:
         """Returns the object that has the attributes of an outside function, of which there may be several values."""
-        return self._function_attributes.setdefault(id(fn), ObjectValue(types.FunctionType, fn, source))
+        if id(fn) not in self._function_attributes:
+            self._function_attributes[id(fn)] = ObjectValue(types.FunctionType, fn, source)
+        return self._function_attributes[id(fn)]
 
     def cell(self, cell: types.CellType, source: Source) -> CellValue:
         """Returns the value of a cell; a cell that is reached by two paths is guarded to be the same on both."""

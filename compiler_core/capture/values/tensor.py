@@ -84,6 +84,7 @@ class TensorValue(Value):
         self.stored: dict[str, Value] = {}
         """Attributes that the program set, which are set on the real tensor after the graph has run."""
         self._memory: TensorValue | None = None
+        """What the graph uses in its place (`_new_memory`)."""
 
     def __repr__(self) -> str:
         return self.source.text if self.source else str(self._node)
@@ -303,15 +304,9 @@ class TensorValue(Value):
         fake, wanted, graph = self._fake_at_start(tx), bool(value.constant(tx)), tx.capture.graph
         if wanted == fake.requires_grad:
             return self
-        is_new = wanted and self.source is None and type(self) is TensorValue and fake.is_floating_point()
-        if (
-            not (is_new and graph.captures_backward and graph.may_make_leaves)
-            or levels.depth()
-            or graph.is_trial
-            or graph.region is not None
-        ):
+        if not wanted or self.source is not None or type(self) is not TensorValue or not fake.is_floating_point():
             raise Unsupported("requires_grad")
-        graph.new_leaves.append(fake)
+        graph.add_leaf(fake)
         return graph.call_method(tx, "requires_grad_", [self], {})
 
     # --- calls

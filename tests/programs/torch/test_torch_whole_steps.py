@@ -613,6 +613,15 @@ def test_operators_whose_scale_is_a_tensor():
 # ---- what is said of the first step
 
 
+def recorded(step, x):
+    """Returns the record of four whole steps."""
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(step, backend="eager", strict=True, capture_backward=True)
+        for _ in range(4):
+            compiled(x)
+    return record
+
+
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.AdamW])
 def test_the_compile_for_later_steps_is_expected(make):
     """The first step makes gradients and the optimizer's state."""
@@ -627,10 +636,7 @@ def test_the_compile_for_later_steps_is_expected(make):
         optimizer.step()
         return loss
 
-    with compiler_core.record() as record:
-        compiled = compiler_core.compile(step, backend="eager", strict=True, capture_backward=True)
-        for _ in range(4):
-            compiled(x)
+    record = recorded(step, x)
     (problem,) = record.problems
     assert (problem.kind, problem.grade) == ("recompile", "expected")
     assert "Nothing to change: the first step makes gradients" in problem.advice
@@ -640,7 +646,7 @@ def test_the_compile_for_later_steps_is_expected(make):
 def test_a_counter_beside_the_step_is_no_first_step():
     """What a step changes each time is no reason to expect a compile."""
     torch.manual_seed(0)
-    net, x, log = nn.Linear(3, 1), torch.randn(5, 3), {"first": None, "names": ["a"]}
+    net, x, log = nn.Linear(3, 1), torch.randn(5, 3), {"names": ["a"]}
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 
     def step(x):
@@ -650,8 +656,5 @@ def test_a_counter_beside_the_step_is_no_first_step():
         optimizer.step()
         return loss
 
-    with compiler_core.record() as record:
-        compiled = compiler_core.compile(step, backend="eager", strict=True, capture_backward=True)
-        for _ in range(4):
-            compiled(x)
+    record = recorded(step, x)
     assert {each.grade for each in record.problems if each.kind == "recompile"} >= {"costly"}
