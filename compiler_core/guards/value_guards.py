@@ -22,7 +22,7 @@ import torch
 from compiler_core.guards.kinds import ABSENT, KINDS, MISSING, NOTHING, PRESENT, Found, GuardKind, GuardSpec
 from compiler_core.guards.lifetimes import WeakBox, make_box
 from compiler_core.guards.sources import Box, Scope
-from compiler_core.records.recompiles import LEAF, Mismatch, any_of_class, keys_mismatch, layout_differences
+from compiler_core.records.recompiles import LEAF, Mismatch, keys_mismatch, layout_differences, with_article
 from compiler_core.support.interrupts import guard_function
 from compiler_core.support.texts import safe_repr
 from compiler_core.torch_private import DisableTorchFunction, dispatch_keys
@@ -107,7 +107,7 @@ def _constant_difference(obj: Any, value: Any) -> Found:
     found = type(obj).__qualname__
     if value is None:
         shown = safe_repr(obj) if _is_of_constants(obj) else "<>"
-        return any_of_class(found) if shown.startswith("<") else shown
+        return with_article(found) if shown.startswith("<") else shown
     return Mismatch("class", type(value).__qualname__, found)
 
 

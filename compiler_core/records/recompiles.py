@@ -94,12 +94,12 @@ class FailedGuard:
 
 
 def _value_of_class(name: str) -> str:
-    return "None" if name == NONE_TYPE else any_of_class(name) if name else ""
+    return "None" if name == NONE_TYPE else with_article(name) if name else ""
 
 
-def any_of_class(name: str) -> str:
-    """Returns a class as a noun: ``a Tensor``, ``an Adam``."""
-    return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
+def with_article(noun: str) -> str:
+    """Returns a noun, such as the name of a class, with its article: ``a Tensor``, ``an Adam``."""
+    return f"{'an' if noun[:1] in 'AEIOUaeiou' else 'a'} {noun}"
 
 
 def _subject(failed: FailedGuard) -> str:

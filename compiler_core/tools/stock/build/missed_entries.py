@@ -20,9 +20,9 @@ from compiler_core.records.recompiles import (
     ONE_AT_CAPTURE,
     PARAMETERS,
     Mismatch,
-    any_of_class,
     layout_differences,
     recompile,
+    with_article,
 )
 from compiler_core.tools.stock.read.recompile_reasons import (
     as_user_wrote,
@@ -330,7 +330,7 @@ def _fill(failed: FailedGuard, known: _Known) -> None:
     if failed.aspect == "relation":
         failed.got = _current_values(failed.guard, known)
     if failed.aspect == "value" and failed.expected == "None" and not failed.got and failed.type:
-        failed.got = any_of_class(failed.type)
+        failed.got = with_article(failed.type)
     kinds = _type_of(failed.expected), _type_of(failed.got) or failed.type
     if failed.aspect == "value" and all(kinds) and kinds[0] != kinds[1]:
         failed.aspect, (failed.expected, failed.got) = "class", kinds

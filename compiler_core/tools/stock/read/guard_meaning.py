@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from compiler_core.records.recompiles import with_article
 from compiler_core.tools.stock.read.source_names import shown_source
 
 _MARKS = {
@@ -50,11 +51,7 @@ def _tensor(found: re.Match[str]) -> str:
     where = f" on device {device[1]}" if device else ""
     sizes = size[1].split(", ") if size and size[1] else []
     shape = f"of size {' x '.join(each.replace('None', 'any') for each in sizes)}" if sizes else "without dimensions"
-    return f"{name} is {_article(dtype)} tensor {shape}{where}{gradient}"
-
-
-def _article(noun: str) -> str:
-    return f"{'an' if noun[:1] in 'aeiouAEIOU' else 'a'} {noun}"
+    return f"{name} is {with_article(dtype)} tensor {shape}{where}{gradient}"
 
 
 _SENTENCES: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
@@ -62,7 +59,7 @@ _SENTENCES: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     for pattern, sentence in (
         (r"check_tensor\((.+?), \w+, .*?torch\.(\w+), (.*)", _tensor),
         (r"_*check_obj_id\((.+), \d+\)(?:, type=(.+))?$", _same_object),
-        (r"_*check_type_id\((.+), \d+\), type=(.+)$", lambda f: f"{shown_source(f[1])} is {_article(_type(f[2]))}"),
+        (r"_*check_type_id\((.+), \d+\), type=(.+)$", lambda f: f"{shown_source(f[1])} is {with_article(_type(f[2]))}"),
         (
             r"not _*dict_contains\('(\w+)', (.+)\.__dict__\)$",
             lambda f: f"{shown_source(f[2])} has no own attribute {f[1]}",
