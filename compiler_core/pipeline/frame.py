@@ -501,8 +501,9 @@ class FrameCompile:
         with self.compile.step("guards"):
             guards = capture.all_guards()
             kept = apply_guard_filter(guards, self.region.options.guard_filter)
-            self.compile.symbols = capture.guards.symbols.records()  # raises what a marked size is specialised to
+            capture.guards.symbols.check_marked()
             with self._only_recorded("guards", "the guards"):
+                self.compile.symbols = capture.guards.symbols.records()
                 text, spans, self.compile.guards = guards_text(guards, kept, self.compile.symbols)
                 artifact = self.compile.artifact("guards", "guards", "python", text, spans)
                 for guard in self.compile.guards:

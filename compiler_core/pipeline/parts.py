@@ -23,7 +23,7 @@ from compiler_core.capture.tensors.symbolic_shapes import DynamicDim, DynamicPol
 from compiler_core.config import Options
 from compiler_core.errors import Refused, Unsupported
 from compiler_core.guards.sources import LocalSource, Source, TensorPropertySource
-from compiler_core.hook.failures import report_failure
+from compiler_core.hook.failures import only_recorded, report_failure
 from compiler_core.hook.frame_hook import hook_off
 from compiler_core.records import Compile
 from compiler_core.support import fx_symbols
@@ -239,7 +239,8 @@ class _CompiledPart:
             try:
                 return self._compile_graph(gm or self._gm, examples, record, self._options)
             finally:
-                record.symbols = symbols.records() if symbols else []
+                with only_recorded(self._compile, "backend", "the symbols of a part", self._options.strict):
+                    record.symbols = symbols.records() if symbols else []
                 self._compile.add_subgraph(name, record)
 
 

@@ -98,22 +98,22 @@ def functions_of_modules():
         for value in [*vars(module).values()]:
             of = vars(value).values() if inspect.isclass(value) and value.__module__ == module.__name__ else [value]
             functions = (f for f in of if isinstance(f, types.FunctionType) and f.__module__ == module.__name__)
-            yield from (
-                f for f in functions if f.__code__.co_filename == module.__file__
-            )  # all dataclasses have one repr
+            # Unwrapped: the wrapper around the repr of a dataclass is one code for all dataclasses.  PyTorch calls it for
+            # its own while it describes a tensor for its structured log, which it writes if pytest reads the log.
+            yield from map(inspect.unwrap, functions)
 
 
 @functools.cache
 def called():
     """Returns the functions that record and that compiles call, each with the first of the scenarios that calls it."""
     recording = [f for f in functions_of_modules() if f not in NOT_ONLY_RECORDING]
-    wanted = {f.__code__: f for f in [*recording, *FUNCTIONS]}
+    wanted = {id(f.__code__): f for f in [*recording, *FUNCTIONS]}  # by identity: generated code may be equal
     seen = {}
     for scenario in SCENARIOS:
 
         def note(frame_, event, arg, scenario=scenario):
-            if event == "call" and frame_.f_code in wanted:
-                seen.setdefault(wanted[frame_.f_code], scenario)
+            if event == "call" and id(frame_.f_code) in wanted:
+                seen.setdefault(wanted[id(frame_.f_code)], scenario)
 
         compiler_core.reset()
         sys.setprofile(note)

@@ -298,11 +298,17 @@ class Symbols:
 
     # ------------------------------------------------------------ the record
 
-    def records(self) -> list[Symbol]:
-        """Returns the record of each symbol.
+    def check_marked(self) -> None:
+        """Raises UsageError if a size that the user marked dynamic has been specialised."""
+        for symbol, source in self.sources.items():
+            wanted, now = self._dynamic_dims.get(source), self.env.replace(symbol)
+            if now.is_number and wanted is not None and wanted.marked:
+                guard, _ = self._first_guards().get((symbol, True), (None, None))
+                condition = None if guard is None else python_text(guard, self._texts)
+                raise UsageError(f"{source.text} was marked dynamic, but is specialised to {now}: {condition}")
 
-        Raises UsageError if a size that the user marked dynamic has been specialised.
-        """
+    def records(self) -> list[Symbol]:
+        """Returns the record of each symbol."""
         guards, texts = self._first_guards(), self._texts
         return [self._record(symbol, source, guards, texts) for symbol, source in self.sources.items()]
 
@@ -321,8 +327,6 @@ class Symbols:
             record.low, record.high = _finite_bound(span.lower), _finite_bound(span.upper)
         guard, record.condition_line = guards.get((symbol, now != symbol), (None, None))
         record.condition = None if guard is None else python_text(guard, texts)
-        if now.is_number and wanted.marked:
-            raise UsageError(f"{source.text} was marked dynamic, but is specialised to {now}: {record.condition}")
         return record
 
     def _first_guards(self) -> dict[tuple[Any, bool], tuple[Any, ItemId | None]]:
