@@ -30,6 +30,8 @@ class CompileBuilder:
         self.kernels = KernelBuilder(compile_, budget.left_out)
         self.break_keys: set[object] = set()
         """Kinds and stacks of the recorded graph breaks."""
+        self.break_places: set[object] = set()
+        """The lines of the recorded graph breaks."""
         self.guard_lines: dict[str, tuple[str, int]] = {}
         """The user's line for which a source was guarded, if it was observed."""
         self.guard_costs: list[float] = []
@@ -42,9 +44,9 @@ class CompileBuilder:
         """Texts that PyTorch logs in pieces, by name."""
         self._running_phases: dict[str, list[Event]] = {}
         self.reasons: list[MissedEntry] = []
+        """Why older compiles did not fit."""
         self.empty_dicts: set[str] = set()
         """The sources of dicts of which the guards say that they are empty."""
-        """Why older compiles did not fit."""
         self._guard_index = GuardIndex(self.compile.guards)
         self.specialised: dict[str, str] = {}
         """What symbols became, by their names."""
