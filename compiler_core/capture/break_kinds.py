@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler_core.records.capture import BODY_OF_LOOP, NO_CHANGE, NO_CHANGE_KNOWN, BreakReason, StackLine
+from compiler_core.records.capture import (
+    BODY_OF_LOOP,
+    NO_CHANGE,
+    NO_CHANGE_KNOWN,
+    VALIDATE_ARGS,
+    BreakReason,
+    StackLine,
+)
 
 AROUND = "It needs nothing that is computed here: enter it around the call of the compiled function."
 BEFORE = "It needs nothing that is computed here: do it before the compiled function"
@@ -88,8 +95,7 @@ KINDS: dict[BreakReason, BreakKind] = {
     "distribution check": BreakKind(
         "A distribution checks the values of its arguments here. A graph takes for granted that they are right, but "
         "not on a GPU, inside a try, or beside other ranks.",
-        "Pass validate_args=False to the distribution, or call "
-        "torch.distributions.Distribution.set_default_validate_args(False), once the program works.",
+        VALIDATE_ARGS,
     ),
     "tensor value read": BreakKind(
         "Python needs the value of a tensor here, or a size that depends on one, which is known only when the program "

@@ -171,6 +171,11 @@ STEP_HINTS: dict[BreakReason, str] = {each: f"{NO_CHANGE[each]}  {WHOLE_STEP}" f
 """The hints for the graph breaks of a step of training, with that addition, by their reasons."""
 BODY_OF_LOOP = "Move the body of the loop into a function: it is compiled by itself."
 """The hint for a graph break that decides on a round of a loop, and a part of the advice on others in a loop."""
+VALIDATE_ARGS = (
+    "Pass validate_args=False to the distribution, or call "
+    "torch.distributions.Distribution.set_default_validate_args(False), once the program works."
+)
+"""The hint for a graph break where a distribution checks its arguments, on both engines: PyTorch's is on its own code."""
 NO_CHANGE_KNOWN = (
     "No change is known that keeps it in the graph.  If what follows does not need its result, do it after the "
     "compiled function has returned."

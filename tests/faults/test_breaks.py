@@ -493,3 +493,19 @@ def test_what_seeds_is_not_moved_before_random_numbers(before: str, is_before: b
     (problem,) = [each for each in problems if each.title.endswith("skipped function")]
     assert ("do it before the compiled function" in problem.advice) == is_before
     assert ("1 more graph break is in what this line calls." in problem.cause) == ("next" in seeds)
+
+
+CHECKED_ARGUMENTS = """
+def program(x):
+    y = torch.distributions.Normal(x, x.exp(), validate_args={checks}).log_prob(x)
+    return y.cos()
+"""
+
+
+def test_the_advice_on_a_distribution_is_on_its_call() -> None:
+    """Stock's own hint is to change a function of PyTorch's that the distribution calls."""
+    (problem,) = run(CHECKED_ARGUMENTS.format(checks=True), "checked", "torch").problems
+    assert (problem.grade, problem.lineno) == ("costly", 3)
+    assert "Pass validate_args=False to the distribution" in problem.advice
+    assert "is_dependent" not in problem.advice
+    assert run(CHECKED_ARGUMENTS.format(checks=False), "not checked", "torch").problems == []

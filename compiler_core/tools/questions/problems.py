@@ -17,6 +17,7 @@ from compiler_core.records.capture import (
     NO_CHANGE_KNOWN,
     RECOMPILE_LIMIT,
     STEP_HINTS,
+    VALIDATE_ARGS,
     WHOLE_STEP,
     BreakReason,
     GraphBreak,
@@ -435,7 +436,8 @@ def _graph_break(
     problem._parts |= parts if grade != "expected" or is_step else {HINT: Part(advice)}
     is_hint = HINT in parts and parts[HINT].text == break_.hint and break_.hint not in ("", NO_CHANGE_KNOWN)
     if grade != "expected" and (is_hint or LOOP in parts):
-        problem._proof = FROM_PYTORCH if record.engine == "torch" and is_hint else PROVEN
+        is_pytorchs = record.engine == "torch" and is_hint and break_.hint != VALIDATE_ARGS
+        problem._proof = FROM_PYTORCH if is_pytorchs else PROVEN
     elif is_step:
         problem._proof = ""
     return problem

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from compiler_core.records import Compile, CudaGraph, Frame, GraphBreak, StackLine, limits
-from compiler_core.records.capture import RECOMPILE_LIMIT, library_of
+from compiler_core.records.capture import RECOMPILE_LIMIT, VALIDATE_ARGS, library_of
 from compiler_core.records.plain import MAX_SAFE_INT, RecordError, short_repr
 from compiler_core.tools.stack_values import statement_of
 from compiler_core.tools.stock.build.bytecode import record_bytecode
@@ -203,6 +203,8 @@ def _break(record: PartialRecord, builder: CompileBuilder, parsed: ParsedBreak, 
     explanation = "\n".join(parsed.explanation)
     break_ = GraphBreak(key, parsed.kind, explanation, "\n".join(hints), linked)
     break_.reason = reason_of(parsed.kind, explanation, stack[-1].filename if stack else "")
+    if break_.reason == "distribution check":
+        break_.hint = VALIDATE_ARGS
     break_.in_loop = parsed.kind == LOOP or IN_A_LOOP in explanation
     break_.is_consequence = record.is_of_result(builder.compile, break_)
     statement = statement_of(break_.place.text.strip()) if break_.place is not None else None

@@ -87,6 +87,7 @@ _BY_EXPLANATION: tuple[tuple[str, str, BreakReason], ...] = (
     (r"Unsupported ndarray.*", r"ndarray\.(?:tobytes|tofile|dumps?|item|tolist)\b", "tensor value read"),
     (BUILTIN, r"builtin operator `print`", "print"),
     (SKIPPED, r"`_warnings\.warn`", "print"),
+    (SKIPPED, r"function `is_dependent` in file `.*[\\/]distributions[\\/]constraints\.py`", "distribution check"),
 )
 """Of types that say little: by the type and a part of the explanation."""
 
