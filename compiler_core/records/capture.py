@@ -175,7 +175,7 @@ VALIDATE_ARGS = (
     "Pass validate_args=False to the distribution, or call "
     "torch.distributions.Distribution.set_default_validate_args(False), once the program works."
 )
-"""The hint for a graph break where a distribution checks its arguments, on both engines: PyTorch's is on its own code."""
+"""The hint for a graph break where a distribution checks its arguments, on both engines."""
 NO_CHANGE_KNOWN = (
     "No change is known that keeps it in the graph.  If what follows does not need its result, do it after the "
     "compiled function has returned."

@@ -98,8 +98,8 @@ def functions_of_modules():
         for value in [*vars(module).values()]:
             of = vars(value).values() if inspect.isclass(value) and value.__module__ == module.__name__ else [value]
             functions = (f for f in of if isinstance(f, types.FunctionType) and f.__module__ == module.__name__)
-            # Unwrapped: the wrapper around the repr of a dataclass is one code for all dataclasses.  PyTorch calls it for
-            # its own while it describes a tensor for its structured log, which it writes if pytest reads the log.
+            # Unwrapped: the wrapper around the repr of a dataclass is one code for all dataclasses.  PyTorch calls it
+            # for its own while it describes a tensor for its structured log, which it does since pytest reads logs.
             yield from map(inspect.unwrap, functions)
 
 
