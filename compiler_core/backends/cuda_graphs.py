@@ -39,7 +39,7 @@ from compiler_core.loops.schedule.numbers import NumbersInput
 from compiler_core.records import Compile, CudaGraph
 from compiler_core.support.interrupts import raised_by_handler
 from compiler_core.support.node_facts import custom_operator
-from compiler_core.support.opaque_ops import with_tape
+from compiler_core.support.opaque_ops import opaque_operator
 from compiler_core.support.operators import Fact, facts
 from compiler_core.support.tensors import MASK_TYPES, is_dense, storage_id
 from compiler_core.torch_private import OpOverload, clear_cublas_workspaces, disable_current_modes
@@ -67,22 +67,32 @@ def replay_obstacle(program: ir.Program) -> str:
         return f"CUDA graphs need CUDA tensors, and some are on {', '.join(others) or 'no device'}"
     if len(devices) > 1:
         return "the tensors are on several devices"
-    if program.tapes or any(s.target is with_tape for s in program.steps if isinstance(s, ir.Call)):
-        return "PyTorch's autograd runs in it, for an operator that is not decomposed"
+    if program.tapes or any(isinstance(result, ir.Result) for result in program.results):
+        return "it hands the autograd graph of an operator that is not decomposed from the forward to the backward"
     if program.symbols or not program.buffers.keys() >= set(program.inputs):
         return "sizes are symbolic, and a recorded launch contains its sizes"
-    for call in (s for s in program.steps if isinstance(s, ir.Call)):
-        if call.ordered and call.barrier:
-            return f"{call.target} communicates with other ranks"
-        if custom_operator(call.target) is not None:
-            if torch.Tag.cudagraph_unsafe in call.target.tags:
-                return f"{call.target} is tagged as unsafe in CUDA graphs"
-        elif call.ordered and not _uses_default_generator(call):
-            return f"{call.target} draws random numbers, and a replay would draw others"
-        if call.barrier:
-            return f"{call.target} changes a tensor in place"
-        if _reads_mask(call, program):
-            return f"{call.target} waits for how many elements a mask picks"
+    calls = (step for step in program.steps if isinstance(step, ir.Call))
+    return next((why for call in calls if (why := _obstacle_of(call, program))), "")
+
+
+def _obstacle_of(call: ir.Call, program: ir.Program) -> str:
+    """Returns why this call cannot be recorded; empty if it can."""
+    operator = opaque_operator(call) or call.target
+    if operator is not call.target and not isinstance(operator, OpOverload):
+        return f"{operator} runs under PyTorch's autograd, and its Python code would not run in a replay"
+    if call.ordered and call.barrier:
+        return f"{operator} communicates with other ranks"
+    if custom_operator(operator) is not None:
+        if torch.Tag.cudagraph_unsafe in operator.tags:
+            return f"{operator} is tagged as unsafe in CUDA graphs"
+    elif call.ordered and not _uses_default_generator(call):
+        if Fact.CHECKS_VALUES in facts(operator) and torch.Tag.nondeterministic_seeded not in operator.tags:
+            return f"{operator} raises an error for some values, and a replay would not"
+        return f"{operator} draws random numbers, and a replay would draw others"
+    if call.barrier:
+        return f"{operator} changes a tensor in place"
+    if _reads_mask(call, program):
+        return f"{operator} waits for how many elements a mask picks"
     return ""
 
 

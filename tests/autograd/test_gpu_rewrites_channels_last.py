@@ -11,6 +11,7 @@ import torch.fx as fx
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from compiler_core.autograd.passes.gpu_rewrites import force_channels_last, to_channels_last
 from compiler_core.autograd.trace import decompositions
@@ -150,6 +151,18 @@ def test_graphs_with_symbolic_sizes_get_no_guards() -> None:
     to_channels_last(gm.graph)
     assert copies(gm) == 0
     assert len(guards) == before
+
+
+def test_a_symbol_that_is_no_size_is_no_obstacle() -> None:
+    """A learning rate is one in the graph of a whole training step."""
+    gm = make_fx(lambda x, w: F.conv2d(x, w).relu())(
+        *(torch.randn(s).bfloat16() for s in ((2, 8, 8, 12), (6, 8, 3, 3)))
+    )
+    put_on_a_gpu(gm)
+    with gm.graph.inserting_before(next(iter(gm.graph.nodes))):
+        gm.graph.placeholder("rate").meta["val"] = ShapeEnv().create_unbacked_symfloat()
+    to_channels_last(gm.graph)
+    assert copies(gm) == 3, "image, weight, result"
 
 
 @pytest.mark.parametrize("taps", [3, 7])

@@ -8,11 +8,10 @@ the step compiled in the default mode and with CUDA graphs, and the modules comp
 kernels or with a compiled optimizer.  *by hand* is a CUDA graph of the eager step, which the program records itself;
 where that fails, there is none.
 
-First each way, in a separate process with empty caches, gives the seconds of its first two steps (the second has
-gradients and states of optimizers, so it is often compiled again) and the MB that PyTorch has reserved at the peak;
-`stock` is that of the fastest of the four.  Then one process for each program times all ways in rounds that take turns,
-while the other processes stand still: milliseconds of wall time, lower quartiles, since a machine with other users runs
-Python at two speeds.  Errors are the largest relative ones of the losses of 5 steps, beside float64.
+Each way runs in a separate process with empty caches.  *first* are the seconds of its first two steps (the second has
+gradients and states of optimizers, so it is often compiled again), *MB* what PyTorch has reserved at the peak, of
+stock's fastest way and ours.  While one process is timed, the others stand still: milliseconds of wall time, lower
+quartiles of rounds.  Errors are the largest relative ones of the losses of 5 steps, beside float64.
 """
 
 from __future__ import annotations
@@ -21,14 +20,13 @@ import argparse
 import json
 import math
 import os
-import shutil
 import statistics
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +40,7 @@ from tests.training_steps import PROGRAMS, Training
 
 CALLS, LOSSES = 20, 5
 STOCK = ("stock 1", "stock 2", "stock 3", "stock 4")
-WAYS = ("eager", *STOCK, "by hand", "ours", "of lists")
+WAYS = ("ours", *STOCK, "of lists", "eager", "by hand", "float64")
 
 
 class Way:
@@ -80,8 +78,10 @@ def made(name: str, way: str, size: str, device: str) -> Way:
     """Returns a way to run a step."""
     step: Any = PROGRAMS[name].step
     fused: dict[str, Any] = {} if way in ("stock 1", "stock 2", "stock 4", "of lists") else {"fused": True}
-    if way == "by hand":
+    if way == "by hand" and PROGRAMS[name].optimizer(torch.nn.Linear(1, 1)).defaults.get("capturable") is False:
         fused["capturable"] = True
+    if way == "float64":
+        fused["dtype"] = torch.float64
     training = Training(name, size, device=device, **fused)
     if way == "by hand":
         return Recorded(training, step)
@@ -97,20 +97,23 @@ def made(name: str, way: str, size: str, device: str) -> Way:
     return Way(training, step)
 
 
-def losses(run: Way) -> list[float]:
-    """Returns the losses of some steps, which draw the same random numbers for each way."""
-    torch.manual_seed(1)
-    return [run().item() for _ in range(LOSSES)]
-
-
-def first_steps(name: str, way: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Returns seconds, memory and graphs of one way, measured in this process."""
+def measured(name: str, way: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the figures of one way, measured in this process; those of float64 are losses only."""
     run = made(name, way, options.size, options.device)
+    torch.manual_seed(1)  # the same random numbers for each way
     began = time.perf_counter()
-    for _ in range(2):
-        run().item()
-    found: dict[str, Any] = {"first": time.perf_counter() - began}
-    losses(run)
+    found: dict[str, Any] = {"losses": [run().item(), run().item()], "first": time.perf_counter() - began}
+    found["losses"] += [run().item() for _ in range(LOSSES - 2)]
+    times = []
+    with alone(options.lock):
+        for _ in range(0 if way == "float64" else options.rounds):
+            run().item()
+            began = time.perf_counter()
+            for _ in range(CALLS):
+                result = run()
+            result.item()
+            times.append((time.perf_counter() - began) / CALLS * 1e3)
+    found["ms"] = statistics.quantiles(times, n=4)[0] if len(times) > 1 else math.nan
     found["reserved"] = torch.cuda.max_memory_reserved() / 1e6 if options.device == "cuda" else 0.0
     if way in ("ours", "of lists"):
         compiles = record_of(run.step).compiles
@@ -122,54 +125,37 @@ def first_steps(name: str, way: str, options: argparse.Namespace) -> dict[str, A
     return found
 
 
-def interleaved(name: str, ways: Iterable[str], options: argparse.Namespace) -> dict[str, Any]:
-    """Times ways in this process, and compares their losses with those of float64."""
-    exact = Training(name, options.size, torch.float64, options.device)
-    wanted = losses(Way(exact, exact.program.step))
-    del exact
-    found, errors = {}, {}
-    for way in ways:
-        run = made(name, way, options.size, options.device)
-        errors[way] = max(abs(a / b - 1) for a, b in zip(losses(run), wanted, strict=True))
-        found[way] = run
-        torch._dynamo.reset()
-    times: dict[str, list[float]] = {way: [] for way in found}
-    with alone(options.lock):
-        for _ in range(options.rounds):
-            for way, run in found.items():
-                run().item()
-                began = time.perf_counter()
-                for _ in range(CALLS):
-                    result = run()
-                result.item()
-                times[way].append((time.perf_counter() - began) / CALLS * 1e3)
-    return {"times": {way: statistics.quantiles(each, n=4)[0] for way, each in times.items()}, "errors": errors}
-
-
-def row(name: str, apart: dict[str, Any], found: dict[str, Any]) -> str:
-    """Returns a row of the table."""
-    ms = {way: found["times"].get(way, math.nan) for way in WAYS}
-    best = min((way for way in STOCK if way in found["times"]), key=ms.__getitem__)
-    firsts, reserved = (
-        ", ".join(f"{apart[way].get(fact, math.nan):{form}}" for way in (best, "ours"))
-        for fact, form in (("first", ".1f"), ("reserved", ",.0f"))
-    )
-    numbers = [ms["eager"], ms[best], ms["by hand"], ms["ours"], ms["of lists"]]
-    gains = ms[best] / ms["ours"], ms["by hand"] / ms["ours"]
-    errors = " | ".join(f"{found['errors'][way]:.0e}" for way in ("eager", "ours"))
-    cells = [name, *(f"{n:.3f}" for n in numbers), *(f"{n:.2f}" for n in gains), reserved, firsts]
-    return f"| {' | '.join(cells)} | {apart['ours'].get('graphs')} | {errors} |"
-
-
-def in_process(name: str, ways: Iterable[str], caches: Path, lock: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Measures one way, or times all of them, in a separate process."""
-    command = [sys.executable, "-W", "ignore", "-m", "tests.benchmarks.bench_whole_step", name]
-    command += ["--ways", *ways, "--device", options.device, "--size", options.size]
-    command += ["--rounds", str(options.rounds), "--lock", str(lock)]
-    caches.mkdir(exist_ok=True)
+def in_process(name: str, way: str, folder: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Measures one way in a separate process."""
+    caches = Path(folder, f"{name} {way}".replace(" ", "_"))  # g++ gets the path from Inductor, unquoted
+    caches.mkdir()
+    command = [sys.executable, "-W", "ignore", "-m", "tests.benchmarks.bench_whole_step", name, "--way", way]
+    command += ["--device", options.device, "--size", options.size, "--rounds", str(options.rounds)]
+    command += ["--lock", str(Path(folder, "lock"))]
     environment = os.environ | dict.fromkeys(CACHES, str(caches)) | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
     environment |= {"OMP_NUM_THREADS": "1", "PYTORCH_CUDA_ALLOC_CONF": ""} if options.device == "cuda" else {}
     return figures_of(command, environment, options.limit)
+
+
+def row(name: str, found: dict[str, dict[str, Any]]) -> tuple[str, float]:
+    """Returns a row of the table, and stock's time divided by ours."""
+
+    def of(way: str, fact: str) -> Any:
+        return found.get(way, {}).get(fact, math.nan)
+
+    def error(way: str) -> str:
+        pairs = zip(found[way]["losses"], found["float64"]["losses"], strict=True)
+        return f"{max(abs(a / b - 1) for a, b in pairs):.0e}"
+
+    best = min(STOCK, key=lambda way: math.inf if math.isnan(ms := of(way, "ms")) else ms)
+    gains = [of(way, "ms") / of("ours", "ms") for way in (best, "by hand")]
+    cells = [name, *(f"{of(way, 'ms'):.3f}" for way in ("eager", best, "by hand", "ours", "of lists"))]
+    cells += [*(f"{gain:.2f}" for gain in gains), best.removeprefix("stock ")]
+    cells += [
+        ", ".join(f"{of(way, fact):,.{n}f}" for way in (best, "ours")) for fact, n in (("reserved", 0), ("first", 1))
+    ]
+    cells += [of("ours", "graphs"), error("eager"), error("ours")]
+    return f"| {' | '.join(cells)} |", gains[0]
 
 
 def main() -> None:
@@ -180,53 +166,32 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     parser.add_argument("--limit", type=float, default=300.0, help="seconds of one process")
-    parser.add_argument("--ways", nargs="+", help="measure one program in this process")
+    parser.add_argument("--way", choices=WAYS, help="measure one way in this process")
     parser.add_argument("--lock", default=os.devnull, help="the file that those hold who are timed")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", default=list(PROGRAMS))
     options = parser.parse_args()
-    if options.ways:
-        measure = interleaved if len(options.ways) > 1 else first_steps
-        given = options.ways if len(options.ways) > 1 else options.ways[0]
-        print(json.dumps(measure(options.programs[0], given, options)))
+    if options.way:
+        print(json.dumps(measured(options.programs[0], options.way, options)))
         return
-    heading = ["step", "eager", "stock", "by hand", "ours", "of lists", "stock / ours", "by hand / ours", "MB", "first"]
-    heading += ["compiles / breaks", "error of eager", "of ours"]
+    heading = ["step", "eager", "stock", "by hand", "ours", "of lists", "stock / ours", "by hand / ours", "which"]
+    heading += ["MB", "first", "compiles / breaks", "error of eager", "of ours"]
     print(f"| {' | '.join(heading)} |\n{'|---' * len(heading)}|", flush=True)
+    ways = [way for way in WAYS if way != "by hand" or options.device == "cuda"]
+    waiting: dict[str, dict[str, Any]] = {name: {} for name in options.programs}
     gains = []
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.processes) as pool:
-        lock = Path(folder, "lock")
-        lock.touch()
-
-        def caches(name: str, way: str) -> Path:
-            return Path(folder, f"{name} {way}".replace(" ", "_"))
-
-        def start(name: str, way: str) -> dict[str, Any]:
-            return in_process(name, [way], caches(name, way), lock, options)
-
-        def time_all(name: str, ways: Iterable[str]) -> dict[str, Any]:
-            for way in ways:  # so that nothing is built again
-                shutil.copytree(caches(name, way), caches(name, ""), dirs_exist_ok=True)
-            return in_process(name, ways, caches(name, ""), lock, options)
-
-        ways = [way for way in WAYS if way != "by hand" or options.device == "cuda"]
-        started = {(name, way): pool.submit(start, name, way) for name in options.programs for way in ways}
-        apart = {name: {way: started[name, way].result() for way in ways} for name in options.programs}
-        timed = {
-            name: pool.submit(time_all, name, [way for way in ways if "problem" not in each[way]])
-            for name, each in apart.items()
-        }
-        for name, future in timed.items():
-            found = future.result()
-            for way, each in (*apart[name].items(), ("all", found)):
-                for fact in ("problem", "launched", "failures"):
-                    if each.get(fact):
-                        print(f"{name}, {way}: {fact}: {each[fact]}", file=sys.stderr, flush=True)
-            if "times" in found:
-                print(found["times"], file=sys.stderr)
-                print(row(name, apart[name], found), flush=True)
-                gains.append(
-                    min(found["times"][way] for way in STOCK if way in found["times"]) / found["times"]["ours"]
-                )
+        Path(folder, "lock").touch()
+        started = {pool.submit(in_process, name, way, folder, options): (name, way) for name in waiting for way in ways}
+        for future in as_completed(started):
+            name, way = started[future]
+            found = waiting[name][way] = future.result()
+            for fact in ("problem", "launched", "failures"):
+                if found.get(fact):
+                    print(f"{name}, {way}: {fact}: {found[fact]}", file=sys.stderr, flush=True)
+            if len(waiting[name]) == len(ways) and all("problem" not in waiting[name][w] for w in ("float64", "ours")):
+                text, gain = row(name, {w: f for w, f in waiting[name].items() if "problem" not in f})
+                print(text, flush=True)
+                gains.append(gain)
     if gains:
         print(f"Geometric mean of stock / ours {statistics.geometric_mean(gains):.2f}, least {min(gains):.2f}")
 

@@ -22,6 +22,7 @@ from compiler_core.records import Record
 from compiler_core.tools.measure import measure
 from compiler_core.tools.standalone_script import standalone_script
 from tests.cases.failing_backend import fails
+from tests.training_steps import Training
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
 
@@ -281,6 +282,26 @@ def test_a_whole_step_whose_rate_changes(name: str, mode: str) -> None:
     assert [len(c.breaks) for c in record.compiles] == [0, 0]
     if mode != "default":
         assert graphs_of(record)["forward"].recorded == 1
+
+
+@pytest.mark.parametrize("name", ["ResNet", "GRU tagger", "diffusion U-Net", "mixed precision"])
+def test_a_whole_step_is_recorded_as_one_graph(name: str) -> None:
+    """Convolutions whose learning rate is a symbol, PyTorch's own kernels with their backward, averaged weights."""
+    training, other = (Training(name, device="cuda") for _ in range(2))
+    batch = training.batch()
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(training.program.step, mode="reduce-overhead", capture_backward=True)
+        losses: list[list[torch.Tensor]] = [[], []]
+        for run, trained, kept in zip((fast, training.program.step), (training, other), losses, strict=True):
+            torch.manual_seed(1)
+            kept.extend(run(trained, *batch).clone() for _ in range(6))
+    torch.testing.assert_close(*losses, atol=1e-3, rtol=1e-2)
+    no_failure(record)
+    last = record.compiles[-1]
+    assert [(g.recorded, g.reason) for g in last.cuda_graphs] == [(1, "")]
+    if name == "ResNet":
+        forward = next(each.text for each in last.artifacts if each.name == "forward")
+        assert "permute" in forward, "its images are in channels_last"
 
 
 def scaled_step(

@@ -12,6 +12,7 @@ import torch.fx as fx
 from compiler_core.support.fx_symbols import has_symbols
 from compiler_core.support.node_facts import is_pure, is_view, may_raise
 from compiler_core.support.operators import Fact, facts, is_pointwise
+from compiler_core.support.tensors import tensors_in
 from compiler_core.torch_private import FakeTensor, disable_current_modes
 
 aten = torch.ops.aten
@@ -116,7 +117,7 @@ MAX_DEPTHWISE_TAPS = 25
 
 def to_channels_last(graph: fx.Graph) -> None:
     """Gives convolutions channels_last inputs if that is faster; the results of the graph keep their layouts."""
-    if any(map(_is_dynamic, graph.nodes)):  # asked first: what is below would make guards of symbolic sizes
+    if any(map(_has_symbolic_size, graph.nodes)):  # asked first: what is below would make guards of symbolic sizes
         return
     convolutions = [n for n in graph.nodes if _is_2d_convolution(n) and not _has_few_channels(n)]
     if convolutions and all(map(_is_faster_channels_last, convolutions)):
@@ -166,9 +167,9 @@ def _is_faster_channels_last(convolution: fx.Node) -> bool:
     return bool(setting.conv.fp32_precision == "tf32")
 
 
-def _is_dynamic(node: fx.Node) -> bool:
-    """Returns whether the node is an input that has symbolic sizes or is a symbol."""
-    return node.op == "placeholder" and has_symbols(node.meta.get("val"))
+def _has_symbolic_size(node: fx.Node) -> bool:
+    """Returns whether a tensor of the node has a symbolic size.  Other symbols, as a learning rate, do not matter."""
+    return any(map(has_symbols, tensors_in(node.meta.get("val"))))
 
 
 class _ChannelsLastRewriter:
