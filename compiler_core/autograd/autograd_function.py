@@ -36,7 +36,7 @@ from compiler_core.records import Compile
 from compiler_core.support.eager_warnings import silence_warnings, warning_emitter
 from compiler_core.support.opaque_ops import SECOND_BACKWARD_MESSAGE
 from compiler_core.support.recorded_calls import begin_record, open_record
-from compiler_core.support.tensors import has_own_kernels, without_class
+from compiler_core.support.tensors import has_own_kernels, without_class, writes_reach_others
 from compiler_core.support.texts import keep_source
 from compiler_core.torch_private import (
     AutoDispatchBelowADInplaceOrView,
@@ -165,6 +165,11 @@ def _globals_of_inlined(graph: BoxedGraph | None) -> dict[str, Any]:
 
 
 def share_memory(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Returns whether a write to a tensor in `written` may change another one in either list."""
+    return share_storage(written, others) and writes_reach_others(written, others)
+
+
+def share_storage(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
     """Returns whether a tensor in `written` has the same storage as another one in either list."""
     storages = set(_storages(written))
     return len(storages) < len(written) or not storages.isdisjoint(_storages(others))
@@ -403,6 +408,7 @@ _SOURCE_GLOBALS: dict[str, Any] = {
     "inputs_unchanged": inputs_unchanged,
     "silence_warnings": silence_warnings,
     "share_memory": share_memory,
+    "share_storage": share_storage,
     "Tensor": torch.Tensor,
     "all_plain": {torch.Tensor}.issuperset,
     "as_plain": as_plain,

@@ -18,6 +18,7 @@ from compiler_core.codegen.wrapper.values import tuple_text
 from compiler_core.records import Span
 from compiler_core.support import fx_symbols
 from compiler_core.support.fx_symbols import Origin
+from compiler_core.support.node_facts import reads_any_place
 
 
 class SourceWriter:
@@ -219,7 +220,8 @@ class CallFunction:
         written = [m.primal for m in joint.mutations]
         others = [n for i, n in enumerate(joint.primals) if i not in written and i not in joint.numbers]
         names = [joint.primals[i] for i in written]
-        self._writer.add(1, f"if share_memory({tuple_text(names)}, {tuple_text(others)}):")
+        how = "share_storage" if any(map(reads_any_place, joint.gm.graph.nodes)) else "share_memory"
+        self._writer.add(1, f"if {how}({tuple_text(names)}, {tuple_text(others)}):")
         self._writer.add(2, f"return run_eagerly({', '.join(joint.primals)})")
 
     def _run(self) -> None:

@@ -56,6 +56,12 @@ def is_random(node: fx.Node) -> bool:
     return bool("dropout_p" not in names or given.get("dropout_p", 0.0) != 0.0)
 
 
+def reads_any_place(node: fx.Node) -> bool:
+    """Returns whether a captured node or an operator may read a tensor's storage outside of the tensor."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return name.startswith("as_strided")
+
+
 def waits_for_data(node: fx.Node) -> bool:
     """Returns whether a captured node needs the values of what others have computed: data decide a size of its result,
     or the number that it returns."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -38,6 +38,47 @@ def storage_id(tensor: torch.Tensor) -> int:
     """
     storage: Any = unwrapped(tensor).untyped_storage()
     return int(storage._cdata)
+
+
+def extent(tensor: torch.Tensor) -> tuple[Any, Any]:
+    """Returns the first byte of the tensor in its storage, and the one after its last."""
+    size = tensor.element_size()
+    start = tensor.storage_offset() * size
+    if is_dense(tensor):
+        return start, start + tensor.numel() * size
+    last = sum(step * (length - 1) for step, length in zip(tensor.stride(), tensor.shape, strict=True))
+    return start, start + (last + 1) * size
+
+
+def writes_reach_others(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Returns whether a write to a tensor in `written` may change another one in either list, or its version.
+
+    Tensors may have parts of one storage that are apart, as the weights of a recurrent layer on a GPU and flat
+    parameters.  Views have the version of what they are views of.  Symbolic sizes are not compared.
+    """
+    by_storage: dict[int, list[tuple[torch.Tensor, bool]]] = {}
+    for tensors, is_written in ((written, True), (others, False)):
+        for tensor in tensors:
+            by_storage.setdefault(storage_id(tensor), []).append((unwrapped(tensor), is_written))
+    for uses in by_storage.values():
+        if len(uses) > 1 and any(is_written for _, is_written in uses):
+            parts = [(*extent(tensor), is_written) for tensor, is_written in uses if tensor.numel()]
+            if any(t._is_view() for t, _ in uses) or not all(type(end) is int for _, end, _ in parts):
+                return True
+            if _written_parts_overlap(sorted(parts)):
+                return True
+    return False
+
+
+def _written_parts_overlap(parts: Sequence[tuple[int, int, bool]]) -> bool:
+    """Returns whether a written part of a storage, of those in the order of their first bytes, overlaps another one."""
+    last_end = last_written = 0
+    for start, end, is_written in parts:
+        if start < (last_end if is_written else last_written):
+            return True
+        last_end = max(last_end, end)
+        last_written = max(last_written, end) if is_written else last_written
+    return False
 
 
 def without_class(tensor: torch.Tensor) -> torch.Tensor:

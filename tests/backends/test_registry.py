@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import re
 import traceback
 import weakref
@@ -602,6 +604,80 @@ def test_share_memory() -> None:
     assert share_memory([a], [b, a[1:]])
     assert share_memory([a, a.view(2, 2)], [])
     assert not share_memory([a], [b])
+
+
+def part(of: torch.Tensor, start: int, *strides: int) -> torch.Tensor:
+    """Returns two elements a dimension of the tensor's storage, which are no view for autograd."""
+    return torch.empty(0).set_(of.untyped_storage(), start, [2] * len(strides), strides)
+
+
+def test_parts_of_a_storage_that_are_apart_share_no_memory() -> None:
+    a = torch.ones(8)
+    first, second, rows, even, odd = part(a, 0, 1), part(a, 2, 1), part(a, 4, 2, 1), part(a, 0, 2), part(a, 1, 2)
+    assert not share_memory([first, rows], [second])
+    assert not share_memory([second], [first, first, rows])
+    assert not share_memory([first], [part(a, 0, 1)[:0].detach(), torch.ones(2)[:0]])
+    assert share_memory([even], [odd]), "their elements take turns"
+    assert share_memory([first], [second, part(a, 1, 1)])
+    assert share_memory([second, first, part(a, 2, 1)], [])
+    assert share_memory([a[:2]], [a[2:]]), "views share their version"
+
+
+def flattened(model: nn.Module) -> nn.Module:
+    """Puts the parameters into one storage, as those of recurrent layers on a GPU are."""
+    parameters = list(model.parameters())
+    together = torch.cat([p.detach().flatten() for p in parameters])
+    for p, own in zip(parameters, together.split([p.numel() for p in parameters]), strict=True):
+        p.data = own.view_as(p)
+    return model
+
+
+@pytest.mark.parametrize("first", ["apart", "flat"])
+@pytest.mark.parametrize("layer", [lambda: nn.GRU(3, 3), lambda: nn.Linear(3, 3)])
+def test_a_training_step_of_flat_parameters_is_compiled(layer: Any, first: str) -> None:
+    """Whether they were flat when it was compiled or become so."""
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        y = model(x)
+        loss: torch.Tensor = (y[0] if isinstance(y, tuple) else y).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    torch.manual_seed(0)
+    model = layer()
+    other = copy.deepcopy(model)
+    models = [flattened(m) if first == "flat" else m for m in (model, other)]
+    optimizers = [torch.optim.Adam(m.parameters(), 0.1) for m in models]
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(step, capture_backward=True, strict=True)
+        for number in range(6):
+            x = torch.randn(4, 2, 3)
+            if number == 3:
+                for m in models:
+                    flattened(m)
+            losses = [run(m, o, x) for run, m, o in zip((fast, step), models, optimizers, strict=True)]
+            torch.testing.assert_close(*losses)
+    torch.testing.assert_close(list(model.parameters()), list(other.parameters()))
+    assert not [f.message for c in record.compiles for f in c.failures]
+    assert len(record.compiles) == 2
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_tensor_that_is_read_beyond_its_end(apart: bool) -> None:
+    def function(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        b.add_(1)
+        return a.as_strided((4,), (1,)) * 1
+
+    memory = torch.arange(4.0)
+    first = [torch.arange(9.0)[:2], torch.zeros(2)] if apart else [part(memory, 0, 1), part(memory, 2, 1)]
+    compiled_function = compiler_core.compile(function)
+    with contextlib.nullcontext() if apart else pytest.warns(compiler_core.RefusalWarning, match="shares memory"):
+        compiled_function(*first)
+    memory = torch.arange(4.0)
+    found = compiled_function(part(memory, 0, 1), part(memory, 2, 1))
+    torch.testing.assert_close(found, torch.tensor([0.0, 1, 3, 4]))
 
 
 def test_match_layout() -> None:

@@ -18,7 +18,8 @@ from compiler_core.autograd.trace.writes import DataWrites, in_memory_order, lon
 from compiler_core.errors import Refused, set_error_location
 from compiler_core.support.fx_graphs import plain_name
 from compiler_core.support.fx_symbols import hint, is_symbolic
-from compiler_core.support.tensors import storage_id, tensors_in
+from compiler_core.support.node_facts import reads_any_place
+from compiler_core.support.tensors import storage_id, tensors_in, writes_reach_others
 from compiler_core.support.transform_levels import is_wrapped
 from compiler_core.torch_private import FunctionalTensor
 
@@ -243,9 +244,10 @@ class OutputPlan:
 
     def _check_mutation(self, primal: int, node: fx.Node, tensor: torch.Tensor, hidden: bool) -> None:
         """Refuses writes to an input that cannot be made at the end of the forward as eager makes them."""
-        examples, example = self._run.examples, self._run.examples[primal]
-        storages = [storage_id(t) for t in examples if isinstance(t, torch.Tensor)]
-        if storages.count(storage_id(example)) > 1:
+        example = self._run.examples[primal]
+        tensors = {i: t for i, t in enumerate(self._run.examples) if isinstance(t, torch.Tensor) and i != primal}
+        beside = [t for t in tensors.values() if storage_id(t) == storage_id(example)]
+        if beside and (any(map(reads_any_place, self._run.captured)) or writes_reach_others([example], beside)):
             why = "which shares memory with another input (written to a clone, it would be compiled)"
         elif may_overlap(example):
             why = "whose elements share memory"

@@ -20,7 +20,7 @@ from compiler_core.support.eager_warnings import silence_warnings, warn_always
 from compiler_core.support.fx_symbols import hint
 from compiler_core.support.node_facts import custom_operator
 from compiler_core.support.operators import Fact, facts, is_pointwise
-from compiler_core.support.tensors import MASK_TYPES, is_dense, storage_id, tensors_in
+from compiler_core.support.tensors import MASK_TYPES, extent, is_dense, storage_id, tensors_in
 from compiler_core.torch_private import (
     OpOverload,
     OpOverloadPacket,
@@ -175,7 +175,7 @@ def _positions_overlap(given: Mapping[str, Any], places: frozenset[str]) -> bool
     for name, value in given.items():
         for at, tensor in enumerate(value if isinstance(value, (list, tuple)) else ()):
             for each in _strided_tensors(tensor):
-                by_storage.setdefault(storage_id(each), []).append((*_extent(each), at, name in places))
+                by_storage.setdefault(storage_id(each), []).append((*extent(each), at, name in places))
     for uses in by_storage.values():
         if len({at for _, _, at, _ in uses}) > 1 and any(is_written for *_, is_written in uses):
             if _any_overlap(sorted(uses)):
@@ -229,7 +229,7 @@ def _overlap(written: torch.Tensor, read: torch.Tensor, may_be_same: bool) -> bo
         return False
     if not (is_dense(written) and is_dense(read)):
         return not (may_be_same and _same_elements(written, read)) and _share_an_element(written, read)
-    (start, end), (other_start, other_end) = _extent(written), _extent(read)
+    (start, end), (other_start, other_end) = extent(written), extent(read)
     if start == other_start and end == other_end:
         return not (may_be_same and written.stride() == read.stride())
     return bool(start < other_end and other_start < end)
@@ -241,7 +241,7 @@ def _same_elements(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _share_an_element(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Returns whether an element of `a` is one of `b`; False if they are too large to look, or have symbolic sizes."""
-    end = max(_extent(a)[1], _extent(b)[1]) // a.element_size()
+    end = max(extent(a)[1], extent(b)[1]) // a.element_size()
     sizes = (end, *a.shape, *b.shape, *a.stride(), *b.stride())
     if a.dtype != b.dtype or not all(isinstance(size, int) for size in sizes) or end > MOST_ELEMENTS_COMPARED:
         return False
@@ -249,16 +249,6 @@ def _share_an_element(a: torch.Tensor, b: torch.Tensor) -> bool:
         memory = torch.zeros(end, dtype=torch.bool, device="cpu")
         memory.as_strided(a.shape, a.stride(), a.storage_offset()).fill_(True)
         return bool(memory.as_strided(b.shape, b.stride(), b.storage_offset()).any())
-
-
-def _extent(tensor: torch.Tensor) -> tuple[Any, Any]:
-    """Returns the first byte of the tensor in its storage, and the one after its last."""
-    size = tensor.element_size()
-    start = tensor.storage_offset() * size
-    if is_dense(tensor):
-        return start, start + tensor.numel() * size
-    last = sum(step * (length - 1) for step, length in zip(tensor.stride(), tensor.shape, strict=True))
-    return start, start + (last + 1) * size
 
 
 # ------------------------------------------------------------ types, and numbers that overflow
