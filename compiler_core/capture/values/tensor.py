@@ -171,6 +171,8 @@ class TensorValue(Value):
             return self.stored[name]
         if tx.capture.overrides.modes and (result := tx.overridden_attribute(self, name)) is not None:
             return result
+        if self.source is not None:
+            self.install_guards(tx)  # what it finds depends on the class
         tx.capture.guards.add_class_names(self.python_type(), name)
         if (replaced := replaced_method(self.python_type(), name)) is not None:
             return self._read_replaced(tx, name, replaced)

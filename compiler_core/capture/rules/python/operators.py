@@ -131,6 +131,7 @@ def _with_tensor(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
         if isinstance(operand, (ListValue, DictValue)):
             raise Unsupported("unsupported operation", f"{op.__name__} of a tensor and {operand}")
     if op in (operator.eq, operator.ne) and tx.is_none(right):
+        left.install_guards(tx)
         right.install_guards(tx)
         return ConstantValue(op is operator.ne)  # both operands return NotImplemented
     if any(isinstance(v, SubclassTensorValue) and v.defines(*BINARY[op]) for v in (left, right)):
