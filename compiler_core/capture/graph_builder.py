@@ -64,7 +64,7 @@ from compiler_core.support.fx_graphs import graph_module
 from compiler_core.support.fx_symbols import ASSUMPTION_FAILED, check_condition
 from compiler_core.support.node_facts import Checkpoint
 from compiler_core.support.opaque_ops import fake_implementation
-from compiler_core.support.tensors import HALF_TYPES, compute_gradients, history, storage_id, tensors_in
+from compiler_core.support.tensors import HALF_TYPES, compute_gradients, history, is_freed, storage_id, tensors_in
 from compiler_core.support.torch_state import (
     STATE_CHANGING_FUNCTIONS,
     StateChange,
@@ -514,7 +514,8 @@ class GraphBuilder:
 
     def spent_outputs(self, outputs: Sequence[fx.Node]) -> list[int]:
         """Returns the positions of the outputs whose history a backward in the graph has freed."""
-        return [i for i, node in enumerate(outputs) if self.frees_history and self._is_spent(node.meta["val"])]
+        fakes = [node.meta["val"] for node in outputs] if self.frees_history else []
+        return [i for i, fake in enumerate(fakes) if fake.requires_grad and any(map(is_freed, history(fake)))]
 
     def add_leaf(self, fake: torch.Tensor, made_by: str = "") -> None:
         """Notes that a tensor made in the frame requires gradients; raises Unsupported where a graph cannot have it."""
@@ -537,18 +538,6 @@ class GraphBuilder:
             leaves = [fake] if fake.is_leaf else [leaf for leaf in found if leaf is not None]
             if all(any(leaf is new for new in self.new_leaves) for leaf in leaves):
                 return True
-        return False
-
-    def _is_spent(self, fake: torch.Tensor) -> bool:
-        if not fake.requires_grad or fake.is_leaf:
-            return False
-        leaves = [v._fake for v in self.inputs if isinstance(v, TensorValue) and v._fake is not None]
-        leaves = [fake for fake in leaves if fake.requires_grad]
-        try:
-            with self.mode, torch.enable_grad():
-                compute_gradients(fake, leaves, torch.ones_like(fake), retain_graph=True, allow_unused=True)
-        except RuntimeError as error:
-            return "backward through the graph a second time" in str(error)
         return False
 
     def written_outside(self, region: Region) -> list[TensorValue]:

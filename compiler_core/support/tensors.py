@@ -112,6 +112,19 @@ def history(fake: torch.Tensor) -> Iterator[Any]:
             waiting += [before for before, _ in step.next_functions]
 
 
+def is_freed(step: Any) -> bool:
+    """Whether a backward has freed what a function of autograd had saved: it cannot be unpacked, or not even asked."""
+    for name in (each for each in dir(step) if each.startswith("_raw_saved_")):
+        try:
+            saved = getattr(step, name)
+            for each in saved if isinstance(saved, tuple) else (saved,):
+                if each.data is None:
+                    each.unpack()  # None is saved, or was freed
+        except RuntimeError:
+            return True
+    return False
+
+
 def compute_gradients(*args: Any, **kwargs: Any) -> tuple[torch.Tensor | None, ...]:
     """``torch.autograd.grad`` in this thread: modes that trace, and fake tensors of a GPU, need that."""
     with torch.autograd.set_multithreading_enabled(False):
