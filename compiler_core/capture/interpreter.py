@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from compiler_core.bytecode import Instruction, disassemble_cached, outermost_loops
 from compiler_core.capture.attempt import Capture
@@ -34,6 +36,7 @@ from compiler_core.capture.rules.python import (  # noqa: F401  (they register t
     text,
 )
 from compiler_core.capture.rules.python.operators import builtin_operation, equal
+from compiler_core.capture.rules.python.single_dispatch import dispatched
 from compiler_core.capture.rules.table import BY_NAME, HANDLERS, name_of
 from compiler_core.capture.rules.torch import (  # noqa: F401  (they register their rules)
     autograd_functions,
@@ -358,12 +361,16 @@ class Interpreter:
             handler = HANDLERS.get(fn) or BY_NAME.get(name_of(fn))
             if handler is not None:
                 return handler(self, *args, **kwargs)
+            if (implementation := dispatched(self, function, args)) is not None:
+                return implementation
             if fn in PYTHON_METHODS and isinstance(args[0], TensorValue) and not is_overridden(self, args, kwargs):
                 return args[0].call_method(self, PYTHON_METHODS[fn], args[1:], kwargs)
             if is_leaf_function(fn) and not is_overridden(self, args, kwargs):
                 return self.capture.graph.call_function(self, fn, args, kwargs)
-        in_step = self.capture.graph.captures_backward and is_optimizer(function.code)
-        if not in_step and (reason := skip_reason(function.code, inlining=True)):
+        is_captured = fn is LRScheduler.get_last_lr or (
+            self.capture.graph.captures_backward and is_optimizer(function.code)
+        )
+        if not is_captured and (reason := skip_reason(function.code, inlining=True)):
             raise Unsupported(_kind_of_skipped(function), f"{function.name}, {reason}")
         return self._inline(function, args, kwargs, is_resumable)
 
@@ -532,6 +539,10 @@ class Interpreter:
 _DISTRIBUTED_TENSOR_FILES = os.path.join(os.path.dirname(torch.__file__), "distributed", "tensor") + os.sep
 
 
+_READERS = (Optimizer.state_dict, LRScheduler.state_dict, torch.amp.GradScaler.state_dict)
+"""Methods of what trains that change nothing."""
+
+
 def _kind_of_skipped(function: FunctionValue) -> BreakReason:
     """Returns the kind of the graph break at a function of a library that is not captured."""
     if function.code.co_filename.startswith(_DISTRIBUTED_TENSOR_FILES):
@@ -540,6 +551,8 @@ def _kind_of_skipped(function: FunctionValue) -> BreakReason:
         return "packed sequence"
     if function.fn is torch.amp.GradScaler.get_scale:
         return "tensor value read"
+    if function.fn in _READERS:
+        return "skipped function"
     return kind_of_skipped(str(getattr(function.fn, "__module__", "")))
 
 

@@ -691,6 +691,54 @@ def deterministic_algorithms():
         torch.use_deterministic_algorithms(False)
 
 
+@changes(hits=(2, 5))
+def class_of_a_tensor_before_a_break():
+    def program(x, y):
+        cls = x.__class__
+        print(end="")
+        return y * 2, cls.__name__
+
+    for x in (x_of(), [1], [2], 3, nn.Parameter(x_of()), nn.Parameter(x_of())):
+        yield program, x, x_of()
+
+
+@changes()
+def tensor_compared_with_none_before_a_break():
+    def program(x, y):
+        is_none = x == None
+        print(end="")
+        return y * 2, is_none
+
+    for x in (x_of(), None, x_of()):
+        yield program, x, x_of()
+
+
+@changes(hits=(1, 3))
+def implementations_are_registered():
+    @functools.singledispatch
+    def scaled(x):
+        return x[0] * 2
+
+    @scaled.register
+    def _(x: torch.Tensor):
+        return x * 3
+
+    def program(x):
+        return scaled(x) + 1
+
+    yield program, x_of()
+    yield program, x_of()
+    yield program, [x_of()]
+    yield program, [x_of()]
+    scaled.register(list, lambda x: x[0] * 4)
+    yield program, [x_of()]
+    scaled.register(list, lambda x: x[0] * 5)
+    yield program, [x_of()]
+    scaled.register(collections.abc.Mapping, lambda x: x["a"] * 6)
+    yield program, {"a": x_of()}
+    yield program, [x_of()]
+
+
 def test_slices_from_outside_change():
     def program(x, s):
         return x[s] * 2, s

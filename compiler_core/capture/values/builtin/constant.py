@@ -135,6 +135,9 @@ class ConstantValue(Value):
         return bool(self.constant(tx))
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if name == "__class__":
+            self.install_guards(tx)
+            return tx.capture.outside.wrap(self.python_type())
         obj = self.constant(tx)
         if isinstance(obj, enum.Enum):
             return tx.enum_attribute(self, name)
