@@ -80,6 +80,10 @@ class Problem:
     """Of a graph break in code of a library that a line of the user's calls: whose code it is."""
     _causes: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
     """Of a recompile: all that differed, in few words, in no order; of a graph break: which one it is."""
+    _changed: str = field(default="", repr=False, compare=False)
+    """Of a recompile: the difference that its title names, in few words."""
+    _follows: list[str] = field(default_factory=list, repr=False, compare=False)
+    """Of a recompile of the rest after a graph break: the compiles of what is before it that have the same cause."""
     _proof: str | None = field(default=None, repr=False, compare=False)
     """What is known of the advice if it is not tried; None if there is nothing to try."""
 

@@ -7,6 +7,7 @@ code; these are their expressions.  Stock's logs, which are read without PyTorch
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import sys
 
@@ -25,6 +26,12 @@ def statement_of(text: str) -> ast.stmt | None:
         return ast.parse(text).body[0]
     except (SyntaxError, ValueError, IndexError):
         return None
+
+
+def calls_are_nested(statement: ast.stmt | None) -> bool:
+    """Whether each call of a statement is around the next one, as in ``next(iter(loader))``."""
+    calls = [node for node in ast.walk(statement or ast.Pass()) if isinstance(node, ast.Call)]
+    return all(inner in ast.walk(outer) for outer, inner in itertools.pairwise(calls))
 
 
 def values_on_stack(statement: ast.AST, node: ast.AST, one_for_call: bool = False) -> Slots:

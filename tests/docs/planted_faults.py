@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.docs.imports import ROOT
-from tests.faults import real_scripts, reported
+from tests.faults import real_scripts, reported, user_code
 from tests.faults.breaks import BREAKS
 from tests.faults.costs import INEXACT, MISSED, REPEATED, SAVED
 from tests.faults.divergences import DIVERGENCES
@@ -14,8 +14,8 @@ from tests.faults.recompiles import RECOMPILES
 
 PAGE = ROOT / "docs" / "planted_faults.md"
 FAULTS: dict[str, Sequence[Fault]] = {
-    "recompile": [*RECOMPILES, *real_scripts.RECOMPILES, *reported.RECOMPILES],
-    "graph break": [*BREAKS, *real_scripts.BREAKS, *reported.BREAKS],
+    "recompile": [*RECOMPILES, *real_scripts.RECOMPILES, *reported.RECOMPILES, *user_code.RECOMPILES],
+    "graph break": [*BREAKS, *real_scripts.BREAKS, *reported.BREAKS, *user_code.BREAKS],
     "difference of ranks": [*DIVERGENCES, *reported.DIVERGENCES],
     "slow compile": [*REPEATED, *reported.REPEATED],
     "memory": [*SAVED, *reported.SAVED],

@@ -110,7 +110,7 @@ program = Model()
         "'2'",
         "_modules",
         {"2 + rank": "2"},
-        stock={"others": "___check_type_id"},
+        stock={"others": "none"},
     ),
     Diverged(
         "one rank evaluates",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.faults import real_scripts, reported
+from tests.faults import real_scripts, reported, user_code
 from tests.faults.breaks import BREAKS as OF_KINDS
 from tests.faults.checks import errors
 from tests.faults.fault import Broken
@@ -14,7 +14,7 @@ from tests.faults.harness import ENGINES, Engine, changed, run
 from tests.records.texts import wrong_lines
 from tests.sampling import few_of_stock
 
-BREAKS = [*OF_KINDS, *real_scripts.BREAKS, *reported.BREAKS]
+BREAKS = [*OF_KINDS, *real_scripts.BREAKS, *reported.BREAKS, *user_code.BREAKS]
 CASES = [(fault, engine) for engine in ENGINES for fault in BREAKS]
 IDS = [f"{fault.title} - {engine}" for fault, engine in CASES]
 
@@ -493,6 +493,40 @@ def test_what_seeds_is_not_moved_before_random_numbers(before: str, is_before: b
     (problem,) = [each for each in problems if each.title.endswith("skipped function")]
     assert ("do it before the compiled function" in problem.advice) == is_before
     assert ("1 more graph break is in what this line calls." in problem.cause) == ("next" in seeds)
+
+
+FETCHED = """
+loader = torch.utils.data.DataLoader(list(torch.ones(4, 3)), batch_size=2)
+
+def program(x):
+    y = x.sin()
+    batch = next(iter(loader))
+    return (y + batch).cos()
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_calls_around_one_another_are_one_problem(engine: Engine) -> None:
+    ran = run(FETCHED, "fetched", engine)
+    (problem,) = ran.problems
+    assert (problem.count, problem.lineno) == (2, 6)
+    assert "1 more graph break is in what this line calls." in problem.cause
+
+
+STATE_DICT = """
+optimizer = torch.optim.SGD([torch.ones(3, requires_grad=True)], 0.1)
+
+def program(x):
+    y = x.sin()
+    state = optimizer.state_dict()
+    return y * len(state["param_groups"])
+"""
+
+
+def test_a_state_that_is_read_is_no_step() -> None:
+    (problem,) = run(STATE_DICT, "state", "core").problems
+    assert (problem.is_training, problem.grade, problem.lineno) == (False, "costly", 6)
+    assert "changes parameters" not in problem.cause
 
 
 CHECKED_ARGUMENTS = """

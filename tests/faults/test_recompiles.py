@@ -11,7 +11,7 @@ import torch
 
 from compiler_core.tools.questions.advice import LINES, REMEDIES
 from tests.docs import recompiles
-from tests.faults import real_scripts, reported
+from tests.faults import real_scripts, reported, user_code
 from tests.faults.checks import errors
 from tests.faults.fault import Change, Recompiled
 from tests.faults.harness import ENGINES, Engine, Run, changed, run
@@ -19,7 +19,7 @@ from tests.faults.recompiles import RECOMPILES as OF_KINDS
 from tests.records.texts import wrong_lines
 from tests.sampling import always, few_of_stock
 
-RECOMPILES = [*OF_KINDS, *real_scripts.RECOMPILES, *reported.RECOMPILES]
+RECOMPILES = [*OF_KINDS, *real_scripts.RECOMPILES, *reported.RECOMPILES, *user_code.RECOMPILES]
 
 
 def remedies_of(fault: Recompiled) -> set[str]:
@@ -571,3 +571,55 @@ def test_several_symbols_have_one_advice() -> None:
     assert problem.advice.count("Nothing to change") == 1
     assert "`n < 1000`" in problem.advice
     assert "`x.size(0) < 100`" in problem.advice
+
+
+AFTER_BREAKS = """
+def program(x):
+    y = x.sin()
+    print(end="")
+    y = y.cos()
+    print(end="")
+    return y * 2
+
+def run(call):
+    for n in (4, 5, 1):
+        call(torch.ones(n, 3))
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_follows_graph_breaks_is_one_problem_with_what_is_before(engine: Engine) -> None:
+    again = [each for each in run(AFTER_BREAKS, "after breaks", engine).problems if each.kind == "recompile"]
+    assert [(each.lineno, each.count, each.remedies) for each in again] == [
+        (3, 3, ["sizes 0 and 1"]),
+        (3, 3, ["dynamic sizes"]),
+    ]
+    later = "compiled again, too: the size of y changed in line 5, the size of y changed in line 7."
+    assert all(later in each.cause for each in again)
+
+
+KEPT_BY_A_HOOK = """
+model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU())
+features = {}
+
+def keep(module, inputs, output):
+    features["mean"] = torch.tensor(output.detach().mean(0).tolist())
+
+model[0].register_forward_hook(keep)
+
+def program(x):
+    return model(x).sum() + features["mean"].sum()
+
+def run(call):
+    for n in range(3):
+        call(torch.ones(2, 3) * n)
+"""
+
+
+def test_the_difference_is_named_that_the_advice_is_on() -> None:
+    """The numbers that a break leaves differ, too; compiles have symbols for them."""
+    again = [each for each in run(KEPT_BY_A_HOOK, "kept by a hook", "torch").problems if each.kind == "recompile"]
+    assert [(each.title, each.remedies) for each in again] == [
+        ("recompiled: the length of features changed", ["all keys"])
+    ]
+    assert again[0].cause.startswith("The length of features is 1; compile ")

@@ -17,6 +17,7 @@ from compiler_core.records.recompiles import (
     LEAF,
     OF_INFERENCE,
     PARAMETERS,
+    WEAK_KEYS,
     FailedGuard,
     Recompile,
     has_generated_name,
@@ -141,6 +142,8 @@ REMEDIES: dict[str, str] = {
     "Use the dict outside of the compiled function, and pass in what the function needs of it.",
     "no growing list": "The length of {names} changes again and again, and the code is compiled for one length.  "
     "Change the list outside of the compiled function: pass in what is taken from it, and return what is appended.",
+    "filled cache": "It is a cache, which grows when its function is called with an argument of another class, and "
+    "each length is compiled once.  Call the function once as plain Python for each class, before the first call.",
     "same items": "Each content of {names} is compiled once.  Pass a set that does not change.",
     "sorted": "Each order of {names} is compiled once.  Pass a list, or sorted(...).",
     "same object": "Each object is compiled once, and {names} {is_} another one in such calls.  Pass the same one, or "
@@ -206,6 +209,13 @@ def remedies(
         if key
     ]
     return [each for each in all_found if not each.is_nothing] or all_found
+
+
+def difference_to_avoid(cause: Recompile, situation: Callable[[FailedGuard], Situation]) -> FailedGuard:
+    """Returns the first difference from the nearest compile for which something needs to change; if none does, the
+    first."""
+    all_failed: list[FailedGuard] = [cause, *cause.besides]
+    return next((each for each in all_failed if _remedy_key(each, situation(each)) not in NOTHING_TO_CHANGE), cause)
 
 
 def _covered(conditions: list[str]) -> str:
@@ -303,6 +313,8 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
         return "dynamic sizes" if situation.is_settled else "few sizes"
     if aspect == "stride":
         return "one layout"
+    if aspect in ("length", "keys") and failed.type == WEAK_KEYS:
+        return "filled cache"
     if aspect == "key" or (aspect in ("length", "keys") and _is_of_dict(failed)):
         is_growing = situation.times > 1 and (failed.place != "argument" or _has_grown(failed))
         return "no growing dict" if is_growing else "all keys"

@@ -39,6 +39,7 @@ from compiler_core.tools.questions.advice import (
     Situation,
     advice_after,
     checked_text,
+    difference_to_avoid,
     remedies,
     sentences,
     values_over_time,
@@ -46,6 +47,8 @@ from compiler_core.tools.questions.advice import (
 )
 from compiler_core.tools.questions.changed_nodes import changed_nodes
 from compiler_core.tools.questions.needed_values import function_lines, needs_number
+from compiler_core.tools.questions.what_failed import what_failed
+from compiler_core.tools.stack_values import calls_are_nested, statement_of
 
 _ASKED_FOR = frozenset[BreakReason]({"asked for"})
 """Reasons of breaks that the program asks for."""
@@ -169,10 +172,22 @@ def _place_and_advice(problem: Problem) -> tuple[str, ...]:
 def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
     """Yields problems, each once.
 
-    Recompiles are one problem if they have a cause in common, whichever of their causes comes first.
+    Recompiles are one problem if they have a cause in common, whichever of their causes comes first, and those of the
+    rest after a graph break go with those before it that have the same cause and the same advice.
     """
     groups: dict[tuple[str, ...], list[list[Problem]]] = {}
+    first_of: dict[str, Problem] = {}
+    after_breaks: dict[int, dict[str, None]] = {}
     for problem in found:
+        before = next((first_of[id_] for id_ in problem._follows if id_ in first_of), None)
+        if before is not None and before.remedies == problem.remedies:
+            before.compiles += problem.compiles
+            before.count += problem.count
+            before.ns += problem.ns
+            first_of |= dict.fromkeys(problem.compiles, before)
+            after_breaks.setdefault(id(before), {})[f"{problem._changed} in line {problem.lineno}"] = None
+            continue
+        first_of |= dict.fromkeys(problem.compiles if problem.kind == "recompile" else [], problem)
         here = groups.setdefault(_place_and_advice(problem), [])
         of_it = [group for group in here if any(_causes(each) & _causes(problem) for each in group)]
         if of_it:
@@ -197,6 +212,9 @@ def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
             others += len(frozenset[str]().union(*map(_causes, rest)) - _causes(first))
         if others:
             first.cause += f"  {_MORE_BREAKS.format(others, 'break is' if others == 1 else 'breaks are')}"
+        later = dict.fromkeys(line for each in [first, *rest] for line in after_breaks.get(id(each), ()))
+        if later:
+            first.cause += f"  What follows graph breaks is compiled again, too: {', '.join(later)}."
         first.cost = _cost(first)
         yield first
 
@@ -445,7 +463,12 @@ def _graph_break(
 
 def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile, divided: _DividedGraphs) -> Problem:
     is_inside = frame.kind == "resume"
-    found = remedies(cause, lambda failed: _situation(record, frame, compile_, failed), compile_.id, is_inside)
+
+    def situation(failed: FailedGuard) -> Situation:
+        return _situation(record, frame, compile_, failed)
+
+    found = remedies(cause, situation, compile_.id, is_inside)
+    named = difference_to_avoid(cause, situation)
     grade: Grade = "expected" if found and all(each.is_nothing for each in found) else "costly"
     advice = sentences(each.text for each in found)
     if library_of(frame.filename) and not _has_operations(compile_):
@@ -463,20 +486,24 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     if frame.kind == "resume" and not divided.computes_from(frame):
         grade, advice, found = "expected", "Nothing to change: no tensor is computed from here on.", []
     place = _Place.of_frame(record, frame, compile_)
-    lines = _lines(record, [cause.caller, cause.line])
+    lines = _lines(record, [named.caller, named.line])
     if lines and users_line(lines) is lines[-1] and lines[-1].library and not library_of(frame.filename):
         lines = [StackLine(frame.filename, frame.line, frame.name, ""), *lines]  # logs have no line between them
     if lines and not is_around_call(lines[-1].filename):
         place = _Place.of_stack(record, compile_, lines)
-    text = cause.text
+    text = cause.text if named is cause else what_failed(cause, named)
     same = [c.cause for c in frame.compiles if c.cause is not None and _subject(c.cause) == _subject(cause)]
     if len(same) > 1 and len(values := values_over_time(same)) > 2:
         text += f"  So far: {', '.join(values)}."
     if frame.limit_reached:
         done = sum(each.outcome != "failed" or record.engine == "core" for each in frame.compiles)
         text += f"  The limit of {done} compiles is reached: calls that none covers run as plain Python."
-    title = f"recompiled: {what_changed(cause)}"
-    problem = place.problem("recompile", grade, title, text, compile_, advice, ns=compile_.duration_ns)
+    changed = what_changed(named)
+    problem = place.problem(
+        "recompile", grade, f"recompiled: {changed}", text, compile_, advice, ns=compile_.duration_ns
+    )
+    problem._changed = changed
+    problem._follows = divided.same_before(frame, named)
     problem.remedies = [each.key for each in found]
     problem._causes = frozenset(what_changed(each) for each in [cause, *cause.besides])
     problem.lines = list(dict.fromkeys(line for each in found for line in each.lines))
@@ -667,15 +694,35 @@ class _DividedGraphs:
         return break_.place.lineno in made
 
     def broken_inside(self, frame: Frame, break_: GraphBreak) -> list[str]:
-        """Returns the parts of a break's expression that broke the graph before, with the same advice.
+        """Returns the parts of a break's expression that broke the graph before, with the same advice: the expressions
+        of these breaks, or their explanations if those are not known.
 
         ``iter(loader)`` is one of ``next(iter(loader))``.
         """
-        resumed = self._compiles.get(frame.resumes or "")
-        before = [b for b in resumed.breaks if b.place and b.hint == break_.hint] if resumed else []
-        at = break_.place
+        resumed, at = self._compiles.get(frame.resumes or ""), break_.place
+        before = [b for b in resumed.breaks if b.place] if resumed and at else []
         here = [b for b in before if at and b.place and (b.place.filename, b.place.lineno) == (at.filename, at.lineno)]
-        return [b.expression for b in here if _is_part(b.expression, break_.expression)]
+        if break_.expression:
+            return [b.expression for b in here if b.hint == break_.hint and _is_part(b.expression, break_.expression)]
+        is_nested = at is not None and calls_are_nested(statement_of(at.text.strip()))
+        return [b.explanation for b in here if b.reason == break_.reason and is_nested]
+
+    def same_before(self, frame: Frame, failed: FailedGuard) -> list[str]:
+        """Returns the compiles of what a frame resumes that were made for the same difference.
+
+        What a graph break leaves differs as what was passed to the function.
+        """
+        found: list[str] = []
+        wanted = (failed.aspect, failed.expected, failed.got, failed.is_broadcast)
+        seen = set[int]()
+        while (resumed := self._compiles.get(frame.resumes or "")) and resumed.frame not in seen:
+            seen.add(resumed.frame)
+            frame = self._frames[resumed.frame]
+            for each in (c for c in frame.compiles if c.cause is not None and failed.got):
+                causes = [each.cause, *each.cause.besides] if each.cause is not None else []
+                if wanted in [(c.aspect, c.expected, c.got, c.is_broadcast) for c in causes]:
+                    found.append(each.id)
+        return found
 
     def computes_from(self, frame: Frame) -> bool:
         """Whether a frame, or what follows the graph breaks in it, computes anything, or that is not known."""

@@ -7,13 +7,17 @@ from compiler_core.records.recompiles import AT_CAPTURE, ONE_AT_CAPTURE, FailedG
 _MAX_LISTED = 4
 
 
-def what_failed(cause: Recompile) -> str:
-    """Returns why the nearest compile did not fit, and what is known of the others, as sentences."""
+def what_failed(cause: Recompile, first: FailedGuard | None = None) -> str:
+    """Returns why the nearest compile did not fit, and what is known of the others, as sentences.
+
+    `first`: the difference that is named first; else the recompile's own.
+    """
     of = f"compile {cause.of}" if cause.of else "an earlier compile"
-    sentences = [f"{_difference(cause, of)}."]
-    if cause.besides:
-        listed = "; ".join(_short(each) for each in cause.besides[:_MAX_LISTED])
-        left = len(cause.besides) - _MAX_LISTED
+    first = first or cause
+    sentences = [f"{_difference(first, of)}."]
+    if besides := [each for each in (cause, *cause.besides) if each is not first]:
+        listed = "; ".join(_short(each) for each in besides[:_MAX_LISTED])
+        left = len(besides) - _MAX_LISTED
         sentences.append(f"Also different: {listed}{f'; and {left} more' if left > 0 else ''}.")
     others = [each for each in cause.others if [f.subject for f in each.failed] != [cause.subject]]
     if others:

@@ -40,6 +40,7 @@ Handler = Callable[[PartialRecord, TraceEvent], None]
 _HANDLERS: dict[str, Handler] = {}
 _OF_EARLIER = "This graph break may have been caused by an earlier graph break."
 NOT_SPLIT = "What follows in {} runs as plain Python: Dynamo divides no function at an operator."
+NOT_KNOWN = "The log does not say whether anything is computed there; if nothing is, nothing needs to change."
 _RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 
 
@@ -210,7 +211,8 @@ def _break(record: PartialRecord, builder: CompileBuilder, parsed: ParsedBreak, 
     statement = statement_of(break_.place.text.strip()) if break_.place is not None else None
     at_operator = break_.kind.startswith(DATA_DEPENDENT) and len(stack) == 1 and formats_by_percent(statement)
     if at_operator:
-        break_.explanation += f"\n{NOT_SPLIT.format(stack[0].function)}"
+        is_known = record.lines.lines_of_file(stack[0].filename)
+        break_.explanation += f"\n{NOT_SPLIT.format(stack[0].function)}{'' if is_known else f'  {NOT_KNOWN}'}"
     break_.is_last = _is_last(record, stack, at_operator)
     if isinstance(statement, ast.For):
         break_.statement = "For"

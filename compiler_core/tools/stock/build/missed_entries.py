@@ -19,6 +19,7 @@ from compiler_core.records import FailedGuard, Guard, MissedEntry, Recompile, Sy
 from compiler_core.records.recompiles import (
     ONE_AT_CAPTURE,
     PARAMETERS,
+    WEAK_KEYS,
     Mismatch,
     layout_differences,
     recompile,
@@ -311,6 +312,9 @@ def _fill(failed: FailedGuard, known: _Known) -> None:
     owner = failed.source.removesuffix("._size")
     if owner != failed.source and known.types.get(owner) == PARAMETERS:
         failed.aspect, failed.source = "length", owner
+    holder = failed.source.removesuffix(".data")
+    if holder != failed.source and known.types.get(holder) == WEAK_KEYS:
+        failed.source, failed.place = holder, "attribute"
     failed.type = failed.type or known.types.get(failed.source, "")
     if known.types.get(failed.source.rpartition(".")[0]) == "slice":  # its ends are passed with it
         failed.place = "argument"

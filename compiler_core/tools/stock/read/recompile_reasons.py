@@ -227,7 +227,10 @@ _REASONS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], _Facts]]] = [
         (r"(not )?hasattr\((.+), '(\w+)'\)(?: == (True|False))?$", _attribute_facts),
         (r"KeyError on (.+)\[(.+?)\]$", lambda f: _presence(f, "DICT_HAS", is_there=True, source=1, item=2)),
         (r"Duplicate tensors? found: \[(.+)\]$", _duplicate_facts),
-        (r"not ([\w.\[\]']+)$", lambda f: ("LENGTH", f[1], Mismatch("length", "0", ""))),
+        (
+            r"not ((?:dict\(type\([\w.\[\]']+\)\.__dict__\))?[\w.\[\]']+)$",
+            lambda f: ("LENGTH", f[1], Mismatch("length", "0", "")),
+        ),
         (r".*\.(size|stride|storage_offset)\(\).*", _condition_facts),
         (r"(\S+) is (?!(?:True|False|None)$)([A-Za-z_]\S*)$", lambda f: (
             "SAME_OBJECT", f[1], Mismatch("aliasing", "one object", "two objects", item=shown_source(f[2])))),

@@ -16,6 +16,8 @@ _OPTIMIZER = re.compile(r"G\['__optimizer_\w+'\]\(\)")
 """A weak reference that Dynamo holds."""
 _FIRST_KEYS = re.compile(r"list\(dict\.keys\((.+)\)\)\[(\d+)\]$")
 _BUILTINS = re.compile(r"(?:G\[')?__builtins_dict__\w*(?:'\])?\['(\w+)'\]")
+_FREE = re.compile(r"(.+?)(?:\.dispatcher\.dispatch)?(?:\.__closure__\[\d+\]\.cell_contents)+((?:\.\w+)*)$")
+"""A free variable of a function, or of one that it calls: which one is not logged."""
 EXTENT = re.compile(r"(.+)\.(size|stride)\(\)\[(\d+)\]$")
 """A size or stride: the tensor, which of both, and the dimension."""
 _OFFSET = re.compile(r"(.+)\.storage_offset\(\)$")
@@ -33,6 +35,8 @@ def shown_source(source: str) -> str:
         return f"the storage offset of {shown_source(offset[1])}"
     if keys := _FIRST_KEYS.match(source):
         return f"key number {int(keys[2])} of {shown_source(keys[1])}"
+    if free := _FREE.match(source):
+        return f"{free[2][1:]}{' of ' if free[2] else ''}a free variable of {shown_source(free[1])}"
     source = _FROM_NUMPY.sub(r"\1", _OPTIMIZER.sub("the optimizer", source))
     text = _LOCAL_OR_GLOBAL.sub(r"\1", _BUILTINS.sub(r"\1", source))
     text = _OF_CLASS.sub(r"\1.\2", text)
