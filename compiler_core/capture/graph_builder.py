@@ -377,6 +377,10 @@ class GraphBuilder:
         scale = "value" if name.startswith("addc") else "alpha"  # the number by which it multiplies an operand
         if kwargs.keys() == {scale} and isinstance(number := kwargs[scale], TensorValue):
             return self._scaled(tx, name, args, number)
+        if name in _POWERS and self._may_be_differentiated(tx, args):
+            # the formula of its gradient compares the exponent, which PyTorch cannot do with one that is symbolic
+            symbolic = [isinstance(each, SymbolicNumber) and each.python_type() is int for each in args]
+            args = [ConstantValue(v.constant(tx)) if is_ else v for v, is_ in zip(args, symbolic, strict=True)]
         # what an operator needs that PyTorch's fake tensors leave out
         _guard_place(tx, name, args, kwargs)
         if name in ("quantile", "nanquantile"):
@@ -400,6 +404,13 @@ class GraphBuilder:
         value = self._wrap_result(result, node, warnings)
         self._note_measured(value)
         return value
+
+    def _may_be_differentiated(self, tx: Interpreter, args: Sequence[Value]) -> bool:
+        """Whether gradients through an operation may be computed while it is captured: in a step or a transform."""
+        if levels.depth() > 1:
+            return True
+        tracked = (each.fake(tx).requires_grad for each in args if isinstance(each, TensorValue))
+        return (self.captures_backward or levels.depth() > 0) and any(tracked)
 
     def _note_measured(self, value: Value) -> None:
         """Notes the sizes of a result that data decide."""
@@ -719,6 +730,7 @@ def _source_of_sizes(real: torch.Tensor, source: Source) -> Source:
     return PlainTensorSource(source) if is_subclass_of_program(type(real)) else source
 
 
+_POWERS = frozenset({"pow", "pow_", "__pow__", "__ipow__", "__rpow__", "ipow", "float_power", "float_power_"})
 _ROOT = re.compile(r"\b[LG]\[(?='\w+'\])")
 _OF_OPTIMIZER = re.compile(r"\b[LG]\['\w+'\](?:\.\w+|\['\w+'\]|\[\d+\])*?\.param_groups\[\d+\]\['params'\]\[\d+\]")
 """The path to a parameter in a group of an optimizer."""

@@ -281,14 +281,15 @@ class Symbols:
     def _condition(self, expr: Any) -> Condition:
         symbols = sorted(expr.free_symbols, key=str)
         shown = {symbol: source.shown for symbol, source in self.sources.items()}
+        plain = _without_sum(expr)
         condition = Condition(
-            python_text(expr), python_text(expr, self._texts), python_text(_without_sum(expr), shown),
+            python_text(expr), python_text(expr, self._texts), python_text(plain, shown),
             {str(s): self.sources[s] for s in symbols},
         )  # fmt: skip
-        numbers = [arg for arg in expr.args if arg.is_number] if len(symbols) == 1 else []
-        if isinstance(expr, sympy.Eq) and numbers and symbols[0] in expr.args:
+        numbers = [arg for arg in plain.args if arg.is_number] if len(symbols) == 1 else []
+        if isinstance(plain, sympy.Eq) and numbers and symbols[0] in plain.args:
             return replace(condition, expected=python_text(numbers[0]), is_specialised=True)
-        if isinstance(expr, sympy.Ge) and expr.args[0] == symbols[0] and numbers:
+        if isinstance(plain, sympy.Ge) and expr.args[0] == symbols[0] and numbers:
             return replace(condition, expected=f"at least {python_text(numbers[0])}")
         return condition
 
