@@ -228,6 +228,29 @@ def test_a_function_that_computes_nothing_at_first_runs_as_python_on_stock() -> 
     assert run(identity, "identity", "torch").problems == []
 
 
+WARMED_UP = """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls, self.norm = 0, torch.nn.LayerNorm(3)
+
+    def forward(self, x):
+        self.calls += 1
+        return x if self.calls < 3 else self.norm(x)
+
+program = Model()
+
+def run(call):
+    for _ in range(4):
+        call(torch.ones(2, 3))
+"""
+
+
+def test_a_module_that_computes_nothing_at_first_runs_as_python_on_stock() -> None:
+    (problem,) = run(WARMED_UP, "warmed up", "torch").problems
+    assert (problem.kind, problem.grade, problem.lineno) == ("plain Python", "costly", 7)
+
+
 LOOPS = {
     "a branch": "if y.sum() > 0:",
     "a value that is read": "if y.sum().item() > 0:",

@@ -86,6 +86,146 @@ def run(call):
         remedy="symbolic number",
         stock=None,
     ),
+    Recompiled(
+        "windows of a table",
+        """
+def program(x):
+    return x.sum(-1).sin()  # the fault
+
+def run(call):
+    table = torch.arange(24.0).reshape(4, 6)
+    call(table[:, :3])
+    call(table[:, ::2])
+    call(table[:, :3].clone())
+""",
+        "x",
+        "stride",
+        "(6, 1)",
+        "(6, 2)",
+        (
+            Change(
+                "one layout",
+                {"table[:, :3])": "table[:, :3].contiguous())", "table[:, ::2])": "table[:, ::2].contiguous())"},
+            ),
+        ),
+        compiles=3,
+    ),
+    Recompiled(
+        "a best loss that starts as infinity",
+        """
+class Best:
+    def __init__(self):
+        self.value = float("inf")
+
+best = Best()
+
+def program(loss):
+    best.value = torch.minimum(loss, torch.as_tensor(best.value))  # the fault
+    return best.value * 2
+
+def run(call):
+    for n in range(3):
+        call(torch.tensor(1.0 / (n + 1)))
+""",
+        "best.value",
+        "class",
+        "float",
+        "Tensor",
+        (Change("one type", {'self.value = float("inf")': 'self.value = torch.tensor(float("inf"))'}),),
+    ),
+    Recompiled(
+        "a variable of the environment",
+        """
+import os
+
+def program(x):
+    return x.sin() if os.environ.get("CUTAWAY_MODE") == "a" else x.cos()  # the fault
+
+def run(call):
+    for mode in ("a", "b"):
+        os.environ["CUTAWAY_MODE"] = mode
+        call(torch.ones(3))
+    del os.environ["CUTAWAY_MODE"]
+""",
+        "os.environ['CUTAWAY_MODE']",
+        "value",
+        "'a'",
+        "'b'",
+        (Change("few values", {'("a", "b")': '("a", "a")'}),),
+        stock={"expected": "b'a'", "got": "b'b'"},
+    ),
+    Recompiled(
+        "an exponent in a whole step",
+        """
+weight = torch.full((3,), 2.0, requires_grad=True)
+
+def program(n):
+    loss = (weight**n).sum()  # the fault
+    (gradient,) = torch.autograd.grad(loss, [weight])
+    return gradient * 2
+
+def run(call):
+    for n in (2, 3, 4):
+        call(n)
+""",
+        "n",
+        "value",
+        "2",
+        "3",
+        (Change("few values", {"(2, 3, 4)": "(2, 2, 2)"}, engines=("core",)),),
+        compiles=3,
+        options={"capture_backward": True},
+        stock=None,
+    ),
+    Recompiled(
+        "the depth of scopes, which is formatted",
+        """
+import contextlib
+
+DEPTH = 0
+
+@contextlib.contextmanager
+def scope(name):
+    global DEPTH
+    DEPTH += 1  # the fault
+    try:
+        yield name + str(DEPTH)
+    finally:
+        DEPTH -= 1
+
+def program(x):
+    with scope("layer") as name:
+        return x * len(name)
+
+def run(call):
+    global DEPTH
+    for DEPTH in range(3):
+        call(torch.ones(3))
+    DEPTH = 0
+""",
+        "DEPTH",
+        "value",
+        "0",
+        "1",
+        (Change("few values", {"range(3)": "(0, 0, 0)"}),),
+        compiles=3,
+        logs={"remedy": "a tensor"},
+    ),
 ]
 
-BREAKS: list[Broken] = []
+BREAKS = [
+    Broken(
+        "a flag that is a tensor",
+        """
+def program(x, flag=torch.tensor(True)):
+    if flag:  # the fault
+        return x.sin()
+    return x.cos()
+""",
+        "data-dependent branch",
+        "if flag:",
+        "nothing is computed before it",
+        {"if flag:": "if True:"},
+        grade="expected",
+    ),
+]

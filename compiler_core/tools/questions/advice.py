@@ -39,6 +39,12 @@ def what_changed(cause: FailedGuard) -> str:
     return f"{cause.item} does not hold" if cause.aspect == "relation" else f"{cause.subject} changed"
 
 
+def subject_of_change(cause: FailedGuard) -> str:
+    """Returns what two differences have in common that are of one cause: a dict's keys change one by one, too."""
+    is_of_keys = cause.aspect in ("key", "keys") or (cause.aspect == "length" and _is_of_dict(cause))
+    return f"the keys of {cause.name} changed" if is_of_keys else what_changed(cause)
+
+
 def values_over_time(causes: Iterable[Recompile]) -> list[str]:
     """Returns the values that the recompiles of one frame, in order, name for one subject, each once."""
     found: dict[str, None] = {}

@@ -34,6 +34,7 @@ from compiler_core.records.timings import time_text
 from compiler_core.tools.questions.advice import (
     DYNAMIC,
     FROM_PYTORCH,
+    NOTHING_TO_CHANGE,
     PROVEN,
     UNCHANGED,
     Situation,
@@ -42,6 +43,7 @@ from compiler_core.tools.questions.advice import (
     difference_to_avoid,
     remedies,
     sentences,
+    subject_of_change,
     values_over_time,
     what_changed,
 )
@@ -54,6 +56,8 @@ _ASKED_FOR = frozenset[BreakReason]({"asked for"})
 """Reasons of breaks that the program asks for."""
 _READS_ONLY = frozenset[BreakReason]({"tensor value read", "print"})
 """Reasons of breaks at which nothing is computed that a graph could hold."""
+_BRANCHES = frozenset[BreakReason]({"data-dependent branch"})
+"""Reasons of breaks after which it depends on values what is computed."""
 _OF_THE_CALL = frozenset[BreakReason]({"distribution check", "checkpoint", "packed sequence", *_ASKED_FOR, *NO_CHANGE})
 """Reasons whose advice is on how the user's code calls a library."""
 _IN_A_LIBRARY = "Call it outside of the compiled function, or call something else."
@@ -158,12 +162,15 @@ def _how_to_try(problem: Problem) -> str:
 
 def _identity(problem: Problem) -> tuple[str, ...]:
     """Returns what problems have in common that are counted as one."""
-    return (problem.title, *_place_and_advice(problem), *problem.breaks[:1])
+    place = (problem.filename, str(problem.lineno))
+    return (problem.title, *place, *_place_and_advice(problem), *problem.breaks[:1])
 
 
 def _place_and_advice(problem: Problem) -> tuple[str, ...]:
     if problem._library:  # the user's line is all that the user can change
         return (problem.kind, problem._library, problem.filename, str(problem.lineno))
+    if problem.kind == "recompile":  # what changed may be read in several lines
+        return (problem.kind, problem.compiles[0].partition("/")[0], *sorted(problem.remedies))
     cause = problem.cause if problem.kind == "failure" else problem.behind
     title = problem.title if problem.kind == "graph break" else ""
     return (problem.kind, title, problem.filename, str(problem.lineno), cause, *sorted(problem.remedies))
@@ -180,7 +187,7 @@ def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
     after_breaks: dict[int, dict[str, None]] = {}
     for problem in found:
         before = next((first_of[id_] for id_ in problem._follows if id_ in first_of), None)
-        if before is not None and before.remedies == problem.remedies:
+        if before is not None and before.grade == problem.grade and _is_remedied(problem, before):
             before.compiles += problem.compiles
             before.count += problem.count
             before.ns += problem.ns
@@ -217,6 +224,11 @@ def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
             first.cause += f"  What follows graph breaks is compiled again, too: {', '.join(later)}."
         first.cost = _cost(first)
         yield first
+
+
+def _is_remedied(problem: Problem, by: Problem) -> bool:
+    """Whether what is advised on one recompile is all that another needs."""
+    return set(problem.remedies) - set(by.remedies) <= NOTHING_TO_CHANGE and bool(by.remedies) == bool(problem.remedies)
 
 
 def _causes(problem: Problem) -> frozenset[str]:
@@ -505,7 +517,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     problem._changed = changed
     problem._follows = divided.same_before(frame, named)
     problem.remedies = [each.key for each in found]
-    problem._causes = frozenset(what_changed(each) for each in [cause, *cause.besides])
+    problem._causes = frozenset(subject_of_change(each) for each in [cause, *cause.besides])
     problem.lines = list(dict.fromkeys(line for each in found for line in each.lines))
     problem._parts |= {each.key: Part(each.text, each.without) for each in found}
     problem._proof = PROVEN if set(problem.remedies) - UNCHANGED else None
@@ -667,11 +679,11 @@ class _DividedGraphs:
 
     def why_harmless(self, break_: GraphBreak) -> str:
         """Returns why a break divides no graph; an empty string if it divides one, or if that is not known."""
-        if break_.reason not in _READS_ONLY:
+        if break_.reason not in _READS_ONLY | _BRANCHES:
             return ""
         if _key(break_) not in self._before:
             return "nothing is computed before it"
-        if _key(break_) in self._after:
+        if break_.reason in _BRANCHES or _key(break_) in self._after:
             return ""
         is_known = break_.is_last or break_.resumes
         return "nothing is computed after it" if is_known else "no graph is compiled after it"

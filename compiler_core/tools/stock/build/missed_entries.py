@@ -336,7 +336,8 @@ def _fill(failed: FailedGuard, known: _Known) -> None:
     if failed.aspect == "value" and failed.expected == "None" and not failed.got and failed.type:
         failed.got = with_article(failed.type)
     kinds = _type_of(failed.expected), _type_of(failed.got) or failed.type
-    if failed.aspect == "value" and all(kinds) and kinds[0] != kinds[1]:
+    is_whole = kinds[1] == "int" and failed.expected.removeprefix("-") in ("inf", "nan")  # symbols have 0 for 0.0
+    if failed.aspect == "value" and all(kinds) and kinds[0] != kinds[1] and not is_whole:
         failed.aspect, (failed.expected, failed.got) = "class", kinds
     failed.name, failed.subject = shown_source(failed.source), ""
     failed.__post_init__()
@@ -392,7 +393,8 @@ def _type_of(constant: str) -> str:
     if constant.startswith(("device(", "torch.")):
         return "device" if constant[0] == "d" else "dtype"
     number = constant.removeprefix("-")
-    return "int" if number.isdecimal() else "float" if number[:1].isdigit() else ""
+    is_float = number[:1].isdigit() or number in ("inf", "nan")
+    return "int" if number.isdecimal() else "float" if is_float else ""
 
 
 def _differences(guard: Guard, known: _Known) -> list[Mismatch] | None:

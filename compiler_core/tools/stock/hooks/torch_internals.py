@@ -187,7 +187,9 @@ def frame_callback() -> Any:
 
 
 def is_called_by_compiled_function(caller: types.FrameType | None) -> bool:
-    """Whether this frame is that of the function that `torch.compile` returned."""
+    """Whether this frame is that of the function that `torch.compile` returned, or of a module's call in it."""
+    while caller is not None and caller.f_code.co_filename == _module_file("torch.nn.modules.module"):
+        caller = caller.f_back
     return caller is not None and is_of_compiled_function(caller.f_code)
 
 

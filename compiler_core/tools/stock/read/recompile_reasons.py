@@ -161,7 +161,8 @@ def _condition_facts(found: re.Match[str]) -> _Facts:
     if extent is not None:
         dims, aspect = (int(extent[3]),), extent[2]
         if found[0] == f"2 <= {name}":  # sizes 0 and 1 are compiled separately
-            return "CONDITION", extent[1], Mismatch("size", "at least 2", "0 or 1", dims, is_broadcast=True)
+            is_size = aspect == "size"
+            return "CONDITION", extent[1], Mismatch(aspect, "at least 2", "0 or 1", dims, is_broadcast=is_size)  # type: ignore[arg-type]
         if equal := re.match(rf"{re.escape(name)} == (\d+)$", found[0]):
             return "CONDITION", extent[1], Mismatch(aspect, equal[1], "", dims, is_specialised=True)  # type: ignore[arg-type]
     shown = as_user_wrote(found[0], sizes)
