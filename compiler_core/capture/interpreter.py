@@ -313,6 +313,7 @@ class Interpreter:
     def handle_exception(self, error: ObservedException, instruction: Instruction) -> None:
         """Jumps to the instruction's exception handler; raises `error` again if there is none in this code object."""
         exception = exception_value(error)
+        exception.install_guards(self)
         if not error.has_context:
             exception.set_context(self.handled_exception())
             error.has_context = True

@@ -14,7 +14,7 @@ import traceback
 import torch
 
 import compiler_core as cc
-from compiler_core.tools.testing import same_as_eager
+from compiler_core.tools.testing import check, same_as_eager
 
 
 class Noted:
@@ -813,3 +813,17 @@ def test_many_breaks_in_a_row():
     assert torch.equal(compiled(torch.ones(2)), torch.ones(2) + sum(range(80)))
     *_, last = cc.api.compile.record_of(compiled).frames
     assert "64 graph breaks in a row" in last.skipped
+
+
+def test_a_handler_is_chosen_by_the_class_of_each_call():
+    def program(x, kind):
+        try:
+            y = x * 2
+            fail_unseen(x, kind)
+        except (ValueError, KeyError) as error:
+            return y, type(error).__name__
+        except IndexError:
+            return y, "index"
+
+    kinds = (ValueError, KeyError, IndexError, ValueError, KeyError, IndexError)
+    check(program, [lambda kind=kind: (torch.ones(3), kind) for kind in kinds])

@@ -400,6 +400,7 @@ def POP_EXCEPT(tx: Interpreter, instruction: Instruction) -> None:
 @opcode()
 def CHECK_EXC_MATCH(tx: Interpreter, instruction: Instruction) -> None:
     wanted = tx.pop()
+    tx.stack[-1].install_guards(tx)
     cls = tx.stack[-1].python_type()
     tx.push(ConstantValue(any(c in cls.__mro__ for c in _exception_classes(tx, wanted))))
 
@@ -416,6 +417,7 @@ def _exception_classes(tx: Interpreter, wanted: Value) -> list[Any]:
 @opcode()
 def WITH_EXCEPT_START(tx: Interpreter, instruction: Instruction) -> None:
     leave, exception = tx.stack[-4], tx.stack[-1]
+    exception.install_guards(tx)
     args: list[Value] = [StaticValue(exception.python_type()), exception, TracebackValue()]
     tx.push(tx.call_and_push(leave, args, {}))
 
