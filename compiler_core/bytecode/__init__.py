@@ -5,8 +5,9 @@
     assemble            the inverse; extends the tables of names, constants and locals as needed
     verify              rejects code that could crash the interpreter, and shows the place (the error is in `invalid`)
     live_locals         the names that may be read from each instruction on
+    bound_locals        the locals that are certainly bound at each instruction
     outermost_loops     the outermost loop around each instruction
-    reachable           the instructions that can run; these three are in `flow`
+    reachable           the instructions that can run; these four are in `flow`
     opset               properties of the running Python's instructions that `dis` does not have
     make                constructors of instructions that hide the differences between versions
     bytecode_text       a listing for people (`operand`, `constant_text`: parts of it)
@@ -16,7 +17,14 @@ It needs the standard library only.
 
 from compiler_core.bytecode import make, opset
 from compiler_core.bytecode.assemble import assemble
-from compiler_core.bytecode.flow import live_locals, outermost_loops, reachable
+from compiler_core.bytecode.flow import (
+    bound_locals,
+    comprehension_variables,
+    live_locals,
+    outermost_loops,
+    pair_halves,
+    reachable,
+)
 from compiler_core.bytecode.instructions import (
     Handler,
     Instruction,

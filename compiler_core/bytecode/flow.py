@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import CodeType
 
 from compiler_core.bytecode import opset
@@ -121,7 +121,7 @@ def names_read(instruction: Instruction) -> frozenset[str]:
     """Returns the names whose value or cell the instruction needs.  A store to a cell counts, since closures may see
     it."""
     if instruction.opname in opset.PAIRS:
-        (first, one), (second, two) = _pair_halves(instruction)
+        (first, one), (second, two) = pair_halves(instruction)
         read = {one} if first == "LOAD_FAST" else set()
         return frozenset(read | {two} if second == "LOAD_FAST" and (first, two) != ("STORE_FAST", one) else read)
     number = opset.number(instruction.opname)
@@ -132,24 +132,59 @@ def names_read(instruction: Instruction) -> frozenset[str]:
 def names_written(instruction: Instruction) -> frozenset[str]:
     """Returns the names of the locals that an instruction writes; cells and free variables are not counted."""
     if instruction.opname in opset.PAIRS:
-        return frozenset(name for opname, name in _pair_halves(instruction) if opname == "STORE_FAST")
+        return frozenset(name for opname, name in pair_halves(instruction) if opname == "STORE_FAST")
     return frozenset([str(instruction.argval)]) if instruction.opname in _WRITES_ONLY else frozenset()
 
 
-def _pair_halves(instruction: Instruction) -> list[tuple[str, str]]:
+def pair_halves(instruction: Instruction) -> list[tuple[str, str]]:
+    """Returns the opname and the local of each half of an instruction that does two things (3.13)."""
     assert isinstance(instruction.argval, tuple)
     return list(zip(opset.PAIRS[instruction.opname], instruction.argval, strict=True))
 
 
-def live_locals(instructions: Sequence[Instruction]) -> list[set[str]]:
+def comprehension_variables(instructions: Sequence[Instruction]) -> dict[Instruction, frozenset[str]]:
+    """Returns the names that instructions use as variables of a comprehension that Python has inlined (3.12).
+
+    Such a variable uses the slot of a local of the same name.  What is in the slot before the comprehension is on the
+    stack meanwhile, and is put back after it: so the comprehension leaves the local as it is.
+    """
+    found: dict[Instruction, frozenset[str]] = {}
+    where = instruction_indices(instructions)
+    for at, instruction in enumerate(instructions):
+        if instruction.opname != "LOAD_FAST_AND_CLEAR":
+            continue
+        name = str(instruction.argval)
+        head = next(x for x in instructions[at:] if x.opname == "FOR_ITER")
+        assert head.target is not None
+        end = where[head.target]
+        inside = list(instructions[at:end])
+        for start in [end, *([where[head.handler.target]] if head.handler is not None else [])]:
+            restoring = next((x for x in instructions[start:] if name in names_written(x)), None)
+            inside += [restoring] if restoring is not None and not _writes_twice(restoring) else []
+        for each in inside:
+            if name in names_read(each) | names_written(each):
+                found[each] = found.get(each, frozenset()) | {name}
+    return found
+
+
+def _writes_twice(instruction: Instruction) -> bool:
+    """Whether both halves of an instruction write the same local: that of a comprehension, then the one around it."""
+    return instruction.opname == "STORE_FAST_STORE_FAST" and len(names_written(instruction)) == 1
+
+
+def live_locals(
+    instructions: Sequence[Instruction], ignored: Mapping[Instruction, frozenset[str]] | None = None
+) -> list[set[str]]:
     """Returns, for each instruction, the locals, cells and free variables that may be read before they are written from
     it on.
 
-    Exceptions count as control flow; a delete, or any use of a cell, counts as a read.
+    Exceptions count as control flow; a delete, or any use of a cell, counts as a read.  The uses in `ignored` do not
+    count (`comprehension_variables`).
     """
-    where, names = instruction_indices(instructions), _NameBits()
-    read = [names.bits(names_read(instruction)) for instruction in instructions]
-    kept = [~names.bits(names_written(instruction)) for instruction in instructions]
+    where, names, ignored = instruction_indices(instructions), _NameBits(), ignored or {}
+    none = frozenset[str]()
+    read = [names.bits(names_read(x) - ignored.get(x, none)) for x in instructions]
+    kept = [~names.bits(names_written(x) - ignored.get(x, none)) for x in instructions]
     live = [0] * (len(instructions) + 1)
     changed = True
     while changed:
@@ -166,6 +201,34 @@ def live_locals(instructions: Sequence[Instruction]) -> list[set[str]]:
                 live[i], changed = found, True
     sets = {bits: names.of(bits) for bits in set(live)}
     return [sets[bits] for bits in live]
+
+
+def bound_locals(instructions: Sequence[Instruction], bound: Iterable[str], start: int = 0) -> list[set[str]]:
+    """Returns, for each instruction, the locals that are bound on every path to it from the one at `start`, where those
+    of `bound` are.  Of what no path reaches, all are.  Variables of inlined comprehensions do not count.
+    """
+    where, names = instruction_indices(instructions), _NameBits()
+    ignored, none = comprehension_variables(instructions), frozenset[str]()
+    written = [names.bits(names_written(x) - ignored.get(x, none)) for x in instructions]
+    unbound = [names.bits([str(x.argval)] if x.opname == "DELETE_FAST" else ()) for x in instructions]
+    first = names.bits(bound)
+    found = [-1] * len(instructions)
+    found[start] = first
+    work = [start]
+    while work:
+        at = work.pop()
+        instruction = instructions[at]
+        after = found[at] & ~unbound[at] | written[at]
+        to = [] if instruction.target is None else [(where[instruction.target], after)]
+        if instruction.handler is not None:  # it may raise before or after it writes
+            to.append((where[instruction.handler.target], after & found[at]))
+        if falls_through(instruction):
+            to.append((at + 1, after))
+        for each, bits in to:
+            if found[each] & bits != found[each]:
+                found[each] &= bits
+                work.append(each)
+    return [names.of(bits) for bits in found]
 
 
 class _NameBits:

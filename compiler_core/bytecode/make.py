@@ -6,6 +6,7 @@ A constructor returns an `Instruction` if one is enough in all versions, else a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from types import CodeType
 
 from compiler_core.bytecode import opset
 from compiler_core.bytecode.instructions import Instruction
@@ -124,6 +125,11 @@ def build_tuple(count: int) -> Instruction:
     return _counted("BUILD_TUPLE", count)
 
 
+def build_list(count: int) -> Instruction:
+    """Pops `count` values, and pushes a list of them."""
+    return _counted("BUILD_LIST", count)
+
+
 def build_map(count: int) -> Instruction:
     """Stack before: key and value, `count` times."""
     return _counted("BUILD_MAP", count)
@@ -205,3 +211,14 @@ def load_callable(loading: Sequence[Instruction]) -> list[Instruction]:
     """Pushes a callable for `call`, with its NULL below it (on 3.13 above it).  `loading` are the instructions that
     push it."""
     return [push_null(), *loading] if _BEFORE_3_13 else [*loading, push_null()]
+
+
+def function(code: CodeType) -> list[Instruction]:
+    """Pushes a function with this code, the globals of the code that makes it, and its cells of the same names."""
+    free = [load_closure(name) for name in code.co_freevars]
+    if not free:
+        return [load_const(code), _counted("MAKE_FUNCTION", 0)]
+    closure = [*free, build_tuple(len(free)), load_const(code)]
+    if _BEFORE_3_13:
+        return [*closure, _counted("MAKE_FUNCTION", 8)]
+    return [*closure, Instruction("MAKE_FUNCTION"), _counted("SET_FUNCTION_ATTRIBUTE", 8)]

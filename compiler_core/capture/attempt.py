@@ -73,6 +73,11 @@ class Capture:
         frame is captured again."""
         self._iterations = 0
 
+    @property
+    def unfinished(self) -> list[StopPoint]:
+        """What made the open generators and started the pending collectives: Python must do that if capture stops."""
+        return [*self.open_generators.values(), *self.pending_works.values()]
+
     @contextmanager
     def inside(self, region: Region | None, why: str) -> Iterator[None]:
         """Within the block, nodes are of `region`, and changes of outside objects break the graph, with this reason."""

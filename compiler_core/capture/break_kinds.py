@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler_core.records.capture import (
+    BODY_IS_COMPILED,
     BODY_OF_LOOP,
     NO_CHANGE,
     NO_CHANGE_KNOWN,
@@ -37,6 +38,8 @@ class BreakingCode:
     """Whether it is the head of a ``for``, which asks an iterable for an item, or makes its iterator."""
     ends_round: bool = False
     """Whether it decides on a round of a loop: the condition of ``while``, or of a ``break`` or ``continue``."""
+    in_generator: bool = False
+    """Whether it is in a generator, whose loops run as plain Python."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +62,18 @@ class BreakKind:
     explanation: str
     hint: str = ""
     """What to do about it.  Without one, that depends on whether the code needs what the graph computes."""
-    hint_in_loop: str = ""
-    """The same for what decides on a round of a loop."""
+    has_loop_hint: bool = False
+    """Whether there is another hint for what decides on a round of a loop."""
     hint_in_call: str = ""
     """The same for what a function does that is called, such as ``max``."""
 
     def hint_for(self, code: BreakingCode) -> str:
         """Returns what to do about a break at `code`."""
-        if self.hint_in_loop and code.ends_round:
-            return self.hint_in_loop
+        decides_on_rounds = code.is_loop if not self.hint else code.ends_round and self.has_loop_hint
+        if decides_on_rounds:
+            return BODY_OF_LOOP if code.in_generator else BODY_IS_COMPILED
         if self.hint_in_call and code.is_call:
             return self.hint_in_call
-        if not self.hint and code.is_loop:
-            return BODY_OF_LOOP
         if self.hint or code.needs_graph:
             return self.hint or NO_CHANGE_KNOWN
         if code.statement == "With":
@@ -83,7 +85,7 @@ KINDS: dict[BreakReason, BreakKind] = {
     "data-dependent branch": BreakKind(
         "The branch depends on the value of a tensor, which is known only when the program runs.",
         "Compute both sides and choose with torch.where, which stays in the graph.",
-        BODY_OF_LOOP,
+        True,
         "Let a function of torch decide: torch.stack(values).max() in place of max(values), torch.stack(values).any() "
         "in place of any(values).",
     ),
@@ -284,3 +286,16 @@ def in_a_loop(caller: StackLine | None) -> str:
     if caller is None:
         return IN_A_LOOP.format("This is", "the function")
     return IN_A_LOOP.format(f"{caller.function} calls this in line {caller.lineno},", caller.function)
+
+
+IN_A_SPLIT_LOOP = (
+    "{} in a loop: Python runs the loop, and its body is compiled as a function, once for all rounds for which its "
+    "guards hold."
+)
+
+
+def in_a_split_loop(caller: StackLine | None) -> str:
+    """The same for a loop whose body is compiled."""
+    if caller is None:
+        return IN_A_SPLIT_LOOP.format("This is")
+    return IN_A_SPLIT_LOOP.format(f"{caller.function} calls this in line {caller.lineno},")

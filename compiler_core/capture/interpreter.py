@@ -84,7 +84,8 @@ from compiler_core.support.interrupts import safe_point
 class StopPoint:
     """A step before which a capture can stop.
 
-    A loop cannot be split, so the stop point of an instruction in a loop is the step that entered the loop.
+    The stop point of an instruction in a loop is the step that entered the loop: Python runs the loop, and its body is
+    compiled as a function.
     """
 
     step: int

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from compiler_core import instruments
 from compiler_core.backends import registry as backends
-from compiler_core.bytecode import verify
+from compiler_core.bytecode import outermost_loops, verify
 from compiler_core.capture.source_lines import add_source
 from compiler_core.capture.tensors.symbolic_shapes import DynamicPolicy
 from compiler_core.capture.values.cached_calls import known_outcomes
@@ -41,6 +41,8 @@ from compiler_core.pipeline.frame import FrameCompile
 from compiler_core.records import Compile, MissedEntry, Recompile, Record, StackLine, Stage
 from compiler_core.records.capture import library_of
 from compiler_core.records.recompiles import NOTHING_YET, recompile
+from compiler_core.resume.loop_functions import LoopCode, loop_code
+from compiler_core.resume.resume_functions import ResumeLayout
 from compiler_core.support import fork_locks, interrupts, torch_state
 from compiler_core.support.eager_warnings import silence_warnings
 from compiler_core.support.fork_locks import replace_after_fork
@@ -78,6 +80,8 @@ class Region:
         _regions.add(self)
         self.codes: dict[Any, types.CodeType] = {}
         """Generated code for a part of a function, such as a resume function, by the function's code and the part."""
+        self._loops: dict[Any, LoopCode | None] = {}
+        """The functions for loops with a graph break, by the function's code, their parameters and the loop."""
         self._resume_compiles: dict[CodeKey, str] = {}
         self._resume_depths: dict[CodeKey, int] = {}
         """The number of graph breaks in a row that led to each resume function."""
@@ -298,6 +302,19 @@ class Region:
             self.codes[key] = make()
             verify(self.codes[key])
         return self.codes[key]
+
+    def loop(self, code: types.CodeType, layout: ResumeLayout, at: int) -> LoopCode | None:
+        """Returns the functions for the loop around an instruction, made and verified once; None if the loop runs as
+        plain Python."""
+        key = (CodeKey(code), layout, outermost_loops(code)[at])
+        if key not in self._loops:
+            try:
+                found = self._loops[key] = loop_code(code, layout, at)
+            except Unsupported:
+                return self._loops.setdefault(key, None)
+            for each in (found.code, *(part.code for part in found.parts)):
+                verify(each)
+        return self._loops[key]
 
     def exclude(self, code: types.CodeType, reason: str) -> None:
         """Excludes a generated function from capture; functions that it calls may still be captured."""

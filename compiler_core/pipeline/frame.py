@@ -12,7 +12,8 @@
                                                    capture/outside_objects.py, capture/guard_collector.py
       (if a graph break is found, capture again up to the break: capture/break_kinds.py, resume/frame_codegen.py)
     3 compile the captured graph                   pipeline/graph.py
-    4 generate the code that replaces the frame    resume/: resume/frame_codegen.py, resume/resume_functions.py
+    4 generate the code that replaces the frame    resume/: resume/frame_codegen.py, resume/resume_functions.py,
+                                                   resume/loop_functions.py
     5 verify the generated code                    bytecode/verify.py
     6 build the guards                             guards/
     7 install the code under its guards            hook/frame_hook.py
@@ -64,11 +65,13 @@ from compiler_core.instruments import tool
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
 from compiler_core.pipeline.graph import compile_graph, user_changes
 from compiler_core.records import Compile, GraphBreak, StackLine, Stage
-from compiler_core.records.capture import STEP_HINTS, is_around_function
+from compiler_core.records.capture import BODY_IS_COMPILED, BODY_OF_LOOP, STEP_HINTS, is_around_function
 from compiler_core.records.recompiles import has_generated_name, readable
 from compiler_core.resume import eager_fallback, resume_functions
+from compiler_core.resume.break_codegen import MakeResumeCode
 from compiler_core.resume.eager_fallback import CachedCalls
 from compiler_core.resume.frame_codegen import MAX_LEVEL, FrameCode, active_frames, break_points_for
+from compiler_core.resume.loop_functions import LoopCode
 from compiler_core.resume.resume_functions import BreakingInstruction, ResumeLayout
 from compiler_core.support.fx_graphs import record_graph
 from compiler_core.support.subgraphs import record_subgraphs
@@ -89,6 +92,10 @@ _UNKNOWN_CODE = frozenset({"skipped function", "unsupported call", "asked for", 
 _WRITES = frozenset({"optimizer", "backward", "collective", "unsupported mutation", "in-place autograd.Function"})
 """Kinds of breaks at what changes tensors or objects."""
 _ANY_CODE = (lambda: None).__code__
+
+
+def _no_code(*_: object) -> types.CodeType:
+    return _ANY_CODE
 
 
 @dataclass
@@ -148,6 +155,8 @@ class FrameCompile:
         self.lines = SourceLines(state.record, compile_)
         self._attempts: list[Capture] = []
         self._loop_break: CaptureBreak | None = None
+        self._loop: LoopCode | None = None
+        """The functions for the loop in which capture stopped, if Python runs the loop and its body is a function."""
         self._may_make_leaves = True
         self._callee_names: dict[str, str] = {}
         """The expressions of what the last resume function gets, by the parameters that its caller's has for it."""
@@ -172,7 +181,8 @@ class FrameCompile:
             finally:
                 self._record_line_times()
         capture = captured.capture
-        if captured.is_empty and captured.stop is not None and not captured.stop.runs_instruction:
+        self._loop = self._loop_functions(captured)
+        if captured.is_empty and captured.stop is not None and not captured.stop.runs_instruction and not self._loop:
             return self._skip_frame(captured)
         only_reads = capture.graph.only_reads and not capture.effects
         if captured.break_ is None and (captured.is_empty or only_reads) and not capture.cached_calls.calls:
@@ -186,8 +196,10 @@ class FrameCompile:
             self._resume_code,
             self._single_instruction_code,
             self._cached_calls(capture),
+            self._loop is not None,
         )
-        self._loop_break = captured.break_ if captured.break_ and captured.break_.stop.in_loop else None
+        is_plain_loop = captured.break_ is not None and captured.break_.stop.in_loop and self._loop is None
+        self._loop_break = captured.break_ if is_plain_loop else None
         code = make_code()
         outputs = graph_outputs(code.live())
         compiled = None if capture.graph.is_empty else self._compile_graph(capture, outputs)
@@ -211,7 +223,7 @@ class FrameCompile:
         before = len(self.compile.breaks)
         captured = self._capture_frame()
         graph = captured.capture.graph
-        if graph.new_leaves and graph.loses_leaf(graph_outputs(self._code_to_try(captured).live())):
+        if graph.new_leaves and graph.loses_leaf(graph_outputs(self._code_to_try(captured, _no_code).live())):
             self._may_make_leaves = False
             del self.compile.breaks[before:]
             captured = self._capture_frame()
@@ -271,6 +283,8 @@ class FrameCompile:
                 continue
             attempts += 1
             captured = self._capture_before(stop, break_)
+            if captured.capture.unfinished:
+                continue
             unsupported = self._unsupported_level(captured)
             if unsupported is None:
                 return captured
@@ -298,16 +312,16 @@ class FrameCompile:
 
     def _unsupported_level(self, captured: CapturedFrame) -> int | None:
         """Returns the index of the active frame whose state cannot be reconstructed after the break, or None."""
-        code = self._code_to_try(captured)
+        code = self._code_to_try(captured, _no_code)
         try:
             code.generate(None, graph_outputs(code.live()))
         except Unsupported:
             return code.level
         return None
 
-    def _code_to_try(self, captured: CapturedFrame) -> FrameCode:
-        capture, no_code = captured.capture, lambda *_: _ANY_CODE
-        return FrameCode(capture, captured.active, captured.stop, no_code, no_code, self._cached_calls(capture))
+    def _code_to_try(self, captured: CapturedFrame, resume_code: MakeResumeCode) -> FrameCode:
+        capture = captured.capture
+        return FrameCode(capture, captured.active, captured.stop, resume_code, _no_code, self._cached_calls(capture))
 
     def _new_attempt(self) -> tuple[Capture, Interpreter]:
         self._record_line_times()
@@ -368,14 +382,59 @@ class FrameCompile:
         function = eager_fallback.none_on_failure(graph, compiled, name, self.compile, options)
         return with_spent_history(function, spent) if spent else function
 
+    def _loop_functions(self, captured: CapturedFrame) -> LoopCode | None:
+        """Returns the functions with which Python runs the loop in which capture stopped.
+
+        Returns None if it did not stop in one, or if all of the loop runs as plain Python, such as that of a library,
+        which mostly is over different objects.
+        """
+        stop, tx = captured.stop, captured.active[0]
+        if (
+            stop is None
+            or captured.break_ is None
+            or not stop.in_loop
+            or stop.runs_instruction
+            or is_library_file(tx.code.co_filename)
+        ):
+            return None
+        layouts: list[ResumeLayout] = []
+
+        def note_layout(_: Interpreter, layout: ResumeLayout) -> types.CodeType:
+            layouts.append(layout)
+            return _ANY_CODE
+
+        code = self._code_to_try(captured, note_layout)
+        code.generate(None, graph_outputs(code.live()))
+        found = self.region.loop(tx.code, layouts[0], stop.at)
+        if found is not None:
+            recorded = self.compile.breaks[-1]
+            recorded.in_loop, recorded.hint = False, captured.break_.hint
+            caller = recorded.stack[stop.level] if len(recorded.stack) > 1 else None
+            recorded.explanation = recorded.explanation.replace(
+                break_kinds.in_a_loop(caller), break_kinds.in_a_split_loop(caller)
+            )
+        return found
+
     def _resume_code(self, tx: Interpreter, layout: ResumeLayout) -> types.CodeType:
-        """Returns the resume function's code for an active frame; it is the same for every compile."""
-        code = self.region.code((CodeKey(tx.code), layout), lambda: resume_functions.resume_code(tx.code, layout))
+        """Returns the code of the function that continues an active frame; it is the same for every compile."""
+        if self._loop is None:
+            code = self.region.code((CodeKey(tx.code), layout), lambda: resume_functions.resume_code(tx.code, layout))
+            line = tx.instructions[layout.target].lineno or tx.code.co_firstlineno
+            return self._add_resume(tx, code, layout, line)
+        for part in self._loop.parts:
+            self._add_resume(tx, *part)
+        self.region.exclude(self._loop.code, "runs a loop whose body is compiled by itself")
+        return self._loop.code
+
+    def _add_resume(
+        self, tx: Interpreter, code: types.CodeType, layout: ResumeLayout, line: int, carried: Sequence[str] = ()
+    ) -> types.CodeType:
+        """Adds the frame of a function that continues one of the active frames after the break, and returns `code`."""
         known = self.region.states.get(CodeKey(code))
         if known is None or known.record is not self.state.record:
-            line = tx.instructions[layout.target].lineno or tx.code.co_firstlineno
             frame = self.region.add_resume(code, self.info.code, line, self.compile, self.state.record)
             self.region.states[CodeKey(code)].loop_break = self._loop_break
+            self.region.states[CodeKey(code)].frame.carried = list(dict.fromkeys([*carried, *self.state.frame.carried]))
             with self._only_recorded("bytecode", "what was done before a graph break"):
                 self.region.states[CodeKey(code)].earlier = self._done_before_break(tx)
             if tx.code is self.info.code:
@@ -491,7 +550,8 @@ class FrameCompile:
         self.compile.breaks.append(recorded)
         with self._only_recorded("capture", "the explanation of a graph break"):
             recorded.is_consequence = break_.reason.kind in _OF_OBJECTS and has_generated_name(break_.reason.context)
-            recorded.hint = break_.hint
+            of_loop = break_.stop.in_loop and break_.hint == BODY_IS_COMPILED
+            recorded.hint = BODY_OF_LOOP if of_loop else break_.hint
             recorded.explanation = break_.explanation.removesuffix(".") + f"{break_.about}."
             if break_.stop.in_loop:
                 outer = break_.stack[break_.stop.level : -1]

@@ -171,6 +171,8 @@ STEP_HINTS: dict[BreakReason, str] = {each: f"{NO_CHANGE[each]}  {WHOLE_STEP}" f
 """The hints for the graph breaks of a step of training, with that addition, by their reasons."""
 BODY_OF_LOOP = "Move the body of the loop into a function: it is compiled by itself."
 """The hint for a graph break that decides on a round of a loop, and a part of the advice on others in a loop."""
+BODY_IS_COMPILED = "Nothing to change here: Python runs the loop, and the body of the loop is compiled as a function."
+"""The hint of our engine for the same in a loop whose body it compiles."""
 VALIDATE_ARGS = (
     "Pass validate_args=False to the distribution, or call "
     "torch.distributions.Distribution.set_default_validate_args(False), once the program works."
@@ -203,7 +205,7 @@ class GraphBreak:
     """Whether it may use a tensor that is computed before it in the graph; None if that is not known."""
     reason: BreakReason = "other"
     in_loop: bool = False
-    """Whether it is in a loop, which cannot be split: its frame runs as plain Python."""
+    """Whether it is in a loop because of which its frame runs as plain Python."""
     is_last: bool | None = None
     """Of stock: whether the code after it only reads, formats and keeps values, as far as its text says; None if it is
     not known."""

@@ -318,6 +318,8 @@ class Frame:
     kind: Literal["root", "resume", "called"]
     resumes: str | None = None
     """For a resume function: the id of the compile with the graph break before it."""
+    carried: list[str] = field(default_factory=list)
+    """For the body of a loop, and for resume functions in it: the locals that a round passes on to the next one."""
     calls: int = 0
     """Calls that compiled it or ran a compile of it for the first time; 0: it was never called."""
     skipped: str = ""

@@ -114,10 +114,13 @@ class ResumeCalls:
         emit: the emitter of the generated code.
         frames: the active frames, outermost first.
         resume_code: makes the code of a resume function.
+        in_list: whether it is a loop function, which takes its arguments in a list.
     """
 
-    def __init__(self, emit: Emitter, frames: Sequence[FrameState], resume_code: MakeResumeCode) -> None:
-        self.emit, self.frames, self._resume_code = emit, frames, resume_code
+    def __init__(
+        self, emit: Emitter, frames: Sequence[FrameState], resume_code: MakeResumeCode, in_list: bool = False
+    ) -> None:
+        self.emit, self.frames, self._resume_code, self._in_list = emit, frames, resume_code, in_list
 
     def resume(
         self, target: int, stack: Sequence[StackSlot], results: Sequence[str] = (), kinds: Sequence[str] = ()
@@ -150,7 +153,9 @@ class ResumeCalls:
         for load in loads:
             load()
         self.emit.drop_all()
-        self.emit.add(*make.call(len(loads)), make.return_value())
+        if self._in_list:
+            self.emit.add(make.build_list(len(loads)))
+        self.emit.add(*make.call(1 if self._in_list else len(loads)), make.return_value())
 
     def _resume_frame(self, frame: FrameState, point: ResumePoint) -> tuple[Instruction, list[EmitFunction]]:
         """Returns an instruction that pushes the resume function of one frame, and what pushes its arguments."""

@@ -46,6 +46,7 @@ class FrameCode:
         resume_code: makes the code of a resume function.
         instruction_code: makes the code of a function that runs only the instruction that broke the graph.
         cached_calls: the calls of functions with a cache that the frame makes.
+        runs_loop: whether `resume_code` makes the code of a loop function.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class FrameCode:
         resume_code: MakeResumeCode,
         instruction_code: MakeInstructionCode,
         cached_calls: CachedCalls,
+        runs_loop: bool = False,
     ) -> None:
         self.capture, self.tx, self.stop = capture, active[0], stop
         self.code: types.CodeType = self.tx.code
@@ -67,7 +69,7 @@ class FrameCode:
             innermost, runs = active[-1], stop.runs_instruction
             self.frames = [FrameState(tx, breaking_targets(tx, tx is innermost, runs)) for tx in active]
         self._resume_code, self._instruction_code = resume_code, instruction_code
-        self._cached_calls = cached_calls
+        self._cached_calls, self._runs_loop = cached_calls, runs_loop
 
     def live(self) -> list[Value]:
         """Returns the values that are needed after the graph has run."""
@@ -200,7 +202,7 @@ class FrameCode:
             for value in frame.values(frame.stack):
                 self.emit.keep_unless_fixed(value)
         self.capture.effects.replay(self.emit)
-        calls = ResumeCalls(self.emit, self.frames, self._resume_code)
+        calls = ResumeCalls(self.emit, self.frames, self._resume_code, self._runs_loop)
         if stop.runs_instruction:
             BreakCode(self.emit, calls, self._instruction_code).run_and_resume()
         else:
@@ -233,7 +235,8 @@ class FrameCode:
 # The active frames are the one that is compiled and those of the calls that were inlined into it.  The best place to
 # stop is the very instruction that broke the graph, in the innermost frame: Python runs that instruction, and each
 # frame continues in a resume function.  If that is impossible, the call that led to the instruction is run as a whole,
-# one frame further out.  A loop cannot be split: Python runs a loop with a break inside from its start to its end.
+# one frame further out.  Of a break in a loop, capture stops before the loop: Python runs the loop, and its body is a
+# function (`loop_functions.py`).
 
 
 MAX_LEVEL = 8
@@ -250,13 +253,14 @@ def active_frames(innermost: Interpreter) -> list[Interpreter]:
 
 def break_points_for(innermost: Interpreter, why: Unsupported) -> list[StopPoint]:
     """Returns where capture may stop after `why` was raised, the best place first."""
-    found: list[StopPoint] = []
+    frames, found = active_frames(innermost), list[StopPoint]()
+    before_loop = [frames[0].stop_point] if frames[0].stop_point.in_loop else []
     if innermost.capture.open_generators and _drops_suspended_generator(innermost):
-        return []
-    frames = active_frames(innermost)
-    if unfinished := [*innermost.capture.open_generators.values(), *innermost.capture.pending_works.values()]:
+        return before_loop
+    if unfinished := innermost.capture.unfinished:
         # a real generator or collective continues after the break, so Python must start it
-        return list(_with_earlier(frames[0], min(unfinished, key=lambda stop: stop.step)))
+        first = min(unfinished, key=lambda stop: stop.step)
+        return list(dict.fromkeys([*before_loop, *_with_earlier(frames[0], first)]))
     for level, tx in enumerate(frames):
         stop = tx.stop_point
         if tx is innermost and isinstance(why, ObservedException) and why.exception in tx.raised_at:

@@ -19,9 +19,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dis import Positions
 
-from compiler_core.bytecode import Instruction, assemble, disassemble, make, opset, reachable
+from compiler_core.bytecode import (
+    Instruction,
+    assemble,
+    comprehension_variables,
+    disassemble,
+    make,
+    opset,
+    pair_halves,
+    reachable,
+)
 from compiler_core.bytecode.opset import JUMP_CONDITIONS, JUMP_OR_POP_CONDITIONS
 from compiler_core.capture.values.user.functions import RESUMED as RESUMED
+from compiler_core.errors import Unsupported
 
 PROLOGUE = ("COPY_FREE_VARS", "MAKE_CELL", "RESUME", "RETURN_GENERATOR")
 BEFORE_3_13 = sys.version_info < (3, 13)
@@ -43,8 +53,8 @@ class ResumeLayout:
     stack: tuple[str, ...]
     names: tuple[str, ...]
     cells: tuple[str, ...]
-    """The function's cell variables.  They stay cell variables, since Python reports an empty one as an unbound
-    local."""
+    """The function's cell variables, and locals that may be unbound.  They are cell variables of the resume function,
+    too, since Python reports an empty one as an unbound local."""
     first: str | None = None
     """The name of the method's ``self`` if the body may call ``super()``, which reads the first argument."""
     callee_args: int | None = None
@@ -68,15 +78,42 @@ def _numbered(name: str, count: int) -> list[str]:
 def resume_code(code: types.CodeType, layout: ResumeLayout) -> types.CodeType:
     """Returns the code of a resume function: the body of `code` with its lines and handlers, entered in the middle."""
     body = disassemble(code)
-    parameters, free = layout.parameters, code.co_freevars
-    other_slots = {*parameters, *code.co_cellvars, *free}
+    entry, line = entry_code(body, layout), body[layout.target].lineno
     start = next(i for i, x in enumerate(body) if x.opname == "RESUME")
     kept = [x for i, x in enumerate(body) if i > start or x.opname not in PROLOGUE]
-    whole = [*make.prologue(layout.cells, len(free)), *_entry_code(body, layout), *kept]
-    line = line_positions(body[layout.target].lineno or code.co_firstlineno)
+    return assemble_part(code, layout, entry, kept, line)
+
+
+def assemble_part(
+    code: types.CodeType,
+    layout: ResumeLayout,
+    entry: Sequence[Instruction],
+    body: Sequence[Instruction],
+    line: int | None,
+    own_cells: tuple[str, ...] = (),
+    parameters: tuple[str, ...] | None = None,
+) -> types.CodeType:
+    """Returns a part of `code` as a function.
+
+    Args:
+        code: the user's code.
+        layout: the parameters, unless there are others; its `target` does not matter here.
+        entry: what comes first, as `entry_code` makes it.
+        body: the part, in which locals may be among the cells of `layout`.  It is changed.
+        line: the line of what has none.
+        own_cells: locals that become cell variables here, and are not among the cells of `layout`.
+        parameters: others than those of `layout`.
+    """
+    parameters, free = layout.parameters if parameters is None else parameters, code.co_freevars
+    new_cells = (*(name for name in layout.cells if name not in code.co_cellvars), *own_cells)
+    whole = [*make.prologue((*layout.cells, *own_cells), len(free)), *entry, *_with_cells(body, new_cells)]
+    positions = line_positions(line or code.co_firstlineno)
     for instruction in whole:
-        instruction.positions = instruction.positions or line
+        instruction.positions = instruction.positions or positions
     can_run = reachable(whole)
+    cells = code.co_cellvars + new_cells
+    inlined = frozenset[str]().union(*comprehension_variables(body).values())
+    other_slots = {*parameters, *(set(cells) - inlined), *free}
     return assemble(
         [instruction for instruction in whole if instruction in can_run],
         code,
@@ -84,9 +121,41 @@ def resume_code(code: types.CodeType, layout: ResumeLayout) -> types.CodeType:
         co_posonlyargcount=0,
         co_kwonlyargcount=0,
         co_varnames=parameters + tuple(n for n in code.co_varnames if n not in other_slots),
+        co_cellvars=cells,
         co_flags=code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS),
         co_qualname=_resume_qualname(code),
     )
+
+
+_OF_CELLS = {
+    "LOAD_FAST": "LOAD_DEREF", "LOAD_FAST_CHECK": "LOAD_DEREF", "STORE_FAST": "STORE_DEREF",
+    "DELETE_FAST": "DELETE_DEREF",
+}  # fmt: skip
+
+
+def _with_cells(instructions: Sequence[Instruction], names: Sequence[str]) -> list[Instruction]:
+    """Changes instructions so that these locals are cell variables; returns them in order, with those that are added.
+
+    Variables of inlined comprehensions (3.12) stay locals: meanwhile, the cell is on the stack.
+
+    Raises:
+        Unsupported: one instruction writes both the variable of a comprehension and that of the same name around it.
+    """
+    found: list[Instruction] = []
+    inlined = comprehension_variables(instructions)
+    for instruction in instructions:
+        halves = [instruction]
+        if instruction.opname in opset.PAIRS and not {n for _, n in pair_halves(instruction)}.isdisjoint(names):
+            first, second = pair_halves(instruction)
+            if first == second:
+                raise Unsupported("unsupported operation", "one local that is written twice in a row")
+            halves.append(dataclasses.replace(instruction, opname=second[0], arg=None, argval=second[1]))
+            instruction.opname, instruction.arg, instruction.argval = first[0], None, first[1]
+        for half in halves:
+            if half.opname in _OF_CELLS and half.argval in names and half.argval not in inlined.get(instruction, ()):
+                half.opname, half.arg = _OF_CELLS[half.opname], None
+        found += halves
+    return found
 
 
 # for tracebacks; weak, since code that runs is alive
@@ -109,7 +178,7 @@ def _code_key(code: types.CodeType) -> tuple[str, str, int]:
     return code.co_filename, code.co_qualname.removesuffix(RESUMED), code.co_firstlineno
 
 
-def _entry_code(body: Sequence[Instruction], layout: ResumeLayout) -> list[Instruction]:
+def entry_code(body: Sequence[Instruction], layout: ResumeLayout) -> list[Instruction]:
     """Returns the instructions that lead from the start of a resume function to its target."""
     entry = [x for name in layout.cells for x in make.adopt_cell(name)]
     entry += [x for i, kind in enumerate(layout.stack) for x in _push_stack_slot(f"__stack{i}", kind)]

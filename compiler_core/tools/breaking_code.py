@@ -17,7 +17,7 @@ from compiler_core.capture.break_kinds import BreakingCode, Earlier
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.hook.skip_rules import is_library_file
+from compiler_core.hook.skip_rules import is_generator, is_library_file
 from compiler_core.resume.resume_functions import NULL, VALUE, ResumeLayout
 from compiler_core.tools.stack_values import values_on_stack
 
@@ -69,7 +69,8 @@ def breaking_code(tx: Interpreter, is_root: bool, earlier: Earlier) -> BreakingC
     is_call = isinstance(node, ast.Call)
     ends_round = isinstance(statement, ast.While) or (isinstance(statement, ast.If) and _ends_round(statement))
     is_loop = isinstance(statement, ast.For) and (node is statement or _gives_iterator(node))
-    return BreakingCode(_segment(lines, node), type(statement).__name__, needs_graph, is_call, is_loop, ends_round)
+    text, kind = _segment(lines, node), type(statement).__name__
+    return BreakingCode(text, kind, needs_graph, is_call, is_loop, ends_round, is_generator(tx.code))
 
 
 def _gives_iterator(node: ast.AST) -> bool:

@@ -450,6 +450,52 @@ def test_live_locals() -> None:
     assert live("RETURN_VALUE", "") <= {"b"}
 
 
+def test_bound_locals() -> None:
+    def body(a: int, b: int) -> int:
+        try:
+            c = a
+            if c:
+                del b
+        except ValueError:
+            d = 1
+        else:
+            d = c
+        return d
+
+    instructions = bytecode.disassemble(body.__code__)
+    bound = bytecode.bound_locals(instructions, ("a", "b"))
+
+    def at(opname: str, name: str) -> set[str]:
+        found = (i for i, x in enumerate(instructions) if x.opname.startswith(opname) and name in str(x.argval))
+        return bound[next(found)] & {"a", "b", "c", "d"}
+
+    assert at("LOAD_FAST", "a") == {"a", "b"}
+    assert at("DELETE_FAST", "b") == {"a", "b", "c"}
+    assert at("PUSH_EXC_INFO", "") == {"a"}  # the handler may be reached before `c` is bound, or after `b` is deleted
+
+
+def test_variables_of_inlined_comprehensions() -> None:
+    def body(items: list[int], i: int) -> tuple[list[int], int, int]:
+        doubled = [2 * i for i in items]
+        j = i
+        sums = [i + j for i in items for j in items]
+        return doubled + sums, i, j
+
+    instructions = bytecode.disassemble(body.__code__)
+    inlined = bytecode.comprehension_variables(instructions)
+    if sys.version_info < (3, 12):
+        assert inlined == {}
+        return
+    assert set().union(*inlined.values()) == {"i", "j"}
+    outside = [x for x in instructions if x not in inlined and x.lineno == body.__code__.co_firstlineno + 2]
+    assert outside[0].opname in ("LOAD_FAST", "LOAD_FAST_CHECK")
+    live = bytecode.live_locals(instructions, inlined)
+    first = next(i for i, x in enumerate(instructions) if x.opname == "RESUME")
+    assert live[first] == {"items", "i"}
+    at = next(i for i, x in enumerate(instructions) if x.opname == "LOAD_FAST_AND_CLEAR" and x.argval == "j")
+    assert {"i", "j"} <= live[at]
+
+
 # --- the verifier -------------------------------------------------------------------------------------------------
 
 

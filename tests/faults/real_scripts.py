@@ -740,8 +740,9 @@ def program(x):
 """,
         "data-dependent branch",
         "if torch.isfinite(y).all():",
-        "Move the body of the loop into a function",
+        "Python runs the loop, and the body of the loop is compiled as a function",
         {"        if torch.isfinite(y).all():  # the fault\n            break\n": ""},
+        grade="expected",
         # from CPython 3.12 on stock breaks the graph inside of the loop
         stock={"grade": "blocking" if sys.version_info < (3, 12) else "costly"},
     ),

@@ -842,8 +842,9 @@ def program(x):
 """,
         "skipped function",
         "for batch in LOADER:",
-        "Move the body of the loop into a function",
+        "Python runs the loop, and the body of the loop is compiled as a function",
         {"    for batch in LOADER:  # the fault\n        y = y + batch.sum()\n": ""},
+        grade="expected",
         stock={"grade": "blocking"},
     ),
     Broken(

@@ -278,10 +278,23 @@ def body(x, row):
 """
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("broken", LOOPS)
-def test_a_break_in_a_loop_is_one_problem(broken: str, engine: Engine) -> None:
+def test_of_a_break_in_a_loop_the_body_is_compiled(broken: str) -> None:
+    script = IN_LOOP.format(broken=LOOPS[broken])
+    ran = run(script, "in a loop", "core")
+    torch.testing.assert_close(ran.results, run(script, "in a loop", None).results)
+    (problem,) = (each for each in ran.problems if each.kind == "graph break")
+    assert (problem.lineno, problem.grade) == (9, "expected" if broken == "an optimizer" else "costly")
+    assert "its body is compiled as a function, once for all rounds for which its guards hold" in problem.cause
+    assert "function" not in problem.advice
+    assert all(frame.calls > 0 or not frame.compiles for frame in ran.record.frames)
+    assert {compile_.outcome for frame in ran.record.frames for compile_ in frame.compiles} == {"compiled"}
+
+
+@pytest.mark.parametrize("broken", LOOPS)
+def test_a_break_in_a_loop_is_one_problem_on_stock(broken: str) -> None:
     """Its function runs as plain Python: that goes with the break, and so does what the advice says of the loop."""
+    engine: Engine = "torch"
     script = IN_LOOP.format(broken=LOOPS[broken])
     (problem,) = run(script, "in a loop", engine).problems
     assert (problem.kind, problem.lineno) == ("graph break", 9)
@@ -351,10 +364,10 @@ def test_the_loop_that_calls_a_function_with_a_break_is_named() -> None:
     (problem,) = ran.problems
     assert problem.lineno == 4
     assert (
-        "program calls this in line 10, in a loop, which cannot be split: from the loop on, program runs"
+        "program calls this in line 10, in a loop: Python runs the loop, and its body is compiled as a function, once"
         in problem.cause
     )
-    assert "body of the loop" not in problem.advice
+    assert "loop" not in problem.advice
 
 
 READER = """
@@ -436,6 +449,31 @@ def test_a_with_of_what_broke_the_graph_goes_with_that_break(engine: Engine) -> 
     assert [problem.lineno for problem in problems if problem.grade != "expected"] == [4]
 
 
+PASSED_ON = """
+weight = torch.ones(3, requires_grad=True)
+
+def program(x):
+    total, best = 0, None
+    for row in (x, x + 1, x + 2):
+        row = row * weight
+        print(end="")
+        total = total + row.sum()
+        best = row if best is None else torch.maximum(best, row)
+    return total * best
+"""
+
+
+def test_what_a_round_passes_on_has_a_compile_for_the_first_one() -> None:
+    ran = run(PASSED_ON, "passed on", "core")
+    torch.testing.assert_close(ran.results, run(PASSED_ON, "passed on", None).results)
+    found = [each for each in ran.problems if each.kind == "recompile"]
+    assert found
+    for each in found:
+        assert each.grade == "expected"
+        assert each.advice.startswith("Nothing to change here: the rounds of a loop pass `")
+    assert {tuple(frame.carried) for frame in ran.record.frames} == {(), ("best", "total")}
+
+
 OVER_BATCHES = """
 loader = torch.utils.data.DataLoader(list(torch.ones(4, 3)), batch_size=2)
 
@@ -445,25 +483,19 @@ def program(x):
         x = (x + torch.stack(list(item)[-1:]).sum()).cos()
     return x * 2
 """
-BODY = """        x = body(x, item)
-    return x * 2
-
-def body(x, item):
-    return (x + torch.stack(list(item)[-1:]).sum()).cos()
-"""
 
 
 @pytest.mark.parametrize("head", ["loader", "enumerate(loader)", "zip(loader, loader)"])
-def test_the_body_of_a_loop_over_batches_is_compiled_in_a_function(head: str) -> None:
+def test_the_body_of_a_loop_over_batches_is_compiled(head: str) -> None:
     script = OVER_BATCHES.format(head=head)
-    problems = run(script, "batches", "core").problems
-    assert {each.advice for each in problems if each.grade != "expected"} == {
-        "Move the body of the loop into a function: it is compiled by itself."
+    ran = run(script, "batches", "core")
+    torch.testing.assert_close(ran.results, run(script, "batches", None).results)
+    assert {(each.grade, each.lineno) for each in ran.problems} == {("expected", 6)}
+    assert {each.advice for each in ran.problems} == {
+        "Nothing to change here: Python runs the loop, and the body of the loop is compiled as a function."
     }
-    moved = script.partition("        x = (x")[0] + BODY
-    after = run(moved, "batches", "core")
-    torch.testing.assert_close(after.results, run(script, "batches", None).results)
-    assert "body" in {frame.name for frame in after.record.frames for each in frame.compiles if each.captured_graphs}
+    body = next(frame for frame in ran.record.frames if frame.line == 7)
+    assert (body.calls, [len(each.captured_graphs) for each in body.compiles]) == (1, [1])
 
 
 AFTER_A_CHANGE = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -88,11 +89,19 @@ def test_it_holds_in_a_thread() -> None:
     assert all(torch.equal(each, model(x)) for each in found)
 
 
+def suspended() -> Iterator[None]:
+    """Stays suspended in a try block when it is dropped, after which a graph cannot end."""
+    try:
+        yield
+    finally:
+        len("")
+
+
 def test_for_a_users_code_one_try_decides() -> None:
     def step(part: nn.Module, x: torch.Tensor) -> torch.Tensor:
-        for _ in range(2):
-            x = part(x)
-        return x
+        next(suspended())
+        result: torch.Tensor = part(x)
+        return result
 
     compiled = compiler_core.compile(lambda part, x: step(part, x) + 1, backend="eager")
     parts = [nn.Linear(4, 4) for _ in range(3)]

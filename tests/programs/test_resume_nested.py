@@ -588,7 +588,7 @@ def test_two_functions_that_call_each_other(x):
     return even(5), x + 1
 
 
-@same_as_eager(graphs=3, breaks=["print"] * 3)
+@same_as_eager(graphs=4, breaks=["print"] * 3)
 def test_call_in_a_loop(x):
     y = x.sin()
     for i in range(3):
@@ -607,7 +607,7 @@ def test_loop_in_the_callee_before_the_break(x):
     return inner(x) + 1
 
 
-@same_as_eager(graphs=3, breaks=["print"] * 3)
+@same_as_eager(graphs=6, breaks=["print"] * 4)
 def test_break_in_a_loop_of_the_callee(x):
     def inner(v):
         w = v.cos()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from compiler_core.records.artifacts import Failure, ItemId
 from compiler_core.records.capture import (
+    BODY_IS_COMPILED,
     BODY_OF_LOOP,
     NO_CHANGE,
     NO_CHANGE_KNOWN,
@@ -92,6 +93,8 @@ _HELD_ACROSS = (
     "Nothing to change here: `{}` is made again in each call and held across the graph break in its line, and goes "
     "with that break."
 )
+_CARRIED = "Nothing to change here: the rounds of a loop pass {} on, and each case is compiled once."
+_CARRIED_ASPECTS = frozenset({"class", "dtype", "requires_grad", "rank"})
 _MOVE_READER = (
     "Move this line into a separate function, and pass it what it needs: then only that function runs as Python."
 )
@@ -426,7 +429,8 @@ def _failure_title(failure: Failure) -> str:
 def _graph_break(
     record: Record, frame: Frame, compile_: Compile, break_: GraphBreak, divided: _DividedGraphs, charged: set[int]
 ) -> Problem:
-    grade: Grade = "expected" if break_.reason in _ASKED_FOR or break_.reason in NO_CHANGE else "costly"
+    is_expected = break_.reason in _ASKED_FOR or break_.reason in NO_CHANGE or break_.hint == BODY_IS_COMPILED
+    grade: Grade = "expected" if is_expected else "costly"
     library = break_.stack[-1].library if break_.stack else ""
     advice = NO_CHANGE.get(break_.reason, break_.hint)
     if break_.kind == RECOMPILE_LIMIT:
@@ -489,6 +493,9 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
             found = []
         elif divided.goes_with_call(compile_):
             grade, advice, found = "expected", _OF_BROKEN_CALL, []
+    if all(_is_carried(frame, each) for each in [cause, *cause.besides]):
+        names = ", ".join(dict.fromkeys(f"`{each.name}`" for each in [cause, *cause.besides]))
+        grade, advice, found = "expected", _CARRIED.format(names), []
     if frame.limit_reached:
         grade = "blocking"
     if compile_.outcome in ("failed", "skipped"):  # what it would have been valid for is not known
@@ -522,6 +529,12 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     problem._parts |= {each.key: Part(each.text, each.without) for each in found}
     problem._proof = PROVEN if set(problem.remedies) - UNCHANGED else None
     return problem
+
+
+def _is_carried(frame: Frame, failed: FailedGuard) -> bool:
+    """Whether a guard is on what mostly differs between the first round of a loop and the others."""
+    is_unset = failed.aspect == "value" and "None" in (failed.expected, failed.got)
+    return failed.name in frame.carried and (failed.aspect in _CARRIED_ASPECTS or is_unset)
 
 
 def _situation(record: Record, frame: Frame, compile_: Compile, failed: FailedGuard) -> Situation:

@@ -689,6 +689,7 @@ export interface Frame {
   line: number;
   kind: "root" | "resume" | "called";
   resumes: string | null;
+  carried: string[];
   calls: number;
   skipped: string;
   skipped_line: number;
@@ -1286,6 +1287,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     line: "int",
     kind: { one: ["root", "resume", "called"] },
     resumes: { maybe: "string" },
+    carried: { list: "string" },
     calls: "int",
     skipped: "string",
     skipped_line: "int",
@@ -1358,7 +1360,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Verdict: { speed: "", change: "", compile: "", memory: "", problems: "", warnings: [] },
   SeenFrame: { compile: null, reason: "", caller: null },
   Compile: { cause: null, outcome: "running", reason: "", raised: "", caller: null, backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], changes: [], fusions: [], refusals: [], schedules: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [], cache_lookups: [], line_times: [], graph_times: [], eager_times: [] },
-  Frame: { resumes: null, calls: 0, skipped: "", skipped_line: 0, limit_reached: false, compiles: [] },
+  Frame: { resumes: null, calls: 0, skipped: "", skipped_line: 0, limit_reached: false, carried: [], compiles: [] },
   View: { compile: "", pinned: [] },
   Record: { schema_version: 3, engine: "core", title: "", created: "", verdict: null, timings: null, raised: "", comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [], seen: [], collectives: [], covered: [], views: [] },
 };

@@ -63,6 +63,7 @@ export function recordOf(lines: string[], compiles: Compile[]): CutawayRecord {
         line: 10,
         kind: "root",
         resumes: null,
+        carried: [],
         calls: 1,
         skipped: "",
         skipped_line: 0,
