@@ -15,12 +15,14 @@ for which its guards hold.  In it a break of the body is in no loop, so that it 
 locals that the body reads, and returns those that are read later.  A local that may be unbound, or that an exception
 handler around the loop reads, is a cell variable that both share.  What follows the loop is a resume function.
 
-The loop function itself is never compiled.  It keeps the iterator, so that leaving the loop drops it when Python would.
+The loop function itself is never compiled.  It keeps the iterator, so that leaving the loop drops it when Python would,
+and has a condition of ``while`` that reads a length.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sys
 import types
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,12 +40,8 @@ from compiler_core.bytecode import (
     opset,
     outermost_loops,
 )
-from compiler_core.bytecode.flow import (
-    falls_through,
-    names_written,
-    stack_edges,
-    successors,
-)
+from compiler_core.bytecode.flow import falls_through, names_written, stack_edges, successors
+from compiler_core.bytecode.opset import JUMP_CONDITIONS, JUMP_OR_POP_CONDITIONS
 from compiler_core.errors import Unsupported
 from compiler_core.resume.resume_functions import (
     HANDLED,
@@ -59,6 +57,11 @@ _ARGUMENTS, _BODY, _ITEM = "__arguments", "__body", "__item"
 _STAYS_IN_LOOP_FUNCTION = frozenset({"POP_TOP", "SWAP", "NOP", "END_FOR"})
 """What follows a loop and is no part of a statement: it only drops the iterator."""
 _RETURNED = frozenset({"LOAD_CONST", "LOAD_FAST"})
+_OF_LENGTH = frozenset({
+    "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST", "LOAD_DEREF", "LOAD_CONST", "LOAD_GLOBAL", "LOAD_ATTR",
+    "PUSH_NULL", "PRECALL", "CALL", "BINARY_OP", "COMPARE_OP", "TO_BOOL",
+})  # fmt: skip
+"""The instructions of a condition such as ``len(tokens) < n``."""
 _RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
 
 
@@ -116,6 +119,15 @@ class _Loop:
             raise _refuse("with values of an expression around it")
         self.handler = self._handler_around()
         self.start, self.items = self._start()
+        conditions = {} if self.is_for else dict(self._conditions())
+        if self.head in conditions:
+            self.start = self.ways(conditions[self.head])[0]
+        self.conditions = {
+            first: jump
+            for first, jump in sorted(conditions.items())
+            if first == self.head or self.ways(jump)[0] in (self.head, self.start)
+        }
+        """The conditions of a ``while`` that Python evaluates: from the first instruction to the last, a jump."""
         self.live = live_locals(self.instructions, comprehension_variables(self.instructions))
         self.bound = bound_locals(self.instructions, layout.names, layout.target)
         self.locals = set(code.co_varnames) - {*code.co_cellvars, *code.co_freevars}
@@ -172,6 +184,43 @@ class _Loop:
             at += 1
         return at, 0
 
+    def _conditions(self) -> Iterator[tuple[int, int]]:
+        """Yields the conditions of a ``while`` that read a length.
+
+        Python evaluates them, since a list that each round makes longer would have a compile for each length.
+        """
+        targets = {self.where[x.target] for x in self.instructions if x.target is not None}
+        for jump in self.inside:
+            if self.instructions[jump].opname not in JUMP_CONDITIONS:
+                continue
+            first = jump - 1
+            while first in self.inside and self.instructions[first].opname in _OF_LENGTH:
+                if self.depths[first] == self.depth or first in targets:
+                    break
+                first -= 1
+            part = self.instructions[first:jump]
+            names = {str(each.argval) for each in part if each.opname == "LOAD_GLOBAL"}
+            is_whole = self.depths.get(first) == self.depth and all(each.opname in _OF_LENGTH for each in part)
+            if is_whole and names == {"len"} and self.ways(jump) != (-1, -1):
+                yield first, jump
+
+    def ways(self, jump: int) -> tuple[int, int]:
+        """Returns where a conditional jump stays in the loop, and where it leaves it; -1 for both if it only stays."""
+        target = self.instructions[jump].target
+        assert target is not None
+        found = [self.after_jumps(self.where[target]), self.after_jumps(jump + 1)]
+        found.sort(key=lambda at: at not in self.inside)
+        return (found[0], found[1]) if found[0] in self.inside and found[1] not in self.inside else (-1, -1)
+
+    def after_jumps(self, at: int) -> int:
+        """Returns where an instruction leads if it is an unconditional jump, but not beyond the head of the loop."""
+        while at != self.head and self.instructions[at].opname.startswith("JUMP_"):
+            target = self.instructions[at].target
+            if target is None or self.instructions[at].opname in JUMP_OR_POP_CONDITIONS:
+                break
+            at = self.where[target]
+        return at
+
     def line(self, at: int) -> int:
         """Returns the line of an instruction."""
         return self.instructions[at].lineno or self.code.co_firstlineno
@@ -186,7 +235,8 @@ class _Loop:
 
 
 class _Exit(NamedTuple):
-    """A way to leave the body: the instruction to continue at, and what is then on the stack above the loop's."""
+    """A way to leave the body, also for the next round: the instruction to continue at, and how many values are then
+    on the stack above the loop's."""
 
     at: int
     values: int
@@ -203,12 +253,10 @@ class _Body:
         first = loop.layout.first
         if first in self.written:
             raise _refuse("that changes the self of its method")
-        self.next = loop.reads(loop.head, self.written)
-        """The locals that later rounds, or what follows the loop, may read."""
-        self.left = [loop.reads(each.at, self.written) for each in self.exits]
-        """The same for each exit."""
+        self.returned = [loop.reads(each.at, self.written) for each in self.exits]
+        """For each exit, the locals that it returns: those that later rounds, or what follows the loop, may read."""
         self.shared = self._shared()
-        self.next, *self.left = ([n for n in names if n not in self.shared] for names in (self.next, *self.left))
+        self.returned = [[n for n in names if n not in self.shared] for names in self.returned]
         names = self._read_at_start(self._assembled())
         self.names = tuple(n for n in names if n not in self.shared)
 
@@ -222,9 +270,10 @@ class _Body:
         while work:
             at, depth = work.pop()
             values = depth - loop.depth
-            if at == loop.head and (at != loop.start or found):
+            if (at == loop.head and (at != loop.start or found)) or at in loop.conditions:
                 if values:
                     raise _refuse("with values of an expression in it")
+                exits[at] = 0
                 continue
             if at in found or at in exits:
                 continue
@@ -279,7 +328,7 @@ class _Body:
         bound = bound_locals(instructions, loop.bound[loop.start])
         found |= set(self._read_at_start(instructions)) - loop.bound[loop.start]
         where = instruction_indices(instructions)
-        for end, names in zip(self._ends, (self.next, *self.left), strict=True):
+        for end, names in zip(self._ends, self.returned, strict=True):
             found |= set(names) - bound[where[end]]
         return found
 
@@ -287,10 +336,9 @@ class _Body:
         """Returns the instructions of the function after those that lead to its body."""
         loop = self.loop
         copies = loop.copies(self._indices)
-        ends = [self._end(0, loop.head, 0, self.next)]
-        ends += [self._end(i + 1, e.at, e.values, self.left[i]) for i, e in enumerate(self.exits)]
+        ends = [self._end(i, each, self.returned[i]) for i, each in enumerate(self.exits)]
         self._ends = [each[0] for each in ends]
-        at_ends = {loop.head: ends[0][0], **{e.at: end[0] for e, end in zip(self.exits, ends[1:], strict=True)}}
+        at_ends = {each.at: end for each, end in zip(self.exits, self._ends, strict=True)}
         in_body = copies if loop.head != loop.start else {at: copies[at] for at in copies if at != loop.head}
         found = [make.jump(copies[loop.start])]
         for at, copied in copies.items():
@@ -312,14 +360,14 @@ class _Body:
             return None
         return Handler(copies[loop.where[handler.target]], handler.depth - loop.depth, handler.lasti)
 
-    def _end(self, number: int, at: int, values: int, names: Sequence[str]) -> list[Instruction]:
-        """Returns the code that ends the body before an instruction: returns the number of the end, locals, and the
-        value on the stack."""
-        stored = [make.store_fast(_ITEM)] if values else [make.nop()]
-        loads = [make.load_const(number), *map(make.load_fast, names), *([make.load_fast(_ITEM)] if values else [])]
+    def _end(self, number: int, exit_: _Exit, names: Sequence[str]) -> list[Instruction]:
+        """Returns the code that ends the body at an exit: returns its number, locals, and the value on the stack."""
+        value = [_ITEM] * exit_.values
+        stored = [*map(make.store_fast, value)] or [make.nop()]
+        loads = [make.load_const(number), *map(make.load_fast, [*names, *value])]
         found = [*stored, *loads, make.build_tuple(len(loads)), make.return_value()]
         for each in found:
-            each.positions = line_positions(self.loop.line(at))
+            each.positions = line_positions(self.loop.line(exit_.at))
         return found
 
     @property
@@ -352,18 +400,26 @@ class _LoopFunction:
     def code(self) -> LoopCode:
         loop, layout = self.loop, self.loop.layout
         body = self.body.code()
-        exits = [self._after(each.at, self._kinds + [VALUE] * each.values) for each in self.body.exits]
-        heading = loop.copies(range(layout.target, loop.start))
-        head = heading.get(loop.head, make.nop())
-        ended: list[Instruction] = []
+        call, parts = self._call(body), list[list[Instruction]]()
+        labels = {first: make.nop() for first in loop.conditions}
+        rounds = {loop.head: call[0], **labels}
         if loop.is_for:
+            heading = loop.copies(range(layout.target, loop.start))
+            head = rounds[loop.head] = heading[loop.head]
             assert head.target is not None
-            ended = self._after(loop.where[head.target], self._kinds_at_end())
-            head.target = ended[0]
-        main = [*heading.values(), *([head] if head not in heading.values() else [])]
-        main += [*self._call(body), *self._dispatch(head, exits)]
-        instructions = [*main, *ended, *(x for each in exits for x in each), *self._outside.values()]
-        for each in [*main, *ended, *(x for exit_ in exits for x in exit_)]:
+            parts.append(self._after(loop.where[head.target], self._kinds_at_end()))
+            head.target = parts[0][0]
+            main = [*heading.values(), *call]
+        else:
+            main = [make.jump(rounds[loop.head]), *call]
+            parts += (self._condition(first, label, call[0], rounds) for first, label in labels.items())
+        targets = []
+        for exit_ in self.body.exits:
+            if exit_.at not in rounds:
+                parts.append(self._after(exit_.at, self._kinds + [VALUE] * exit_.values))
+            targets.append(rounds[exit_.at] if exit_.at in rounds else parts[-1][0])
+        main += [*self._dispatch(targets), *itertools.chain(*parts)]
+        for each in main:
             each.handler = self._copied_handler(each.handler)
         for each in self._outside.values():
             each.handler = self._copied_handler(each.handler)
@@ -371,9 +427,26 @@ class _LoopFunction:
         own = tuple(sorted(self._cells))
         *entry, _ = entry_code(loop.instructions, layout)
         entry = [*self._take_arguments(), *entry, *make.function(body), make.store_fast(_BODY)]
-        code = assemble_part(loop.code, layout, entry, instructions, self._line, own, (_ARGUMENTS,))
-        carried = tuple(sorted({*self.body.next, *self.body.shared}))
+        code = assemble_part(loop.code, layout, entry, [*main, *self._outside.values()], self._line, own, (_ARGUMENTS,))
+        again = zip(self.body.exits, self.body.returned, strict=True)
+        passed = {name for each, names in again if each.at in rounds for name in names}
+        carried = tuple(sorted(passed | self.body.shared))
         return LoopCode(code, [LoopPart(body, self.body.layout, loop.line(loop.start), carried), *self._parts])
+
+    def _condition(
+        self, first: int, label: Instruction, call: Instruction, rounds: dict[int, Instruction]
+    ) -> list[Instruction]:
+        """Returns the code of a condition that Python evaluates, and of what follows the loop if it does not hold."""
+        loop, jump = self.loop, self.loop.conditions[first]
+        stays, leaves = loop.ways(jump)
+        again = call if stays == loop.start else rounds[stays]
+        left = self._after(leaves, self._kinds)
+        copies, jumped = list(loop.copies(range(first, jump + 1)).values()), make.nop()
+        target = copies[-1].target
+        assert target is not None
+        to = (again, left[0]) if loop.after_jumps(loop.where[target]) == stays else (left[0], again)
+        copies[-1].target = jumped
+        return [label, *copies, make.jump(to[1]), jumped, make.jump(to[0]), *left]
 
     def _take_arguments(self) -> list[Instruction]:
         """Returns the code that takes the arguments out of their list, so that the caller keeps none of them."""
@@ -410,12 +483,10 @@ class _LoopFunction:
             each.positions, each.handler = line_positions(self._line), self.loop.handler
         return [*items, make.nop(), *calls]
 
-    def _dispatch(self, head: Instruction, exits: list[list[Instruction]]) -> list[Instruction]:
-        """Returns the code that takes the body's result: stores the locals, and goes on with the next round or where
-        the loop is left."""
+    def _dispatch(self, targets: list[Instruction]) -> list[Instruction]:
+        """Returns the code that takes the body's result: stores the locals, and goes on at the target of its exit."""
         found: list[Instruction] = []
-        ends = [(self.body.next, 0, head)]
-        ends += [(n, e.values, x[0]) for n, e, x in zip(self.body.left, self.body.exits, exits, strict=True)]
+        ends = list(zip(self.body.returned, (each.values for each in self.body.exits), targets, strict=True))
         following = make.nop()
         for number, (names, values, target) in enumerate(ends):
             if number < len(ends) - 1:

@@ -110,10 +110,10 @@ class _Writer:
             return [self.random.choice(HEADS), *self.block(depth + 1, True, 4), *more]
         self.counters += 1
         w = f"w{self.counters}"
-        head = self.random.choice(
-            [f"while {w} < 3:", f"while {w} < 4 and not {self.random.choice(CONDITIONS)}:", "while True:"]
-        )
-        last = [f"    if {w} > 3:", "        break"] if head == "while True:" else []
+        until = self.random.choice(CONDITIONS)
+        heads = [f"while {w} < 3:", f"while {w} < 4 and not {until}:", "while True:", "while len(log) < 7:"]
+        head = self.random.choice(heads)
+        last = [f"    if {w} > 3:", "        break"] if head in heads[2:] else []
         return [f"{w} = 0", head, f"    {w} += 1", *last, *self.block(depth + 1, True, 4), *more]
 
     def attempt(self, depth: int, in_loop: bool) -> list[str]:

@@ -97,7 +97,7 @@ def test_many_breaks_stay_linear_and_do_not_nest():
 
 def sampling(x, n):
     tokens = []
-    for _ in range(n):
+    while len(tokens) < n:
         token = int((x * 3).sum()) % 7
         tokens.append(token)
         if token == 5:
@@ -116,6 +116,32 @@ def test_a_loop_that_samples():
         assert result[0] == expected[0]
         assert torch.equal(result[1], expected[1])
     assert max(bodies(fn).values()) <= 4
+
+
+@same_as_eager()
+def test_lengths_in_conditions(x):
+    kept, waiting = [], [3, 1, 2]
+    while len(waiting) > 0:
+        each = waiting.pop()
+        if each == 1:
+            continue
+        print(each)
+        x = x + each
+        kept.append(x)
+    while len(kept) < 5 and x.sum() < 900:
+        x = x * 2
+        print(len(kept))
+        kept.append(x)
+    else:
+        kept.append("end")
+    while len(kept) % 4:
+        try:
+            print("odd")
+            kept.append(0)
+            continue
+        finally:
+            kept.append(1)
+    return x, kept, waiting
 
 
 def nested(x, n):
