@@ -261,6 +261,8 @@ class CutawayMagics(Magics):
             given.id = edits.schedule_id(given.id)
         if given.revert or given.revert_all:
             print_line(edits.revert(None if given.revert_all else given.id))
+        elif not given.id and cell is not None:
+            raise UsageError(f"the first line names what is edited: %%{magic} ID; %{magic} alone lists the edits")
         elif not given.id:
             print_line(edits.table())
         elif cell is None:

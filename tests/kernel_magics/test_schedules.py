@@ -80,7 +80,7 @@ def test_the_schedule_of_a_kernel_like_another_has_the_names_of_its_values(shell
         ("split(j0, 0)", "split needs a positive number of elements, not 0"),
         ("vectorize(j0, 3)", "the number of lanes is a power of two, not 3"),
         ("keep(exp)\nkeep(nothing)", "line 2, keep(nothing): no later sweep computes nothing again"),
-        ("for i in x: pass", "a line is a rewrite such as split(i0, 128)"),
+        ("for i in x: pass", "a line is one rewrite, such as split(i0, 128)"),
     ],
 )
 def test_a_wrong_line_is_named_with_the_reason(shell: InteractiveShell, lines: str, message: str) -> None:
@@ -99,7 +99,13 @@ def test_what_has_no_schedule_says_why(shell: InteractiveShell) -> None:
     assert "aten.mm.default is a kernel of PyTorch, which is called as it is" in printed_by(
         shell, "%schedule aten.mm.default"
     )
-    assert "there is nothing 'forward_9.schedule' to edit; there are " in printed_by(shell, "%schedule forward_9")
+    wrong = {
+        "%schedule forward_9": "there is no kernel 'forward_9'; kernels with schedules: 0/0:forward_0",
+        "%%schedule 1/0:forward_0\nvectorize(i0)": "there is no compile 1/0; there are 0/0",
+        "%%schedule\nvectorize(i0)": "the first line names what is edited: %%schedule ID",
+    }
+    for cell, message in wrong.items():
+        assert message in printed_by(shell, cell)
 
 
 def test_the_help_and_the_manual_list_the_rewrites() -> None:

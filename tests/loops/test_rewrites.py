@@ -57,6 +57,21 @@ LEGAL = [
     ("scan", "vectorize(j0)"),
     ("half rows", "vectorize(j0)\nparallelize(i0)  # both"),
     ("padded", "vectorize(i1)\nparallelize(i0)"),
+    ("elements", "# the naive nest"),
+    ("elements", "split(i1, 7)\nvectorize(i1)  # no divisor of 130"),
+    ("elements", "split('i1', 1000)\nvectorize(i1)  # more than there are"),
+    ("elements", "split(i1, 32)\nsplit(i1_tile, 64)\nvectorize(i1)"),
+    ("elements", "split(i0, 8)\nreorder(i0_tile, i1, i0)\nvectorize(i0)\nparallelize(i0_tile)"),
+    ("elements", "cut(i0, 20)\nreorder(i1, i0)"),
+    ("elements", "vectorize(i1)\nparallelize(i1)"),
+    ("transposed", "split(i0, 16)\nsplit(i1, 16)\nreorder(i0_tile, i1_tile, i0, i1)\nvectorize(i1)"),
+    ("rows", "split(j0, 7)\nparallelize(j0_tile)\nvectorize(j0)"),
+    ("rows", "split(i0, 8)\ndistribute(i0)\nvectorize(j0, 2)"),
+    ("rows", "keep(v0)\nvectorize(j0, 64)"),
+    ("softmax", "cut(i0, 10)\nsplit(i0, 8)\ndistribute(i0)\nvectorize(j0)"),
+    ("scan", "reorder(j0, i0)\nvectorize(i0)  # a running sum for each row"),
+    ("two inner", "reorder(j1, j0)\nparallelize(i0)"),
+    ("half rows", "split(i0, 8)\nreorder(j0, i0)\nvectorize(i0)"),
 ]  # fmt: skip
 ILLEGAL = [
     ("elements", "split(i9, 4)", "line 1, split(i9, 4): there is no loop over i9; there are loops over i0, i1"),
@@ -68,7 +83,7 @@ ILLEGAL = [
     ("elements", "vectorize(i1, x)", "the number of lanes is a number, not x"),
     ("elements", "split([i0], 4)", "arguments are names of loops or values, and numbers, not [i0]"),
     ("elements", "tile(i0, 4)", "the rewrites of a C++ kernel are split, cut, reorder"),
-    ("elements", "i0 = 4", "a line is a rewrite such as split(i0, 128)"),
+    ("elements", "i0 = 4", "a line is one rewrite, such as split(i0, 128)"),
     ("elements", "vectorize(i1, 3)", "the number of lanes is a power of two, not 3"),
     ("elements", "vectorize(i0)", "there are loops inside those over i0"),
     ("elements", "split(i0, 8)\nreorder(i0, i0_tile)", "i0 runs through a block of i0_tile"),
@@ -82,6 +97,25 @@ ILLEGAL = [
     ("scan", "parallelize(j0)", "a scan needs the elements of a row in order"),
     ("two inner", "vectorize(j0)", "j0 is not the last index of a row"),
     ("rows", "partial(i0)", "no value is accumulated over the rows"),
+    ("elements", "split(i0, True)", "arguments are names of loops or values, and numbers, not True"),
+    ("elements", "split(i0, 99999999999999999999)", "a block has at most 2,147,483,648 elements"),
+    ("elements", "split(i0, 128//4)", "arguments are names of loops or values, and numbers, not 128 // 4"),
+    ("elements", "split(i1, 32)\nsplit(i1_tile, 2)", "a block of i1_tile has a multiple of 32 elements"),
+    ("elements", "vectorize(i1); parallelize(i0)", "a line is one rewrite, such as split(i0, 128)"),
+    ("elements", "vectorize(i1, 2048)", "a vector has at most 1,024 lanes, not 2,048"),
+    ("elements", "cut(i0)", "cut needs numbers between 0 and 37, where the parts end"),
+    ("elements", "keep()", "name values to keep: no later sweep computes one again"),
+    ("elements", "parallelize(i0, i0)", "i0 is named twice"),
+    ("elements", "parallelize(i0, i2)", "there is no loop over i2; there are loops over i0, i1"),
+    ("elements", "parallelize(i0, condition='n0 > 3')", "all sizes of this kernel are known"),
+    ("rows", "vectorize(j0)\nreorder(j0, i0)", "line 2, reorder(j0, i0): j0: order loops before they get a kind"),
+    ("softmax", "keep()", "name values to keep: exp"),
+    ("softmax", "keep(exp, exp)", "line 1, keep(exp, exp): exp is named twice\nChange this one, or remove it."),
+    ("scan", "split(j0, 32)\nparallelize(j0_tile)", "a scan needs the elements of a row in order"),
+    ("symbolic", "parallelize(j0, condition='n1 > 3')", "sizes that are known at the call (n0) and numbers"),
+    ("symbolic", "parallelize(j0, condition='n0 +')", "sizes that are known at the call (n0) and numbers"),
+    ("symbolic", "parallelize(j0, condition='1 < n0 < 4')", "sizes that are known at the call (n0) and numbers"),
+    ("symbolic", "parallelize(j0, condition=n0)", "sizes that are known at the call (n0) and numbers"),
 ]
 
 
@@ -167,7 +201,7 @@ def test_the_text_of_a_schedule_is_the_schedule(name: str) -> None:
 @pytest.mark.parametrize(("name", "text", "why"), ILLEGAL)
 def test_a_schedule_that_is_not_legal_is_refused_with_the_reason(name: str, text: str, why: str) -> None:
     with pytest.raises(UsageError) as refused:
-        read_schedule(loops_of(name)[0], text)
+        read_schedule(of_symbolic_rows() if name == "symbolic" else loops_of(name)[0], text)
     assert why in str(refused.value)
 
 

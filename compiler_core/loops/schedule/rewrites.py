@@ -7,6 +7,7 @@ range that was cut.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 
@@ -16,6 +17,10 @@ from compiler_core.loops.ir.nest import Accumulate, Do, For, If, Local, Nest, No
 from compiler_core.loops.schedule.vectors import converts_float16, lane_count
 from compiler_core.support.size_expr import Int, Size, hint, prod
 
+MAX_BLOCK = 1 << 31
+"""The maximum number of elements of a block, far from where 64 bits overflow."""
+MAX_VECTOR = 1024
+"""The maximum number of elements of a vector, many times that of the largest registers."""
 MAX_DISTRIBUTED = 256
 """The maximum number of rows whose values are kept in arrays between loops."""
 ROW_BYTES = 32 * 1024
@@ -37,6 +42,7 @@ def split(nest: Nest, index: str, size: int) -> Nest:
     tile = f"{index}_tile"
     expect(isinstance(size, int), f"a block has a known number of elements, not {size}")
     expect(size > 0, f"split needs a positive number of elements, not {size}")
+    expect(size <= MAX_BLOCK, f"a block has at most {MAX_BLOCK:,} elements, not {size:,}")
     expect(not nest.find(tile), f"{index} is split already, into {tile} and {index}")
     steps = {loop.step for loop in found_loops(nest, index)}
     expect(not any(size % step for step in steps), f"a block of {index} has a multiple of {max(steps)} elements")
@@ -75,6 +81,7 @@ def cut(nest: Nest, index: str, *ends: Int) -> Nest:
     expect(not nest.lane_index, "cut a range before loops are reordered")
     body: list[Node] = []
     start: Int = 0
+    expect(bool(ends), f"cut needs numbers between 0 and {whole}, where the parts end")
     words = [str(end) for end in ends if not isinstance(end, int | Size)]
     expect(not words, f"cut takes numbers, not {', '.join(words)}")
     for end in (*ends, whole):
@@ -165,7 +172,7 @@ def _check_order(nest: Nest, chain: Sequence[For], indices: Sequence[str]) -> No
         kept = held == [index for index in indices if index in held]
         expect(last_index_is_disjoint(nest.loops) and kept, EQUAL_POSITIONS)
     threaded = [loop.index for loop in chain if loop.is_threaded or loop.is_vector]
-    expect(not threaded, f"{', '.join(threaded)}: order loops before they get a kind")
+    expect(not threaded, f"{', '.join(dict.fromkeys(threaded))}: order loops before they get a kind")
 
 
 def _base(chain: Sequence[For], loop: For) -> str:
@@ -185,7 +192,7 @@ def _interchange(nest: Nest, rows: Sequence[str], elements: Sequence[str], indic
     expect(not nest.loops.column_stores, "the rows of a part are accumulated in order")
     expect(row == nest.loops.index_names[rank - 1], f"{row} is not the innermost loop over rows")
     kinds = [n.index for n in walk(nest.body) if isinstance(n, For) and n.index in indices and n.kind != "for"]
-    expect(not kinds, f"{', '.join(kinds)}: order loops before they get a kind")
+    expect(not kinds, f"{', '.join(dict.fromkeys(kinds))}: order loops before they get a kind")
     is_cut = any(loop.start != 0 or loop.end != nest.loops.outer[-1] for loop in nest.find(row))
     expect(not is_cut, f"the range of {row} is cut")
     nest = distribute(nest, row, each=True)
@@ -335,6 +342,8 @@ def keep(nest: Nest, *values: str) -> Nest:
     is_whole = not row or len({loop.start for loop in nest.find(row)}) == len(nest.find(row))
     expect(is_whole and not nest.lane_index, f"keep values before the loop over {row} is distributed or reordered")
     again = {d.value for d in statements(nest.body) if d.is_again and d.how == "compute"}
+    expect(bool(values), f"name values to keep: {', '.join(sorted(again)) or 'no later sweep computes one again'}")
+    expect(len({*values}) == len(values), f"{_repeated(values)} is named twice")
     wrong = [v for v in values if v not in again]
     expect(not wrong, f"no later sweep computes {', '.join(wrong)} again")
     length, rank = loops.inner_numel, len(loops.outer)
@@ -415,6 +424,7 @@ def vectorize(nest: Nest, index: str, lanes: int = 0) -> Nest:
     found = found_loops(nest, index)
     expect(isinstance(lanes, int), f"the number of lanes is a number, not {lanes}")
     expect(lanes >= 0 and not lanes & (lanes - 1), f"the number of lanes is a power of two, not {lanes}")
+    expect(lanes <= MAX_VECTOR, f"a vector has at most {MAX_VECTOR:,} lanes, not {lanes:,}")
     expect(index in loops.index_names, f"{index} runs over blocks; vectorize the loop through a block")
     is_inner = index in loops.index_names[len(loops.outer) :]
     expect(not is_inner or index == loops.index_names[-1], f"{index} is not the last index of a row")
@@ -475,8 +485,11 @@ def parallelize(nest: Nest, *indices: str, condition: str = "") -> Nest:
                 store add[128*i0 + i1] = add
     """
     expect(bool(indices), "name a loop to distribute over threads")
+    expect(len({*indices}) == len(indices), f"{_repeated(indices)} is named twice")
+    _check_condition(nest, condition)
     found = found_loops(nest, indices[0])
     for index in indices:
+        found_loops(nest, index)
         _check_threads(nest, index)
     inside = all([other.index for other in chain_from(loop)][: len(indices)] == [*indices] for loop in found)
     expect(len(indices) == 1 or inside, f"the loops {', '.join(indices)} are not directly inside each other")
@@ -521,6 +534,35 @@ def _check_threads(nest: Nest, index: str) -> None:
     expect(names.isdisjoint(rows), "the rows of a part are accumulated in order")
     is_apart = rank > 0 and loops.index_names[rank - 1] in names and last_index_is_disjoint(loops)
     expect(not loops.scatters or is_apart, EQUAL_POSITIONS)
+
+
+def _check_condition(nest: Nest, condition: str) -> None:
+    """Checks that a condition compares two numbers, which may have the kernel's symbols."""
+    symbols = nest.loops.symbols
+    expect(
+        not condition or bool(symbols), "all sizes of this kernel are known: there is no condition to test at a call"
+    )
+    try:
+        comparison = ast.parse(str(condition) or "0 < 1", mode="eval").body
+    except SyntaxError:
+        comparison = ast.Constant(condition)
+    parts = [*ast.walk(comparison)]
+    is_one = isinstance(comparison, ast.Compare) and len(comparison.ops) == 1
+    is_simple = is_one and all(isinstance(part, _OF_CONDITIONS) for part in parts)
+    names = [part.id for part in parts if isinstance(part, ast.Name)]
+    is_known = is_simple and {*names} <= {*symbols}
+    expect(is_known, f"a condition compares sizes that are known at the call ({', '.join(symbols)}) and numbers")
+
+
+_OF_CONDITIONS = (
+    *(ast.Compare, ast.BinOp, ast.Name, ast.Constant, ast.expr_context, ast.Add, ast.Sub, ast.Mult),
+    *(ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq),
+)
+"""The parts of a condition, which mean the same in C++."""
+
+
+def _repeated(names: Sequence[str]) -> str:
+    return next((name for name in names if names.count(name) > 1), "")
 
 
 def last_index_is_disjoint(loops: ir.Loops) -> bool:

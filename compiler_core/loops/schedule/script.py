@@ -87,13 +87,13 @@ def read_schedule(loops: ir.Loops, text: str, language: ir.Language = "cpp") -> 
         code = line.partition("#")[0].strip()
         if not code:
             continue
+        above = "The lines above it are legal: change" if made.rewrites else "Change"
         try:
             name, args, options = _read_rewrite(code, loops, language)
             made.apply(name, *args, **options)
             check(made.nest)
         except (UsageError, TypeError, CompilerBug) as error:
             why = f"{name} takes {_signature(name)}" if isinstance(error, TypeError) else str(error).splitlines()[0]
-            above = "The lines above it are legal: change" if made.rewrites else "Change"
             raise UsageError(f"line {number}, {code}: {why}\n{above} this one, or remove it.") from None
     return made
 
@@ -108,9 +108,9 @@ def _read_rewrite(code: str, loops: ir.Loops, language: ir.Language) -> tuple[st
     try:
         call = ast.parse(code, mode="eval").body
     except SyntaxError:
-        raise UsageError(f"a line is a rewrite such as split(i0, 128); {known}") from None
+        raise UsageError(f"a line is one rewrite, such as split(i0, 128); {known}") from None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-        raise UsageError(f"a line is a rewrite such as split(i0, 128); {known}")
+        raise UsageError(f"a line is one rewrite, such as split(i0, 128); {known}")
     if call.func.id not in WRITABLE[language]:
         close = difflib.get_close_matches(call.func.id, WRITABLE[language], 1)
         meant = f"; did you mean {close[0]}?" if close else ""
@@ -121,7 +121,7 @@ def _read_rewrite(code: str, loops: ir.Loops, language: ir.Language) -> tuple[st
 
 def _read_argument(node: ast.expr, loops: ir.Loops) -> str | Int:
     """Returns a name of a loop or value, a condition in quotes, or a number, which may have the symbols of `loops`."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | str):
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | str) and not isinstance(node.value, bool):
         return node.value
     symbols = {
         s.name: Size({(s,): 1}) for n in loops.numbers if isinstance(n, Size) for monomial in n.terms for s in monomial

@@ -191,6 +191,9 @@ class _Found:
 
 def _find(record: Record, id: str) -> _Found:
     compile_id, _, name = id.rpartition(":")
+    compiles = [compile_.id for compile_ in record.compiles]
+    if compile_id not in ("", *compiles):
+        raise UsageError(f"there is no compile {compile_id}; there are {', '.join(compiles) or 'none'}")
     items = [
         each for compile_ in record.compiles if compile_id in ("", compile_.id) for each in _editable(record, compile_)
     ]
@@ -206,8 +209,13 @@ def _find(record: Record, id: str) -> _Found:
     kernel, _, what = name.rpartition(".")
     if what == "schedule" and (reason := _unscheduled(record, compile_id, kernel)):
         raise UsageError(reason)
-    names = ", ".join(f"{each.compile.id}:{each.name}" for each in items) or "none"
-    raise UsageError(f"there is nothing {id!r} to edit; there are {names}")
+    names = [f"{each.compile.id}:{each.name}" for each in items]
+    if what == "schedule":
+        named = ", ".join(each.removesuffix(".schedule") for each in names if each.endswith(".schedule"))
+        raise UsageError(
+            f"there is no kernel {id.removesuffix('.schedule')!r}; kernels with schedules: {named or 'none'}"
+        )
+    raise UsageError(f"there is nothing {id!r} to edit; there are {', '.join(names) or 'none'}")
 
 
 def _editable(record: Record, compile_: Compile) -> Iterator[_Found]:
