@@ -7,6 +7,7 @@ The artifacts are linked line by line to what each line was made from:
 
 from __future__ import annotations
 
+import itertools
 import operator
 import re
 from collections.abc import Mapping, Sequence
@@ -66,12 +67,18 @@ class KernelRecorder:
         self._loops = [s for s in program.steps if isinstance(s, ir.Loops)]
         self._kernels: dict[ir.Language, Artifact] = {}
 
-    def record_kernels(self, fused: FusionResult, codes: Sequence[KernelSource], wrapper: Wrapper) -> None:
+    def record_kernels(
+        self, fused: FusionResult, codes: Sequence[KernelSource], wrapper: Wrapper, launched: Wrapper
+    ) -> None:
+        """Records everything from the fused loops to the wrapper, which calls the kernels one by one; `launched` is
+        the one that runs."""
         loops = self._record_loops()
         self._record_rewrites(fused, loops)
         self._record_schedules(codes, loops)
         self._kernels = {code.language: self._record_code(code, loops) for code in codes}
-        lines = self._record_wrapper(wrapper)
+        lines = self._record_wrapper("wrapper", wrapper)
+        if launched is not wrapper:
+            self._record_wrapper("launch", launched)
         self._record_fusions(fused)
         for number, step in enumerate(self._program.steps):
             item = self._kernel_item(step) if isinstance(step, ir.Loops) else lines.get(step.name)
@@ -89,15 +96,31 @@ class KernelRecorder:
                 reason = f"neither forward nor backward has a node {' or '.join(missing)}, so the request has no effect"
                 self._compile.refusals.append(FusionRefusal("unknown", *pair, reason))
 
-    def record_memory_plan(self, planned: memory_plan.MemoryPlan) -> None:
+    def record_memory_plan(self, by_kernel: memory_plan.MemoryPlan, planned: memory_plan.MemoryPlan) -> None:
+        """Records what is allocated and when: `planned`, and where the buffers within a run of it are, of which
+        `by_kernel` has the first and last use."""
+        counts = [len(step.kernels) if isinstance(step, ir.Run) else 1 for step in planned.steps]
+        lasts = [end - 1 for end in itertools.accumulate(counts)]
+        firsts = [1 + last - count for last, count in zip(lasts, counts, strict=True)]
         buffers = [
             PlannedBuffer(
-                n, planned.bytes[n], at, planned.last_uses.get(n), planned.reuses.get(n), n in planned.retained
+                n,
+                planned.bytes[n],
+                firsts[at],
+                lasts[planned.last_uses[n]] if n in planned.last_uses else None,
+                planned.reuses.get(n),
+                n in planned.retained,
             )
             for n, at in planned.producers.items()
         ]
-        released = {name: at for name, at in planned.last_uses.items() if name not in planned.producers}
-        self._compile.memory.append(PlannedMemory(self._which, planned.peak_before, planned.peak, buffers, released))
+        buffers += [
+            PlannedBuffer(n, by_kernel.bytes[n], by_kernel.producers[n], by_kernel.last_uses[n], within=of)
+            for run in planned.runs
+            for n, (of, _) in run.places.items()
+        ]
+        released = {name: lasts[at] for name, at in planned.last_uses.items() if name not in planned.producers}
+        peaks = by_kernel.peak_before, planned.peak
+        self._compile.memory.append(PlannedMemory(self._which, *peaks, buffers, released))
 
     def record_machine_code(self, target: str, strict: bool) -> None:
         """Records the machine code of the kernels for `target`.
@@ -188,23 +211,28 @@ class KernelRecorder:
         extent: dict[str, list[int]] = {}
         for line in code.lines:
             extent.setdefault(line.kernel, []).append(line.number)
+        runs: dict[str, list[str]] = {}
+        for line in code.lines:
+            if line.calls:
+                runs.setdefault(line.kernel, []).append(line.calls)
         spans = [Span(str(line.number), line.number, line.number) for line in code.lines]
         spans += [Span(kernel, min(numbers), max(numbers)) for kernel, numbers in extent.items()]
         suffix = {"cpp": "cpp", "triton": "py"}[code.language]
         artifact = self._compile.artifact("kernel", f"{self._which}.{suffix}", code.language, code.text, spans)
         for line in code.lines:
-            of = [loops.item(f"{line.kernel}.{n}") for n in line.statements]
-            self._compile.link(artifact.item(str(line.number)), of, "codegen")
+            of = [line.calls] if line.calls else [f"{line.kernel}.{n}" for n in line.statements]
+            self._compile.link(artifact.item(str(line.number)), map(loops.item, of), "codegen")
         for kernel in extent:
-            self._compile.link(artifact.item(kernel), [loops.item(kernel)], "codegen")
+            self._compile.link(artifact.item(kernel), map(loops.item, runs.get(kernel, [kernel])), "codegen")
         return artifact
 
-    def _record_wrapper(self, wrapper: Wrapper) -> dict[str, ItemId]:
-        """Writes the wrapper; returns the item of each call's line."""
+    def _record_wrapper(self, name: str, wrapper: Wrapper) -> dict[str, ItemId]:
+        """Writes a wrapper; returns the item of each call's line."""
         spans = [Span(str(n), n, n) for n in wrapper.lines]
-        artifact = self._compile.artifact("wrapper", f"{self._which}.wrapper", "python", wrapper.text, spans)
+        artifact = self._compile.artifact("wrapper", f"{self._which}.{name}", "python", wrapper.text, spans)
         for number, step in wrapper.lines.items():
-            of = [self._kernel_item(step)] if isinstance(step, ir.Loops) else step.origin
+            kernels = step.kernels if isinstance(step, ir.Run) else [step] if isinstance(step, ir.Loops) else []
+            of = step.origin if isinstance(step, ir.Call) else [*map(self._kernel_item, kernels)]
             self._compile.link(artifact.item(str(number)), of, "codegen")
         calls = {n: step for n, step in wrapper.lines.items() if isinstance(step, ir.Call)}
         # the first line of a step is the call, later ones process its result

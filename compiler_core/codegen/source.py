@@ -23,12 +23,14 @@ class LineOrigin:
     """The origin of line `number` (from 1): statements `statements` of kernel `kernel`.
 
     Statements are numbered as in the body of the kernel's `Loops`; a line that belongs to the
-    kernel as a whole has none.
+    kernel as a whole has none.  For the function of a run, `kernel` is the run, and `calls` the kernel that the line
+    calls.
     """
 
     number: int
     kernel: str
     statements: tuple[int, ...] = ()
+    calls: str = ""
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,10 @@ def _generated_lines(compile_: Compile, error: BaseException) -> list[ItemId]:
     """Returns the items of the kernel that the error names and of wrapper lines in its traceback, innermost first."""
     kernel = getattr(error, "kernel", None)
     items = [each.item for each in compile_.kernels if kernel and each.name == kernel and each.item]
+    names = {artifact.name for artifact in compile_.artifacts}
     for entry in reversed(traceback.extract_tb(error.__traceback__)):
         if program := re.fullmatch(r"<cutaway (\w+)>", entry.filename):
-            items.append(f"{compile_.id}:{program[1]}.wrapper#{entry.lineno}")
+            launch = f"{program[1]}.launch"  # what runs, if there are runs
+            name = launch if launch in names else f"{program[1]}.wrapper"
+            items.append(f"{compile_.id}:{name}#{entry.lineno}")
     return items

@@ -10,6 +10,7 @@
     6  choose block sizes by timing, with `tune=True`     tuned_blocks          instruments.py
     7  print the kernels                                  generate              codegen/: codegen/cpp/, codegen/triton/
     8  plan the memory of the buffers                     memory_plan.plan      codegen/wrapper/memory_plan.py
+       join C++ kernels to runs, each one call            with_runs             codegen/wrapper/runs.py
     9  print the wrapper, which calls the kernels         print_wrapper         codegen/wrapper/writer.py
     10 build and load both                                load                  codegen/build/, codegen/wrapper/
        compile for a target, on request                                         instruments.py
@@ -49,10 +50,12 @@ from compiler_core.backends.kernel_recorder import KernelRecorder, Which, genera
 from compiler_core.backends.registry import Call
 from compiler_core.backends.replay_memory import ReplayMemory
 from compiler_core.codegen.build.kernel_lookups import noted_lookups
+from compiler_core.codegen.cpp.runs import with_run_functions
 from compiler_core.codegen.source import KernelSource
 from compiler_core.codegen.triton import printer as triton
 from compiler_core.codegen.wrapper import memory_plan
 from compiler_core.codegen.wrapper.executable import Runner, load
+from compiler_core.codegen.wrapper.runs import with_runs
 from compiler_core.codegen.wrapper.writer import Wrapper, print_wrapper
 from compiler_core.config import Options
 from compiler_core.errors import BackendError, CompileWarning
@@ -261,6 +264,7 @@ class PrintedKernels:
     codes: list[KernelSource]
     """The kernels, for each language."""
     wrapper: Wrapper
+    """What runs: it calls runs of kernels."""
     recorder: KernelRecorder
     numbers: NumbersInput | None
     """How the program's last input is made from the floats among the graph's inputs, if launches are replayed."""
@@ -300,20 +304,23 @@ def print_kernels(
         if (options.tune or options.block_sizes) and (tuned_blocks := tool("tuned_blocks")):
             block_sizes = tuned_blocks(program, which, compile_, options)
         used = program.used_languages
+        by_kernel = memory_plan.plan(program)
+        with_workspaces, plan = with_runs(program, by_kernel)
         codes = [generate(program.in_language(each), each, block_sizes, schedules) for each in used]
+        codes = [with_run_functions(code, plan.runs, with_workspaces.buffers) for code in codes]
         codes = [changes.kernels(code) for code in codes] if changes else codes
         if options.strict and (check_names := tool("check_names")):
             for code in codes:
                 if code.language == "triton":
                     check_names(code.text)
-        plan = memory_plan.plan(program)
-        wrapper = print_wrapper(program, codes, plan)
-        wrapper = changes.wrapper(wrapper) if changes else wrapper
+        steps = print_wrapper(program, codes, by_kernel)
+        edited = changes.wrapper(steps) if changes else steps
+        wrapper = print_wrapper(with_workspaces, codes, plan) if plan.runs and edited is steps else edited
         recorder = KernelRecorder(compile_, which, program, block_sizes)
         with only_recorded(compile_, "codegen", f"some of the {which}'s kernels", options.strict):
             recorder.record_unknown_requests(requests)
-            recorder.record_memory_plan(plan)
-            recorder.record_kernels(fused, codes, wrapper)
+            recorder.record_memory_plan(by_kernel, plan if wrapper is not edited else by_kernel)
+            recorder.record_kernels(fused, codes, edited, wrapper)
     return PrintedKernels(program, codes, wrapper, recorder, numbers)
 
 

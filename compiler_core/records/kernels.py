@@ -234,6 +234,8 @@ class PlannedBuffer:
     takes: str | None = None
     kept: bool = False
     """Whether it stays allocated for the next run."""
+    within: str | None = None
+    """The buffer in whose memory it lies: the workspace of several kernels, or a result that is not written yet."""
 
 
 @dataclass(slots=True)

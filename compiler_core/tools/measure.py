@@ -106,7 +106,7 @@ def _measure(compile_: Compile, wrapper: Artifact) -> None:
     part, direction, _ = replay.place_of(wrapper)
     if part:  # its time is not that of the graph
         return
-    whole = replay.load(compile_, wrapper)
+    whole = replay.load(compile_, replay.launched(compile_, wrapper))
     whole.inputs[:] = program.inputs
     ns, name = _whole_ns(whole), cast(Any, direction)
     compile_.graph_times.append(GraphTime(name, "compiled", ns, this_target(cuda=on_gpu)))

@@ -92,6 +92,12 @@ def wrappers(compile_: Compile, parts: bool = False) -> Iterator[Artifact]:
             yield artifact
 
 
+def launched(compile_: Compile, wrapper: Artifact) -> Artifact:
+    """Returns the text that runs: the wrapper, or the one that calls runs of its kernels."""
+    name = wrapper.name.removesuffix("wrapper") + "launch"
+    return next((artifact for artifact in compile_.artifacts if artifact.name == name), wrapper)
+
+
 def place_of(artifact: Artifact) -> tuple[str, str, str]:
     """Returns the prefix of the name of a text (that of a part and a dot, or empty), its direction, and its kind:
     ``("part_2.", "forward", "wrapper")``."""

@@ -344,11 +344,13 @@ def test_a_wrapper_of_few_kernels_is_inlined() -> None:
         assert "_graph(" not in text
 
 
-def test_a_wrapper_of_many_kernels_is_a_function() -> None:
-    def program(x: torch.Tensor) -> torch.Tensor:
-        for n in range(12):
+def test_a_wrapper_of_many_statements_is_a_function() -> None:
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        results = []
+        for n in range(17):
             x = (x * n + 1).sum(0, keepdim=True) + x.cumsum(1)
-        return x
+            results.append(x)
+        return results
 
     x = t(5, 7, grad=False)
     with compiled(program, "cpp") as result:

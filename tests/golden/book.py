@@ -48,7 +48,7 @@ _TRITON: ir.Languages = {"cpu": "triton"}
 _PRELUDES = {
     "cpp": re.compile(r"\A.*?\n(?=extern \"C\" void )", re.DOTALL),
     "triton": re.compile(r"\A(?:import .*\n|from .*\n|\n)*"),
-    "wrapper": re.compile(r"\n*def random_inputs\(\).*", re.DOTALL),
+    **dict.fromkeys(("wrapper", "launch"), re.compile(r"\n*def random_inputs\(\).*", re.DOTALL)),
 }
 """What all texts of a language have, and is left out: types and functions, imports, example inputs."""
 _LEFT_OUT = ("decompiled", "autograd")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +21,9 @@ MAX_RETAINED_BYTES = 1 << 14
 """The maximum number of bytes that a program retains from run to run."""
 
 
+Steps = Sequence[ir.Step | ir.Run]
+
+
 @dataclass(frozen=True)
 class MemoryPlan:
     """The memory plan of one program.
@@ -28,6 +31,8 @@ class MemoryPlan:
     `last_uses` is the step after which each computed or saved value is dead; results are not in it.
     """
 
+    steps: tuple[ir.Step | ir.Run, ...]
+    """The steps of the wrapper: those of the program, or runs in place of some (`codegen/wrapper/runs.py`)."""
     last_uses: dict[str, int]
     reuses: dict[str, str] = field(default_factory=dict)
     """The dead buffer whose memory a buffer reuses."""
@@ -42,17 +47,22 @@ class MemoryPlan:
     peak: int = 0
     """The peak memory in bytes with this plan."""
 
+    @property
+    def runs(self) -> list[ir.Run]:
+        return [step for step in self.steps if isinstance(step, ir.Run)]
 
-def plan(program: ir.Program) -> MemoryPlan:
-    """Returns the memory plan of a program."""
+
+def plan(program: ir.Program, steps: Steps | None = None) -> MemoryPlan:
+    """Returns the memory plan of a program, or of `steps`, which do the same with other buffers."""
+    steps = program.steps if steps is None else steps
     sizes = _allocated_bytes(program)
-    producers = _producers(program, sizes)
-    last_uses = _last_uses(program)
-    reuses = _assign_memory(program, last_uses)
-    retained, before = _retained_buffers(program, last_uses, reuses), sum(sizes[name] for name in producers)
-    return MemoryPlan(
-        last_uses, reuses, retained, producers, sizes, before, _peak_bytes(producers, last_uses, reuses, sizes)
-    )
+    producers = _producers(program, steps, sizes)
+    last_uses = _last_uses(program, steps)
+    internal = _internal_buffers(program, steps)
+    reuses = _assign_memory(program, steps, last_uses, internal)
+    retained = _retained_buffers(program, steps, internal & last_uses.keys() - reuses.keys() - set(reuses.values()))
+    before, peak = sum(sizes[name] for name in producers), _peak_bytes(producers, last_uses, reuses, sizes)
+    return MemoryPlan(tuple(steps), last_uses, reuses, retained, producers, sizes, before, peak)
 
 
 def with_result_layouts(program: ir.Program) -> ir.Program:
@@ -78,11 +88,11 @@ def _same_elements(view: ir.TensorView, buffer: ir.Buffer) -> bool:
     return prod(view.size) == buffer.numel and all(are_dense(each.size, each.stride) for each in (view, buffer))
 
 
-def _producers(program: ir.Program, sizes: Mapping[str, int]) -> dict[str, int]:
+def _producers(program: ir.Program, steps: Steps, sizes: Mapping[str, int]) -> dict[str, int]:
     """Returns the step that computes each name; an item of a tuple of results is computed with the tuple."""
     producers: dict[str, int] = {}
     calls: dict[str, int] = {}
-    for at, step in enumerate(program.steps):
+    for at, step in enumerate(steps):
         source = step.args[0] if isinstance(step, ir.Call) and step.target is operator.getitem else None
         calls[step.name] = calls.get(source.name, at) if isinstance(source, ir.Result) else at
         made = (name for name in step.makes if name in sizes and name not in program.inputs)
@@ -90,27 +100,26 @@ def _producers(program: ir.Program, sizes: Mapping[str, int]) -> dict[str, int]:
     return producers
 
 
-def _last_uses(program: ir.Program) -> dict[str, int]:
+def _last_uses(program: ir.Program, steps: Steps) -> dict[str, int]:
     last: dict[str, int] = {}
-    computed = {name for step in program.steps for name in step.writes}
-    for at, step in enumerate(program.steps):
+    computed = {name for step in steps for name in step.writes}
+    for at, step in enumerate(steps):
         drawn = (name for name in step.needs if name in computed)
-        last.update(dict.fromkeys((*step.reads, *step.writes, *drawn), at))
+        last.update(dict.fromkeys((*step.reads, *step.writes, *step.makes, *drawn), at))
     results = {v.buffer for v in views(program.results)}
     results.update(r.name for r in program.results if isinstance(r, ir.Result))
     others = set(program.inputs).difference(program.saved) | program.constants.keys()
     return {name: at for name, at in last.items() if name not in results | others}
 
 
-def _assign_memory(program: ir.Program, last_uses: dict[str, int]) -> dict[str, str]:
+def _assign_memory(program: ir.Program, steps: Steps, last_uses: dict[str, int], internal: set[str]) -> dict[str, str]:
     """Returns the dead buffer whose memory each buffer of a loop can reuse."""
-    internal = _internal_buffers(program)
     reuses: dict[str, str] = {}
     free: dict[tuple[Any, ...], list[str]] = {}
     dead = names_by_last_use(last_uses)
-    for at, step in enumerate(program.steps):
-        made = step.makes if isinstance(step, ir.Loops) else ()
-        for name in (name for name in made if name not in program.inputs):
+    for at, step in enumerate(steps):
+        made = step.makes if isinstance(step, ir.Launch) else ()
+        for name in (name for name in made if program.buffers[name].kind == "loops"):
             if waiting := free.get(_memory_class(program.buffers[name])):
                 reuses[name] = waiting.pop()
         for name in dead.get(at, ()):
@@ -120,18 +129,18 @@ def _assign_memory(program: ir.Program, last_uses: dict[str, int]) -> dict[str, 
     return reuses
 
 
-def _internal_buffers(program: ir.Program) -> set[str]:
+def _internal_buffers(program: ir.Program, steps: Steps) -> set[str]:
     """Returns the buffers that only loops access, apart from the results."""
-    computed = {name for step in program.steps if isinstance(step, ir.Loops) for name in step.makes}
-    read = {name for step in program.steps if isinstance(step, ir.Call) for name in step.reads}
-    return computed - read - set(program.inputs)
+    computed = {name for step in steps if isinstance(step, ir.Launch) for name in step.makes}
+    read = {name for step in steps if isinstance(step, ir.Call) for name in step.reads}
+    return {name for name in computed - read if program.buffers[name].kind == "loops"}
 
 
-def _retained_buffers(program: ir.Program, last_uses: Mapping[str, int], reuses: Mapping[str, str]) -> tuple[str, ...]:
+def _retained_buffers(program: ir.Program, steps: Steps, alone: set[str]) -> tuple[str, ...]:
+    """Returns those of `alone`, whose memory is that of no other buffer, which are retained."""
     found: list[str] = []
     rest = MAX_RETAINED_BYTES
-    alone = _internal_buffers(program) & last_uses.keys() - reuses.keys() - set(reuses.values())
-    for name in (name for step in program.steps for name in step.makes if name in alone):
+    for name in (name for step in steps for name in step.makes if name in alone):
         buffer = program.buffers[name]
         if buffer.device.type == "cpu" and isinstance(buffer.numel, int) and buffer.bytes <= rest:
             found.append(name)

@@ -41,7 +41,7 @@ class Wrapper:
     """The source of one program's function."""
 
     text: str
-    lines: dict[int, ir.Step]
+    lines: dict[int, ir.Step | ir.Run]
     """The step that each line (from 1) was printed from; lines of no step are missing."""
     constants: dict[str, Any]
     """Globals of the source that it cannot contain: tensors of the graph, and objects that are not operators."""
@@ -61,10 +61,10 @@ class _WrapperPrinter:
         self._program, self._plan = program, plan
         self._names = NameScope(program)
         self._values = ValuePrinter(program, self._names)
-        self._read_by_strides = _buffers_read_by_strides(program)
+        self._read_by_strides = _buffers_read_by_strides(program, plan)
         self._draws = [s for s in program.steps if isinstance(s, ir.Call) and s.draws]
         self._body: list[str] = []
-        self._steps: dict[int, ir.Step] = {}
+        self._steps: dict[int, ir.Step | ir.Run] = {}
 
     def wrapper(self, codes: Sequence[KernelSource]) -> Wrapper:
         """Prints the function and returns it."""
@@ -115,6 +115,8 @@ class _WrapperPrinter:
             above.append(f"{self._names.retained} = []")
         if above:
             above += ["", ""]
+        if self._plan.runs:
+            above.append(f"# what runs; {self._program.name}.wrapper does the same kernel by kernel, for tools")
         return [*above, f"def {self._function_name()}(inputs):"]
 
     def _operator(self, operator: OpOverload) -> str:
@@ -143,7 +145,7 @@ class _WrapperPrinter:
 
     # -- the body -----------------------------------------------------------------------------
 
-    def _line(self, text: str, step: ir.Step | None = None) -> None:
+    def _line(self, text: str, step: ir.Step | ir.Run | None = None) -> None:
         self._body.append("    " + text)
         if step is not None:
             self._steps[len(self._body)] = step
@@ -159,14 +161,15 @@ class _WrapperPrinter:
             conditions = " or ".join(self._conditions_against_drawing())
             self._line(f"if {conditions}: raise {self._names.unique('CannotDraw')}")
         self._take_retained()
-        remaining, last_uses = {*plan.reuses.values(), *plan.retained}, names_by_last_use(plan.last_uses)
-        for at, step in enumerate(program.steps):
-            if isinstance(step, ir.Loops):
+        on_stack = {name for name, buffer in program.buffers.items() if buffer.kind == "stack"}
+        remaining, last_uses = {*plan.reuses.values(), *plan.retained, *on_stack}, names_by_last_use(plan.last_uses)
+        for at, step in enumerate(plan.steps):
+            if isinstance(step, ir.Launch):
                 self._launch(step)
             else:
                 self._call(step)
             dead = sorted(set(last_uses.get(at, ())) - remaining)
-            if dead and at < len(program.steps) - 1:
+            if dead and at < len(plan.steps) - 1:
                 self._line(f"del {', '.join(dead)}")
         if plan.retained:
             self._line(f"{self._names.retained}.append({tuple_text(plan.retained)})")
@@ -182,18 +185,18 @@ class _WrapperPrinter:
         for name in names:
             self._line(f"    {name} = {self._values.empty(self._program.buffers[name])}")
 
-    def _launch(self, loops: ir.Loops) -> None:
+    def _launch(self, loops: ir.Launch) -> None:
         for name in loops.makes:
-            if name not in self._plan.retained and name not in self._program.inputs:
+            if name not in self._plan.retained and self._program.buffers[name].kind == "loops":
                 self._allocate(name, loops)
         numbers = loops.symbols + loops.scalars
         self._values.symbols.update(numbers)
         call = f"{loops.name}({', '.join([*loops.arguments, *numbers])})"
-        if loops.may_fail and self._program.language(loops) == "cpp":
+        if loops.may_fail and (isinstance(loops, ir.Run) or self._program.language(loops) == "cpp"):
             call = f"if {call}: raise {self._names.unique('IndexOutOfRange')}"
         self._line(call, loops)
 
-    def _allocate(self, name: str, loops: ir.Loops) -> None:
+    def _allocate(self, name: str, loops: ir.Launch) -> None:
         buffer = self._program.buffers[name]
         reused = self._plan.reuses.get(name)
         if reused is None:
@@ -252,12 +255,12 @@ class _WrapperPrinter:
             self._line(f"if {differs}: {name} = {self._names.unique('restrided')}({name}, {size}, {stride})", step)
 
 
-def _buffers_read_by_strides(program: ir.Program) -> set[str]:
+def _buffers_read_by_strides(program: ir.Program, plan: MemoryPlan) -> set[str]:
     """Returns the buffers that a kernel or a view accesses by their strides."""
     found: set[str] = set()
     windows = list(views(program.results))
-    for step in program.steps:
-        if isinstance(step, ir.Loops):
+    for step in plan.steps:
+        if isinstance(step, ir.Launch):
             found.update(step.reads)
         else:
             windows += views((step.args, step.kwargs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 from typing import Literal as OneOf
@@ -27,8 +27,9 @@ class Buffer:
     size: tuple[Int, ...]
     stride: tuple[Int, ...]
     device: torch.device
-    kind: OneOf["input", "constant", "loops", "call"]
-    """An input of the graph; an attribute of the graph; allocated for loops; returned by a `Call`."""
+    kind: OneOf["input", "constant", "loops", "call", "stack"]
+    """An input of the graph; an attribute of the graph; allocated for loops; returned by a `Call`; on the stack of a
+    `Run`."""
     origin: tuple[ItemId, ...] = field(default=(), compare=False)
 
     @property
@@ -105,7 +106,64 @@ def draw_bernoulli(p: float) -> torch.Tensor:
     raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class Run:
+    """Consecutive C++ kernels that one C function calls; `first` is the number of the first one's step.
+
+    `places` has the buffers that no other step uses: each lies in the workspace, or in a result of the run that is not
+    written yet, from this byte on.
+    """
+
+    name: str
+    kernels: tuple[Loops, ...]
+    first: int
+    places: Mapping[str, tuple[str, int]]
+    workspace: Buffer | None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self._outside(name for each in self.kernels for name in each.reads)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return self._outside(name for each in self.kernels for name in each.writes)
+
+    @property
+    def makes(self) -> tuple[str, ...]:
+        workspace = (self.workspace.name,) if self.workspace else ()
+        return self._outside(name for each in self.kernels for name in each.makes) + workspace
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return self._outside(name for each in self.kernels for name in each.needs)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The buffers that are arguments of the function, in order."""
+        in_memory = self.workspace is not None and self.workspace.kind == "loops"
+        buffers = (name for each in self.kernels for name in each.arguments)
+        return self._outside(buffers) + ((self.workspace.name,) if self.workspace and in_memory else ())
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def scalars(self) -> tuple[str, ...]:
+        """The numbers that are arguments of the function, after its buffers."""
+        return tuple(dict.fromkeys(name for each in self.kernels for name in each.scalars))
+
+    @property
+    def may_fail(self) -> bool:
+        return any(each.may_fail for each in self.kernels)
+
+    def _outside(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(name for name in dict.fromkeys(names) if name not in self.places)
+
+
 Step = Loops | Call
+Launch = Loops | Run
+"""What a wrapper calls with buffers: one kernel, or several."""
 Language = OneOf["cpp", "triton"]
 Languages = Mapping[str, Language]
 """The language of the kernels for each device type that has kernels; on all others PyTorch's operators run."""

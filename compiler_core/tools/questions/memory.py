@@ -40,6 +40,8 @@ class Held:
     node: ItemId | None
     owner: str = ""
     """``self.kept``, ``the gradient of self.up.weight``; empty if it has no name in the program."""
+    within: str | None = None
+    """The value in whose memory it lies."""
 
 
 @dataclass(frozen=True)
@@ -74,17 +76,29 @@ def memory_peak(compile_: Compile) -> Peak | None:
     owners = _owners(compile_, forward, backward)
     held = [replace(each, owner=owners.get(each.node or "", "")) for each in held]
     changes: Counter[int] = Counter()
-    for each in held:
+    for each in (each for each in held if each.within is None):
         changes[each.first] += each.bytes
         changes[each.last + 1] -= each.bytes
     steps_of_changes = sorted(changes)
     used = list(itertools.accumulate(changes[step] for step in steps_of_changes))
     most = max(used)
     at = steps_of_changes[used.index(most)]
-    there = sorted((each for each in held if each.first <= at <= each.last), key=lambda each: -each.bytes)
+    there = sorted(_held_at(held, at), key=lambda each: -each.bytes)
     which: Which = "forward" if at < steps["forward"] else "backward"
     number = at + 1 - (0 if which == "forward" else steps["forward"])
     return Peak(compile_, which, number, most, there, _inputs(compile_), bool(plans))
+
+
+def _held_at(held: list[Held], at: int) -> Iterator[Held]:
+    """Yields what is held at a step: of a value in whose memory others lie, only the bytes that they do not take."""
+    there = [each for each in held if each.first <= at <= each.last]
+    taken: Counter[str] = Counter()
+    for each in there:
+        if each.within is not None:
+            taken[each.within] += each.bytes
+    for each in there:
+        if each.bytes > taken[each.name]:
+            yield replace(each, bytes=each.bytes - taken[each.name])
 
 
 def _graph(compile_: Compile, which: Which) -> Artifact | None:
@@ -133,7 +147,8 @@ def _planned(plan: PlannedMemory | None, artifact: Artifact | None, offset: int,
             last = taken[each.name] - 1 if each.name in taken else each.last
             node = artifact.item(each.name) if artifact and each.name in keys else None
             kind: Literal["result", "intermediate"] = "result" if each.last is None else "intermediate"
-            yield Held(each.name, each.bytes, offset + each.first, end if last is None else offset + last, kind, node)
+            end_of_use = end if last is None else offset + last
+            yield Held(each.name, each.bytes, offset + each.first, end_of_use, kind, node, within=each.within)
 
 
 # ---- of graphs without a plan ------------------------------------------------------------------

@@ -13,6 +13,8 @@ export interface MemoryBuffer {
   last: number;
   kind: "result" | "saved" | "intermediate";
   node: ItemId | null;
+  /** The buffer in whose memory it lies. */
+  within: string | null;
 }
 
 export interface MemoryTimeline {
@@ -43,14 +45,23 @@ interface Found {
   backwardSteps: number;
 }
 
-/** Returns the buffers in use at a step, the largest first. */
+/** Returns the buffers in use at a step, the largest first; one in which others lie has the bytes that these leave. */
 export function buffersAt(timeline: MemoryTimeline, step: number): MemoryBuffer[] {
-  return timeline.buffers.filter((b) => b.first <= step && step <= b.last).sort((a, b) => b.bytes - a.bytes);
+  const there = timeline.buffers.filter((b) => b.first <= step && step <= b.last);
+  const taken = new Map<string, number>();
+  for (const { within, bytes } of there) {
+    if (within !== null) taken.set(within, (taken.get(within) ?? 0) + bytes);
+  }
+  return there
+    .map((buffer) => ({ ...buffer, bytes: buffer.bytes - (taken.get(buffer.name) ?? 0) }))
+    .filter(({ bytes }) => bytes > 0)
+    .sort((a, b) => b.bytes - a.bytes);
 }
 
 function usedBytes(buffers: MemoryBuffer[], steps: number): number[] {
   const changes = new Array<number>(steps + 1).fill(0);
-  for (const { bytes, first, last } of buffers) {
+  for (const { bytes, first, last, within } of buffers) {
+    if (within !== null) continue;
     changes[first] += bytes;
     changes[Math.min(last, steps - 1) + 1] -= bytes;
   }
@@ -105,7 +116,7 @@ function planned(plan: PlannedMemory, compile: Compile, offset: number, end: num
   const keys = new Set(graph?.graph?.nodes.map((node) => node.key));
   return plan.buffers
     .filter(({ bytes }) => bytes > 0)
-    .map(({ name, bytes, first, last }) => {
+    .map(({ name, bytes, first, last, within }) => {
       const taken = takenAt.get(name);
       const until = taken === undefined ? last : taken - 1; // its memory waits for the buffer that takes it
       return {
@@ -115,6 +126,7 @@ function planned(plan: PlannedMemory, compile: Compile, offset: number, end: num
         last: until === null ? end : offset + until,
         kind: last === null ? "result" : "intermediate",
         node: graph && keys.has(name) ? `${graph.id}#${name}` : null,
+        within,
       };
     });
 }
@@ -179,6 +191,7 @@ function ofGraph(artifact: Artifact, offset: number, end: number): MemoryBuffer[
         last: isResult ? end : offset + last,
         kind: isResult ? ("result" as const) : ("intermediate" as const),
         node: `${artifact.id}#${node.key}`,
+        within: null,
       },
     ];
   });

@@ -137,7 +137,7 @@ test("a trace has an event for each bar", () => {
   assert.deepEqual(kernels.map(({ name, tid }) => `${name} ${tid}`).slice(0, 4), ["k0 1", "k0 1", "k1 1", "a 2"]);
 });
 
-const buffer = { takes: null, kept: false };
+const buffer = { takes: null, kept: false, within: null };
 
 test("saved buffers are held until the backward releases them", () => {
   const compile: Compile = {
@@ -169,6 +169,25 @@ test("saved buffers are held until the backward releases them", () => {
   assert.deepEqual(timeline && buffersAt(timeline, 3).map(({ name, kind }) => [name, kind]), [
     ["c", "result"],
     ["a", "saved"],
+  ]);
+});
+
+test("what lies in another buffer is counted once", () => {
+  const buffers = [
+    { ...buffer, name: "workspace", bytes: 24, first: 0, last: 2 },
+    { ...buffer, name: "a", bytes: 16, first: 0, last: 1, within: "workspace" },
+    { ...buffer, name: "b", bytes: 8, first: 1, last: 1, within: "r" },
+    { ...buffer, name: "r", bytes: 8, first: 0, last: null },
+  ];
+  const memory: Compile["memory"] = [{ graph: "forward", peak_before: 0, peak: 32, released: {}, buffers }];
+  const compile: Compile = { ...timed(), artifacts: [graph("forward")], memory };
+  const timeline = memoryTimeline(compile, new Links(record(compile)));
+  assert.deepEqual(timeline?.bytes, [32, 32, 32]);
+  const shown = [0, 1, 2].map((step) => timeline && buffersAt(timeline, step).map((b) => `${b.name} ${b.bytes}`));
+  assert.deepEqual(shown, [
+    ["a 16", "workspace 8", "r 8"],
+    ["a 16", "workspace 8", "b 8"],
+    ["workspace 24", "r 8"],
   ]);
 });
 

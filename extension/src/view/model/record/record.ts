@@ -497,6 +497,7 @@ export interface PlannedBuffer {
   last: number | null;
   takes: string | null;
   kept: boolean;
+  within: string | null;
 }
 
 /** The peak memory of a graph's buffers in bytes; `peak_before`: if each were kept to the end of the run. */
@@ -1127,6 +1128,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     last: { maybe: "int" },
     takes: { maybe: "string" },
     kept: "boolean",
+    within: { maybe: "string" },
   },
   PlannedMemory: {
     graph: { one: ["forward", "backward"] },
@@ -1347,7 +1349,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Partition: { again_ns: 0, curve: [] },
   Kernel: { bytes_read: null, bytes_written: null, time_ns: null, operations: null, timed_on: null, device: null, reason: "" },
   Accuracy: { value: "", expected: "", first: null, index: [] },
-  PlannedBuffer: { takes: null, kept: false },
+  PlannedBuffer: { takes: null, kept: false, within: null },
   PlannedMemory: { released: {} },
   TuningTrial: { time_ns: null, registers: null, spilled_bytes: null, why_not: "", chosen: false, cached: false },
   Tuning: { target: "", reason: "", tried: [] },
