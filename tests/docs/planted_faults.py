@@ -17,10 +17,10 @@ FAULTS: dict[str, Sequence[Fault]] = {
     "recompile": [*RECOMPILES, *real_scripts.RECOMPILES, *reported.RECOMPILES, *user_code.RECOMPILES],
     "graph break": [*BREAKS, *real_scripts.BREAKS, *reported.BREAKS, *user_code.BREAKS],
     "difference of ranks": [*DIVERGENCES, *reported.DIVERGENCES],
-    "slow compile": [*REPEATED, *reported.REPEATED],
-    "memory": [*SAVED, *reported.SAVED],
-    "inexact values": [*INEXACT, *reported.INEXACT],
-    "miss of the cache": [*MISSED, *reported.MISSED],
+    "slow compile": [*REPEATED, *reported.REPEATED, *user_code.REPEATED],
+    "memory": [*SAVED, *reported.SAVED, *user_code.SAVED],
+    "inexact values": [*INEXACT, *reported.INEXACT, *user_code.INEXACT],
+    "miss of the cache": [*MISSED, *reported.MISSED, *user_code.MISSED],
 }
 
 

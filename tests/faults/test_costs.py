@@ -9,14 +9,14 @@ import torch
 import compiler_core
 from compiler_core.records import Record
 from compiler_core.tools.questions.compare import compare
-from tests.faults import costs, reported
+from tests.faults import costs, reported, user_code
 from tests.faults.fault import Fault, Inexact, Missed, Repeated, Saved
 from tests.faults.harness import ENGINES, Engine, changed, run
 
-REPEATED = [*costs.REPEATED, *reported.REPEATED]
-SAVED = [*costs.SAVED, *reported.SAVED]
-INEXACT = [*costs.INEXACT, *reported.INEXACT]
-MISSED = [*costs.MISSED, *reported.MISSED]
+REPEATED = [*costs.REPEATED, *reported.REPEATED, *user_code.REPEATED]
+SAVED = [*costs.SAVED, *reported.SAVED, *user_code.SAVED]
+INEXACT = [*costs.INEXACT, *reported.INEXACT, *user_code.INEXACT]
+MISSED = [*costs.MISSED, *reported.MISSED, *user_code.MISSED]
 
 
 def lines(items: tuple[str, ...] | list[str]) -> list[int]:

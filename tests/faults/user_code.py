@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.faults.fault import Broken, Change, Recompiled
+from tests.faults.costs import WEIGHTS
+from tests.faults.fault import Broken, Change, Inexact, Missed, Recompiled, Repeated, Saved
 
 RECOMPILES = [
     Recompiled(
@@ -155,6 +156,35 @@ def run(call):
         stock={"expected": "b'a'", "got": "b'b'"},
     ),
     Recompiled(
+        "a step of a sampler that looks up a list",
+        """
+class Sampler:
+    def __init__(self):
+        self.time, self.scales = 0, [0.9, 0.8, 0.7, 0.6]
+
+    def step(self, x):
+        x = x * self.scales[self.time]  # the fault
+        self.time += 1
+        return x
+
+sampler = Sampler()
+
+def program(x):
+    return sampler.step(x)
+
+def run(call):
+    for _ in range(4):
+        call(torch.ones(3))
+""",
+        "sampler.time",
+        "value",
+        "0",
+        "1",
+        (Change("few values", {"self.time += 1": "self.time = 0"}),),
+        compiles=4,
+        stock={"is_confirmed": False},
+    ),
+    Recompiled(
         "an exponent in a whole step",
         """
 weight = torch.full((3,), 2.0, requires_grad=True)
@@ -227,5 +257,79 @@ def program(x, flag=torch.tensor(True)):
         "nothing is computed before it",
         {"if flag:": "if True:"},
         grade="expected",
+    ),
+]
+
+REPEATED = [
+    Repeated(
+        "steps of a sampler with guidance",
+        """
+weight = torch.full((3, 3), 0.1)
+
+def guided(x):
+    noise = (x @ weight).tanh()  # the fault
+    return x - 0.1 * (noise + 2.0 * (noise - x.tanh()))
+
+def program(x):
+    for _ in range(9):
+        x = guided(x)
+    return x
+""",
+        9,
+        "guided",
+    ),
+]
+
+SAVED = [
+    Saved(
+        "a product of outer products for each row by vmap",
+        """
+def squared(row):
+    pairs = torch.outer(row, row)  # the fault
+    return pairs @ pairs
+
+def program(x, w):
+    rows = x @ w[:, :32]
+    pairs = torch.vmap(squared)(rows)
+    return pairs.sigmoid().sum()
+"""
+        + WEIGHTS,
+        256 * 32 * 32 * 4,
+        {"x @ w[:, :32]": "x[:16] @ w[:, :32]"},
+    ),
+]
+
+INEXACT = [
+    Inexact(
+        "one minus the cosine of a small angle",
+        """
+def program(x):
+    small = x * 1e-4
+    versine = 1 - small.cos()  # the fault
+    return versine.sqrt()
+""",
+        repair={"1 - small.cos()": "2 * (small / 2).sin() ** 2"},
+    ),
+]
+
+MISSED = [
+    Missed(
+        "a scale from the environment",
+        """
+import os
+
+os.environ["CUTAWAY_SCALE"] = "0.5" if rank else "0.25"
+scale = float(os.environ.pop("CUTAWAY_SCALE"))
+
+def program(x):
+    return (x * scale).tanh()  # the fault
+
+def run(call):
+    call(torch.ones(6, 4))
+""",
+        "graph",
+        "0.25",
+        "0.5",
+        {'"0.5" if rank else "0.25"': '"0.25"'},
     ),
 ]

@@ -15,7 +15,8 @@ _TAKE_NUMBERS = ("range", "bytes", "chr", "str", "repr", "format", "divmod", "ma
 
 
 def needs_number(line: str, name: str) -> bool:
-    """Returns whether a line decides by a number, counts with it or formats it; False also if that is not known.
+    """Returns whether a line decides by a number, counts with it, looks up by it or formats it; False also if that is
+    not known.
 
     Args:
         line: a line of a program: a statement, or the head of one.
@@ -50,6 +51,8 @@ def _places(statement: ast.stmt) -> Iterator[ast.AST]:
             yield from node.ifs
         elif isinstance(node, (ast.BoolOp, ast.Slice, ast.FormattedValue)):
             yield node
+        elif isinstance(node, ast.Subscript):
+            yield node.slice
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             yield node.operand
         elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith(_TAKE_NUMBERS):
