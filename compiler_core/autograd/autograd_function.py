@@ -165,8 +165,14 @@ def _globals_of_inlined(graph: BoxedGraph | None) -> dict[str, Any]:
 
 
 def share_memory(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
-    """Returns whether a write to a tensor in `written` may change another one in either list."""
+    """Returns whether a write to a tensor in `written` may change another one in either list, or its version."""
     return share_storage(written, others) and writes_reach_others(written, others)
+
+
+def share_elements(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Returns whether a write to a tensor in `written` may change another one in either list; their versions do not
+    matter, since there is no backward."""
+    return share_storage(written, others) and writes_reach_others(written, others, has_backward=False)
 
 
 def share_storage(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
@@ -409,6 +415,7 @@ _SOURCE_GLOBALS: dict[str, Any] = {
     "silence_warnings": silence_warnings,
     "share_memory": share_memory,
     "share_storage": share_storage,
+    "share_elements": share_elements,
     "Tensor": torch.Tensor,
     "all_plain": {torch.Tensor}.issuperset,
     "as_plain": as_plain,

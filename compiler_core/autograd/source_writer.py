@@ -220,7 +220,8 @@ class CallFunction:
         written = [m.primal for m in joint.mutations]
         others = [n for i, n in enumerate(joint.primals) if i not in written and i not in joint.numbers]
         names = [joint.primals[i] for i in written]
-        how = "share_storage" if any(map(reads_any_place, joint.gm.graph.nodes)) else "share_memory"
+        anywhere = any(map(reads_any_place, joint.gm.graph.nodes)) or any(m.resized for m in joint.mutations)
+        how = "share_storage" if anywhere else "share_memory" if joint.tangents else "share_elements"
         self._writer.add(1, f"if {how}({tuple_text(names)}, {tuple_text(others)}):")
         self._writer.add(2, f"return run_eagerly({', '.join(joint.primals)})")
 

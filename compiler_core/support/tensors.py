@@ -50,11 +50,14 @@ def extent(tensor: torch.Tensor) -> tuple[Any, Any]:
     return start, start + (last + 1) * size
 
 
-def writes_reach_others(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
-    """Returns whether a write to a tensor in `written` may change another one in either list, or its version.
+def writes_reach_others(
+    written: Sequence[torch.Tensor], others: Sequence[torch.Tensor], has_backward: bool = True
+) -> bool:
+    """Returns whether a write to a tensor in `written` may change another one in either list.
 
-    Tensors may have parts of one storage that are apart, as the weights of a recurrent layer on a GPU and flat
-    parameters.  Views have the version of what they are views of.  Symbolic sizes are not compared.
+    Tensors may have parts of one storage that are apart, as flat parameters, the weights of a recurrent layer on a GPU,
+    and caches of keys and values.  If something is saved for a backward, a view is changed together with what it is a
+    view of, since they have one version.  Symbolic sizes are not compared.
     """
     by_storage: dict[int, list[tuple[torch.Tensor, bool]]] = {}
     for tensors, is_written in ((written, True), (others, False)):
@@ -63,7 +66,9 @@ def writes_reach_others(written: Sequence[torch.Tensor], others: Sequence[torch.
     for uses in by_storage.values():
         if len(uses) > 1 and any(is_written for _, is_written in uses):
             parts = [(*extent(tensor), is_written) for tensor, is_written in uses if tensor.numel()]
-            if any(t._is_view() for t, _ in uses) or not all(type(end) is int for _, end, _ in parts):
+            if has_backward and any(t._is_view() for t, _ in uses):
+                return True
+            if not all(type(start) is int and type(end) is int for start, end, _ in parts):
                 return True
             if _written_parts_overlap(sorted(parts)):
                 return True

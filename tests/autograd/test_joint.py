@@ -263,10 +263,19 @@ def test_refuses_gradients_of_bounds_that_eager_raises_on(function: Callable[...
 
 
 def test_refuses_to_write_to_an_input_that_shares_memory() -> None:
-    base = t(4, grad=False)
-    captured = graph_of(lambda x, y: x.add_(1) + y, base[:2], base[2:])
-    with pytest.raises(JointRefused, match="shares memory with another input"):
+    base, scale = t(4, grad=False), t(2)
+
+    def trace(function: Callable[..., Any], *inputs: torch.Tensor) -> None:
+        captured = graph_of(function, *inputs)
         trace_joint(captured.gm, captured.inputs, captured.compile)
+
+    trace(lambda x, y: x.add_(1) + y, base[:2], base[2:])
+    trace(lambda x, y, s: x.add_(1) + y * s, base[:2].clone(), base[2:], scale)
+    for written in (base[1:3], base):
+        with pytest.raises(JointRefused, match="shares memory with another input"):
+            trace(lambda x, y: x.add_(1)[:2] + y, written, base[2:])
+    with pytest.raises(JointRefused, match="shares memory with another input"):  # by their version
+        trace(lambda x, y, s: x.add_(1) + y * s, base[:2], base[2:], scale)
 
 
 BUFFER = torch.zeros(3)

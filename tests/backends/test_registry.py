@@ -6,6 +6,7 @@ import contextlib
 import copy
 import re
 import traceback
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._functorch.aot_autograd import aot_module_simplified
 
 import compiler_core
-from compiler_core.autograd.autograd_function import match_layout, share_memory
+from compiler_core.autograd.autograd_function import match_layout, share_elements, share_memory
 from compiler_core.backends import registry as backends
 from compiler_core.config import Options
 from compiler_core.errors import BackendError, CompilerBug, CompileWarning, ToolWarning, UsageError
@@ -596,7 +597,7 @@ def test_inputs_that_share_memory_run_eagerly() -> None:
 
     captured = capture(function, t(4, grad=False), t(4, grad=False))
     call = compile_captured(captured, backend="aot_eager")
-    assert "if share_memory((primals_1,), (primals_2,)):" in captured.compile.find("autograd").text
+    assert "if share_elements((primals_1,), (primals_2,)):" in captured.compile.find("autograd").text
     x = torch.ones(4)
     torch.testing.assert_close(call(x, x)[0], torch.full((4,), 4.0))
 
@@ -623,6 +624,9 @@ def test_parts_of_a_storage_that_are_apart_share_no_memory() -> None:
     assert share_memory([first], [second, part(a, 1, 1)])
     assert share_memory([second, first, part(a, 2, 1)], [])
     assert share_memory([a[:2]], [a[2:]]), "views share their version"
+    assert not share_elements([a[:2]], [a[2:]])
+    assert share_elements([a[:2]], [a])
+    assert share_elements([a[::2]], [a[1::2]])
 
 
 def flattened(model: nn.Module) -> nn.Module:
@@ -664,6 +668,52 @@ def test_a_training_step_of_flat_parameters_is_compiled(layer: Any, first: str) 
     torch.testing.assert_close(list(model.parameters()), list(other.parameters()))
     assert not [f.message for c in record.compiles for f in c.failures]
     assert len(record.compiles) == 2
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, at: torch.Tensor) -> Any:
+    keys.index_copy_(1, at, k)
+    values[:, at] = k.sin()
+    return F.scaled_dot_product_attention(q, keys, values)
+
+
+@pytest.mark.parametrize("first", ["apart", "views"])
+def test_caches_that_are_views_of_one_tensor_are_written_to(first: str) -> None:
+    """Where both are one part, the call runs eagerly."""
+    caches = [torch.zeros(3, 2, 8, 4) for _ in range(2)]
+    with compiler_core.record() as record, torch.no_grad():
+        fast = compiler_core.compile(attend, strict=True)
+        if first == "apart":
+            fast(
+                torch.randn(2, 1, 4), torch.randn(2, 1, 4), *torch.zeros(2, 2, 8, 4).clone().unbind(), torch.tensor([0])
+            )
+        for number in range(4):
+            q, k, at = torch.randn(2, 1, 4), torch.randn(2, 1, 4), torch.tensor([number])
+            found = [run(q, k, c[0], c[2], at) for run, c in zip((fast, attend), caches, strict=True)]
+            torch.testing.assert_close(*found)
+            torch.testing.assert_close(*caches)
+            assert caches[0]._version == caches[1]._version
+        found = [run(q, k, c[0], c[0].view(2, 8, 4), at) for run, c in zip((fast, attend), caches, strict=True)]
+        torch.testing.assert_close(*found)
+    torch.testing.assert_close(*caches)
+    assert not [f.message for c in record.compiles for f in c.failures]
+    assert len(record.compiles) == 1
+
+
+def test_views_are_apart_where_something_is_saved_for_a_backward_only_if_eager_says_so() -> None:
+    """Their version tells eager's autograd of a write to any of them."""
+
+    def function(x: torch.Tensor, saved: torch.Tensor, written: torch.Tensor) -> torch.Tensor:
+        y = x * saved
+        written.add_(1)
+        return y
+
+    for run in (function, compiler_core.compile(function)):
+        memory, x = torch.ones(4), torch.ones(2, requires_grad=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", compiler_core.RefusalWarning)
+            y = run(x, memory[:2], memory[2:])
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -241,21 +241,32 @@ class OutputPlan:
             uncounted = unseen or _all_mutations_uncounted(tensor.elem)
             self.mutations.append(InputMutation(i, self._add_output(node, tensor), hidden, resized, uncounted))
             self.differentiable[-1] = tensor.requires_grad and not hidden
+        self._check_shared_memory(placeholders)
 
     def _check_mutation(self, primal: int, node: fx.Node, tensor: torch.Tensor, hidden: bool) -> None:
         """Refuses writes to an input that cannot be made at the end of the forward as eager makes them."""
         example = self._run.examples[primal]
-        tensors = {i: t for i, t in enumerate(self._run.examples) if isinstance(t, torch.Tensor) and i != primal}
-        beside = [t for t in tensors.values() if storage_id(t) == storage_id(example)]
-        if beside and (any(map(reads_any_place, self._run.captured)) or writes_reach_others([example], beside)):
-            why = "which shares memory with another input (written to a clone, it would be compiled)"
-        elif may_overlap(example):
+        if may_overlap(example):
             why = "whose elements share memory"
         elif example.requires_grad and example.is_leaf and not hidden:
             why = "a leaf that requires grad"
         else:
             return
         raise JointRefused(f"the graph writes to input {node.name}, {why}", self._writer(node))
+
+    def _check_shared_memory(self, placeholders: list[fx.Node]) -> None:
+        """Refuses writes to an input that may change another one."""
+        examples, reads_any = self._run.examples, any(map(reads_any_place, self._run.captured))
+        tensors = {i: t for i, t in enumerate(examples) if isinstance(t, torch.Tensor)}
+        for mutation in self.mutations:
+            written = examples[mutation.primal]
+            memory = storage_id(written)
+            others = [t for i, t in tensors.items() if i != mutation.primal and storage_id(t) == memory]
+            anywhere = reads_any or mutation.resized
+            if others and (anywhere or writes_reach_others([written], others, any(self.differentiable))):
+                node = placeholders[mutation.primal]
+                why = "which shares memory with another input (written to a clone, it would be compiled)"
+                raise JointRefused(f"the graph writes to input {node.name}, {why}", self._writer(node))
 
     def _writer(self, node: fx.Node) -> fx.Node:
         """Returns the first node whose result is the memory of `node` after a write, or `node` if there is none."""
