@@ -13,6 +13,7 @@ from compiler_core.guards.sources import (
     UNSET,
     AttrSource,
     Box,
+    GetItemSource,
     GlobalSource,
     InstanceDictSource,
     Scope,
@@ -164,6 +165,7 @@ class GuardSpec:
             self.kind, self.text.partition("  # ")[0], source.text, name, found.aspect, found.expected,
             found.got, self.line, list(found.dims), found.item, found.is_specialised,
             found.is_broadcast, _place(source), "" if obj is MISSING else type(obj).__qualname__, caller=self.caller,
+            member=_member(source),
         )  # fmt: skip
 
 
@@ -175,6 +177,13 @@ def _list_of_size(source: Source, scope: Scope) -> Source | None:
         return source.base if type(source.base.fetch(scope)) is torch.nn.ParameterList else None
     except GUARD_FAILURES:
         return None
+
+
+def _member(source: Source) -> str:
+    """Returns the attribute in which an object holds the value; empty if it is elsewhere."""
+    if isinstance(source, GetItemSource) and isinstance(source.base, InstanceDictSource):
+        return str(source.key)
+    return source.name if isinstance(source, AttrSource) else ""
 
 
 def _place(source: Source) -> Literal["argument", "global", "attribute"]:

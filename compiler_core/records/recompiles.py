@@ -76,6 +76,8 @@ class FailedGuard:
     """What differs, as a noun: ``the dtype of x``."""
     caller: ItemId | None = None
     """If `line` is a library's: the user's line that calls it."""
+    member: str = ""
+    """The attribute that holds the value, if an object does: ``_modules`` of the dict of a module's modules."""
     is_of_first_step: bool = False
     """Whether the compile whose guard failed makes the value itself, as the first step of a training makes gradients
     and the state of the optimizer."""

@@ -6,7 +6,6 @@ programs that it is offered for.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -289,8 +288,8 @@ _BY_ASPECT = {
     "items": "same items", "order": "sorted", "identity": "same object", "attribute": "set before",
     "relation": "one case", "setting": "one setting", "function": "replace before", "result": "call before",
 }  # fmt: skip
-_HOOKS = re.compile(r"\b_(?:forward|backward)(?:_pre)?_hooks(?:'\])?$")
-"""The end of the source of a module's hooks."""
+_HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"})
+"""What holds the hooks of a module."""
 _NUMBERS = ("int", "float")
 _CONVERTED = frozenset({
     "Tensor", "Parameter", "ndarray", "bool", "int", "float", "complex", "str", "bytes", "list", "tuple", "set",
@@ -309,9 +308,9 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     is_of_value = aspect == "value" and failed.type != "bool" and not situation.is_settled
     if (aspect == "relation" or is_of_value) and has_generated_name(failed.guard):
         return "value of a break"
-    if failed.source.endswith(("['_modules']", "._modules")) or failed.type == PARAMETERS:
+    if failed.member == "_modules" or failed.type == PARAMETERS:
         return "modules before"
-    if _HOOKS.search(failed.source):
+    if failed.member in _HOOKS:
         return "hooks before"
     if aspect == "size":
         if failed.is_broadcast:

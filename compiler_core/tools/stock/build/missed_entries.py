@@ -33,7 +33,7 @@ from compiler_core.tools.stock.read.recompile_reasons import (
     setting_name,
     size_as_call,
 )
-from compiler_core.tools.stock.read.source_names import EXTENT, shown_source
+from compiler_core.tools.stock.read.source_names import EXTENT, member_of, shown_source
 
 _TENSOR = re.compile(
     r"check_tensor\((.+), (\w+), (DispatchKeySet\(.*?\)), (torch\.\w+), device=(\w+), requires_grad=(\w+), "
@@ -340,6 +340,7 @@ def _fill(failed: FailedGuard, known: _Known) -> None:
     if failed.aspect == "value" and all(kinds) and kinds[0] != kinds[1] and not is_whole:
         failed.aspect, (failed.expected, failed.got) = "class", kinds
     failed.name, failed.subject = shown_source(failed.source), ""
+    failed.member = member_of(failed.source)
     failed.__post_init__()
     if failed.aspect == "value" and not failed.type:
         failed.type = _type_of(failed.expected)

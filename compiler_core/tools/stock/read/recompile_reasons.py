@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from compiler_core.records import FailedGuard, MissedEntry, limits
 from compiler_core.records.recompiles import AT_CAPTURE, ENTRY_OF_OURS, ONE_AT_CAPTURE, Mismatch, keys_mismatch
-from compiler_core.tools.stock.read.source_names import EXTENT, place_of, shown_source
+from compiler_core.tools.stock.read.source_names import EXTENT, member_of, place_of, shown_source
 
 _Facts = tuple[str, str, Mismatch]
 """The guard's kind, its source, and the difference."""
@@ -58,6 +58,7 @@ def failed_guard(kind: str, code: str, source: str, found: Mismatch, type_: str 
     return FailedGuard(
         kind, code, source, shown_source(source), found.aspect, found.expected, found.got, None, list(found.dims),
         found.item, found.is_specialised, found.is_broadcast, place_of(source), type_,
+        member=member_of(source),
     )  # fmt: skip
 
 

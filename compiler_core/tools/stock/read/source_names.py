@@ -16,6 +16,7 @@ _OPTIMIZER = re.compile(r"G\['__optimizer_\w+'\]\(\)")
 """A weak reference that Dynamo holds."""
 _FIRST_KEYS = re.compile(r"list\(dict\.keys\((.+)\)\)\[(\d+)\]$")
 _BUILTINS = re.compile(r"(?:G\[')?__builtins_dict__\w*(?:'\])?\['(\w+)'\]")
+_MEMBER = re.compile(r"\.__dict__\['(\w+)'\]$|\.(\w+)$")
 _ENVIRON = re.compile(r"\bos\.environ\._data\[b('\w+')\]")
 _FREE = re.compile(r"(.+?)(?:\.dispatcher\.dispatch)?(?:\.__closure__\[\d+\]\.cell_contents)+((?:\.\w+)*)$")
 """A free variable of a function, or of one that it calls: which one is not logged."""
@@ -44,6 +45,12 @@ def shown_source(source: str) -> str:
     text = text.removesuffix(".__code__").removesuffix("._modules")  # which function it is; which modules it has
     text = _OWN.sub(r".\1", _TABLED.sub(r".\1", _NUMBERED.sub(r"[\1]", text)))
     return _ENVIRON.sub(r"os.environ[\1]", _MODULE.sub(lambda found: found[1].replace("_dot_", "."), text))
+
+
+def member_of(source: str) -> str:
+    """Returns the attribute in which an object holds the value at a source; empty if it is elsewhere."""
+    found = _MEMBER.search(source)
+    return (found[1] or found[2]) if found else ""
 
 
 def place_of(source: str) -> Literal["argument", "global", "attribute"]:

@@ -310,6 +310,7 @@ export interface FailedGuard {
   type: string;
   subject: string;
   caller: string | null;
+  member: string;
   is_of_first_step: boolean;
 }
 
@@ -337,6 +338,7 @@ export interface Recompile {
   type: string;
   subject: string;
   caller: string | null;
+  member: string;
   is_of_first_step: boolean;
   of: string;
   besides: FailedGuard[];
@@ -975,6 +977,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     type: "string",
     subject: "string",
     caller: { maybe: "string" },
+    member: "string",
     is_of_first_step: "boolean",
   },
   MissedEntry: {
@@ -998,6 +1001,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     type: "string",
     subject: "string",
     caller: { maybe: "string" },
+    member: "string",
     is_of_first_step: "boolean",
     of: "string",
     besides: { list: { is: "FailedGuard" } },
@@ -1341,8 +1345,8 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Symbol: { low: null, high: null, line: null, became: null, equals: null, condition: null, condition_line: null, name: "" },
   StackLine: { line: null, library: "" },
   GraphBreak: { instruction: null, expression: "", statement: "", needs_graph: null, reason: "other", in_loop: false, is_last: null, is_consequence: false, resumes: [] },
-  FailedGuard: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", caller: null, is_of_first_step: false, dims: [] },
-  Recompile: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", caller: null, is_of_first_step: false, of: "", text: "", is_confirmed: false, dims: [], besides: [], others: [] },
+  FailedGuard: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", caller: null, member: "", is_of_first_step: false, dims: [] },
+  Recompile: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", caller: null, member: "", is_of_first_step: false, of: "", text: "", is_confirmed: false, dims: [], besides: [], others: [] },
   Collective: { ranks: 0, filename: "", line: 0, text: "", tensors: [] },
   ValueDecision: { cut: null, drop_ns: null },
   BudgetPoint: { saved: [] },
