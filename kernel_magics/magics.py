@@ -226,7 +226,7 @@ class CutawayMagics(Magics):
             split(i0, 128)        blocks of 128 elements: loops over i0_tile and i0
             cut(i0, 300)          parts of a range: up to 300, and the rest
             reorder(j0, i0)       another order of loops that are directly inside each other
-            distribute(i0)        a loop over i0 for each sweep
+            distribute(i0)        a loop over i0 for each sweep, or of elements around a scan
             hoist(j0)             what is the same for each j0 is computed before that loop
             keep(exp)             values that a later sweep reads again instead of computing them
             partial(i1)           sums of columns over a block of rows first

@@ -17,8 +17,8 @@ import torch
 from compiler_core.codegen.cpp.ops import MATH, has_own_function, is_integer
 from compiler_core.loops import ir
 
-CHUNK = 128
-"""Elements that are converted together; their arrays fit the L1 cache."""
+MAX_RUN = 256
+"""The maximum number of elements of a call of `running_sums`."""
 
 BFLOAT16 = """\
 static inline f32 f32_of_bf16(bf16 x) { return as_f32((u32)x << 16); }
@@ -149,7 +149,7 @@ RUNNING_SUMS = f"""\
 // to[k] = sum + from[0] + ... + from[k], computed from sums of two, four and eight neighbours; returns the last one.
 // run[j] is the latest result at a position j modulo 8.  A multiple of 8 elements of `to` is written.
 static __attribute__((noinline)) f64 running_sums(f32* __restrict to, const f32* __restrict from, i64 count, f64 sum) {{
-  f64 even[16 + {CHUNK}], odd[8 + {CHUNK}], run[8];
+  f64 even[16 + {MAX_RUN}], odd[8 + {MAX_RUN}], run[8];
   for (i64 k = 0; k < 8; ++k) even[k] = odd[k] = even[8 + count + k] = 0, run[k] = sum;
   for (i64 k = 8; k < 8 + count; ++k) even[k] = from[k - 8];
   for (i64 k = 8; k < 8 + count; ++k) odd[k] = even[k] + even[k - 1];

@@ -21,9 +21,9 @@ from compiler_core.codegen.cpp.ops import (
     update,
     uses_running_sums,
 )
-from compiler_core.codegen.cpp.prelude import EACH_SOURCE, RUNNING_SUMS, TOTAL_SOURCE, prelude
+from compiler_core.codegen.cpp.prelude import EACH_SOURCE, MAX_RUN, RUNNING_SUMS, TOTAL_SOURCE, prelude
 from compiler_core.codegen.cpp.statements import FAULT, SourceWriter
-from compiler_core.codegen.cpp.vectors import SIMD, Loop, VectorPrinter, is_scan, loop_of
+from compiler_core.codegen.cpp.vectors import SIMD, Loop, VectorPrinter, loop_of
 from compiler_core.codegen.source import KernelSource, choose_schedules
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.matching import structural_key
@@ -47,7 +47,7 @@ def generate(program: ir.Program, simd_math: Sequence[str] = (), schedules: Sche
     kernels = [s for s in program.steps if isinstance(s, ir.Loops)]
     chosen = choose_schedules(kernels, schedules, lambda loops: structural_key(loops, program.buffers), schedule)
     nodes = [node for made in {id(s): s for s in chosen.values()}.values() for node in walk(made.nest.body)]
-    rows = any(isinstance(n, Accumulate) and n.place in ("row", "lanes", "part") for n in nodes)
+    rows = any(isinstance(n, Accumulate) and n.place in ("row", "lanes") for n in nodes)
     exact = any(isinstance(n, For) and n.is_exact for n in nodes)
     sums = any(uses_running_sums(s) for k in kernels for s in k.scans)
     helpers = [EACH_SOURCE if exact else "", TOTAL_SOURCE if rows else "", RUNNING_SUMS if sums else ""]
@@ -211,10 +211,24 @@ class NestPrinter(VectorPrinter):
             self._lanes(node)
         elif node.is_vector:
             self._vector(node, pragma)
+        elif scan := self._running_sum(node):
+            loop, run, to = loop_of(node), accumulator(scan, "run"), f"{identifier(scan.name)}_chunk"
+            count = f"{loop.end} - {loop.start}"
+            self._line(f"{run} = running_sums({to}, {self._argument(scan.value)}_chunk, {count}, {run});", scan)
         else:
             with self._nested(chain, pragma):
                 self._before_rounding = {}  # values before rounding are not in arrays
                 self._nodes(node.body)
+
+    def _running_sum(self, node: For) -> ir.Scan | None:
+        """Returns the scan of a loop through a block that is one call of `running_sums`: it only sums up an array."""
+        scan = node.body[-1].statement if isinstance(node.body[-1], Do) else None
+        if len(node.body) != 2 or not isinstance(scan, ir.Scan) or not uses_running_sums(scan):
+            return None
+        arrays = [self._arrays.get(str(name)) for name in (scan.value, scan.name)]
+        of_block = [array for array in arrays if array and array.terms == ((node.index, node.block, 1),)]
+        is_call = len(of_block) == 2 and node.size % 8 == 0 and 0 < node.size <= MAX_RUN
+        return scan if is_call and not self._lane_index else None
 
     @contextmanager
     def _nested(self, chain: Sequence[For], pragma: str) -> Iterator[None]:
@@ -241,7 +255,7 @@ class NestPrinter(VectorPrinter):
 
     def _vector(self, node: For, pragma: str) -> None:
         if node.index not in self._names[: len(self._loops.outer)]:
-            (self._scan_loop if any(map(is_scan, node.body)) else self._sweep)(node, ())
+            self._sweep(node, ())
         else:
             before = self._ranges
             self._ranges = {**before, node.index: (node.start, node.end)}
@@ -266,18 +280,18 @@ class NestPrinter(VectorPrinter):
         is_inside = bool(reductions) and reductions[0].name in around
         for scan in node.scans:
             self._line(f"{accumulator(scan, 'run')} = {identity(scan)};", scan)
-        (loop,) = node.body
         if node.place == "row":
             for reduce in reductions:
                 self._declare_accumulator(reduce, row_type(reduce), "all")
             self._reduced, self._suffix = [*around, *(r.name for r in reductions)], "all"
-            self._node(loop)
+            self._nodes(node.body)
             self._reduced, self._suffix = around, suffix
         else:
+            (loop,) = node.body
             assert isinstance(loop, For)
-            (self._scan_loop if node.place == "part" else self._sweep)(loop, reductions)
+            self._sweep(loop, reductions)
         for reduce in reductions:
-            result = {"row": "all", "part": "part"}.get(node.place) or self._vector_result(reduce)
+            result = "all" if node.place == "row" else self._vector_result(reduce)
             if is_inside:
                 self._combine(reduce, "all", result)
             else:

@@ -1,7 +1,7 @@
 """Prints vector loops: those that the compiler vectorises, and those in blocks of a fixed number of elements.
 
 Compilers do not vectorise a loop that converts float16, although the processor converts a vector in one instruction.
-So the body of a block is distributed (`distribute`): a short loop up to a conversion, the conversion of an array, a
+So the body of a block is distributed (`loop_parts`): a short loop up to a conversion, the conversion of an array, a
 short loop after it.  The number of elements is a constant, so the compiler keeps these arrays in registers.
 
 A sweep over a row processes it in vectors and the rest at the end in vectors of half the length each time
@@ -11,9 +11,9 @@ so are the last lanes of a sum that becomes a mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -24,15 +24,13 @@ from compiler_core.codegen.cpp.ops import (
     identity,
     literal,
     nan_flag_type,
-    openmp_clauses,
     propagates_nan,
     update,
-    uses_running_sums,
 )
-from compiler_core.codegen.cpp.prelude import CHUNK
 from compiler_core.codegen.cpp.statements import FAULT, StatementPrinter
 from compiler_core.loops import ir
-from compiler_core.loops.ir.nest import Do, For, Node
+from compiler_core.loops.ir.nest import Do, For
+from compiler_core.loops.schedule.vectors import live_in, loop_parts
 
 SIMD = "#pragma omp simd"
 TOTAL_LANES = 4
@@ -120,7 +118,7 @@ class VectorPrinter(StatementPrinter):
         converted, outside = self._conversions(leaves, index), self._before_rounding
         self._before_rounding = {**outside, **self._rounded_casts(leaves)}
         printed = [d for d in leaves if id(d) in converted or d.value not in self._before_rounding]
-        parts = distribute(printed, lambda d: id(d) in converted, self._values_read)
+        parts = loop_parts(printed, lambda d: id(d) in converted, self._values_read)
         arrays = {d.value for d in printed if id(d) in converted and d.value}
         arrays |= {a for part in parts for a in live_in(part, self._values_read)} & {d.value for d in printed}
         for name in sorted(arrays):
@@ -264,61 +262,18 @@ class VectorPrinter(StatementPrinter):
         """Declares the result of a reduction over a row."""
         kind = ir.SHORT[reduce.dtype]
         value = f"({kind}){accumulator(reduce, suffix)}"
-        if reduce.name in self._mean_sums and suffix != "part":
+        if reduce.name in self._mean_sums:
             self._double_sums[reduce.name] = accumulator(reduce, suffix)
         if propagates_nan(reduce):
             nan = literal(float("nan"), reduce.dtype)
             value = f"{accumulator(reduce, 'nan_' + suffix)} ? {nan} : {accumulator(reduce, suffix)}"
         self._line(f"const {kind} {identifier(reduce.name)} = {value};", reduce)
 
-    # -- a sweep with scans -----------------------------------------------------------------------
-
-    def _scan_loop(self, node: For, reductions: Sequence[ir.Reduce]) -> None:
-        """Prints a sweep with scans: for each chunk of the row, a vectorised loop before a scan, the scan, and a
-        vectorised loop after it.  Values that pass between these loops are in arrays.
-        """
-        leaves, loop, around = _leaves(node), loop_of(node), self._suffix
-        self._suffix = "part"
-        for reduce in reductions:
-            self._declare_accumulator(reduce, element_type(reduce), "part")
-        chunks, part = replace(loop, name="chunk", step=CHUNK), Loop(loop.name, "chunk + lanes", "chunk")
-        bodies = distribute(leaves, is_scan, _arguments)
-        at, rest = len(self._names) - 1, f"{loop.end} - chunk"
-        halves = self._half_accesses(_computed(leaves), loop.name)
-        with self._opened(chunks):
-            self._line(f"const i64 lanes = {rest} < {CHUNK} ? {rest} : {CHUNK};")
-            with self._float_array_scope(halves, at, "chunk", f"{loop.name} - chunk"):
-                passed = {a for body in bodies for a in live_in(body, _arguments)} & {d.value for d in leaves}
-                for name in sorted(passed):
-                    self._line(f"{self._array_type(self._loops.dtypes[name])} {identifier(name)}_chunk[{CHUNK}];", name)
-                for body in bodies:
-                    self._scan_part(part, body, passed)
-        self._before_rounding = {}  # values before rounding do not exist in later sweeps
-        self._suffix = around
-
-    def _scan_part(self, loop: Loop, body: Sequence[Do], passed: Set[str]) -> None:
-        """Prints one of the loops of a sweep with scans; `passed` are the values that pass between them in arrays."""
-        first, scans = body[0].statement, is_scan(body[0])
-        if isinstance(first, ir.Scan) and scans and len(body) == 1 and {first.value, first.name} <= passed:
-            if uses_running_sums(first):
-                run, to = accumulator(first, "run"), f"{identifier(first.name)}_chunk"
-                self._line(f"{run} = running_sums({to}, {self._argument(first.value)}_chunk, lanes, {run});", first)
-                return
-        reduces = [d.statement for d in body if isinstance(d.statement, ir.Reduce)]
-        pragma = None if scans else SIMD + openmp_clauses(reduces, "part")
-        element = f"_chunk[{loop.name} - chunk]"
-        self._before_rounding = {}
-        with self._opened(loop, pragma):
-            for name in sorted(live_in(body, _arguments) & passed):
-                self._read_from(name, f"{identifier(name)}{element}")
-            for do in body:
-                self._do(do)
-                if do.value in passed:
-                    self._line(f"{identifier(do.value)}{element} = {identifier(do.value)};", do.statement)
+    # -- float16 in a loop over rows ----------------------------------------------------------------
 
     @contextmanager
     def _float_array_scope(
-        self, halves: Sequence[ir.Load | ir.Store], at: int, start: str, place: str, size: int = CHUNK
+        self, halves: Sequence[ir.Load | ir.Store], at: int, start: str, place: str, size: int
     ) -> Iterator[None]:
         """Opens a scope in which float arrays replace the accesses `halves`, which are contiguous along index `at`.
 
@@ -354,50 +309,3 @@ def _computed(leaves: Sequence[Do]) -> list[ir.Statement]:
 
 def _has_positions(leaves: Sequence[Do]) -> bool:
     return any(isinstance(d.statement, ir.Position) for d in leaves)
-
-
-def is_scan(node: Node) -> bool:
-    """Returns whether a node executes a scan."""
-    return isinstance(node, Do) and isinstance(node.statement, ir.Scan) and node.how != "read"
-
-
-def _arguments(do: Do) -> Set[str]:
-    return do.arguments
-
-
-# -- loop distribution --------------------------------------------------------------------------
-
-Reads = Callable[[Do], Set[str]]
-"""Returns the names of the values that a leaf reads."""
-
-
-def distribute(leaves: Sequence[Do], is_bulk: Callable[[Do], bool], reads: Reads) -> list[list[Do]]:
-    """Loop distribution: assigns each leaf to a loop, in dependence order, with bulk operations between loops.
-
-    A bulk operation handles all elements of a block at once: a conversion of float16, or a scan.  Loops have even
-    numbers and bulk operations odd ones.  Returns the leaves of each, the first loop first.
-    """
-    earliest: list[int] = []
-    producer: dict[str, int] = {}
-    for d in leaves:
-        number = max((producer.get(a, 0) for a in reads(d)), default=0)
-        if (number % 2 == 1) != is_bulk(d):
-            number += 1
-        producer[d.value] = number
-        earliest.append(number)
-    # each leaf is placed as late as its readers allow, so that few values have to be stored between loops
-    numbers = earliest[:]
-    first_reader: dict[str, int] = {}
-    for k, d in reversed(list(enumerate(leaves))):
-        number = first_reader.get(d.value, earliest[k])
-        if (number % 2 == 1) != is_bulk(d):
-            number -= 1
-        numbers[k] = number
-        for name in reads(d):
-            first_reader[name] = min(number, first_reader.get(name, number))
-    return [[d for n, d in zip(numbers, leaves, strict=True) if n == number] for number in sorted({*numbers})]
-
-
-def live_in(leaves: Sequence[Do], reads: Reads) -> Set[str]:
-    """Returns the values that `leaves` read and do not compute."""
-    return {a for d in leaves for a in reads(d)} - {d.value for d in leaves}

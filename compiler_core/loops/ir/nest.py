@@ -35,7 +35,7 @@ from compiler_core.loops.ir.statements import Reduce, Scan, Statement, Store, ad
 from compiler_core.support.size_expr import Int
 
 How = OneOf["compute", "keep", "read", "write"]
-Place = OneOf["row", "lanes", "part", "block", "columns"]
+Place = OneOf["row", "lanes", "block", "columns"]
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,6 @@ class Accumulate:
 
         row      one variable for each; sums of float32 are float64
         lanes    an element for each lane of the vector loop, which is the body
-        part     one variable of the element type, in a sweep with scans
         block    an array with an element for each index of a block of outer indices
         columns  arrays over the inner indices, of stores that reduce over outer indices
     """

@@ -44,6 +44,10 @@ LONG_ROW_BLOCK = 4096
 """Elements of a long row that one thread processes at a time, if there are too few rows for all threads."""
 SUM_BLOCK = 512
 """Elements of a long row that are summed in float, before the sum is added to the row's sum in double."""
+SCAN_BLOCK = 128
+"""Elements of a row that a scan processes at a time, between the loops before and after it."""
+SUMMED_BLOCK = 256
+"""The same for running sums of float32, which are vectorised in a function that is called for each block."""
 COLUMN_ROWS = 8
 """Rows whose columns are summed in the element type: more are not faster, and less accurate."""
 CONVERTED_BLOCK = 128
@@ -178,8 +182,13 @@ def _schedule_rows(made: Schedule, kind: KernelKind, work: Int) -> None:
         made.apply("partial", row, reason="sums of few rows are exact enough in the element type")
         around = around[:1]
     last = names[-1]
-    is_long = not (isinstance(length, int) and length <= SUM_BLOCK)
-    if is_long:
+    is_long = bool(loops.scans) or not (isinstance(length, int) and length <= SUM_BLOCK)
+    if loops.scans:
+        are_sums = all(s.op == "sum" and s.dtype is torch.float32 for s in loops.scans)
+        size = SUMMED_BLOCK if are_sums else SCAN_BLOCK
+        made.apply("split", last, size, reason="what passes between a scan and other loops fits the L1 cache")
+        made.apply("distribute", last, reason="only the scan itself needs the elements in order")
+    elif is_long:
         made.apply("split", last, SUM_BLOCK, reason="sums of float32 are added in float64 from block to block")
     made.apply("vectorize", last, reason="the last index of a row is contiguous")
     if kind != "rows" or isinstance(loops.outer_numel, Size) or loops.outer_numel >= MIN_PARALLEL_ROWS:

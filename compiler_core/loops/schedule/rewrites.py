@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from compiler_core.errors import UsageError
 from compiler_core.loops import ir
-from compiler_core.loops.ir.nest import Accumulate, Do, For, If, Local, Nest, Node, Place, map_nodes, statements, walk
-from compiler_core.loops.schedule.vectors import converts_float16, lane_count
+from compiler_core.loops.ir.nest import Accumulate, Do, For, If, Local, Nest, Node, map_nodes, statements, walk
+from compiler_core.loops.schedule.vectors import converts_float16, is_scan, lane_count, live_in, loop_parts
 from compiler_core.support.size_expr import Int, Size, hint, prod
 
 MAX_BLOCK = 1 << 31
@@ -23,6 +23,8 @@ MAX_VECTOR = 1024
 """The maximum number of elements of a vector, many times that of the largest registers."""
 MAX_DISTRIBUTED = 256
 """The maximum number of rows whose values are kept in arrays between loops."""
+MAX_CHUNK = 4096
+"""The maximum number of elements whose values are kept in arrays around a scan."""
 ROW_BYTES = 32 * 1024
 """Values of a row are kept up to this size."""
 EQUAL_POSITIONS = "the kernel updates elements whose positions are read from a tensor, and they may be equal"
@@ -189,6 +191,7 @@ def _interchange(nest: Nest, rows: Sequence[str], elements: Sequence[str], indic
         [*elements] == [*nest.loops.index_names[rank:]], "all loops over the elements of a row must be named, in order"
     )
     expect(not nest.loops.scans or len(elements) == 1, "a scan over several indices runs in order")
+    expect(not _is_distributed(nest), f"order loops before {elements[0]} is distributed")
     expect(not nest.loops.column_stores, "the rows of a part are accumulated in order")
     expect(row == nest.loops.index_names[rank - 1], f"{row} is not the innermost loop over rows")
     kinds = [n.index for n in walk(nest.body) if isinstance(n, For) and n.index in indices and n.kind != "for"]
@@ -222,7 +225,28 @@ def distribute(nest: Nest, index: str, each: bool = False) -> Nest:
 
     Values that a later loop needs are kept in arrays, so the loop must run through a block, or have few elements.
     With `each`, the statements between two sweeps are in another loop.
+
+    A loop over elements with a scan is distributed over what is before the scan, the scan, and what is after it.
+
+    >>> rewritten("aten.mul(aten.cumsum(x, 1), 2)", "split(j0, 32)\\ndistribute(j0)", x="f32[8, 64]")
+    forward_0:
+        for i0 < 8:
+            accumulate cumsum:
+                for j0_tile < 64 step 32:
+                    array cumsum[32]
+                    array v0[32]
+                    for j0 in j0_tile .. + 32:
+                        keep v0: f32 = load x[64*i0 + j0]
+                    for j0 in j0_tile .. + 32:
+                        read v0
+                        keep cumsum: f32 = sum up to j of v0
+                    for j0 in j0_tile .. + 32:
+                        read cumsum
+                        mul: f32 = mul(cumsum, 2.0)
+                        store mul[64*i0 + j0] = mul
     """
+    if index in nest.loops.index_names[len(nest.loops.outer) :] and nest.loops.scans:
+        return _distribute_scans(nest, index)
     loops = found_loops(nest, index)
     expect(index in nest.loops.index_names[: len(nest.loops.outer)], f"{index} is not an outer index")
     counts = [loop.size or loop.end for loop in loops]
@@ -237,6 +261,49 @@ def distribute(nest: Nest, index: str, each: bool = False) -> Nest:
         return _distributed(loop, groups, size, each) if len(groups) > 1 else [loop]
 
     return change_loops(nest, index, change)
+
+
+def _distribute_scans(nest: Nest, index: str) -> Nest:
+    """Distributes the loops over `index` that have a scan in them."""
+    loops = [loop for loop in found_loops(nest, index) if _has_scan(loop)]
+    expect(bool(loops), f"the loops over {index} have loops inside, or no scan")
+    expect(not any(loop.is_vector for loop in loops), f"distribute {index} before it is vectorised")
+    counts = [loop.size or loop.end for loop in loops]
+    are_few = all(isinstance(n, int) and n <= MAX_CHUNK for n in counts)
+    expect(are_few, f"split {index} first: the values of at most {MAX_CHUNK:,} elements are kept in arrays")
+    expect(not nest.lane_index, f"distribute {index} before loops are reordered")
+    expect(not _is_distributed(nest), f"{index} is distributed already")
+
+    def change(loop: For) -> Sequence[Node]:
+        leaves = [n for n in loop.body if isinstance(n, Do)]
+        parts = loop_parts(leaves, is_scan, lambda do: do.arguments) if loop in loops else []
+        return _around_scans(loop, leaves, parts) if len(parts) > 1 else [loop]
+
+    return change_loops(nest, index, change)
+
+
+def _around_scans(loop: For, leaves: Sequence[Do], parts: Sequence[Sequence[Do]]) -> list[Node]:
+    """Returns a loop for each part, and the arrays of the values that pass between them."""
+    made = {do.value: do for do in leaves if do.value}
+    needed = [sorted(live_in(part, lambda do: do.arguments) & made.keys()) for part in parts]
+    passed = {name for names in needed for name in names}
+    size, term = int(loop.size or loop.end), (loop.index, loop.block, 1)  # type: ignore[arg-type]
+    in_rows = {name for name in passed if made[name].how in ("keep", "read")}
+    found: list[Node] = [Local(made[name].statement, (term,), size, "chunk") for name in sorted(passed - in_rows)]
+    for part, names in zip(parts, needed, strict=True):
+        body = [Do(made[name].statement, "read") for name in names]
+        body += [replace(do, how="keep") if do.value in passed - in_rows else do for do in part]
+        found.append(replace(loop, body=tuple(body)))
+    return found
+
+
+def _has_scan(loop: For) -> bool:
+    return any(isinstance(node, Do) and is_scan(node) for node in loop.body)
+
+
+def _is_distributed(nest: Nest) -> bool:
+    """Whether a loop over elements is distributed around a scan."""
+    return any(isinstance(node, Local) and node.name == "chunk" for node in walk(nest.body))
 
 
 def _sections(body: Sequence[Node], each: bool) -> list[list[Node]]:
@@ -341,6 +408,7 @@ def keep(nest: Nest, *values: str) -> Nest:
     row = loops.index_names[len(loops.outer) - 1] if loops.outer else ""
     is_whole = not row or len({loop.start for loop in nest.find(row)}) == len(nest.find(row))
     expect(is_whole and not nest.lane_index, f"keep values before the loop over {row} is distributed or reordered")
+    expect(not _is_distributed(nest), "keep values before the loop over elements is distributed")
     again = {d.value for d in statements(nest.body) if d.is_again and d.how == "compute"}
     expect(bool(values), f"name values to keep: {', '.join(sorted(again)) or 'no later sweep computes one again'}")
     expect(len({*values}) == len(values), f"{_repeated(values)} is named twice")
@@ -440,8 +508,13 @@ def vectorize(nest: Nest, index: str, lanes: int = 0) -> Nest:
     ]
     expect(not any(loop.is_threaded for loop in found) or not together, f"{index} shares threads with a loop around it")
 
+    free = any(nest.lane_index or not _has_scan(loop) for loop in found)
+    expect(free, f"a scan needs the elements of a row in order: distribute {index} first")
+
     def change(node: Node) -> Sequence[Node]:
         if isinstance(node, For) and node.index == index and all(isinstance(n, Do) for n in node.body):
+            if _has_scan(node) and not nest.lane_index:
+                return [node]
             exact = is_inner or converts_float16(loops, node)
             expect(not (exact and node.is_threaded), f"split {index} first: threads share its blocks")
             count = lanes or (lane_count(loops, node) if exact else 0)
@@ -454,17 +527,16 @@ def vectorize(nest: Nest, index: str, lanes: int = 0) -> Nest:
 
 
 def _with_lanes(node: Accumulate) -> Accumulate:
-    """Returns accumulators of a sweep with those of its vector loop."""
-    place: Place = "part" if node.scans else "lanes"
-    (loop,) = node.body
-    if isinstance(loop, For) and loop.is_vector:
-        return replace(node, place=place)
-    if not node.reductions:
-        return node
+    """Returns accumulators of a sweep with those of its vector loops."""
+    if len(node.body) == 1 and isinstance(node.body[0], For) and node.body[0].is_vector:
+        return replace(node, place="lanes")
 
     def change(inside: Node) -> Sequence[Node]:
-        is_vector = isinstance(inside, For) and inside.is_vector
-        return [Accumulate(node.reductions, (), (inside,), place)] if is_vector else [inside]
+        if not isinstance(inside, For) or not inside.is_vector:
+            return [inside]
+        leaves = {id(do.statement) for do in statements(inside.body)}
+        added = tuple(r for r in node.reductions if id(r) in leaves)
+        return [Accumulate(added, (), (inside,), "lanes")] if added else [inside]
 
     return replace(node, body=map_nodes(node.body, change))
 

@@ -1,14 +1,15 @@
-"""How many elements the vectors of a C++ kernel have, and which accesses of float16 are converted for whole vectors."""
+"""How many elements the vectors of a C++ kernel have, which accesses of float16 are converted for whole vectors, and
+how a loop is distributed around such conversions and scans."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import torch
 
 from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
-from compiler_core.loops.ir.nest import For, statements
+from compiler_core.loops.ir.nest import Do, For, statements
 from compiler_core.support.size_expr import Int
 
 VECTOR_BYTES = 64
@@ -67,3 +68,46 @@ def _computed(loop: For) -> list[ir.Statement]:
 
 def _memory_type(loops: ir.Loops, access: ir.Load | ir.Store) -> torch.dtype:
     return access.dtype if isinstance(access, ir.Load) else loops.dtype(access.value)
+
+
+def is_scan(do: Do) -> bool:
+    """Whether a leaf executes a scan."""
+    return isinstance(do.statement, ir.Scan) and do.how != "read"
+
+
+# -- loop distribution --------------------------------------------------------------------------
+
+Reads = Callable[[Do], Set[str]]
+"""Returns the names of the values that a leaf reads."""
+
+
+def loop_parts(leaves: Sequence[Do], is_bulk: Callable[[Do], bool], reads: Reads) -> list[list[Do]]:
+    """Loop distribution: assigns each leaf to a loop, in dependence order, with bulk operations between loops.
+
+    A bulk operation handles all elements of a block at once: a conversion of float16, or a scan.  Loops have even
+    numbers and bulk operations odd ones.  Returns the leaves of each, the first loop first.
+    """
+    earliest: list[int] = []
+    producer: dict[str, int] = {}
+    for d in leaves:
+        number = max((producer.get(a, 0) for a in reads(d)), default=0)
+        if (number % 2 == 1) != is_bulk(d):
+            number += 1
+        producer[d.value] = number
+        earliest.append(number)
+    # each leaf is placed as late as its readers allow, so that few values have to be stored between loops
+    numbers = earliest[:]
+    first_reader: dict[str, int] = {}
+    for k, d in reversed(list(enumerate(leaves))):
+        number = first_reader.get(d.value, earliest[k])
+        if (number % 2 == 1) != is_bulk(d):
+            number -= 1
+        numbers[k] = number
+        for name in reads(d):
+            first_reader[name] = min(number, first_reader.get(name, number))
+    return [[d for n, d in zip(numbers, leaves, strict=True) if n == number] for number in sorted({*numbers})]
+
+
+def live_in(leaves: Sequence[Do], reads: Reads) -> Set[str]:
+    """Returns the values that `leaves` read and do not compute."""
+    return {a for d in leaves for a in reads(d)} - {d.value for d in leaves}
