@@ -13,7 +13,7 @@ import sys
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.optim import Optimizer
@@ -99,6 +99,14 @@ class StopPoint:
     continues at the instruction itself."""
 
 
+class _Begun(NamedTuple):
+    """A step: its number, the index of its instruction, and how many operations the graph has before it."""
+
+    step: int
+    at: int
+    operations: int
+
+
 if torch.distributed.is_available():
     from compiler_core.capture.rules.torch import collectives  # noqa: F401  (it registers its rules)
 
@@ -160,7 +168,9 @@ class Interpreter:
         """The innermost loop around the current instruction."""
         self._loop_entry_step = 0
         self._iterator_step = 0
-        """The latest GET_ITER."""
+        """The step that began the iterable of the latest GET_ITER, or that itself if the iterable is in the graph."""
+        self._begun: dict[int, _Begun] = {}
+        """The latest step at each depth of the stack."""
         self.module_path: str | None = None if parent is None else self._owner_path()
         """The path of the module whose method this is, or was called by."""
         self.depth: int = 0 if parent is None else parent.depth + 1
@@ -210,8 +220,22 @@ class Interpreter:
             if instruction.opname == "FOR_ITER" and self._iterator_step:
                 # the state of the iterator is hard to reconstruct, so stop before it is made
                 self._loop_entry_step = self._iterator_step
+        graph = self.capture.graph
+        operations = len(graph.fx_graph.nodes) - len(graph.inputs)
+        self._begun[len(self.stack)] = _Begun(self.step_number, self.pc, operations)
         if instruction.opname == "GET_ITER":
-            self._iterator_step = self.step_number
+            self._iterator_step = self._iterable_step()
+
+    def _iterable_step(self) -> int:
+        """Returns the step that began the expression of an iterable if it has no operation that is in the graph.
+
+        Python can evaluate it: the graph then does not depend on what it is, such as the number in ``range(n)``.
+        """
+        now, begun = self._begun[len(self.stack)], self._begun.get(len(self.stack) - 1)
+        if begun is None or begun.operations != now.operations:
+            return now.step
+        is_straight = begun.at < now.at and all(x.target is None for x in self.instructions[begun.at : now.at])
+        return begun.step if is_straight else now.step
 
     def run(self) -> Value:
         """Runs the code object to its end and returns the result."""

@@ -115,7 +115,7 @@ class _Loop:
         self.is_for = self.instructions[self.head].opname == "FOR_ITER"
         self.depth = self.depths[self.head]
         """The depth of the stack at the head, with the iterator."""
-        if self.depth != len(layout.stack):
+        if len(layout.stack) not in (self.depth, self.depth - self.is_for):
             raise _refuse("with values of an expression around it")
         self.handler = self._handler_around()
         self.start, self.items = self._start()
@@ -149,14 +149,17 @@ class _Loop:
         target, entered = self.layout.target, set[int]()
         if target in self.inside:
             entered.add(target)
-        elif self.instructions[target].opname != "GET_ITER" or target + 1 not in self.inside:
-            raise _refuse("that begins later")
         for at in self.depths:
             if at not in self.inside:
                 entered |= self.inside.intersection(successors(self.instructions, self.where, at))
         if len(entered) != 1:
             raise _refuse("that is entered at several places")
-        return entered.pop()
+        head = entered.pop()
+        before = self.instructions[target:head]  # the iterable
+        is_plain = all(each.target is None and each.handler == before[-1].handler for each in before)
+        if not is_plain or (before and before[-1].opname != "GET_ITER"):
+            raise _refuse("that begins later")
+        return head
 
     def _handler_around(self) -> Handler | None:
         """Returns the exception handler of a try or with block around the loop."""
@@ -389,7 +392,7 @@ class _LoopFunction:
 
     def __init__(self, loop: _Loop, body: _Body) -> None:
         self.loop, self.body = loop, body
-        self._kinds = [*loop.layout.stack[:-1], VALUE] if loop.is_for else list(loop.layout.stack)
+        self._kinds = [*loop.layout.stack[: loop.depth - 1], VALUE] if loop.is_for else list(loop.layout.stack)
         """The kinds of the stack slots at the head."""
         self._parts: list[LoopPart] = []
         self._cells = set(body.shared)

@@ -54,6 +54,7 @@ def test_the_body_is_compiled_once_for_1000_rounds():
         assert total == expected_total
     # the second compile of the body is that with a symbolic `i`
     assert bodies(fn) == {3: 2, 5: 1, 6: 1}
+    assert len(record_of(fn).frames[0].compiles) == 1  # for each number of rounds
 
 
 def logging_layers(layers, x):
