@@ -264,9 +264,7 @@ def test_switched_inside(net, x):
     return y, net(x), net[1].training
 
 
-@same_as_eager(
-    graphs=2, breaks=["requires_grad"] + ["unsupported iteration"] * 3, inputs=on(lambda: nn.Linear(4, 4), 2, 4)
-)
+@same_as_eager(graphs=2, breaks=["requires_grad"], inputs=on(lambda: nn.Linear(4, 4), 2, 4))
 def test_frozen_inside(fc, x):
     y = fc(x)
     fc.requires_grad_(False)

@@ -183,8 +183,8 @@ def test_optimiser_made_inside(net, optimiser, x, y):
 
 
 @same_as_eager(
-    graphs=3,
-    breaks=["backward"] * 3,
+    graphs=2,
+    breaks=["backward"] * 2 + ["optimizer"] * 2,
     inputs=training(torch.optim.SGD, lr=0.1),
 )
 def test_gradients_accumulated(net, optimiser, x, y):
@@ -246,7 +246,7 @@ def test_weights_loaded_inside(a, b, x):
 
 @same_as_eager(
     graphs=4,
-    breaks=["optimizer"],
+    breaks=["optimizer"] * 4 + ["backward", "optimizer"],
     inputs=training(torch.optim.SGD, lr=0.1),
 )
 def test_training_loop(net, optimiser, x, y):
