@@ -1120,6 +1120,24 @@ def test_gradient_of_a_value_at_indices_that_occur_twice(x, index, value):
     return x.index_fill(1, index, value)
 
 
+@pytest.mark.parametrize("fill", [torch.Tensor.index_fill, torch.Tensor.index_fill_])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_value_at_indices_is_compiled_with_its_gradient(fill, dtype):
+    """PyTorch's formula has a size that data decide, and the whole function ran as plain Python."""
+
+    def program(x, index, value):
+        return fill(x.sin(), -2, index, value).cos()
+
+    index = torch.tensor([0, 2, 0])
+    x = torch.randn(4, 3, requires_grad=True)
+    value = torch.tensor(0.5, dtype=dtype, requires_grad=True)
+    found = []
+    for run in (program, compiler_core.compile(program, backend="cpp", strict=True)):
+        result = run(x, index, value)
+        found.append([result, *torch.autograd.grad(result.square().sum(), [x, value])])
+    torch.testing.assert_close(*found)
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
 def test_tensors_are_made_again_where_and_as_the_forward_made_them(backend):
     def program(x):

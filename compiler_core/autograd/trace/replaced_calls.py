@@ -119,6 +119,56 @@ def _picking(pick: Callable[..., Any]) -> Callable[..., Any]:
 _PICKING = {name: _picking(getattr(torch, name)) for name in ("max", "min", "median", "nanmedian")}
 
 
+def index_fill(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """``x.index_fill(dim, index, value)``.  For the gradient of `value` PyTorch looks for the different indices, whose
+    number data decide."""
+    given = _with_differentiated_value(x, args, kwargs)
+    if given is None:
+        return torch.index_fill(x, *args, **kwargs)
+    filled: torch.Tensor = IndexFill.apply(x, *given)  # type: ignore[no-untyped-call]
+    return filled
+
+
+def index_fill_(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """``x.index_fill_(dim, index, value)``."""
+    given = _with_differentiated_value(x, args, kwargs)
+    if given is None:
+        return x.index_fill_(*args, **kwargs)
+    return x.copy_(IndexFill.apply(x, *given))  # type: ignore[no-untyped-call]
+
+
+def _with_differentiated_value(x: torch.Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any] | None:
+    """Returns the dimension, the index and the value; None if the value gets no gradient."""
+    given = dict(zip(("dim", "index", "value"), args, strict=False)) | kwargs
+    if given.keys() != {"dim", "index", "value"} or not isinstance(given["dim"], int) or not x.dim():
+        return None
+    value = given["value"]
+    is_differentiated = isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled()
+    if not is_differentiated or value.dim() or is_wrapped(x) or is_wrapped(value):
+        return None
+    return [given["dim"], given["index"], value]
+
+
+class IndexFill(torch.autograd.Function):
+    """A tensor in which a value replaces the elements at some indices of a dimension."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, dim: int, index: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(index)
+        ctx.dim, ctx.value = dim, value.new_empty(0)
+        return torch.index_fill(x, dim, index, value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, torch.Tensor]:
+        """The gradient of the value is the sum over the elements that it replaced, each counted once."""
+        (index,) = ctx.saved_tensors
+        rest = gradient.index_fill(ctx.dim, index, 0)
+        shape = [1] * gradient.dim()
+        shape[ctx.dim] = gradient.shape[ctx.dim]
+        is_filled = index.new_zeros(gradient.shape[ctx.dim], dtype=torch.bool).index_fill(0, index, True).view(shape)
+        return rest, None, None, torch.where(is_filled, gradient, 0).sum().to(ctx.value)
+
+
 # ---- opaque operators ----------------------------------------------------------------------
 
 
@@ -388,5 +438,7 @@ def _largest_exact_integer(dtype: torch.dtype) -> int:
 
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {torch.prod: prod, torch.autograd.grad: compute_gradients}
+FUNCTIONS[torch.index_fill] = index_fill
 FUNCTIONS |= {getattr(torch, n): f for n, f in _PICKING.items()} | FUSED_UPDATES
 METHODS: dict[str, Callable[..., Any]] = {"prod": prod, "fill_diagonal_": fill_diagonal_} | _PICKING
+METHODS |= {"index_fill": index_fill, "index_fill_": index_fill_}
