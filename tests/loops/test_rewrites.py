@@ -205,6 +205,16 @@ def test_the_text_of_a_schedule_is_the_schedule(name: str) -> None:
     assert (name == "symbolic") == ("if 42*n0 >= 524288:" in made.nest.text())
 
 
+def test_each_cost_of_a_kernel_may_be_in_a_condition() -> None:
+    """A cost is a polynomial over sizes, whose first factor may be negative."""
+    loops, source = of_symbolic_rows(), random.Random(0)
+    length = loops.inner[0]
+    for _ in range(50):
+        square, linear, constant = (source.randint(-99, 99) for _ in range(3))
+        cost = square * length * length + linear * length + constant
+        read_schedule(loops, f"split(j0, 64)\nparallelize(j0_tile, condition='{cost} >= 524288')")
+
+
 @pytest.mark.parametrize(("name", "text", "why"), ILLEGAL)
 def test_a_schedule_that_is_not_legal_is_refused_with_the_reason(name: str, text: str, why: str) -> None:
     with pytest.raises(UsageError) as refused:

@@ -627,7 +627,8 @@ def _check_condition(nest: Nest, condition: str) -> None:
 
 
 _OF_CONDITIONS = (
-    *(ast.Compare, ast.BinOp, ast.Name, ast.Constant, ast.expr_context, ast.Add, ast.Sub, ast.Mult),
+    *(ast.Compare, ast.BinOp, ast.UnaryOp, ast.Name, ast.Constant, ast.expr_context),
+    *(ast.Add, ast.Sub, ast.Mult, ast.USub),
     *(ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq),
 )
 """The parts of a condition, which mean the same in C++."""
