@@ -40,8 +40,10 @@ IMPORTED = (
     *("compiler_core.pipeline.frame", "compiler_core.pipeline.graph", "compiler_core.tools.testing"),
     *("ipykernel.kernelapp", "ipykernel.ipkernel", "anywidget"),
 )
-STACKS_S = 2.0
-"""How long a process that is killed has for printing its stacks."""
+STACKS_S = 1.0
+"""How long a process that is killed has for printing its stacks before the next one does, into the same file."""
+END_S = 10.0
+"""How long is waited at most until a killed process is gone."""
 FIXED_AT_IMPORT = ("TRITON_INTERPRET",)
 """Environment variables that an imported module has read: there is one warm process for each of their values."""
 SOCKET = "CUTAWAY_TEST_WARM"
@@ -90,11 +92,12 @@ class Process:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process = psutil.Process(self.pid)
                 family = [process, *process.children(recursive=True)]
-                for number in (signal.SIGQUIT, signal.SIGKILL):
-                    for each in family:
-                        with contextlib.suppress(psutil.NoSuchProcess):
-                            each.send_signal(number)
-                    psutil.wait_procs(family, timeout=STACKS_S)
+                for each in family:
+                    _send(each, signal.SIGQUIT)
+                    psutil.wait_procs([each], timeout=STACKS_S)
+                for each in family:
+                    _send(each, signal.SIGKILL)
+                psutil.wait_procs(family, timeout=END_S)
             self._close()
             raise subprocess.TimeoutExpired(self.arguments, timeout)
         if not self._replies.closed:
@@ -106,6 +109,11 @@ class Process:
         """A process that still runs is killed then."""
         self._replies.close()
         self._connection.close()
+
+
+def _send(process: psutil.Process, number: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
 
 
 def start(
