@@ -118,13 +118,13 @@ def history(fake: torch.Tensor) -> Iterator[Any]:
 
 
 def is_freed(step: Any) -> bool:
-    """Whether a backward has freed what a function of autograd had saved: it cannot be unpacked, or not even asked."""
+    """Whether a backward has freed what a function of autograd had saved: reading it raises."""
     for name in (each for each in dir(step) if each.startswith("_raw_saved_")):
         try:
-            saved = getattr(step, name)
-            for each in saved if isinstance(saved, tuple) else (saved,):
-                if each.data is None:
-                    each.unpack()  # None is saved, or was freed
+            saved = getattr(step, name)  # one of a user's function raises here
+            # only those without data are read: None was saved, or it was freed; others could call a user's hooks
+            if any(each.data is None for each in (saved if isinstance(saved, tuple) else (saved,))):
+                getattr(step, name.removeprefix("_raw"), None)
         except RuntimeError:
             return True
     return False

@@ -39,7 +39,11 @@ def on_gpu(program: Any, *devices: str) -> Program:
     ],
 )
 def test_obstacles(program: Any, devices: tuple[str, ...], says: str) -> None:
-    reason = replay_obstacle(on_gpu(program, *devices))
+    try:
+        lowered = on_gpu(program, *devices)
+    except NotImplementedError as error:  # PyTorch 2.11
+        pytest.skip(f"make_fx takes no generator: {error}")
+    reason = replay_obstacle(lowered)
     assert says in reason
     assert bool(says) == bool(reason)
 
