@@ -88,6 +88,21 @@ def test_a_part_of_two_sweeps_fits_into_registers() -> None:
     assert hint(twice.inner_numel) == DEFAULT_RULES.max_kept_elements
 
 
+@pytest.mark.parametrize(
+    ("axis", "size", "kernels"), [(0, "2048, 4096", 1), (0, "8192, 4096", 3), (1, "1024, 65536", 3)]
+)
+def test_a_mean_and_a_variance_of_long_rows_are_one_pass(axis: int, size: str, kernels: int) -> None:
+    """Although the kernel has enough programs: what a second sweep would read again is more than a cache holds."""
+    deviations = f"aten.sub(x, aten.mean(x, [{axis}], True))"
+    variance = f"aten.mean(aten.mul({deviations}, {deviations}), [{axis}], True)"
+    parts = scheduled(f"aten.div({deviations}, aten.sqrt({variance}))", x=f"f32[{size}]")
+    assert len(parts) == kernels
+    if kernels > 1:
+        first, _, last = parts
+        assert hint(first.inner_numel) * (16 if axis == 0 else 1) == DEFAULT_RULES.max_kept_elements
+        assert not last.inner
+
+
 @pytest.mark.parametrize("columns", [32, 512])
 def test_a_part_has_more_than_one_element(columns: int) -> None:
     with override_rules(replace(DEFAULT_RULES, enough_programs=1 << 30, min_split_elements=1, min_rows_of_part=1)):

@@ -58,6 +58,9 @@ class SizeRules:
     """An element with more loads than so many counts as several."""
     min_strided_multi_pass_elements: int = 1 << 13
     """The same if rows are strided, where a program has more rows and there are fewer programs."""
+    min_bytes_read_again: int = 64 << 20
+    """A kernel is split, though it has enough programs, if it would read so many bytes a second time: more than the
+    cache of a large GPU holds, and reading them takes longer than two launches."""
 
     # -- several kernels as one (`program_passes`)
     mix_order: MixOrderLimits = MixOrderLimits(

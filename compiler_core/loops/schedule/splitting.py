@@ -19,10 +19,12 @@ from dataclasses import dataclass, replace
 from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
 from compiler_core.loops.schedule.block_sizes import (
+    choose_blocks,
     current_rules,
     has_strided_rows,
     parts_that_fit,
     program_count,
+    shape_for_triton,
     smallest_element_bytes,
 )
 from compiler_core.support import texts
@@ -222,13 +224,23 @@ def _choose_cuts(loops: ir.Loops) -> list[affine.SizeSplit]:
     if not all(has_only_squared_deviations(loops, sweep) for sweep in later):
         return []
     running, rules = program_count(loops), current_rules()
-    if running >= rules.enough_programs or hint(prod(loops.space)) <= rules.min_split_elements * running:
+    is_busy = running >= rules.enough_programs or hint(prod(loops.space)) <= rules.min_split_elements * running
+    if is_busy and not _reads_memory_again(loops):
         return []
     least = rules.min_rows_of_part if has_strided_rows(loops) else rules.min_part
     most = min(rules.target_programs // running, hint(loops.inner_numel) // least)
     if later:  # parts that fit in registers are read once, though two sweeps need them
         most = max(most, min(2 * parts_that_fit(loops) - 1, rules.max_parts))
     return _cuts_into(min(most, hint(loops.inner_numel) // 2), loops)  # a part of one element is no reduction
+
+
+def _reads_memory_again(loops: ir.Loops) -> bool:
+    """Whether sums of squared deviations read long rows from memory again; parts of rows fit in registers."""
+    again = [sweep for sweep in ir.sweeps(loops)[1:] if sweep.inner and has_only_squared_deviations(loops, sweep)]
+    if not again or parts_that_fit(loops) == 1 or choose_blocks(shape_for_triton(loops)).j >= hint(loops.inner_numel):
+        return False
+    row_bytes = sum(s.dtype.itemsize for s in loops.body if isinstance(s, ir.Load) and loops.is_inner(s))
+    return len(again) * row_bytes * hint(prod(loops.space)) >= current_rules().min_bytes_read_again
 
 
 def _cuts_into(most: int, loops: ir.Loops) -> list[affine.SizeSplit]:
@@ -319,7 +331,7 @@ def _pass_kernels(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> list[ir.Loo
     strided = has_strided_rows(loops)
     least = rules.min_strided_multi_pass_elements if strided else rules.min_multi_pass_elements
     work = hint(prod(loops.space)) * max(1, _inner_loads(loops) // rules.loads_of_an_element)
-    if running >= rules.enough_programs or work < least * running:
+    if (running >= rules.enough_programs or work < least * running) and not _reads_memory_again(loops):
         return [loops]
     kept = _add_row_buffers(loops, buffers)
     stages = [_pass_kernel(loops, sweeps, numbers, kept) for numbers in passes]
