@@ -164,15 +164,10 @@ def _globals_of_inlined(graph: BoxedGraph | None) -> dict[str, Any]:
     return {name: run.__globals__[name] for name in run.__code__.co_names if name in run.__globals__}
 
 
-def share_memory(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
-    """Returns whether a write to a tensor in `written` may change another one in either list, or its version."""
-    return share_storage(written, others) and writes_reach_others(written, others)
-
-
-def share_elements(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
-    """Returns whether a write to a tensor in `written` may change another one in either list; their versions do not
-    matter, since there is no backward."""
-    return share_storage(written, others) and writes_reach_others(written, others, has_backward=False)
+def share_memory(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor], has_backward: bool = True) -> bool:
+    """Returns whether a write to a tensor in `written` may change another one in either list or, with a backward, its
+    version."""
+    return share_storage(written, others) and writes_reach_others(written, others, has_backward)
 
 
 def share_storage(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
@@ -415,7 +410,7 @@ _SOURCE_GLOBALS: dict[str, Any] = {
     "silence_warnings": silence_warnings,
     "share_memory": share_memory,
     "share_storage": share_storage,
-    "share_elements": share_elements,
+    "share_elements": functools.partial(share_memory, has_backward=False),
     "Tensor": torch.Tensor,
     "all_plain": {torch.Tensor}.issuperset,
     "as_plain": as_plain,

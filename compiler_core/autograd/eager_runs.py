@@ -54,14 +54,7 @@ def is_unrepeatable(error: BaseException) -> bool:
 def inputs_unchanged(ctx: Any) -> bool:
     """Returns whether the inputs of a run are still there and unchanged.  Its autograd node keeps them until autograd
     frees what was saved."""
-    return ctx.primals is not None and _versions(ctx.primals) == ctx.versions
-
-
-def _versions(primals: Sequence[Any]) -> tuple[int, ...]:
-    try:
-        return tuple(p._version for p in primals if isinstance(p, torch.Tensor))
-    except RuntimeError:  # inference tensors have no version
-        return ()
+    return ctx.primals is not None and (versions_of(tensors_in(ctx.primals)) or ()) == ctx.versions
 
 
 @dataclass(frozen=True)
@@ -309,9 +302,9 @@ def restore_inputs(saved: Sequence[SavedInput]) -> bool:
     return True
 
 
-def versions_of(tensors: Sequence[torch.Tensor]) -> list[int] | None:
+def versions_of(tensors: Sequence[torch.Tensor]) -> tuple[int, ...] | None:
     """Returns the ``_version`` of each tensor; None if one is an inference tensor, which has none."""
     try:
-        return [tensor._version for tensor in tensors]
+        return tuple(tensor._version for tensor in tensors)
     except RuntimeError:
         return None

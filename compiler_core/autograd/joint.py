@@ -227,9 +227,8 @@ def _assemble(
         gm = change(gm)
     views = _simplify(gm, run, count, returned, compile_)
     _set_node_roles(gm.graph, count, returned)
-    _set_strides_of_captured(gm.graph, run.plan.captured_outputs[:returned])
+    _match_captured(gm.graph, run.plan.captured_outputs[:returned])
     _mark_new_values(gm.graph, run, count)
-    _mark_gradients(gm.graph, run.plan.captured_outputs[:returned])
     gm.graph.lint()
     gm.recompile()
     nodes = output_nodes(gm.graph)
@@ -258,10 +257,12 @@ def _assemble(
     )
 
 
-def _set_strides_of_captured(graph: fx.Graph, captured: Sequence[fx.Node]) -> None:
-    """Gives each returned value the strides that it had at capture where they differ for dimensions of size 1, since
-    the operators that an operator was decomposed to choose others."""
+def _match_captured(graph: fx.Graph, captured: Sequence[fx.Node]) -> None:
+    """Gives each returned value its ``meta["is_gradient"]`` (see `pipeline/frame.py`) and, where they differ for
+    dimensions of size 1, its strides at capture: operators that one was decomposed to choose others."""
     for node, producer in zip(output_nodes(graph), captured, strict=False):
+        if "is_gradient" in producer.meta:
+            node.meta["is_gradient"] = True
         wanted, value = producer.meta.get("val"), node.meta.get("val")
         if (
             isinstance(wanted, torch.Tensor)
@@ -284,13 +285,6 @@ def _mark_new_values(graph: fx.Graph, run: FunctionalRun, count: int) -> None:
         )
         if not (recorded or mutation.resized) and outputs.count(node) == 1:
             node.meta["new_value_of"] = target.name
-
-
-def _mark_gradients(graph: fx.Graph, captured: Sequence[fx.Node]) -> None:
-    """Copies ``meta["is_gradient"]`` of the captured outputs, see `pipeline/frame.py`."""
-    for node, producer in zip(output_nodes(graph), captured, strict=False):
-        if "is_gradient" in producer.meta:
-            node.meta["is_gradient"] = True
 
 
 def _simplify(gm: fx.GraphModule, run: FunctionalRun, count: int, returned: int, compile_: Compile) -> tuple[int, ...]:

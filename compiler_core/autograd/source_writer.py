@@ -30,7 +30,7 @@ class SourceWriter:
     """
 
     def __init__(self, parts: Partitioned, executables: Mapping[str, Executable]) -> None:
-        self.parts, self.joint, self._executables = parts, parts.joint, executables
+        self.parts, self.joint, self.executables = parts, parts.joint, executables
         self.spans: list[Span] = []
         self.nodes: dict[str, list[fx.Node]] = {}
         """From the key of a span to the nodes that its lines were made from."""
@@ -80,20 +80,10 @@ class SourceWriter:
 
     # ---- running a graph: its statements if there are only a few, else a call ----------
 
-    @property
-    def forward_may_raise(self) -> bool:
-        """Whether the forward may raise IndexOutOfRange or CannotDraw."""
-        return "forward" in self._executables and self._executables["forward"].may_raise
-
-    @property
-    def forward_updates(self) -> bool:
-        """Whether kernels of the forward update inputs in place."""
-        return "forward" in self._executables and self._executables["forward"].updates
-
     def inlined(self, graph: str, inputs: Sequence[str]) -> InlineBody | None:
         """Returns the statements of a graph if they can stand in the source: they are few, and name the inputs as the
         source does."""
-        body = self._executables[graph].inline_body if graph in self._executables else None
+        body = self.executables[graph].inline_body if graph in self.executables else None
         return body if body and body.inputs == list(inputs) else None
 
     def run_forward(self, depth: int, results: Sequence[str]) -> None:
@@ -119,7 +109,7 @@ class SourceWriter:
 
     def write_call(self, depth: int, graph: str, call: str, nodes: Sequence[fx.Node | None]) -> None:
         """Writes the call of a graph below autograd, so that PyTorch records neither views nor gradients."""
-        if graph in self._executables and self._executables[graph].only_kernels:  # PyTorch does not see these anyway
+        if graph in self.executables and self.executables[graph].only_kernels:  # PyTorch does not see these anyway
             self.add(depth, call, graph, nodes)
             return
         without_autocast = ", without_autocast()" if self.joint.autocast else ""
@@ -158,7 +148,7 @@ class SourceWriter:
 
     def count_kernel_writes(self, depth: int, mutations: Sequence[InputMutation]) -> list[InputMutation]:
         """Counts the writes of the forward's kernels to inputs in their versions; returns the other mutations."""
-        written = self._executables["forward"].in_place if "forward" in self._executables else []
+        written = self.executables["forward"].in_place if "forward" in self.executables else []
         done = [m for m in mutations if self.joint.primals[m.primal] in written]
         if counted := [m for m in done if not m.uncounted]:
             names = tuple_text(self.joint.primals[m.primal] for m in counted)
@@ -206,11 +196,15 @@ class CallFunction:
         if self._warns:
             self._writer.add(1, "warn()")
         views = [view for returned in joint.returns for view in returned.views]
-        numbers = [number for view in views for number in _leaves((view.args, view.kwargs))]
+        numbers: list[Any] = []
+        fx.node.map_aggregate([(view.args, view.kwargs) for view in views], numbers.append)
         self._writer.read_symbols(1, joint.origins(fx_symbols.symbol_names(numbers)))
         results = {i: self._returned(i, r) for i, r in enumerate(joint.returns, 1) if r.before_writes}
         self._run()
-        self._write_late()
+        # the autograd function writes to the other inputs itself
+        late = [m for m in joint.mutations if joint.differentiable[m.output] or self._parts.backward is None]
+        for mutation in self._writer.count_kernel_writes(1, late):
+            self._write(mutation)
         results |= {i: self._returned(i, r) for i, r in enumerate(joint.returns, 1) if not r.before_writes}
         self._writer.add(1, f"return {tuple_text(results[i] for i in sorted(results))}")
 
@@ -227,7 +221,8 @@ class CallFunction:
 
     def _run(self) -> None:
         """Applies the autograd function, or runs the forward graph if there is no backward."""
-        joint, may_raise, updates = self._joint, self._writer.forward_may_raise, self._writer.forward_updates
+        joint, forward = self._joint, self._writer.executables.get("forward")
+        may_raise, updates = forward is not None and forward.may_raise, forward is not None and forward.updates
         if may_raise or updates:
             self._writer.add(1, "try:")
         depth = 2 if may_raise or updates else 1
@@ -248,13 +243,6 @@ class CallFunction:
         if updates:
             self._writer.add(1, "except Exception as error:")
             self._writer.add(2, "raise unrepeatable(error)  # inputs may have their new values already")
-
-    def _write_late(self) -> None:
-        """Writes to the inputs that the autograd function has not written to."""
-        joint = self._joint
-        late = [m for m in joint.mutations if joint.differentiable[m.output] or self._parts.backward is None]
-        for mutation in self._writer.count_kernel_writes(1, late):
-            self._write(mutation)
 
     def _write(self, mutation: InputMutation) -> None:
         depth = 1
@@ -304,14 +292,3 @@ class CallFunction:
         self._operators[name] = node.target
         self.operator_nodes[name] = node.name
         return name
-
-
-def _leaves(value: Any) -> list[Any]:
-    """Returns the values in nested arguments."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, slice):
-        value = [value.start, value.stop, value.step]
-    if isinstance(value, (list, tuple)):
-        return [leaf for item in value for leaf in _leaves(item)]
-    return [value]

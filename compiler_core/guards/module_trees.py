@@ -187,10 +187,10 @@ class ModuleTree:
         """Installs the guards on tensors as items of lists, and tells the tree where its code finds them."""
         tree = self.tree
         for number, tensors in enumerate(self.tensors):
-            items = tree.list_manager(tensors, f"tensors of {self.root.text}")
+            items = tree.held_manager(tensors, f"tensors of {self.root.text}")
             for index, guard in enumerate(self.tensor_guards[number * GROUP_SIZE :][: len(tensors)]):
                 item = items.list_getitem_manager(index, guard.source.text, tensors[index], tree.manager_type)
-                tree.set_manager(guard.source, item)
+                tree.managers[guard.source] = item
                 guard.install(tree)
                 tree.held_tensors[guard.source] = tensors, index
 

@@ -142,11 +142,6 @@ def _parts(expression: str) -> list[str]:
     )
 
 
-def compile_conditions(conditions: Sequence[Condition], scope: Scope) -> Callable[[dict[str, Any]], bool]:
-    """Returns a function that takes a frame's locals and returns whether all `conditions` hold."""
-    return _FunctionWriter(scope).function(conditions)
-
-
 class _FunctionWriter:
     """Writes the function that checks conditions.  A value on the path to several sources is fetched once."""
 
@@ -156,6 +151,7 @@ class _FunctionWriter:
         self._names: dict[Any, str] = {}
 
     def function(self, conditions: Sequence[Condition]) -> Callable[[dict[str, Any]], bool]:
+        """Returns a function that takes a frame's locals and returns whether all `conditions` hold."""
         sources = {name: source for condition in conditions for name, source in condition.sources.items()}
         for name, source in sources.items():
             self.lines.append(f"{name} = {self._expression(source)}")
@@ -231,7 +227,7 @@ def _failed_condition(guard: GuardSpec, obj: Any, scope: Scope) -> Iterator[Foun
 def install_conditions(tree: GuardTree, guards: Sequence[GuardSpec]) -> None:
     """Installs all conditions of a compile as one Python function."""
     root: Any = tree.root
-    holds = compile_conditions([guard.value for guard in guards], tree.scope)
+    holds = _FunctionWriter(tree.scope).function([guard.value for guard in guards])
     root.add_epilogue_lambda_guard(guard_function(holds), [guard.text for guard in guards], None)
 
 

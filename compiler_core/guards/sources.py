@@ -13,7 +13,7 @@ import functools
 import sys
 import types
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -83,12 +83,6 @@ class Source:
         raise NotImplementedError
 
 
-def shown_name(name: str) -> str:
-    """Returns the name of a local as the user would write it.  A parameter that a resume function has for a value of
-    the stack has no name in the user's code."""
-    return INTERMEDIATE if name.startswith(("__stack", "__callee")) else name
-
-
 def path(source: Source | None) -> Iterator[Source]:
     """Yields a source, what it is read from, and so on to a local, a global or a constant."""
     while source is not None:
@@ -121,7 +115,9 @@ class LocalSource(Source):
 
     @property
     def shown(self) -> str:
-        return self.expression or shown_name(self.name)
+        # a parameter that a resume function has for a value of the stack has no name in the user's code
+        is_of_stack = self.name.startswith(("__stack", "__callee"))
+        return self.expression or (INTERMEDIATE if is_of_stack else self.name)
 
     def fetch(self, scope: Scope) -> Any:
         return scope.f_locals[self.name]
@@ -267,9 +263,7 @@ class AttrSource(Source):
 
     @property
     def shown(self) -> str:
-        if self.name in ("__code__", "_modules"):  # which function it is, which modules it has
-            return self.base.shown
-        if self.is_environment:
+        if self.name in ("__code__", "_modules") or self.is_environment:  # which function it is, which modules it has
             return self.base.shown
         if self.name == "__self__" and isinstance(self.base, LocalSource) and self.base.expression:
             return owner_of_method(self.base.expression) or f"{self.base.shown}.__self__"
@@ -725,7 +719,11 @@ class ComputedSource(Source):
         return self.function(*(arg.fetch(scope) if isinstance(arg, Source) else arg for arg in self.args))
 
     def load(self, emit: Emitter) -> None:
-        emit.call_loaded(self.function, [functools.partial(_load_argument, arg, emit) for arg in self.args])
+        loads: list[Callable[[], None]] = []
+        for arg in self.args:
+            is_source = isinstance(arg, Source)
+            loads.append(functools.partial(arg.load, emit) if is_source else functools.partial(emit.constant, arg))
+        emit.call_loaded(self.function, loads)
 
     def manager(self, tree: GuardTree) -> Any:
         base, *constants = self.args
@@ -737,13 +735,6 @@ class ComputedSource(Source):
 
 def _call_with_first(function: Any, constants: Sequence[Any], first: Any) -> Any:
     return function(first, *constants)
-
-
-def _load_argument(arg: Any, emit: Emitter) -> None:
-    if isinstance(arg, Source):
-        arg.load(emit)
-    else:
-        emit.constant(arg)
 
 
 def is_of_environment(source: Source) -> bool:

@@ -54,7 +54,7 @@ class GuardTree:
         self.scope = scope
         self.root = cpp.RootGuardManager()
         self._names = C_eval_frame.code_framelocals_names(code)
-        self._managers: dict[Source, Any] = {}
+        self.managers: dict[Source, Any] = {}
         self._values: dict[Source, Any] = {}
         self._held: dict[str, Any] = {}
         self._held_manager: Any = None
@@ -72,13 +72,9 @@ class GuardTree:
 
     def manager(self, source: Source) -> Any:
         """Returns the guard manager of `source`, which is made the first time."""
-        if source not in self._managers:
-            self._managers[source] = source.manager(self)
-        return self._managers[source]
-
-    def set_manager(self, source: Source, manager: Any) -> None:
-        """Makes `manager` the guard manager of `source`."""
-        self._managers[source] = manager
+        if source not in self.managers:
+            self.managers[source] = source.manager(self)
+        return self.managers[source]
 
     def local_manager(self, source: LocalSource) -> Any:
         key = (source.name, self._names.index(source.name))
@@ -99,12 +95,9 @@ class GuardTree:
         """Returns the manager of an object that generated code holds."""
         value = self.value(source)
         if not isinstance(source.box, WeakBox):
-            return self._hold(value, source.text)
-        return self._hold(source.box.ref, source.text).weakref_call_manager(source.text, value, self.manager_type)
-
-    def list_manager(self, items: list[Any], name: str) -> Any:
-        """Returns the manager of a list that the compiler made."""
-        return self._hold(items, name)
+            return self.held_manager(value, source.text)
+        held = self.held_manager(source.box.ref, source.text)
+        return held.weakref_call_manager(source.text, value, self.manager_type)
 
     def library_dict_manager(self, names: dict[str, Any], home: str) -> Any:
         """Returns the manager of a dict of a library.
@@ -113,7 +106,7 @@ class GuardTree:
         """
         return self.root.globals_dict_manager(names, home, names, self.manager_type)
 
-    def _hold(self, obj: Any, name: str) -> Any:
+    def held_manager(self, obj: Any, name: str) -> Any:
         """Returns a manager of `obj`, as an item of a private dict that the tree takes for globals.
 
         The dicts are small for the reason that `ItemGroup` gives.
@@ -148,7 +141,7 @@ class GuardTree:
                 install_conditions(self, conditions)
         self.scope = Scope({}, self.scope.f_globals, {})
         self._values.clear()
-        self._managers.clear()
+        self.managers.clear()
         self.item_groups.clear()
         return EntryGuards(self.root)
 

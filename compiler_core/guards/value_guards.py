@@ -6,7 +6,6 @@ import datetime
 import decimal
 import fractions
 import math
-import operator
 import pathlib
 import re
 import sys
@@ -58,11 +57,7 @@ def same_keys(found: Iterable[Any], wanted: Sequence[Any]) -> bool:
     keys = list(found)
     if len(keys) != len(wanted):
         return False
-    return all(map(operator.is_, keys, wanted)) or all(map(_same_key, keys, wanted))
-
-
-def _same_key(a: Any, b: Any) -> bool:
-    return a is b or same_constant(a, b)
+    return all(a is b or same_constant(a, b) for a, b in zip(keys, wanted, strict=True))
 
 
 def may_be_distinct_objects(a: Any, b: Any) -> bool:

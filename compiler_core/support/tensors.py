@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -59,30 +60,33 @@ def writes_reach_others(
     and caches of keys and values.  If something is saved for a backward, a view is changed together with what it is a
     view of, since they have one version.  Symbolic sizes are not compared.
     """
-    by_storage: dict[int, list[tuple[torch.Tensor, bool]]] = {}
-    for tensors, is_written in ((written, True), (others, False)):
-        for tensor in tensors:
-            by_storage.setdefault(storage_id(tensor), []).append((unwrapped(tensor), is_written))
+    by_storage: dict[int, list[tuple[torch.Tensor, int, bool]]] = {}
+    for at, tensor in enumerate((*written, *others)):
+        by_storage.setdefault(storage_id(tensor), []).append((unwrapped(tensor), at, at < len(written)))
     for uses in by_storage.values():
-        if len(uses) > 1 and any(is_written for _, is_written in uses):
-            parts = [(*extent(tensor), is_written) for tensor, is_written in uses if tensor.numel()]
-            if has_backward and any(t._is_view() for t, _ in uses):
+        if len(uses) > 1 and any(is_written for *_, is_written in uses):
+            parts = [(*extent(tensor), at, is_written) for tensor, at, is_written in uses if tensor.numel()]
+            if has_backward and any(t._is_view() for t, *_ in uses):
                 return True
-            if not all(type(start) is int and type(end) is int for start, end, _ in parts):
+            if not all(type(start) is int and type(end) is int for start, end, *_ in parts):
                 return True
-            if _written_parts_overlap(sorted(parts)):
+            if parts_overlap(parts):
                 return True
     return False
 
 
-def _written_parts_overlap(parts: Sequence[tuple[int, int, bool]]) -> bool:
-    """Returns whether a written part of a storage, of those in the order of their first bytes, overlaps another one."""
-    last_end = last_written = 0
-    for start, end, is_written in parts:
-        if start < (last_end if is_written else last_written):
-            return True
-        last_end = max(last_end, end)
-        last_written = max(last_written, end) if is_written else last_written
+def parts_overlap(parts: Iterable[tuple[Any, Any, int, bool]]) -> bool:
+    """Returns whether parts of a storage overlap at two positions of which one is written.
+
+    A part is its first byte, the one after its last, its position, and whether it is written.
+    """
+    parts = sorted(parts)
+    for number, (_, end, at, is_written) in enumerate(parts):
+        for start, _, other, other_is_written in itertools.islice(parts, number + 1, None):
+            if start >= end:
+                break
+            if at != other and (is_written or other_is_written):
+                return True
     return False
 
 

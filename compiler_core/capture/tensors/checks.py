@@ -7,7 +7,6 @@ raise breaks the graph, and eager's kernel raises its own error.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from compiler_core.support.eager_warnings import silence_warnings, warn_always
 from compiler_core.support.fx_symbols import hint
 from compiler_core.support.node_facts import custom_operator
 from compiler_core.support.operators import Fact, facts, is_pointwise
-from compiler_core.support.tensors import MASK_TYPES, extent, is_dense, storage_id, tensors_in
+from compiler_core.support.tensors import MASK_TYPES, extent, is_dense, parts_overlap, storage_id, tensors_in
 from compiler_core.torch_private import (
     OpOverload,
     OpOverloadPacket,
@@ -178,18 +177,7 @@ def _positions_overlap(given: Mapping[str, Any], places: frozenset[str]) -> bool
                 by_storage.setdefault(storage_id(each), []).append((*extent(each), at, name in places))
     for uses in by_storage.values():
         if len({at for _, _, at, _ in uses}) > 1 and any(is_written for *_, is_written in uses):
-            if _any_overlap(sorted(uses)):
-                return True
-    return False
-
-
-def _any_overlap(uses: Sequence[tuple[Any, Any, int, bool]]) -> bool:
-    """Returns whether parts of a storage, by their first byte, overlap at two positions of which one is written."""
-    for number, (_, end, at, is_written) in enumerate(uses):
-        for start, _, other, other_is_written in itertools.islice(uses, number + 1, None):
-            if start >= end:
-                break
-            if at != other and (is_written or other_is_written):
+            if parts_overlap(uses):
                 return True
     return False
 
