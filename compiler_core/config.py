@@ -90,8 +90,8 @@ class CodeEdit:
         original: the generated text; for a schedule, that of the loop nest.
         text: a kernel in C++ or Triton with the same parameters (lines ``LAUNCHES["name"] = {...}`` set the grid and
             the warps of a Triton kernel), a loop nest as `loops.ir` prints it, a schedule
-            (`loops.schedule.script`), or the Python text of a wrapper, for stock `torch.compile` Inductor's whole
-            output code.
+            (`tools.changes.schedule_from_text`), or the Python text of a wrapper, for stock `torch.compile` Inductor's
+            whole output code.
         kind: which of these it is.
     """
 

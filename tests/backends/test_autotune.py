@@ -13,11 +13,12 @@ import compiler_core
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.triton import printer as triton
 from compiler_core.loops import ir
-from compiler_core.loops.schedule.block_sizes import candidate_blocks, choose_blocks, shape_for_triton
+from compiler_core.loops.schedule.block_sizes import choose_blocks, shape_for_triton
 from compiler_core.records import Record, Tuning, TuningTrial
 from compiler_core.tools.accuracy import check_accuracy
 from compiler_core.tools.machine_code import compiled_forms
 from compiler_core.tools.measure import measure
+from compiler_core.tools.timing.autotune import candidate_blocks
 from tests import warm_python
 from tests.cases import triton_cases
 from tests.codegen.test_triton import softmax

@@ -27,10 +27,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from compiler_core.autograd.trace import decompositions
 from compiler_core.config import Options
 from compiler_core.loops import ir
-from compiler_core.loops.schedule.block_sizes import Blocks, candidate_blocks, shape_for_triton
+from compiler_core.loops.schedule.block_sizes import Blocks, shape_for_triton
 from compiler_core.pipeline import graph as graph_stages
 from compiler_core.records import Compile, Record
 from compiler_core.tools.timing import autotune
+from compiler_core.tools.timing.autotune import candidate_blocks
 from tests.cases import triton_interpreter
 
 ON_BOTH: ir.Languages = {"cpu": "triton", "cuda": "triton"}

@@ -8,9 +8,10 @@ from compiler_core.codegen.triton import printer
 from compiler_core.errors import UsageError
 from compiler_core.loops import ir
 from compiler_core.loops.ir.nest import check
-from compiler_core.loops.schedule.block_sizes import candidate_blocks, shape_for_triton
+from compiler_core.loops.schedule.block_sizes import shape_for_triton
 from compiler_core.loops.schedule.gpu import blocks_of, schedule
-from compiler_core.loops.schedule.script import read_schedule
+from compiler_core.tools.changes.schedule_from_text import read_schedule
+from compiler_core.tools.timing.autotune import candidate_blocks
 from tests.loops.test_rewrites import PROGRAMS, loops_of
 
 ILLEGAL = [

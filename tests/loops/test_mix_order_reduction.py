@@ -25,10 +25,11 @@ from compiler_core.loops.fuse.program_passes import fuse_horizontally, fuse_mix_
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.lower import lower
-from compiler_core.loops.schedule.block_sizes import DEFAULT_RULES, candidate_blocks, choose_blocks, shape_for_triton
+from compiler_core.loops.schedule.block_sizes import DEFAULT_RULES, choose_blocks, shape_for_triton
 from compiler_core.loops.schedule.gpu import blocks_of, schedule
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.records import Record
+from compiler_core.tools.timing.autotune import candidate_blocks
 from tests.cases.kernel_programs import check, trace
 from tests.sampling import pairs
 

@@ -20,8 +20,9 @@ from compiler_core.loops.fuse import rules
 from compiler_core.loops.ir.nest import For, walk
 from compiler_core.loops.lower import lower
 from compiler_core.loops.schedule.cpu import schedule
-from compiler_core.loops.schedule.script import Schedule, read_schedule
+from compiler_core.loops.schedule.script import Schedule
 from compiler_core.support.size_expr import hint, symbol
+from compiler_core.tools.changes.schedule_from_text import read_schedule
 from tests.loops.docstring_examples import graph, named
 
 SHIFTED = "aten.exp(aten.sub(x, aten.amax(x, [-1], True)))"

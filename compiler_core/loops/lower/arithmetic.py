@@ -300,20 +300,6 @@ def pow_tensor(body: Body, x: Element | Number, y: Element | Number) -> Element:
     return body.op("pow", x, y)
 
 
-@pointwise(aten.atan2.default, promotion=Promotion.INT_TO_FLOAT)
-def atan2(body: Body, y: Element, x: Element) -> Element:
-    """Lowers ``atan2``.
-
-    >>> lowered("aten.atan2(y, x)", y="f32[4]", x="f32[4]")
-    atan2: for i0 < 4:
-        v0: f32 = load y[i0]
-        v1: f32 = load x[i0]
-        atan2: f32 = atan2(v0, v1)
-        store atan2[i0] = atan2
-    """
-    return body.op("atan2", y, x)
-
-
 @pointwise(aten.copysign.Tensor, aten.copysign.Scalar, promotion=Promotion.INT_TO_FLOAT)
 def copysign(body: Body, x: Element, sign: Element | Number) -> Element:
     """Lowers ``copysign``.

@@ -118,7 +118,8 @@ def _promotion_operand(arg: Any) -> Any:
 
 def _register_by_name() -> None:
     """Registers the operators that are a single operation of the loop IR."""
-    unary = {n: n for n in ("neg", "sign", "floor", "ceil", "trunc", "round")} | {"sgn": "sign"}
+    unary = {n: n for n in ("neg", "sign", "floor", "ceil", "trunc", "round")}
+    unary |= {"sgn": "sign", "bitwise_not": "not"}
     for name, op in unary.items():
         pointwise(getattr(aten, name).default)(functools.partial(_unary, op=op))
     for name in (*ir.FLOAT_FUNCTIONS, "sqrt", "rsqrt"):
@@ -129,9 +130,12 @@ def _register_by_name() -> None:
         register(functools.partial(_binary, op=name))
     for name in ("maximum", "minimum"):
         pointwise(getattr(aten, name).default)(functools.partial(_binary, op=name))
+    pointwise(aten.atan2.default, promotion=Promotion.INT_TO_FLOAT)(functools.partial(_binary, op="atan2"))
     for name in ("and", "or", "xor"):
         op = getattr(aten, f"bitwise_{name}")
         pointwise(op.Tensor, op.Scalar)(functools.partial(_binary, op=name))
+        logical = getattr(aten, f"logical_{name}").default
+        pointwise(logical, promotion=Promotion.ALWAYS_BOOL)(functools.partial(_logical, op=name))
     for name in ("isnan", "isinf", "signbit"):
         pointwise(getattr(aten, name).default, promotion=Promotion.ALWAYS_BOOL)(functools.partial(_float_test, op=name))
 
@@ -147,7 +151,7 @@ def _unary(body: Body, x: Element, op: str) -> Element:
         exp: bf16 = cast(v2)
         store exp[i0] = exp
     """
-    if x.dtype.is_floating_point or op == "neg":
+    if x.dtype.is_floating_point or op in ("neg", "not"):
         return body.op(op, x)
     if op == "sign":
         return body.op("where", body.op("gt", x, 0), 1, body.op("where", body.op("lt", x, 0), -1, 0, dtype=x.dtype))
@@ -179,6 +183,22 @@ def _float_test(body: Body, x: Element, op: str) -> Element:
     if not x.dtype.is_floating_point:
         return body.op("lt", x, 0) if op == "signbit" else body.cast(False, torch.bool)
     return body.op(op, x)
+
+
+def _logical(body: Body, x: Element, y: Element, op: str) -> Element:
+    """Lowers ``logical_and``, ``logical_or`` and ``logical_xor``.
+
+    >>> lowered("aten.logical_and(x, y)", x="f32[4]", y="bool[4]")
+    logical_and: for i0 < 4:
+        v0: f32 = load x[i0]
+        v1: bool = load y[i0]
+        v2: f32 = cast(v1)
+        v3: bool = cast(v0)
+        v4: bool = cast(v2)
+        logical_and: bool = and(v3, v4)
+        store logical_and[i0] = logical_and
+    """
+    return body.op(op, body.cast(x, torch.bool), body.cast(y, torch.bool))
 
 
 _register_by_name()
@@ -216,19 +236,6 @@ def convert_element_type(body: Body, x: Operand, dtype: torch.dtype) -> None:
     body.store(body.operand(x))
 
 
-@pointwise(aten.bitwise_not.default)
-def bitwise_not(body: Body, x: Element) -> Element:
-    """Lowers ``~x``.
-
-    >>> lowered("aten.bitwise_not(x)", x="i64[4]")
-    bitwise_not: for i0 < 4:
-        v0: i64 = load x[i0]
-        bitwise_not: i64 = not(v0)
-        store bitwise_not[i0] = bitwise_not
-    """
-    return body.op("not", x)
-
-
 @pointwise(aten.logical_not.default, promotion=Promotion.ALWAYS_BOOL)
 def logical_not(body: Body, x: Element) -> Element:
     """Lowers ``logical_not``.
@@ -241,35 +248,6 @@ def logical_not(body: Body, x: Element) -> Element:
         store logical_not[i0] = logical_not
     """
     return body.op("not", body.cast(x, torch.bool))
-
-
-@pointwise(aten.logical_and.default, promotion=Promotion.ALWAYS_BOOL)
-def logical_and(body: Body, x: Element, y: Element) -> Element:
-    """Lowers ``logical_and``.
-
-    >>> lowered("aten.logical_and(x, y)", x="f32[4]", y="bool[4]")
-    logical_and: for i0 < 4:
-        v0: f32 = load x[i0]
-        v1: bool = load y[i0]
-        v2: f32 = cast(v1)
-        v3: bool = cast(v0)
-        v4: bool = cast(v2)
-        logical_and: bool = and(v3, v4)
-        store logical_and[i0] = logical_and
-    """
-    return body.op("and", body.cast(x, torch.bool), body.cast(y, torch.bool))
-
-
-@pointwise(aten.logical_or.default, promotion=Promotion.ALWAYS_BOOL)
-def logical_or(body: Body, x: Element, y: Element) -> Element:
-    """Lowers ``logical_or``.  Like `logical_and`."""
-    return body.op("or", body.cast(x, torch.bool), body.cast(y, torch.bool))
-
-
-@pointwise(aten.logical_xor.default, promotion=Promotion.ALWAYS_BOOL)
-def logical_xor(body: Body, x: Element, y: Element) -> Element:
-    """Lowers ``logical_xor``.  Like `logical_and`."""
-    return body.op("xor", body.cast(x, torch.bool), body.cast(y, torch.bool))
 
 
 @lowers(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar)

@@ -224,32 +224,6 @@ class Blocks:
         return ", ".join(parts)
 
 
-def candidate_blocks(loops: ir.Loops) -> list[Blocks]:
-    """Returns the block sizes to try, first those of `choose_blocks`."""
-    usual = choose_blocks(loops)
-    found = [usual]
-    most_i = next_power_of_2(hint(loops.row_numel))
-    for i in (usual.i, usual.i // 2, usual.i * 2):
-        for j, stages in _inner_candidates(loops, usual):
-            for warps in (usual.num_warps, usual.num_warps // 2, usual.num_warps * 2):
-                fits = 1 <= i <= most_i and i * max(j, 1) <= MAX_BLOCK_ELEMENTS and 1 <= warps <= MAX_WARPS
-                # change one of i and (j, stages) at a time, besides the warps
-                if fits and (i == usual.i or (j, stages) == (usual.j, usual.stages)):
-                    found.append(replace(usual, i=i, j=j, stages=stages, num_warps=warps))
-    return list(dict.fromkeys(found))
-
-
-def _inner_candidates(loops: ir.Loops, usual: Blocks) -> list[tuple[int, int]]:
-    """Returns block sizes and stages for the inner indices: a whole row at once, or parts of it."""
-    if not usual.j or loops.column_stores:
-        return [(usual.j, usual.stages)]
-    row = next_power_of_2(hint(loops.inner_numel))
-    if usual.tiled:
-        return [(j, 1) for j in (usual.j, usual.j // 2, usual.j * 2) if 1 <= j <= row]
-    whole = [(row, 1)] if row <= current_rules().max_whole_row else []
-    return [*whole, *((j, stages) for j in sorted({1024, 4096, usual.j}) if j < row for stages in (1, 3))]
-
-
 def choose_blocks(loops: ir.Loops) -> Blocks:
     """Chooses block sizes with wide loads and busy threads, and with a whole row in registers if it fits."""
     rules = current_rules()

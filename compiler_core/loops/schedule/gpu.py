@@ -95,7 +95,10 @@ def schedule(loops: ir.Loops, blocks: Blocks) -> Schedule:
     shared = _flat(made, names[:first])
     rows, elements = _flat(made, names[first:rank]), _flat(made, names[rank:])
     made.apply("split", rows, blocks.i, reason=_row_reason(loops, blocks))
-    made.apply("programs", shared if columns else f"{rows}_tile", reason=_program_reason(columns))
+    if columns:
+        made.apply("programs", shared, reason="each program accumulates the columns of its part")
+    else:
+        made.apply("programs", f"{rows}_tile", reason="programs share the blocks")
     made.apply("block", rows, reason="a program's threads share its elements")
     if elements:
         length = loops.inner_numel
@@ -129,10 +132,6 @@ def _row_reason(loops: ir.Loops, blocks: Blocks) -> str:
     if has_strided_rows(loops):
         return "adjacent elements in memory differ in this index"
     return "one row at a time" if blocks.i == 1 else "rows are short: a program has several"
-
-
-def _program_reason(columns: bool) -> str:
-    return "each program accumulates the columns of its part" if columns else "programs share the blocks"
 
 
 def blocks_of(nest: Nest) -> Blocks:

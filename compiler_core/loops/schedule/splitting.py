@@ -13,7 +13,7 @@ LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Varian
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler_core.loops import ir
@@ -31,15 +31,20 @@ from compiler_core.support import texts
 from compiler_core.support.size_expr import Int, hint, prod
 
 
-def add_partial_buffers(loops: ir.Loops, partial_reduction: Int, buffers: dict[str, ir.Buffer]) -> dict[str, str]:
+def add_partial_buffers(loops: ir.Loops, parts: Int, buffers: dict[str, ir.Buffer]) -> dict[str, str]:
     """Adds a buffer of shape ``[parts, outer]`` to `buffers` for each reduction of the loops; returns their names."""
+    return _add_buffers(loops, "part", (parts, loops.outer_numel), (loops.outer_numel, 1), buffers)
+
+
+def _add_buffers(
+    loops: ir.Loops, what: str, size: tuple[Int, ...], stride: tuple[Int, ...], buffers: dict[str, ir.Buffer]
+) -> dict[str, str]:
+    """Adds a buffer to `buffers` for each reduction of the loops; returns their names."""
     device = buffers[loops.writes[0]].device
     names = {}
     for s in loops.body:
         if isinstance(s, ir.Reduce):
-            name = unused_name(f"{s.name}_part", loops, buffers)
-            names[s.name] = name
-            size, stride = (partial_reduction, loops.outer_numel), (loops.outer_numel, 1)
+            name = names[s.name] = unused_name(f"{s.name}_{what}", loops, buffers)
             buffers[name] = ir.Buffer(name, s.dtype, size, stride, device, "loops", s.origin)
     return names
 
@@ -167,12 +172,8 @@ def combine_partials(loops: ir.Loops, partial_reduction: Int, names: Mapping[str
             else:
                 body.append(replace(s, value=names[s.name]))
         elif not loops.is_inner(s):
-            body.append(_without_inner(s, rank))
+            body.append(ir.map_addresses(s, lambda a: replace(a, strides=(*a.strides[:rank], 0))))
     return affine.canonicalize(ir.Loops(loops.name, loops.outer, (partial_reduction,), live_statements(body)))
-
-
-def _without_inner(statement: ir.Statement, rank: int) -> ir.Statement:
-    return ir.map_addresses(statement, lambda a: replace(a, strides=(*a.strides[:rank], 0)))
 
 
 def live_statements(body: Iterable[ir.Statement]) -> tuple[ir.Statement, ...]:
@@ -203,17 +204,30 @@ def split_reductions(program: ir.Program) -> ir.Program:
 
     Which ones, and into how many parts, is determined by `SizeRules`.
     """
-    steps: list[ir.Step] = []
+    return _split_kernels(program, _split_reduction)
+
+
+def _split_kernels(
+    program: ir.Program, split: Callable[[ir.Loops, dict[str, ir.Buffer]], list[ir.Loops]]
+) -> ir.Program:
+    """Returns the program with each Triton kernel replaced by those that `split` makes of it, which may add buffers."""
     buffers = dict(program.buffers)
+    steps: list[ir.Step] = []
     for step in program.steps:
-        cuts = _choose_cuts(step) if isinstance(step, ir.Loops) and program.language(step) == "triton" else []
-        if isinstance(step, ir.Loops) and cuts:
-            parts = prod([step.space[cut.at] // cut.inner for cut in cuts])
-            names = add_partial_buffers(step, parts, buffers)
-            steps += [_partial_kernel(step, cuts, names), combine_partials(step, parts, names)]
+        if isinstance(step, ir.Loops) and program.language(step) == "triton":
+            steps += split(step, buffers)
         else:
             steps.append(step)
     return replace(program, steps=tuple(steps), buffers=buffers)
+
+
+def _split_reduction(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> list[ir.Loops]:
+    cuts = _choose_cuts(loops)
+    if not cuts:
+        return [loops]
+    parts = prod([loops.space[cut.at] // cut.inner for cut in cuts])
+    names = add_partial_buffers(loops, parts, buffers)
+    return [_partial_kernel(loops, cuts, names), combine_partials(loops, parts, names)]
 
 
 def _choose_cuts(loops: ir.Loops) -> list[affine.SizeSplit]:
@@ -249,7 +263,8 @@ def _cuts_into(most: int, loops: ir.Loops) -> list[affine.SizeSplit]:
     sizes = {at: n for at, n in enumerate(loops.space) if at >= len(loops.outer) and isinstance(n, int)}
     # parts of adjacent elements are wide enough for whole memory accesses
     wide = rules.strided_row_bytes // smallest_element_bytes(loops)
-    counts = {at: n // (wide if _is_adjacent(loops, at) else 1) for at, n in sizes.items()}
+    adjacent = {at for s in loops.body if isinstance(s, ir.Load) for at in sizes if s.address.strides[at] == 1}
+    counts = {at: n // (wide if at in adjacent else 1) for at, n in sizes.items()}
     single = {at: largest_divisor(n, min(most, counts[at])) for at, n in sizes.items()}
     best = max(single, key=lambda at: single[at], default=0)
     several, parts = {}, 1
@@ -258,11 +273,6 @@ def _cuts_into(most: int, loops: ir.Loops) -> list[affine.SizeSplit]:
         parts *= several[at]
     chosen = several if parts >= 2 * single.get(best, 1) else {best: single.get(best, 1)}
     return [affine.SizeSplit(at, loops.space[at] // count) for at, count in chosen.items() if count > 1]
-
-
-def _is_adjacent(loops: ir.Loops, at: int) -> bool:
-    """Whether a load is contiguous in the index with number `at`."""
-    return any(isinstance(s, ir.Load) and s.address.strides[at] == 1 for s in loops.body)
 
 
 def largest_divisor(size: int, most: int, whole: bool = False) -> int:
@@ -311,14 +321,7 @@ def split_passes(program: ir.Program) -> ir.Program:
     A value that a pass stores, and a later one needs, is loaded there if that takes fewer loads than to compute it
     again.
     """
-    buffers = dict(program.buffers)
-    steps: list[ir.Step] = []
-    for step in program.steps:
-        if isinstance(step, ir.Loops) and program.language(step) == "triton":
-            steps += _pass_kernels(step, buffers)
-        else:
-            steps.append(step)
-    return replace(program, steps=tuple(steps), buffers=buffers)
+    return _split_kernels(program, _pass_kernels)
 
 
 def _pass_kernels(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> list[ir.Loops]:
@@ -330,19 +333,16 @@ def _pass_kernels(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> list[ir.Loo
     running, rules = program_count(loops), current_rules()
     strided = has_strided_rows(loops)
     least = rules.min_strided_multi_pass_elements if strided else rules.min_multi_pass_elements
-    work = hint(prod(loops.space)) * max(1, _inner_loads(loops) // rules.loads_of_an_element)
+    loads = sum(isinstance(s, ir.Load) and loops.is_inner(s) for s in loops.body)
+    work = hint(prod(loops.space)) * max(1, loads // rules.loads_of_an_element)
     if (running >= rules.enough_programs or work < least * running) and not _reads_memory_again(loops):
         return [loops]
-    kept = _add_row_buffers(loops, buffers)
+    kept = _add_buffers(loops, "of_row", (loops.outer_numel,), (1,), buffers)
     stages = [_pass_kernel(loops, sweeps, numbers, kept) for numbers in passes]
     idle = set(kept.values()) - {name for stage in stages for name in stage.reads}
     for name in idle:
         del buffers[name]
     return [_finish_kernel(stage, idle, last=stage is stages[-1]) for stage in stages]
-
-
-def _inner_loads(loops: ir.Loops) -> int:
-    return sum(isinstance(s, ir.Load) and loops.is_inner(s) for s in loops.body)
 
 
 def _row_passes(loops: ir.Loops, sweeps: Sequence[ir.Sweep]) -> list[range]:
@@ -354,18 +354,6 @@ def _row_passes(loops: ir.Loops, sweeps: Sequence[ir.Sweep]) -> list[range]:
         elif sweep.inner:
             passes.append(range(k, k + 1))
     return passes
-
-
-def _add_row_buffers(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> dict[str, str]:
-    """Adds a buffer with an element for each row for each reduction; returns their names."""
-    device = buffers[loops.writes[0]].device
-    names = {}
-    for s in loops.body:
-        if isinstance(s, ir.Reduce):
-            name = unused_name(f"{s.name}_of_row", loops, buffers)
-            names[s.name] = name
-            buffers[name] = ir.Buffer(name, s.dtype, (loops.outer_numel,), (1,), device, "loops", s.origin)
-    return names
 
 
 def _pass_kernel(loops: ir.Loops, sweeps: Sequence[ir.Sweep], numbers: range, kept: dict[str, str]) -> ir.Loops:

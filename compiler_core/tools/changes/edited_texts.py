@@ -20,8 +20,9 @@ from compiler_core.errors import CompilerBug, UsageError
 from compiler_core.loops import ir
 from compiler_core.loops.schedule.block_sizes import shape_for_triton
 from compiler_core.loops.schedule.gpu import blocks_of
-from compiler_core.loops.schedule.script import Schedule, read_schedule
+from compiler_core.loops.schedule.script import Schedule
 from compiler_core.tools.changes.loops_from_text import ParseContext, parse, symbols_of, with_origins
+from compiler_core.tools.changes.schedule_from_text import read_schedule
 
 _LAUNCH_LINE = re.compile(r"^LAUNCHES\[.*$\n?", re.MULTILINE)
 """Sets the grid and the number of warps of a Triton kernel."""

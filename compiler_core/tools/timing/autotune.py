@@ -1,6 +1,6 @@
 """Autotuning: finds the fastest block sizes of each Triton kernel by measurement on the current GPU.
 
-All candidates (`block_sizes.candidate_blocks`) of a kernel are built, and timed on the same tensors.  The trials are in
+All candidates (`candidate_blocks`) of a kernel are built, and timed on the same tensors.  The trials are in
 the record, and cached on disk by the text of the kernel and the GPU.  The sum of a row may differ in its last bits
 between block sizes, as it does from eager's.
 """
@@ -26,8 +26,9 @@ from compiler_core.loops.schedule.block_sizes import (
     MAX_BLOCK_ELEMENTS,
     MAX_WARPS,
     Blocks,
-    candidate_blocks,
     choose_blocks,
+    current_rules,
+    next_power_of_2,
     shape_for_triton,
 )
 from compiler_core.records import Compile, RecordError, Tuning, TuningTrial, from_plain
@@ -183,3 +184,29 @@ def _example_tensor(alone: ir.Program, name: str) -> torch.Tensor:
     buffer = alone.buffers[name]
     size, stride = (tuple(map(hint, numbers)) for numbers in (buffer.size, buffer.stride))
     return random_tensor(size, stride, buffer.dtype, str(buffer.device), index_bound(alone, name))
+
+
+def candidate_blocks(loops: ir.Loops) -> list[Blocks]:
+    """Returns the block sizes to try, first those of `choose_blocks`."""
+    usual = choose_blocks(loops)
+    found = [usual]
+    most_i = next_power_of_2(hint(loops.row_numel))
+    for i in (usual.i, usual.i // 2, usual.i * 2):
+        for j, stages in _inner_candidates(loops, usual):
+            for warps in (usual.num_warps, usual.num_warps // 2, usual.num_warps * 2):
+                fits = 1 <= i <= most_i and i * max(j, 1) <= MAX_BLOCK_ELEMENTS and 1 <= warps <= MAX_WARPS
+                # change one of i and (j, stages) at a time, besides the warps
+                if fits and (i == usual.i or (j, stages) == (usual.j, usual.stages)):
+                    found.append(replace(usual, i=i, j=j, stages=stages, num_warps=warps))
+    return list(dict.fromkeys(found))
+
+
+def _inner_candidates(loops: ir.Loops, usual: Blocks) -> list[tuple[int, int]]:
+    """Returns block sizes and stages for the inner indices: a whole row at once, or parts of it."""
+    if not usual.j or loops.column_stores:
+        return [(usual.j, usual.stages)]
+    row = next_power_of_2(hint(loops.inner_numel))
+    if usual.tiled:
+        return [(j, 1) for j in (usual.j, usual.j // 2, usual.j * 2) if 1 <= j <= row]
+    whole = [(row, 1)] if row <= current_rules().max_whole_row else []
+    return [*whole, *((j, stages) for j in sorted({1024, 4096, usual.j}) if j < row for stages in (1, 3))]
