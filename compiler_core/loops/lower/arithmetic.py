@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -210,8 +211,8 @@ def clamp(body: Body, x: Element, min: Element | Number | None = None, max: Elem
         store clamp[i0] = clamp
     """
     if min is not None:
-        x = _clamp(body, "lt", x, min)
-    return x if max is None else _clamp(body, "gt", x, max)
+        x = _clamp(body, x, min, "lt")
+    return x if max is None else _clamp(body, x, max, "gt")
 
 
 @lowers(aten.clamp.Tensor)
@@ -233,25 +234,17 @@ def clamp_tensor(body: Body, x: Operand, min: Operand | None = None, max: Operan
     body.store(value)
 
 
-@pointwise(aten.clamp_min.default, aten.clamp_min.Tensor)
-def clamp_min(body: Body, x: Element, low: Element | Number) -> Element:
-    """Lowers ``clamp`` with a lower bound.  Like `clamp`."""
-    return _clamp(body, "lt", x, low)
-
-
-@pointwise(aten.clamp_max.default, aten.clamp_max.Tensor)
-def clamp_max(body: Body, x: Element, high: Element | Number) -> Element:
-    """Lowers ``clamp`` with an upper bound.  Like `clamp`."""
-    return _clamp(body, "gt", x, high)
-
-
-def _clamp(body: Body, op: str, x: Element, bound: Element | Number) -> Element:
-    """Returns `x` limited by `bound`, from below if `op` is ``lt``, otherwise from above."""
+def _clamp(body: Body, x: Element, bound: Element | Number, op: str) -> Element:
+    """Returns `x` limited by `bound`, from below if `op` is ``lt``, otherwise from above.  Like `clamp`."""
     if isinstance(bound, Element):
         return body.op("maximum" if op == "lt" else "minimum", x, bound)
     if math.isnan(bound):
         raise NotLowered("clamp to NaN")
     return body.op("where", body.op(op, x, bound), bound, x)
+
+
+pointwise(aten.clamp_min.default, aten.clamp_min.Tensor)(functools.partial(_clamp, op="lt"))
+pointwise(aten.clamp_max.default, aten.clamp_max.Tensor)(functools.partial(_clamp, op="gt"))
 
 
 @pointwise(aten.pow.Tensor_Scalar, rounds=["cpu"])

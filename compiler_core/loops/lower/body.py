@@ -240,20 +240,11 @@ class Body:
             value = self.cast(value, torch.float32)
         return self._add(ir.Compute(self._fresh(), dtype, "cast", (value.argument,), self._origin))
 
-    def reduce(self, op: str, value: Element) -> Element:
-        """Reduces `value` over the inner indices."""
-        if not self._inner_dims:
-            return self._of_one(op, value)
-        return self._add(ir.Reduce(self._fresh(), value.dtype, op, value.argument, self._origin))
-
-    def scan(self, op: str, value: Element) -> Element:
-        """Scans `value` over the inner indices."""
-        if not self._inner_dims:
-            return self._of_one(op, value)
-        return self._add(ir.Scan(self._fresh(), value.dtype, op, value.argument, self._origin))
-
-    def _of_one(self, op: str, value: Element) -> Element:
-        """Returns the reduction of one element: itself, but sums begin at 0, so that one of -0.0 is 0.0."""
+    def reduce(self, op: str, value: Element, kind: type[ir.Reduce | ir.Scan] = ir.Reduce) -> Element:
+        """Reduces `value` over the inner indices, or scans it."""
+        if self._inner_dims:
+            return self._add(kind(self._fresh(), value.dtype, op, value.argument, self._origin))
+        # one element is its reduction, but sums begin at 0, so that one of -0.0 is 0.0
         return self.op("add", value, 0) if op == "sum" and value.dtype.is_floating_point else value
 
     def uniform(self, vector: int, numel: int, device: int, given: ir.TensorView | None) -> Element:

@@ -5,6 +5,7 @@ Dropout draws the random numbers of eager's kernel (`ir/philox.py`).
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -15,9 +16,7 @@ from compiler_core.loops.lower.body import (
     Body,
     Element,
     NotLowered,
-    Number,
     Operand,
-    Symbolic,
     literal,
     lowers,
 )
@@ -27,7 +26,7 @@ from compiler_core.torch_private import disable_current_modes
 aten = torch.ops.aten
 
 
-@lowers(aten.full.default, aten.full_like.default, aten.new_full.default)
+@lowers(aten.full.default, aten.full_like.default, aten.new_full.default, aten.scalar_tensor.default)
 def full(body: Body, *args: Any, **_: Any) -> None:
     """Lowers a tensor filled with one number.
 
@@ -35,18 +34,9 @@ def full(body: Body, *args: Any, **_: Any) -> None:
     full: for i0 < 4:
         store full[i0] = 0.5
     """
-    body.store(_number(args[-1]))
-
-
-@lowers(aten.scalar_tensor.default)
-def scalar_tensor(body: Body, value: Number, **_: Any) -> None:
-    """Lowers a tensor of no dimensions that holds a number.
-
-    >>> lowered("aten.scalar_tensor(0.5)")
-    scalar_tensor: for ():
-        store scalar_tensor[0] = 0.5
-    """
-    body.store(_number(value))
+    if not isinstance(args[-1], (int, float, Size, Real)):
+        raise NotLowered("the value is not a real number")
+    body.store(args[-1])
 
 
 @lowers(aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default)
@@ -66,8 +56,8 @@ def ones(body: Body, *_: Any, **__: Any) -> None:
     body.store(1)
 
 
-@lowers(aten.arange.start_step)
-def arange(body: Body, start: Any, end: Any, step: Any = 1, **_: Any) -> None:
+@lowers(aten.arange.default, aten.arange.start, aten.arange.start_step)
+def arange(body: Body, *args: Any, **_: Any) -> None:
     """Lowers a range of integers.
 
     >>> lowered("aten.arange.start_step(3, 11, 2)")
@@ -75,21 +65,10 @@ def arange(body: Body, start: Any, end: Any, step: Any = 1, **_: Any) -> None:
         v0: i64 = 2*i0 + 3
         store arange[i0] = v0
     """
+    start, step = args[0] if len(args) > 1 else 0, args[2] if len(args) > 2 else 1
     if not (isinstance(start, (int, Size)) and isinstance(step, (int, Size))):
         raise NotLowered("arange of floats")
     body.store(body.index(0, step, start))
-
-
-@lowers(aten.arange.start)
-def arange_start(body: Body, start: Any, end: Any, **_: Any) -> None:
-    """Lowers a range of integers with step 1.  Like `arange`."""
-    arange(body, start, end)
-
-
-@lowers(aten.arange.default)
-def arange_end(body: Body, end: Any, **_: Any) -> None:
-    """Lowers a range of integers from 0 with step 1.  Like `arange`."""
-    arange(body, 0, end)
 
 
 @lowers(torch.ops.prims.iota.default)
@@ -98,9 +77,8 @@ def iota(body: Body, length: Int, *, start: Int, step: Int, **_: Any) -> None:
     body.store(body.index(0, step, start))
 
 
-@lowers(aten.tril.default)
-def tril(body: Body, x: Operand, diagonal: Int = 0) -> None:
-    """Lowers the lower triangle: elements above the diagonal become 0.
+def _triangle(body: Body, x: Operand, diagonal: Int = 0, *, op: str) -> None:
+    """Lowers ``tril`` and ``triu``: elements above or below the diagonal become 0.
 
     >>> lowered("aten.tril(x)", x="f32[4, 8]")
     tril: for i0 < 4, i1 < 8:
@@ -111,25 +89,13 @@ def tril(body: Body, x: Operand, diagonal: Int = 0) -> None:
         tril: f32 = where(v2, v3, 0.0)
         store tril[8*i0 + i1] = tril
     """
-    _triangle(body, x, diagonal, "le")
-
-
-@lowers(aten.triu.default)
-def triu(body: Body, x: Operand, diagonal: Int = 0) -> None:
-    """Lowers the upper triangle.  Like `tril`."""
-    _triangle(body, x, diagonal, "ge")
-
-
-def _triangle(body: Body, x: Operand, diagonal: Int, op: str) -> None:
     rank = len(x.view.size)
     column, row = body.index(rank - 1), body.index(rank - 2, start=diagonal)
     body.store(body.op("where", body.op(op, column, row), body.operand(x), 0))
 
 
-def _number(value: Any) -> Number | Symbolic:
-    if not isinstance(value, (int, float, Size, Real)):
-        raise NotLowered("the value is not a real number")
-    return value
+lowers(aten.tril.default)(functools.partial(_triangle, op="le"))
+lowers(aten.triu.default)(functools.partial(_triangle, op="ge"))
 
 
 MAX_ELEMENTS = 2**31

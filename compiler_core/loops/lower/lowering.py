@@ -200,8 +200,7 @@ class _GraphLowering:
         args: Any = fx.node.map_aggregate(node.args, self._operand)
         kwargs: Any = fx.node.map_aggregate(dict(node.kwargs), self._operand)
         buffer, *others = results = self._results_of(node)
-        dims = reductions.REDUCED_DIMS.get(target)
-        reduced = (args[0], dims(*args, **kwargs)) if dims else None
+        reduced = (args[0], reductions.reduced_dims(*args, **kwargs)) if target in reductions.REDUCING else None
         read = _takers(node)
         kept = [other if at in read else None for at, other in enumerate(others, 1)]
         scans = target in reductions.SCANS
@@ -392,15 +391,10 @@ def _live_steps(steps: list[ir.Step], results: tuple[Any, ...]) -> list[ir.Step]
 
 def _names_in(value: Any) -> list[str]:
     """Returns the names of the buffers and results in nested arguments."""
-    if isinstance(value, ir.TensorView):
-        return [value.buffer]
-    if isinstance(value, ir.Result):
-        return [value.name]
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, slice):
-        value = [value.start, value.stop, value.step]
-    return [name for v in value for name in _names_in(v)] if isinstance(value, (list, tuple)) else []
+    found: list[Any] = []
+    fx.node.map_aggregate(value, found.append)
+    named = (each for each in found if isinstance(each, ir.TensorView | ir.Result))
+    return [each.buffer if isinstance(each, ir.TensorView) else each.name for each in named]
 
 
 def _whole(buffer: ir.Buffer) -> ir.TensorView:

@@ -204,8 +204,11 @@ def _logical(body: Body, x: Element, y: Element, op: str) -> Element:
 _register_by_name()
 
 
-@lowers(aten.clone.default, aten.contiguous.default, aten._to_copy.default, aten.lift_fresh_copy.default)
-def copy(body: Body, x: Operand, **_: Any) -> None:
+@lowers(
+    *(aten.clone.default, aten.contiguous.default, aten._to_copy.default, aten.lift_fresh_copy.default),
+    torch.ops.prims.convert_element_type.default,
+)
+def copy(body: Body, x: Operand, *_: Any, **__: Any) -> None:
     """Lowers operators that copy a tensor, with another type or memory layout if need be.
 
     >>> lowered("aten._to_copy(x, dtype=torch.bfloat16)", x="f32[4]")
@@ -227,12 +230,6 @@ def copy_into(body: Body, _: Operand, x: Operand, non_blocking: bool = False) ->
         copy: f32 = cast(v0)
         store copy[i0] = copy
     """
-    body.store(body.operand(x))
-
-
-@lowers(torch.ops.prims.convert_element_type.default)
-def convert_element_type(body: Body, x: Operand, dtype: torch.dtype) -> None:
-    """Lowers a cast.  Like `copy`."""
     body.store(body.operand(x))
 
 

@@ -22,13 +22,11 @@ from compiler_core.torch_private import OpOverload
 aten = torch.ops.aten
 Dims = int | Sequence[int] | None
 
-REDUCED_DIMS: dict[OpOverload, Callable[..., list[int]]] = {}
-"""For each reduction, a function of the node's arguments that returns the reduced dimensions."""
+REDUCING: set[OpOverload] = set()
+"""The reductions and scans."""
 
 
-def reduces(
-    *targets: OpOverload,
-) -> Callable[[Callable[..., Element]], Callable[..., Element]]:
+def reduces(*targets: OpOverload) -> Callable[[Callable[..., Element]], Callable[..., Element]]:
     """Registers the decorated ``rule(body, x, **kwargs)``, which returns the result for the elements `x`.
 
     The targets have the arguments ``(x, dims=None, keepdim=False)``, or only ``x``, and others by name.
@@ -40,7 +38,7 @@ def reduces(
             body.store(rule(body, body.operand(x), **kwargs))
 
         lowers(*targets)(lower)
-        REDUCED_DIMS.update(dict.fromkeys(targets, reduced_dims))
+        REDUCING.update(targets)
         return rule
 
     return register
@@ -87,9 +85,9 @@ def mean(body: Body, x: Element, dtype: torch.dtype | None = None) -> Element:
     return body.op("div", total, load_as(body, body.inner_numel, total.dtype))
 
 
-@reduces(aten.prod.default)
+@reduces(aten.prod.default, aten.prod.dim_int)
 def prod(body: Body, x: Element, dtype: torch.dtype | None = None) -> Element:
-    """Lowers the product of all elements.
+    """Lowers the product of all elements, or over one dimension.
 
     >>> lowered("aten.prod(x)", x="f32[8]")
     prod: for (): over j0 < 8:
@@ -100,18 +98,11 @@ def prod(body: Body, x: Element, dtype: torch.dtype | None = None) -> Element:
     return body.reduce("prod", _as_compute_type(body, x))
 
 
-REDUCED_DIMS[aten.prod.dim_int] = reduced_dims
+SCANS = {aten.cumsum.default: "sum", aten.cumprod.default: "prod"}
 
 
-@lowers(aten.prod.dim_int)
-def prod_dim(body: Body, x: Operand, dim: int, keepdim: bool = False, dtype: torch.dtype | None = None) -> None:
-    """Lowers the product over one dimension.  Like `prod`."""
-    body.store(prod(body, body.operand(x)))
-
-
-@lowers(aten.cumsum.default)
-def cumsum(body: Body, x: Operand, dim: int, dtype: torch.dtype | None = None) -> None:
-    """Lowers ``cumsum`` to a scan.
+def _scan(body: Body, x: Element, dtype: torch.dtype | None = None, *, op: str) -> Element:
+    """Lowers ``cumsum`` and ``cumprod`` to scans.
 
     >>> lowered("aten.cumsum(x, 1)", x="f32[4, 8]")
     cumsum: for i0 < 4: over j0 < 8:
@@ -119,13 +110,11 @@ def cumsum(body: Body, x: Operand, dim: int, dtype: torch.dtype | None = None) -
         cumsum: f32 = sum up to j of v0
         store cumsum[8*i0 + j0] = cumsum
     """
-    body.store(body.scan("sum", _as_compute_type(body, body.operand(x))))
+    return body.reduce(op, _as_compute_type(body, x), ir.Scan)
 
 
-@lowers(aten.cumprod.default)
-def cumprod(body: Body, x: Operand, dim: int, dtype: torch.dtype | None = None) -> None:
-    """Lowers ``cumprod`` to a scan.  Like `cumsum`."""
-    body.store(body.scan("prod", _as_compute_type(body, body.operand(x))))
+for _target, _op in SCANS.items():
+    reduces(_target)(functools.partial(_scan, op=_op))
 
 
 def _as_compute_type(body: Body, x: Element, rounds: bool = True) -> Element:
@@ -133,13 +122,8 @@ def _as_compute_type(body: Body, x: Element, rounds: bool = True) -> Element:
     return body.cast(body.cast(x, body.out.dtype) if rounds else x, COMPUTE_TYPE.get(body.out.dtype, body.out.dtype))
 
 
-SCANS = (aten.cumsum.default, aten.cumprod.default)
-REDUCED_DIMS.update(dict.fromkeys(SCANS, reduced_dims))
-
-
-@reduces(aten.amax.default, aten.max.default)
-def amax(body: Body, x: Element) -> Element:
-    """Lowers ``amax``; of bool it is ``any``.
+def _extreme(body: Body, x: Element, op: str) -> Element:
+    """Lowers ``amax`` and ``amin``; of bool they are ``any`` and ``all``.
 
     >>> lowered("aten.amax(x, [1])", x="f32[4, 8]")
     amax: for i0 < 4: over j0 < 8:
@@ -147,24 +131,17 @@ def amax(body: Body, x: Element) -> Element:
         amax: f32 = max over j of v0
         store amax[i0] = amax
     """
-    return _extreme(body, x, "max")
-
-
-@reduces(aten.amin.default, aten.min.default)
-def amin(body: Body, x: Element) -> Element:
-    """Lowers ``amin``; of bool it is ``all``.  Like `amax`."""
-    return _extreme(body, x, "min")
-
-
-def _extreme(body: Body, x: Element, op: str) -> Element:
     if x.dtype is torch.bool:
         return body.reduce("any" if op == "max" else "all", x)
     return body.reduce(op, body.cast(x, COMPUTE_TYPE.get(x.dtype, x.dtype)))
 
 
-@reduces(aten.argmax.default)
-def argmax(body: Body, x: Element) -> Element:
-    """Lowers ``argmax``: the first index of a greatest element, or of a NaN.
+reduces(aten.amax.default, aten.max.default)(functools.partial(_extreme, op="max"))
+reduces(aten.amin.default, aten.min.default)(functools.partial(_extreme, op="min"))
+
+
+def _first_extreme_index(body: Body, x: Element, op: str) -> Element:
+    """Lowers ``argmax`` and ``argmin``: the first index of an extreme element, or of a NaN, which the extreme is then.
 
     >>> lowered("aten.argmax(x, 1)", x="f32[4, 8]")
     argmax: for i0 < 4: over j0 < 8:
@@ -179,17 +156,6 @@ def argmax(body: Body, x: Element) -> Element:
         argmax: i64 = cast(v7)
         store argmax[i0] = argmax
     """
-    return _first_extreme_index(body, x, "max")
-
-
-@reduces(aten.argmin.default)
-def argmin(body: Body, x: Element) -> Element:
-    """Lowers ``argmin``: the first index of a least element, or of a NaN.  Like `argmax`."""
-    return _first_extreme_index(body, x, "min")
-
-
-def _first_extreme_index(body: Body, x: Element, op: str) -> Element:
-    """Returns the least index of an extreme element, or of a NaN; the extreme is NaN then, which equals nothing."""
     refuse_bools(x)
     if not body.is_reduced:
         return body.number(0, body.out.dtype)
@@ -201,9 +167,12 @@ def _first_extreme_index(body: Body, x: Element, op: str) -> Element:
     return body.reduce("min", body.op("where", hit, place, torch.iinfo(place.dtype).max, dtype=place.dtype))
 
 
-@reduces(aten.any.default, aten.any.dim, aten.any.dims)
-def any_(body: Body, x: Element) -> Element:
-    """Lowers ``any``.
+reduces(aten.argmax.default)(functools.partial(_first_extreme_index, op="max"))
+reduces(aten.argmin.default)(functools.partial(_first_extreme_index, op="min"))
+
+
+def _truth(body: Body, x: Element, op: str) -> Element:
+    """Lowers ``any`` and ``all``.
 
     >>> lowered("aten.any(x, 1)", x="bool[4, 8]")
     any_1: for i0 < 4: over j0 < 8:
@@ -211,13 +180,12 @@ def any_(body: Body, x: Element) -> Element:
         any_1: bool = any over j of v0
         store any_1[i0] = any_1
     """
-    return body.reduce("any", body.cast(x, torch.bool))
+    return body.reduce(op, body.cast(x, torch.bool))
 
 
-@reduces(aten.all.default, aten.all.dim, aten.all.dims)
-def all_(body: Body, x: Element) -> Element:
-    """Lowers ``all``.  Like `any_`."""
-    return body.reduce("all", body.cast(x, torch.bool))
+for _op in ("any", "all"):
+    _packet = getattr(aten, _op)
+    reduces(_packet.default, _packet.dim, _packet.dims)(functools.partial(_truth, op=_op))
 
 
 MAX_WINDOW = 25

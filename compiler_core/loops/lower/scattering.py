@@ -8,6 +8,7 @@ If the result is the new value of an input, `write_in_place` removes the first.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -103,9 +104,8 @@ def _store_masked(body: Body, x: Operand, indices: Sequence[Operand | None], val
     body.store(body.op("where", picked, body.cast(number, x.dtype), body.operand(x), dtype=x.dtype))
 
 
-@lowers(aten.scatter.src)
-def scatter(body: Body, x: Operand, dim: int, index: Operand, source: Operand) -> None:
-    """Lowers ``scatter`` of a tensor.
+def _scatter(body: Body, x: Operand, dim: int, index: Operand, source: Operand | Number, *, adds: bool) -> None:
+    """Lowers ``scatter`` of a tensor or number, and ``scatter_add``, which has ``+=`` in place of ``put``.
 
     >>> lowered("aten.scatter(x, 0, i, y)", x="f32[8]", i="i64[4]", y="f32[4]")
     scatter: for i0 < 8:
@@ -117,23 +117,6 @@ def scatter(body: Body, x: Operand, dim: int, index: Operand, source: Operand) -
         v3: i64 = v2 below 8
         store scatter[v3] put v1
     """
-    _scatter(body, x, dim, index, source, adds=False)
-
-
-@lowers(aten.scatter.value)
-def scatter_value(body: Body, x: Operand, dim: int, index: Operand, value: Number) -> None:
-    """Lowers ``scatter`` of a number.  Like `scatter`."""
-    _scatter(body, x, dim, index, value, adds=False)
-
-
-@lowers(aten.scatter_add.default)
-def scatter_add(body: Body, x: Operand, dim: int, index: Operand, source: Operand) -> None:
-    """Lowers ``scatter_add``.  Like `scatter`, with ``+=`` in place of ``put``."""
-    _scatter(body, x, dim, index, source, adds=True)
-
-
-def _scatter(body: Body, x: Operand, dim: int, index: Operand, source: Operand | Number, adds: bool) -> None:
-    """Writes or adds the elements of `source` at the indices of dimension `dim`."""
     _check_supported(body, adds)
     if isinstance(source, Operand):
         _check_types(x, source)
@@ -148,9 +131,14 @@ def _scatter(body: Body, x: Operand, dim: int, index: Operand, source: Operand |
     update.put(body.out, at, value, adds)
 
 
-@lowers(aten.index_add.default)
-def index_add(body: Body, x: Operand, dim: int, index: Operand, source: Operand, *, alpha: Any = 1) -> None:
-    """Lowers ``index_add``.
+lowers(aten.scatter.src, aten.scatter.value)(functools.partial(_scatter, adds=False))
+lowers(aten.scatter_add.default)(functools.partial(_scatter, adds=True))
+
+
+def _store_slices(
+    body: Body, x: Operand, dim: int, index: Operand, source: Operand, *, alpha: Any = 1, adds: bool
+) -> None:
+    """Lowers ``index_add`` and ``index_copy``, which has ``put`` in place of ``+=``.
 
     >>> lowered("aten.index_add(x, 0, i, y)", x="f32[8, 2]", i="i64[4]", y="f32[4, 2]")
     index_add: for i0 < 8, i1 < 2:
@@ -162,19 +150,6 @@ def index_add(body: Body, x: Operand, dim: int, index: Operand, source: Operand,
         v3: i64 = v2 below 8
         store index_add[i1 + 2*v3] += v1
     """
-    _store_slices(body, x, dim, index, source, adds=True, alpha=alpha)
-
-
-@lowers(aten.index_copy.default)
-def index_copy(body: Body, x: Operand, dim: int, index: Operand, source: Operand) -> None:
-    """Lowers ``x[:, index] = source``, for the dimension `dim`.  Like `index_add`, with ``put`` in place of ``+=``."""
-    _store_slices(body, x, dim, index, source, adds=False)
-
-
-def _store_slices(
-    body: Body, x: Operand, dim: int, index: Operand, source: Operand, adds: bool, alpha: Any = 1
-) -> None:
-    """Writes the slices of `source` at the indices of dimension `dim`, or adds `alpha` times them."""
     _check_supported(body, adds)
     _check_types(x, source)
     rank = len(x.view.size)
@@ -188,6 +163,10 @@ def _store_slices(
         value = update.op("mul", value, alpha)
     at[dim % rank] = update.position(update.load(index, [at[dim % rank]]), x.view.size[dim % rank], wraps=False)
     update.put(body.out, at, value, adds)
+
+
+lowers(aten.index_add.default)(functools.partial(_store_slices, adds=True))
+lowers(aten.index_copy.default)(functools.partial(_store_slices, adds=False))
 
 
 def _check_types(x: Operand, source: Operand) -> None:
@@ -268,11 +247,8 @@ def _removable_copy(program: ir.Program, updated: str, original: str) -> ir.Step
     readers = [s for s in program.steps if original in s.reads]
     if not puts or readers != [copy] or original in returned or returned.count(updated) != 1:
         return None
-    return (
-        copy
-        if _is_plain_copy(copy, updated, original) and all(_only_replaces_elements(s, updated) for s in puts)
-        else None
-    )
+    is_plain = _is_plain_copy(copy, updated, original)
+    return copy if is_plain and all(_only_replaces_elements(s, updated) for s in puts) else None
 
 
 def _is_plain_copy(step: ir.Step, updated: str, original: str) -> bool:
@@ -298,18 +274,16 @@ def replace_buffer(program: ir.Program, updated: str, original: str) -> ir.Progr
     """Returns `program` with the buffer `original` in place of `updated`."""
 
     def view(value: Any) -> Any:
-        return (
-            replace(value, buffer=original) if isinstance(value, ir.TensorView) and value.buffer == updated else value
-        )
+        is_updated = isinstance(value, ir.TensorView) and value.buffer == updated
+        return replace(value, buffer=original) if is_updated else value
 
     def step(each: ir.Step) -> ir.Step:
         if updated not in each.reads and updated not in each.writes:
             return each
         if isinstance(each, ir.Call):
             args, kwargs = fx.node.map_aggregate((each.args, each.kwargs), view)
-            return replace(
-                each, args=args, kwargs=dict(kwargs), reads=tuple(original if r == updated else r for r in each.reads)
-            )
+            reads = tuple(original if name == updated else name for name in each.reads)
+            return replace(each, args=args, kwargs=dict(kwargs), reads=reads)
         body = (
             replace(s, buffer=original) if isinstance(s, ir.Load | ir.Store) and s.buffer == updated else s
             for s in each.body
