@@ -75,17 +75,15 @@ class SizeRules:
     """The elements that a program processes at a time, if nothing is reduced or rows are short."""
     warp_elements: int = 128
     """The elements that a warp processes at a time, if nothing is reduced: four for each thread."""
-    narrow_block: int = 2048
-    """`block` if elements have two bytes."""
-    narrow_warp_elements: int = 256
-    """`warp_elements` if elements have two bytes: a thread accesses 16 bytes at a time."""
-    max_narrow_accesses: int = 6
+    wide_warp_elements: int = 256
+    """`warp_elements` of few accesses to elements side by side: 16 bytes of bfloat16 for each thread, or twice that."""
+    max_wide_accesses: int = 6
     """With more accesses to a position, a thread has no registers for eight elements."""
     row_warp_elements: int = 512
-    """The elements that a warp processes at a time, if rows are reduced."""
+    """The elements that a warp processes at a time, if rows are reduced, or in tiles."""
     light_row_warp_elements: int = 1024
-    """The same if rows are strided and fit in registers, or are short: if elements have two bytes, or columns are
-    reduced, too."""
+    """The same if rows are strided and fit in registers, if columns are reduced, too, and for elements of two bytes, if
+    rows are short, or only results of reductions are stored."""
     few_elements: int = 4096
     """A kernel of so few elements takes as long as one element takes: each thread processes one."""
     small_block: int = 128
@@ -227,17 +225,13 @@ class Blocks:
 def choose_blocks(loops: ir.Loops) -> Blocks:
     """Chooses block sizes with wide loads and busy threads, and with a whole row in registers if it fits."""
     rules = current_rules()
-    is_narrow = _is_narrow(loops)
-    block, warp_elements = rules.block, rules.warp_elements
-    if is_narrow:
-        block, warp_elements = rules.narrow_block, rules.narrow_warp_elements
     outer = next_power_of_2(_planned_size(loops.outer_numel))
     if not loops.inner:
         if _are_few(loops.outer_numel):
             i = min(outer, rules.small_block)
             return Blocks(i, 0, max(1, i // 32))
-        i = min(outer, block)
-        return Blocks(i, 0, max(1, i // warp_elements))
+        i = min(outer, rules.block)
+        return Blocks(i, 0, _warps(loops, i))
     inner = next_power_of_2(_planned_size(loops.inner_numel))
     if loops.column_stores:  # each program accumulates whole rows
         are_short = inner <= rules.block
@@ -248,14 +242,17 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
         if loops.may_fail:
             j = min(inner, rules.gather_block)
             i = max(1, min(outer, rules.gather_rows * rules.gather_block // j))
-            warp_elements = rules.narrow_warp_elements
         else:
-            j = min(inner, rules.tile) if across else min(block, _power_of_2_divisor(loops.inner[-1]))
-            i = min(outer, rules.tile if across else max(1, block // j))
+            j = min(inner, rules.tile) if across else min(rules.block, _power_of_2_divisor(loops.inner[-1]))
+            i = min(outer, rules.tile if across else max(1, rules.block // j))
         if _are_few(loops.outer_numel * loops.inner_numel):
             i = min(i, max(1, rules.small_block // j))
             return Blocks(i, j, max(1, i * j // 32), tiled=True)
-        return Blocks(i, j, max(1, i * j // (512 if across else warp_elements)), tiled=True)
+        if across:
+            warps = i * j // rules.row_warp_elements
+        else:
+            warps = i * j // rules.wide_warp_elements if loops.may_fail else _warps(loops, i * j)
+        return Blocks(i, j, max(1, warps), tiled=True)
     is_strided = has_strided_rows(loops)
     if is_strided:
         i = min(outer, rules.strided_row_bytes // smallest_element_bytes(loops))
@@ -268,7 +265,16 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
         i = max(1, min(outer, rules.block // j))
     if j < inner:
         return Blocks(i, j, _row_warps(i * j), stages=_stages(loops, i * j))
-    return Blocks(i, j, _row_warps(i * j, is_strided or (is_narrow and i * j <= rules.block)))
+    only_reads = not any(isinstance(s, ir.Store) and loops.is_inner(s) for s in loops.body)
+    is_light = is_strided or (_is_wide(loops, 2) and (only_reads or i * j <= rules.block))
+    return Blocks(i, j, _row_warps(i * j, is_light))
+
+
+def _warps(loops: ir.Loops, elements: int) -> int:
+    """Returns the number of warps of a program that processes so many elements at a time, of which none are reduced."""
+    rules = current_rules()
+    is_wide = _is_wide(loops, None if elements >= rules.block else 2)
+    return max(1, elements // (rules.wide_warp_elements if is_wide else rules.warp_elements))
 
 
 def _row_warps(elements: int, are_light: bool = False) -> int:
@@ -286,12 +292,12 @@ def _stages(loops: ir.Loops, elements: int) -> int:
     return rules.stages if fits and min(sizes, default=1) > 1 else 1
 
 
-def _is_narrow(loops: ir.Loops) -> bool:
-    """Whether elements of two bytes are accessed, and a thread can access eight that lie side by side."""
+def _is_wide(loops: ir.Loops, width: int | None = None) -> bool:
+    """Whether a thread can access eight elements that lie side by side: of at most four bytes, some of `width`."""
     accesses = [s for s in loops.body if isinstance(s, ir.Load | ir.Store) and any(s.address.strides[-1:])]
     sizes = [(s.dtype if isinstance(s, ir.Load) else loops.dtype(s.value)).itemsize for s in accesses]
-    few = len(accesses) <= current_rules().max_narrow_accesses
-    return few and 2 in sizes and all(map(_is_aligned, accesses))
+    few = len(accesses) <= current_rules().max_wide_accesses
+    return few and max(sizes, default=0) <= 4 and width in (None, *sizes) and all(map(_is_aligned, accesses))
 
 
 def _is_aligned(access: ir.Load | ir.Store) -> bool:
