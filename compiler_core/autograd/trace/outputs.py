@@ -151,8 +151,15 @@ class OutputPlan:
         self._find_mutations(placeholders, inputs)
 
     def _check_history(self, node: fx.Node, views: Sequence[ViewReplay]) -> None:
-        """Refuses to return a detached tensor that a write has given a history, which the views of its base that make
-        it again do not have."""
+        """Refuses to return a tensor whose history the views of its base that make it again do not have: one that was
+        detached until a write gave it a history, and a view that a user's Function made and a write has outdated, at
+        which eager raises when the history is asked for."""
+        if not views:
+            return
+        try:
+            self._values[node].grad_fn  # noqa: B018
+        except RuntimeError as error:
+            raise JointRefused(f"the history of the result {node.name} is lost: {error}", node) from None
         if self._values[node].requires_grad:
             values = [self._values[view.node] for view in views]
             if any(isinstance(value, torch.Tensor) and not value._is_view() for value in values):

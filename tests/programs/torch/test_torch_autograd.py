@@ -8,11 +8,12 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 import enum
 import functools
 
+import pytest
 import torch
 import torch.nn as nn
 from torch.autograd import Function
 
-from compiler_core.tools.testing import same_as_eager
+from compiler_core.tools.testing import Expected, check, same_as_eager
 
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 leaf = lambda: (torch.randn(3, requires_grad=True),)
@@ -627,7 +628,7 @@ class AsView(Function):
         return g.view(4, 4) * 3
 
 
-@same_as_eager(graphs=2, breaks=["unsupported call"], grad=True)
+@one_graph(grad=True)
 def test_function_that_returns_a_view(x):
     return AsView.apply(x) * 2
 
@@ -642,7 +643,7 @@ class Reverse(Function):
         return -g
 
 
-@same_as_eager(graphs=1, breaks=["unsupported call", "unsupported call"], grad=True)
+@one_graph(grad=True)
 def test_gradient_reversal(x):
     return Reverse.apply(x) * 2, Reverse.apply(x) is x
 
@@ -778,3 +779,72 @@ def test_anomaly_mode(x):
     with torch.autograd.set_detect_anomaly(True):
         y = (x * 2).sum()
     return y
+
+
+# ---------------------------------------------------------------- functions that return views of what they get
+
+
+class Reversed(Function):
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.scale = scale
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.neg() * ctx.scale, None
+
+
+class Rows(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.t()[1:]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.cat([gradient[:1] * 5, gradient]).t()
+
+
+class AsGiven(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 3
+
+
+def views_of_functions(x):
+    h = x.sin()
+    return h, Reversed.apply(h, 0.5).view(-1), AsGiven.apply(x), Rows.apply(AsGiven.apply(x * 2)), Rows.apply(h).exp()
+
+
+def outdated_view_of_a_function(x):
+    h = x * 1
+    y = Reversed.apply(h, 2.0)
+    h.add_(1)
+    return h * 2, y
+
+
+@pytest.mark.parametrize("backend", ["eager", "cpp"])
+@pytest.mark.parametrize("program", [views_of_functions, outdated_view_of_a_function])
+def test_views_of_what_a_function_gets(program, backend):
+    expected = Expected(graphs=1, breaks=[], refusals=True)
+    check(program, lambda: [torch.randn(4, 4)], expected, grad=True, backend=backend, tolerance=2e-6)
+
+
+class Picked(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return y.view_as(y)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, gradient
+
+
+@same_as_eager(graphs=2, breaks=["unsupported call"], grad=True)
+def test_view_of_one_of_two_tensors_of_a_function(x, y):
+    h = x + 1
+    return Picked.apply(h, y)

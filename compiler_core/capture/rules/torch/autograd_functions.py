@@ -65,7 +65,7 @@ def _apply(tx: Interpreter, owner: Value, *args: Value) -> Value:
     result = tx.capture.graph.call_function(tx, apply_function(cls), args, {})
     if trial.groups:
         _last_node(tx.capture.graph.fx_graph, apply_function(cls)).meta[GROUPS] = trial.groups
-    _check_memory(tx, cls, given, result)
+    _check_memory(tx, cls, args, given, result)
     return result
 
 
@@ -203,10 +203,17 @@ def _last_node(graph: fx.Graph, target: Any) -> fx.Node:
     return next(node for node in nodes if node.target is target)
 
 
-def _check_memory(tx: Interpreter, cls: type, args: Sequence[Value], result: Value) -> None:
-    """Raises Unsupported if an output is, or is a view of, an argument, for which PyTorch has special rules."""
+def _check_memory(tx: Interpreter, cls: type, args: Sequence[Value], given: Sequence[Value], result: Value) -> None:
+    """Raises Unsupported if an output shares memory with one of several tensors that the Function is given.
+
+    A view of the first argument, the only tensor, is a view operation like PyTorch's: calling the Function on the same
+    base makes it again, with its gradient.
+    """
     outputs = result.unpack(tx) if isinstance(result, TupleValue) else [result]
-    owned = {storage_id(a.fake(tx)) for a in args if isinstance(a, TensorValue)}
+    tensors = [arg for arg in given if isinstance(arg, TensorValue)]
+    if tensors == [args[0]] and result in outputs:
+        return
+    owned = {storage_id(a.fake(tx)) for a in tensors}
     for output in outputs:
         if isinstance(output, TensorValue) and storage_id(output.fake(tx)) in owned:
             raise Unsupported("unsupported call", f"{cls.__name__} returns memory that it was given")
