@@ -33,7 +33,7 @@ from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.mappings import CONTAINERS, DictValue
 from compiler_core.capture.values.builtin.sequences import RangeValue, SliceValue, TupleValue, is_structure
 from compiler_core.capture.values.builtin.sets import SetValue
-from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.builtin.static import StaticValue, is_typing_form
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.capture.values.classes import is_plain_class
 from compiler_core.capture.values.contexts import CONTEXTS, ExitValue
@@ -336,7 +336,7 @@ def is_static(obj: Any) -> bool:
             or is_instance(owner, (types.ModuleType, type))
             or type(owner).__name__.startswith(_PYBIND_SELF_TYPES)
         )
-    return is_instance(obj, _STATIC_TYPES)
+    return is_instance(obj, _STATIC_TYPES) or is_typing_form(obj)
 
 
 _NOT_OPERATIONS = frozenset(

@@ -92,7 +92,8 @@ class SideEffects:
             raise Unsupported("unsupported mutation", self.frozen)
 
     def store_global(self, module: ConstantSource | None, name: str, value: Value) -> None:
-        """Sets a global of the frame, or of an inlined function's `module`; the value UNBOUND deletes it."""
+        """Sets a global of the frame, or of an inlined function's `module`; the value UNBOUND deletes it.  An attribute
+        of a class is stored in the same way, with the class as `module`."""
         self._check_frozen()
         self._globals[(id(module), name)] = (module, name, value)
         if self._recorder is not None:
@@ -102,6 +103,15 @@ class SideEffects:
         """Returns the value that a global was set to, UNBOUND if it was deleted, None if it was not changed."""
         found = self._globals.get((id(module), name))
         return found[2] if found else None
+
+    def class_value(self, cls: type, name: str) -> Value | None:
+        """Returns what an attribute of a class was set to, in the class or the first of its bases that has it; None if
+        it was not changed."""
+        if not self._globals:
+            return None
+        changed = {(id(owner.box.value), name): value for owner, name, value in self._globals.values() if owner}
+        owner = next((each for each in cls.__mro__ if (id(each), name) in changed or name in vars(each)), None)
+        return changed.get((id(owner), name))
 
     def changes(self, scope: Scope, writes_tensors: bool) -> OutsideState:
         """Returns what has changed so far, in the frame with these variables."""
@@ -199,6 +209,9 @@ class SideEffects:
             emit.load_kept(value)
             if module is None:
                 emit.store_global(name)
+            elif isinstance(module.box.value, type):
+                module.load(emit)
+                emit.store_attr(name)
             else:
                 module.load(emit)
                 emit.constant(name)

@@ -62,7 +62,7 @@ def test_deleted_attribute_uncovers_the_class_s(x):
     return y, SCALED(x)
 
 
-@same_as_eager(breaks=["unsupported mutation"], graphs=1)
+@same_as_eager(breaks=[], graphs=1)
 def test_class_attribute_set_in_the_frame(x):
     Scaled.by = 4.0
     y = SCALED(x)

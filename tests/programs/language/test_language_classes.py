@@ -9,6 +9,8 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 import abc
 import dataclasses
 import functools
+import typing
+from typing import Callable, Dict, List, Optional, Tuple
 
 import torch
 
@@ -527,3 +529,69 @@ def test_wrong_constructor_arguments(x):
         except TypeError as e:
             messages.append(str(e))
     return x + len(messages), messages
+
+
+class Counted:
+    calls, last = 0, None
+
+    def __init__(self):
+        type(self).calls += 1
+
+    def seen(self):
+        return self.calls
+
+
+class CountedToo(Counted):
+    def seen(self):
+        return super().calls
+
+
+def uncounted():
+    Counted.calls, Counted.last = 0, None
+    if "calls" in vars(CountedToo):
+        del CountedToo.calls
+    return [torch.randn(3)]
+
+
+@same_as_eager(graphs=2, breaks=["print"], inputs=uncounted)
+def test_attributes_of_classes_are_set(x):
+    """The second class gets its own attribute at the first change, which later reads find before that of its base."""
+    Counted.last = x.sin()
+    a, b, c = Counted(), CountedToo(), CountedToo()
+    a.calls = 7
+    setattr(Counted, "calls", Counted.calls + 10)
+    y = x * Counted.calls + CountedToo.calls + Counted.last
+    print(Counted.calls, CountedToo.calls)
+    last, Counted.last = Counted.last, None
+    return y * 2, last, a.seen(), b.seen(), c.calls
+
+
+class WithProperty:
+    doubled = property(lambda self: self.__dict__["n"] * 2)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: [torch.randn(3), WithProperty()])
+def test_dict_of_an_instance_is_changed(x, o):
+    o.__dict__["n"] = 3
+    o.__dict__.setdefault("log", []).append(x)
+    vars(o).update(more=4, n=5)
+    del o.__dict__["more"]
+    return x * o.doubled, o.log, "more" in vars(o)
+
+
+@same_as_eager(graphs=1, breaks=["unsupported mutation"], inputs=lambda: [torch.randn(3), WithProperty()])
+def test_dict_of_an_instance_behind_a_property(x, o):
+    y = x + 1
+    o.__dict__["doubled"] = 3
+    return y, vars(o)["doubled"]
+
+
+T = typing.TypeVar("T")
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_annotations_made_inside(x):
+    def f(a: Callable[[T], typing.Any], b: List[int] = [1], c: Optional[Dict[str, T]] = None) -> Tuple[T, ...]:
+        return a(x)
+
+    return f(torch.sin), f.__annotations__["b"] is List[int]

@@ -170,7 +170,9 @@ def _subclasses_of(cls: type) -> Callable[[], list[weakref.ref[type]]]:
 
 @handles(weakref.ref)
 def _weak_reference(tx: Interpreter, obj: Value, callback: Value = NONE) -> Value:
-    if not isinstance(obj, (InstanceValue, ModuleValue)) or obj.source is None or not tx.is_none(callback):
+    is_outside = isinstance(obj, InstanceValue) and obj.source is not None
+    is_class = isinstance(obj, StaticValue) and isinstance(obj.obj, type)
+    if not (is_outside or is_class) or not tx.is_none(callback):
         raise Unsupported("unsupported call", f"weakref.ref({obj})")
     return NewWeakRefValue(obj)
 

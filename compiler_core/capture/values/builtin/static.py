@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.capture.values.base import Value, observed_exception
 from compiler_core.capture.values.builtin.constant import ConstantValue, is_atom
 from compiler_core.capture.values.builtin.mappings import DictValue
-from compiler_core.capture.values.classes import ABSENT, guard_class_attribute, lookup_in_mro
+from compiler_core.capture.values.classes import ABSENT, guard_class_attribute, is_descriptor, lookup_in_mro
 from compiler_core.errors import Unsupported
-from compiler_core.guards.lifetimes import is_library, module_of
+from compiler_core.guards.lifetimes import is_library, is_python_class, module_of
 from compiler_core.guards.sources import AttrSource, GetItemSource, Source
 
 if TYPE_CHECKING:
@@ -130,25 +130,38 @@ class StaticValue(Value):
         """``Color["RED"]``, ``list[int]``"""
         if self._is_enum() or self.obj in (list, dict, tuple, set, frozenset, type) or _is_generic(self.obj):
             return tx.fold(operator.getitem, [self, key], {})
-        if self.obj in (typing.Callable, collections.abc.Callable, typing.Optional, typing.Union, typing.Literal):
+        if is_typing_form(self.obj) or self.obj is collections.abc.Callable:
             return StaticValue(self.obj[_type_arguments(tx, key)])
         return super().get_item(tx, key)
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
-        """Stores a global of a module."""
+        """Stores a global of a module, or an attribute of a class that is found by its name alone: no descriptor."""
+        if self._is_plain_attribute(name, value):
+            self.install_guards(tx)
+            tx.capture.effects.store_global(tx.capture.guards.held(self.obj, self.obj.__qualname__), name, value)
+            return
         if type(self.obj) is not types.ModuleType or is_library(self.obj.__name__):
             raise Unsupported("unsupported mutation", f"{self}.{name} = ...")
         self.install_guards(tx)
         tx.capture.effects.store_global(tx.capture.outside.namespace(vars(self.obj)), name, value)
 
+    def _is_plain_attribute(self, name: str, value: Value) -> bool:
+        if not isinstance(self.obj, type) or type(self.obj).__setattr__ is not type.__setattr__:
+            return False
+        found = lookup_in_mro(self.obj, name)
+        is_plain = found is not ABSENT and not is_descriptor(found) and not is_descriptor(value.python_type())
+        return is_plain and is_python_class(self.obj) and not name.startswith("__")
+
     def _class_attribute(self, tx: Interpreter, cls: type, name: str) -> Value:
-        found = tx.class_attribute(cls, name)
+        found = tx.capture.effects.class_value(cls, name) or tx.class_attribute(cls, name)
         if found is not None:
             return found
         on_class, base = lookup_in_mro(cls, name), self.source or tx.capture.guards.held(cls, cls.__qualname__)
         on_meta = lookup_in_mro(type(cls), name)
         # guards would keep alive what the functions of a class made in a call refer to
         if name == "__dict__" and on_meta is lookup_in_mro(type, name) and "<locals>" not in cls.__qualname__:
+            if tx.capture.effects.writes_globals(tx.capture.guards.held(cls, cls.__qualname__)):
+                raise Unsupported("unsupported attribute", f"{self}.__dict__, after a change of the class")
             place = AttrSource(base, name)
             tx.capture.guards.add("DICT_KEYS", place, list(cls.__dict__))
             items: dict[Any, Value] = {
@@ -210,6 +223,11 @@ def _type_arguments(tx: Interpreter, key: Value) -> Any:
     if kind in (tuple, list) and not key.is_constant():
         return kind(_type_arguments(tx, each) for each in key.unpack(tx))
     return key.constant(tx)
+
+
+def is_typing_form(obj: Any) -> bool:
+    """Whether `obj` only annotates: a type variable, or a form of `typing` such as ``List`` or ``Optional[int]``."""
+    return type(obj).__module__ == "typing"
 
 
 def _is_generic(obj: Any) -> bool:

@@ -142,6 +142,8 @@ class InstanceValue(Value):
         self._guard_class(tx, name, found)
         if is_descriptor(found):
             return descriptor_get(tx, found, name, self, self.cls)
+        if (stored := tx.capture.effects.class_value(self.cls, name)) is not None:
+            return stored
         # an instance attribute that the frame deleted still exists when guards run, so they read the class's instead
         is_hidden = name in self.stored
         base = (None if is_hidden else self.source) or tx.capture.guards.held(self.cls, self.cls.__qualname__)
@@ -261,7 +263,10 @@ class InstanceValue(Value):
 
 
 class InstanceDictValue(DictValue):
-    """``vars(obj)`` of an outside object, with the attributes that the frame has set; it cannot be changed."""
+    """``vars(obj)`` of an outside object, with the attributes that the frame has set.
+
+    A change of one key is that of the attribute; other changes break the graph.
+    """
 
     holder: InstanceValue
 
@@ -288,6 +293,28 @@ class InstanceDictValue(DictValue):
     def contains(self, tx: Interpreter, item: Value) -> bool:
         stored = self.holder.stored.get(item.as_key(tx))
         return super().contains(tx, item) if stored is None else stored is not UNBOUND
+
+    def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
+        self.holder.store(tx, self._attribute(tx, key), value)
+
+    def del_item(self, tx: Interpreter, key: Value) -> None:
+        if not self.contains(tx, key):
+            raise observed_exception(KeyError, key)
+        self.holder.store(tx, self._attribute(tx, key), UNBOUND)
+
+    def method_update(self, tx: Interpreter, /, *others: Value, **kwargs: Value) -> Value:
+        new = DictValue({})
+        new.method_update(tx, *others, **kwargs)
+        for key in new.unpack(tx):
+            self.set_item(tx, key, new.get_item(tx, key))
+        return NONE
+
+    def _attribute(self, tx: Interpreter, key: Value) -> str:
+        """Returns the key; setting or deleting the attribute of this name must do the same."""
+        name = key.as_key(tx)
+        if not isinstance(name, str) or is_data_descriptor(lookup_in_mro(self.holder.cls, name)):
+            raise Unsupported("unsupported mutation", f"vars({self.holder})[{name!r}] = ...")
+        return name
 
 
 class NewObjectDictValue(DictValue):

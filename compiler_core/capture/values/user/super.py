@@ -66,6 +66,8 @@ class SuperValue(Value):
             return StaticValue(found.__get__).call(tx, [self.owner], {})
         if is_descriptor(found):
             return descriptor_get(tx, found, name, self.owner, start, cls)
+        if (stored := tx.capture.effects.class_value(cls, name)) is not None:
+            return stored
         return tx.capture.outside.wrap_attribute(found, AttrSource(tx.capture.guards.held(cls, cls.__qualname__), name))
 
     def _read_from_class(self, tx: Interpreter, found: Any, name: str) -> Value:
