@@ -67,32 +67,6 @@ def test_in_else(x):
     return y.sin()
 
 
-@same_as_eager(graphs=2, breaks=["data-dependent branch"], inputs=lambda: (torch.randn(4, 4) + 100,), grad=True)
-def test_branch_on_a_tensor_and_on(x):
-    y = x.sin()
-    if x.sum() > 0:
-        z = y * 2
-    else:
-        z = y * 3
-    return z + x
-
-
-@same_as_eager(graphs=3, breaks=["data-dependent branch"] * 2, inputs=lambda: (torch.ones(4, 4),))
-def test_branch_in_a_branch(x):
-    if x.sum() > 0:
-        y = x + 1
-        if y.sum() > 100:
-            return y * 2
-        return y * 3
-    return x
-
-
-@same_as_eager(graphs=2, breaks=["data-dependent branch"], inputs=lambda: (torch.ones(4, 4),))
-def test_conditional_expression(x):
-    y = x.cos()
-    return (y if y.sum() > 100 else y * 2) + 1
-
-
 @same_as_eager(graphs=2, breaks=["data-dependent branch"], inputs=lambda: (torch.ones(4, 4),))
 def test_boolean_operator_that_keeps_a_tensor(x):
     y = x.cos()
@@ -106,31 +80,6 @@ def test_value_read_in_the_middle_of_an_expression(x):
 
 
 # ---------------------------------------------------------------- try, except, else, finally
-
-
-@same_as_eager(graphs=2, breaks=["print"], grad=True)
-def test_in_try(x):
-    y = x + 1
-    try:
-        y = y * 2
-        print("in try")
-        y = y * 3
-    except ValueError:
-        y = y - 1
-    return y.sin()
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_in_try_finally(x):
-    y = x + 1
-    log = []
-    try:
-        y = y * 2
-        print("in try")
-        y = y * 3
-    finally:
-        log.append("finally")
-    return y.sin(), log
 
 
 @same_as_eager(graphs=2, breaks=["print"])
@@ -156,54 +105,6 @@ def test_in_finally(x):
     return y.sin()
 
 
-@same_as_eager(graphs=2, breaks=["asked for"])
-def test_broken_call_raises_and_is_caught(x):
-    y = x + 1
-    try:
-        y = y * 2
-        y = fail_unseen(y)
-        y = y * 3
-    except ValueError as error:
-        y = y - len(str(error))
-    return y.sin()
-
-
-@same_as_eager(graphs=1, breaks=["asked for", "exception"])
-def test_broken_call_raises_what_nothing_here_catches(x):
-    y = x + 1
-    try:
-        y = fail_unseen(y * 2, KeyError)
-    except ValueError:
-        y = y * 3
-    return y
-
-
-@same_as_eager(graphs=1, breaks=["asked for"])
-def test_broken_call_raises_through_finally(x):
-    log = []
-    y = x + 1
-    try:
-        try:
-            fail_unseen(y)
-        finally:
-            log.append("inner")
-    except ValueError as error:
-        log.append(str(error))
-    return y, log
-
-
-@same_as_eager(graphs=2, breaks=["asked for"])
-def test_second_of_three_handlers(x):
-    try:
-        fail_unseen(x + 1, IndexError)
-    except KeyError:
-        return "key"
-    except (IndexError, ValueError) as error:
-        return type(error).__name__, x * 2
-    except Exception:
-        return "any"
-
-
 @same_as_eager(graphs=3, breaks=["asked for", "print"])
 def test_in_handler(x):
     y = x + 1
@@ -214,18 +115,6 @@ def test_in_handler(x):
         print("handling", error, sys.exc_info()[0].__name__)
         y = y * 3
     return y.sin(), sys.exc_info()
-
-
-@same_as_eager(graphs=2, breaks=["print", "print", "exception"])
-def test_in_handler_of_what_capture_saw_raised(x):
-    y = x + 1
-    try:
-        y = y * 2
-        fail(y)
-    except ValueError as error:
-        print("handling", error)
-        y = y * 3
-    return y.sin()
 
 
 @same_as_eager(graphs=2, breaks=["asked for", "print", "unsupported attribute"])
@@ -397,47 +286,6 @@ def test_assertion_after_a_break(x):
 # ---------------------------------------------------------------- with
 
 
-@same_as_eager(graphs=2, breaks=["print"], grad=True)
-def test_in_no_grad(x):
-    y = x * 2
-    with torch.no_grad():
-        z = y.cos()
-        print(torch.is_grad_enabled())
-        w = z + 1
-    return w * y, torch.is_grad_enabled()
-
-
-@same_as_eager(graphs=3, breaks=["print"] * 2, grad=True)
-def test_in_enable_grad_in_no_grad(x):
-    with torch.no_grad():
-        a = x * 2
-        with torch.enable_grad():
-            b = x * 3
-            print(torch.is_grad_enabled())
-            c = b * x
-        print(torch.is_grad_enabled())
-        d = c * 2
-    return a, b, c, d, c * x
-
-
-@same_as_eager(graphs=2, breaks=["asked for"], grad=True)
-def test_exception_leaves_no_grad(x):
-    y = x * 2
-    try:
-        with torch.no_grad():
-            z = y.cos()
-            fail_unseen(z)
-    except ValueError:
-        pass
-    return y * 3, torch.is_grad_enabled()
-
-
-@same_as_eager(graphs=1, breaks=["asked for", "exception"])
-def test_exception_that_nothing_catches_leaves_no_grad(x):
-    with torch.no_grad():
-        fail_unseen(x * 2)
-
-
 def test_grad_mode_after_an_exception_out_of_a_block():
     with contextlib.suppress(ValueError):
         cc.compile(lambda x: _leaves(x), backend="eager", strict=True)(torch.ones(4))
@@ -449,39 +297,6 @@ def _leaves(x):
         y = x * 2
         print(end="")
         fail_unseen(y)
-
-
-@same_as_eager(graphs=2, breaks=["print"], grad=True)
-def test_one_object_entered_and_kept(x):
-    mode = torch.no_grad()
-    with mode:
-        y = x * 2
-        print("in")
-    with mode:
-        z = x * 3
-    return y, z, x * 4
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_in_a_user_s_manager(x):
-    log = []
-    with Noted(log) as noted:
-        y = x + 1
-        print("in", len(log))
-        y = y * 2
-    return y, log, noted.log is log
-
-
-@same_as_eager(graphs=2, breaks=["asked for"])
-def test_user_s_manager_sees_the_exception(x):
-    log = []
-    y = x + 1
-    try:
-        with Noted(log):
-            fail_unseen(y)
-    except ValueError:
-        log.append("caught")
-    return y * 2, log
 
 
 @same_as_eager(graphs=2, breaks=["asked for"])
@@ -514,14 +329,6 @@ class Loud:
         print("exit", exc[0])
 
 
-@same_as_eager(graphs=3, breaks=["print"] * 2)
-def test_enter_and_exit_that_break(x):
-    y = x + 1
-    with Loud() as n:
-        y = y * n
-    return y.sin()
-
-
 @same_as_eager(graphs=3, breaks=["print"] * 3)
 def test_exit_that_breaks_on_the_way_of_an_exception(x):
     y = x + 1
@@ -543,46 +350,6 @@ def test_suppress_and_nullcontext(x):
         print("in")
         y = y * n
     return y
-
-
-@same_as_eager(graphs=3, breaks=["print", "unsupported iteration"] * 2, grad=True)
-def test_contextmanager_of_a_generator(x):
-    @contextlib.contextmanager
-    def scaled(k):
-        with torch.no_grad():
-            yield k * 2
-        print("left")
-
-    y = x + 1
-    with scaled(3) as k:
-        z = y * k
-        print("in")
-    return y * z
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_exit_stack(x):
-    log = []
-    y = x + 1
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(Noted(log))
-        stack.callback(log.append, "callback")
-        print("in")
-        y = y * 2
-    return y, log
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_return_out_of_with(x):
-    log = []
-
-    def inner():
-        with Noted(log):
-            y = x + 1
-            print("in")
-            return y * 2
-
-    return inner() + 1, log
 
 
 @same_as_eager(graphs=2, breaks=["print"] * 3)
@@ -616,15 +383,6 @@ def test_inference_mode(x):
     return z + 0, torch.is_inference_mode_enabled()
 
 
-@same_as_eager(graphs=2, breaks=["print"], grad=True)
-def test_set_grad_enabled(x):
-    with torch.set_grad_enabled(False):
-        y = x * 2
-        print(torch.is_grad_enabled())
-        z = y * x
-    return y, z, x * 3
-
-
 # ---------------------------------------------------------------- other statements and places
 
 
@@ -655,16 +413,6 @@ def test_import_in_the_middle(x):
     return y * 2
 
 
-@same_as_eager(graphs=1, breaks=["print"] * 2)
-def test_assert_and_delete_around_a_break(x):
-    y, z = x + 1, x + 2
-    print(1)
-    del z
-    assert y.shape[0] == 4
-    print(2)
-    return y
-
-
 @same_as_eager(graphs=1, breaks=["print"] * 4)
 def test_match_with_breaks(x):
     found = []
@@ -683,31 +431,12 @@ def test_match_with_breaks(x):
     return found
 
 
-@same_as_eager(graphs=2, breaks=["print", "unsupported iteration"])
-def test_iterators_across_a_break(x):
-    items = [x, x + 1, x + 2]
-    each = iter(items)
-    first = next(each)
-    print("now")
-    items.append(x + 3)
-    return first, list(each)
-
-
 @same_as_eager(graphs=1, breaks=["print", "unsupported iteration"])
 def test_enumerate_across_a_break(x):
     each = enumerate([x, x + 1, x + 2], 5)
     first = next(each)
     print("now")
     return first, list(each)
-
-
-@same_as_eager(graphs=2, breaks=["print", "unsupported iteration", "unsupported iteration"])
-def test_zip_and_map_across_a_break(x):
-    both = zip([x, x + 1, x + 2], "abc")
-    doubled = map(lambda v: v * 2, [x, x + 1])
-    a, b = next(both), next(doubled)
-    print("now")
-    return a, b, list(both), list(doubled)
 
 
 @same_as_eager(graphs=1, breaks=["print", "unsupported iteration", "print", "unsupported iteration"])
@@ -752,16 +481,6 @@ def test_code_after_a_loop_with_try_in_it(x):
     return x * 2
 
 
-@same_as_eager(graphs=2, breaks=["print"])
-def test_loop_then_break_then_loop(x):
-    for i in range(3):
-        x = x + i
-    print("between")
-    for i in range(3):
-        x = x * i
-    return x
-
-
 @same_as_eager(graphs=1, breaks=["print"] * 2)
 def test_while_with_else(x):
     n = 0
@@ -782,27 +501,6 @@ def test_nested_comprehensions_with_breaks(x):
 @same_as_eager(graphs=3, breaks=["print"] * 3)
 def test_three_in_one_expression(x):
     return (print(1) or x + 1) * (print(2) or x + 2) - (print(3) or 3)
-
-
-@same_as_eager(graphs=2, breaks=["print"], grad=True)
-def test_gradients_over_a_break_in_try(x):
-    y = x.sin()
-    try:
-        z = y * x
-        print("mid")
-        w = z.cos()
-    finally:
-        y = y * 2
-    return w * y
-
-
-@same_as_eager(graphs=2, breaks=["backward"], inputs=lambda: (torch.randn(4, 4, requires_grad=True),))
-def test_backward_in_try(x):
-    try:
-        (x.sin() ** 2).sum().backward()
-    finally:
-        g = x.grad
-    return g * 2
 
 
 def test_many_breaks_in_a_row():

@@ -76,12 +76,6 @@ def test_each_call_warns(name, backend):
         check(WARN[name], [square, square], grad=grad, backend=backend, tolerance=1e-5)
 
 
-def test_a_size_that_warns_comes_later():
-    makes = [lambda n=n: (torch.randn(4, n),) for n in (3, 5, 1, 7)]
-    for backend in BACKENDS:
-        check(lambda x: x.var(1) * 2, makes, grad=True, backend=backend, tolerance=1e-5)
-
-
 ONCE = """
     import warnings
     import torch

@@ -77,18 +77,6 @@ def test_named_tuple(x):
 
 
 @same_as_eager()
-def test_class_through_two_breaks(x):
-    class R:
-        def go(self):
-            return x
-
-    print("-")
-    r = R()
-    print("-")
-    return isinstance(r, R), type(r).__name__, r.go() + 1
-
-
-@same_as_eager()
 def test_function_with_a_default(x):
     def g(y, k=lambda z: z * x):
         return k(y) + x
@@ -143,38 +131,6 @@ def test_metaclass(x):
 
 
 @same_as_eager()
-def test_slots(x):
-    class S:
-        __slots__ = ("a",)
-
-        def __init__(self, a):
-            self.a = a
-
-        def go(self):
-            return self.a * x
-
-    s = S(x)
-    print("-")
-    s.a = s.a + 1
-    return s.go()
-
-
-@same_as_eager()
-def test_base_class(x):
-    class B:
-        def go(self):
-            return x + 1
-
-    class D(B):
-        def go(self):
-            return super().go() * 2
-
-    d = D()
-    print("-")
-    return d.go()
-
-
-@same_as_eager()
 def test_generator_method(x):
     class G:
         def __iter__(self):
@@ -184,34 +140,3 @@ def test_generator_method(x):
     g = G()
     print("-")
     return list(g)
-
-
-@same_as_eager()
-def test_exception(x):
-    class Er(Exception):
-        def go(self):
-            return x
-
-    print("-")
-    try:
-        raise Er("a")
-    except Er as e:
-        return e.go() + 1
-
-
-@same_as_eager()
-def test_context_manager(x):
-    class C:
-        def __enter__(self):
-            return x
-
-        def __exit__(self, *a):
-            return False
-
-    c = C()
-    print("-")
-    with c as y:
-        z = y + 1
-        print("-")
-        w = z * 2
-    return w

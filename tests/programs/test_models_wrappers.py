@@ -12,7 +12,6 @@ import contextlib
 import copy
 import functools
 import inspect
-import os
 from collections import OrderedDict
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextvars import ContextVar
@@ -151,19 +150,9 @@ def wrapped(**settings):
     return lambda: (Wrapped(**settings), torch.ones(2, 4))
 
 
-@same_as_eager(graphs=1, breaks=[], inputs=wrapped())
-def test_defaults_from_the_config(model, x):
-    return model(x)
-
-
 @same_as_eager(graphs=1, breaks=[], inputs=wrapped(use_cache=True, width=2))
 def test_settings_of_the_config(model, x):
     return model(x), model(x, None, 3), model(x, use_cache=False)
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=wrapped(return_dict=False, use_cache=True))
-def test_tuple_by_the_config(model, x):
-    return model(x)
 
 
 @same_as_eager(graphs=1, breaks=[], inputs=wrapped())
@@ -175,11 +164,6 @@ class Flagged(Wrapped):
     @flag_in_config
     def forward(self, x, **kwargs):
         return self.fc(x) + (1 if getattr(self.config, "is_causal", False) else 0)
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (Flagged(), torch.ones(2, 4)))
-def test_attribute_set_for_the_call_and_deleted(model, x):
-    return model(x, is_causal=True), hasattr(model.config, "is_causal")
 
 
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (Flagged(is_causal=False), torch.ones(2, 4)))
@@ -196,32 +180,12 @@ def test_code_of_a_function(x):
     return x + code.co_argcount, code.co_varnames, code.co_name, "b" in code.co_varnames
 
 
-@same_as_eager(graphs=1, breaks=[])
-def test_wrapped_function(x):
-    plain = Wrapped.forward.__wrapped__.__wrapped__
-    return x + len(inspect.signature(plain).parameters), plain.__name__, Wrapped.forward.__qualname__
-
-
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (Config(), torch.ones(4)))
 def test_copy_of_a_config_with_its_own_getattribute(config, x):
     copied = copy.deepcopy(config)
     copied.width = 7
     copied.layer_types.append("new")
     return x * copied.hidden_size + config.width, copied, config.layer_types
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (Config(), torch.ones(4)))
-def test_dict_of_a_config(config, x):
-    config.width = 9
-    settings = copy.deepcopy(config.__dict__)
-    return x * settings["hidden_size"], sorted(settings), "width" in config.__dict__, config.__dict__.get("none")
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (Config(), torch.ones(4)))
-def test_attribute_by_name_deleted(config, x):
-    copied = copy.copy(config)
-    delattr(copied, "layer_types")
-    return x + 1, hasattr(copied, "layer_types"), config.layer_types
 
 
 @same_as_eager(graphs=1, breaks=[])
@@ -257,13 +221,6 @@ def test_sequence_of_a_users_class(x):
     for i, kind in enumerate(layers):
         x = x + i * (2 if kind == "sliding" else 1)
     return x, list(layers), layers[1:], "full" in layers, layers.index("sliding"), layers.count("full")
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_sequence_in_zip_that_ends_first(x):
-    for i, kind in zip(range(2), Layers(Config())):
-        x = x + i
-    return x, list(reversed(Layers(Config())))
 
 
 class Registry(MutableMapping):
@@ -304,14 +261,6 @@ def test_registry_of_functions(x):
     return REGISTRY.of("tanh", None)(x) + REGISTRY.of("plain", torch.abs)(x) + REGISTRY["relu"](x), len(REGISTRY)
 
 
-@same_as_eager(graphs=1, breaks=[])
-def test_registry_without_the_name(x):
-    try:
-        REGISTRY.of("gelu", None)
-    except KeyError as error:
-        return x + 1, error.args
-
-
 class Activations(OrderedDict):
     def __getitem__(self, key):
         content = super().__getitem__(key)
@@ -327,25 +276,7 @@ def test_modules_made_by_name(x):
     return ACTIVATIONS["silu"](x) + ACTIVATIONS["leaky"](x)
 
 
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.randn(3, 5), torch.tensor([0, 2, 1])))
-def test_loss_made_in_the_call(x, labels):
-    return nn.CrossEntropyLoss()(x.view(-1, 5), labels.view(-1))
-
-
 # ---------------------------------------------------------------- questions to the surroundings
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_environment(x):
-    if os.environ.get("CUTAWAY_TEST_OF_NOTHING", "0") == "1" or "CUTAWAY_TEST_OF_NOTHING" in os.environ:
-        return x
-    return x + 1
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_limits_of_a_dtype(x):
-    limits = torch.finfo(x.dtype)
-    return x.clamp(min=limits.min / 2, max=limits.max), limits.eps, torch.iinfo(torch.int16).max, limits
 
 
 def is_capturing():
@@ -370,20 +301,6 @@ def test_assertions_of_torch(x):
 def test_assertion_of_torch_that_fails(x):
     torch._assert(x.dim() == 3, f"three dimensions, not {tuple(x.shape)}")
     return x + 1
-
-
-ANSWERS = []
-
-
-@functools.lru_cache
-def at_least(version):
-    ANSWERS.append(version)
-    return tuple(map(int, version.split("."))) >= (2, 0)
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_cached_answers(x):
-    return x + (1 if at_least("2.4") else 0) + (2 if at_least("1.9") else 0), at_least("2.4")
 
 
 class Noted:
@@ -462,14 +379,6 @@ class Cache:
         return len(self.layers)
 
 
-@same_as_eager(graphs=1, breaks=[])
-def test_cache_made_in_the_call(x):
-    cache = Cache()
-    for i in range(2):
-        x = cache.update(x, i).sum(-1, keepdim=True) + x
-    return x, cache
-
-
 def filled():
     cache = Cache()
     cache.update(torch.ones(2, 3), 0)
@@ -496,14 +405,6 @@ def test_mask_by_indices(x):
     return x.masked_fill(~mask, torch.finfo(x.dtype).min)
 
 
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (Config(), torch.ones(4)))
-def test_kinds_in_a_set(config, x):
-    found = {}
-    for kind in set(config.layer_types):
-        found[kind] = x * len(kind)
-    return found, dict.fromkeys(config.layer_types)
-
-
 @same_as_eager(graphs=1, breaks=[], tolerance=1e-6, inputs=lambda: (torch.rand(2, 5), torch.rand(2, 5)))
 def test_associative_scan(a, b):
     from torch._higher_order_ops import associative_scan
@@ -513,13 +414,6 @@ def test_associative_scan(a, b):
 
     _, states = associative_scan(combine, (a, b), dim=1, combine_mode="generic")
     return states, associative_scan(torch.add, a, 0, reverse=True, combine_mode="generic")
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.nn.Parameter(torch.randn(1, 1, 4)), torch.randn(2, 3, 4)))
-def test_view_of_a_parameter_without_gradients(token, x):
-    with torch.no_grad():
-        tokens = token.expand(x.shape[0], -1, -1)
-        return torch.cat([tokens, x], dim=1)
 
 
 @same_as_eager(graphs=1, breaks=[])
@@ -554,12 +448,6 @@ def test_forward_in_chunks(model, x):
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (nn.MultiheadAttention(4, 2, batch_first=True), torch.ones(2, 3, 4)))
 def test_attention_module(attention, x):
     return attention(x, x, x, need_weights=False)
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_optional_argument_that_is_none(x):
-    cache = None
-    return x + (1 if getattr(cache, "is_compileable", False) else 0), hasattr(None, "shape")
 
 
 @same_as_eager(graphs=1, breaks=[])

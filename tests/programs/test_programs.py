@@ -12,51 +12,10 @@ import collections
 import copy
 import functools
 import itertools
-import operator
 
 import torch
 
 from compiler_core.tools.testing import same_as_eager
-
-
-@same_as_eager()
-def test_tuple_identity(x):
-    t = (x, 1)
-    return t is tuple(t), tuple([1]) is tuple([1]), x + 1
-
-
-@same_as_eager()
-def test_badcall(x):
-    def f(a):
-        return a
-
-    try:
-        f(x, 2)
-    except TypeError as e:
-        return str(e), x + 1
-
-
-@same_as_eager()
-def test_unhash(x):
-    y = x + 1
-    try:
-        return {[]: 1}
-    except TypeError as e:
-        return str(e), y
-
-
-@same_as_eager()
-def test_reversed_enum(x):
-    return (
-        [i for i in reversed(range(3))],
-        [*reversed([1, 2])],
-        list(enumerate("ab", 1)),
-        x + 1,
-        sorted({"b": 1, "a": 2}),
-        max([1, 5, 2], key=lambda v: -v),
-        min("b", "a"),
-        sum([[1], [2]], []),
-    )
 
 
 @same_as_eager()
@@ -79,16 +38,6 @@ def test_tensor_eq_none(x):
 @same_as_eager()
 def test_copying(x):
     return copy.copy([x]), copy.deepcopy([1, x + 1])
-
-
-@same_as_eager()
-def test_itools(x):
-    return (
-        list(itertools.chain([1], [2])),
-        list(itertools.product([1, 2], [3])),
-        functools.reduce(operator.add, [x, x]),
-        list(itertools.accumulate([1, 2, 3])),
-    )
 
 
 @same_as_eager()
@@ -196,17 +145,6 @@ def test_desc(x, o):
     return o.d, o.cp, o.cp, x + o.z, HasDesc.d
 
 
-@same_as_eager(
-    inputs=lambda: (torch.randn(3), collections.defaultdict(list), collections.deque([1]), collections.Counter("aab"))
-)
-def test_odd(x, d, q, c):
-    d["a"].append(x + 1)
-    q.append(2)
-    q.popleft()
-    c.update("b")
-    return d, list(q), c["b"], x * 2
-
-
 class Mapped:
     names = {"old": "new"}
 
@@ -234,15 +172,6 @@ def test_instance_dict_and_stores(x, o):
 
 
 @same_as_eager()
-def test_odd_made(x):
-    d = collections.defaultdict(list)
-    d["a"].append(x)
-    q = collections.deque([1])
-    q.append(2)
-    return dict(d), list(q), x + 1
-
-
-@same_as_eager()
 def test_attrerr(x):
     y = x + 1
     return y.foo
@@ -252,11 +181,6 @@ def test_attrerr(x):
 def test_noname(x):
     y = x + 1
     return undefined_name
-
-
-@same_as_eager()
-def test_map_two(x):
-    return list(map(lambda a, b: a * b, [x, 2], [3, 4])), list(filter(lambda v: v > 1, [1, 2, 3]))
 
 
 @same_as_eager()

@@ -33,38 +33,6 @@ def three(x, k=3):
     return [*pair, k]
 
 
-def four(x):
-    a, b, k = three(x)
-    return a + b * k
-
-
-@same_as_eager(graphs=2, breaks=["print"], grad=True)
-def test_one_deep(x):
-    return one(x) + x
-
-
-@same_as_eager(graphs=2, breaks=["print"], grad=True)
-def test_two_deep(x):
-    a, b = two(x)
-    return a * b
-
-
-@same_as_eager(graphs=2, breaks=["print"], grad=True)
-def test_three_deep(x):
-    a, b, k = three(x, k=2)
-    return a + b - k
-
-
-@same_as_eager(graphs=2, breaks=["print"], grad=True)
-def test_four_deep(x):
-    return four(x) * x
-
-
-@same_as_eager(graphs=3, breaks=["print"] * 2)
-def test_twice(x):
-    return one(one(x))
-
-
 @same_as_eager(graphs=2, breaks=["print"])
 def test_under_pending_values(x):
     return [x * 2, {"k": one(x)}, (x, one.__name__)]
@@ -77,18 +45,6 @@ def test_value_read_in_a_callee(x):
 
     y = x * 2
     return y - mean(y)
-
-
-@same_as_eager(graphs=2, breaks=["data-dependent branch"], inputs=lambda: (torch.ones(3),), grad=True)
-def test_branch_in_a_callee(x):
-    def clip(v):
-        w = v * 3
-        if w.sum() > 100:
-            return w / w.sum()
-        return w + 1
-
-    y = x.sin()
-    return clip(y) * y
 
 
 @same_as_eager(graphs=3, breaks=["data-dependent branch"] * 2, inputs=lambda: (torch.ones(3),))
@@ -112,54 +68,6 @@ def test_graph_break_in_a_callee(x):
 # ---------------------------------------------------------------- arguments, defaults, closures, cells
 
 
-@same_as_eager(graphs=2, breaks=["print"])
-def test_every_kind_of_argument(x):
-    def f(a, /, b, *rest, c=2, d, **more):
-        y = a + b
-        print(len(rest), sorted(more))
-        return y * c + d, rest, more
-
-    return f(x, x * 2, 1, x, d=3, e=x), x + 1
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_unpacked_call(x):
-    def f(a, b=1, *, c):
-        y = a * b
-        print("in")
-        return y + c
-
-    args, named = (x, 2), {"c": x}
-    return f(*args, **named) * 2
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_cell_written_by_the_callee(x):
-    n = 1
-
-    def bump(v):
-        nonlocal n
-        n += 1
-        print(n)
-        n += 1
-        return v * n
-
-    y = bump(x + 1)
-    return y, n
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_cell_written_by_the_caller_after(x):
-    n = 1
-
-    def later():
-        return n
-
-    y = one(x + n)
-    n = 5
-    return y * later(), later
-
-
 @same_as_eager(graphs=3, breaks=["print"] * 2)
 def test_cell_shared_by_three_levels(x):
     total = x * 0
@@ -177,32 +85,6 @@ def test_cell_shared_by_three_levels(x):
         return r * total
 
     return outer(x), total
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_callee_returns_a_closure_over_its_locals(x):
-    def make(k):
-        y = x * k
-        print("making")
-
-        def apply(v):
-            return v + y
-
-        return apply
-
-    f = make(3)
-    return f(x), f(f(x))
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_argument_of_the_callee_that_is_a_cell(x):
-    def f(v):
-        g = lambda: v
-        print("in")
-        v = v + 1
-        return g()
-
-    return f(x * 2) + 1
 
 
 @same_as_eager(graphs=2, breaks=["print"])
@@ -256,12 +138,6 @@ class GrandChild(Child):
 
 
 @same_as_eager(graphs=2, breaks=["print"])
-def test_method(x):
-    b = Base(x)
-    return b.go(2), b.x, b
-
-
-@same_as_eager(graphs=2, breaks=["print"])
 def test_super_and_its_break(x):
     c = Child(x)
     return c.go(2), c.x, c.seen
@@ -270,11 +146,6 @@ def test_super_and_its_break(x):
 @same_as_eager(graphs=4, breaks=["print"] * 4)
 def test_super_before_and_after_breaks(x):
     return GrandChild(x).go(1)
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_call_method(x):
-    return Base(x)(x * 3) - 1
 
 
 @same_as_eager(graphs=2, breaks=["print"] * 2)
@@ -316,25 +187,6 @@ class Block(nn.Module):
         return torch.relu(y) * scale
 
 
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = Block(), Block()
-
-    def forward(self, x):
-        return self.b(self.a(x), scale=2.0) + x
-
-
-def net():
-    torch.manual_seed(0)
-    return Net()
-
-
-@same_as_eager(graphs=3, breaks=["print"] * 2, inputs=lambda: (net(), torch.randn(2, 4)), grad=True)
-def test_modules(model, x):
-    return model(x)
-
-
 @same_as_eager(graphs=4, breaks=["print"] * 6, inputs=lambda: (nn.Sequential(Block(), Block()), torch.ones(2, 4)))
 def test_sequential(model, x):
     return model(x) + 1
@@ -352,44 +204,9 @@ def test_module_list_in_a_loop(blocks, x):
 # ---------------------------------------------------------------- exceptions
 
 
-def fails(x, kind=ValueError):
-    y = x + 1
-    print("about to fail")
-    raise kind("failed")
-
-
 @cc.disable
 def fails_unseen(kind=ValueError):
     raise kind("unseen")
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_callee_raises_after_a_break_and_the_caller_catches(x):
-    try:
-        return fails(x.sin())
-    except ValueError as error:
-        return str(error), x + 1
-
-
-@same_as_eager(graphs=1, breaks=["print", "exception", "exception"])
-def test_callee_raises_after_a_break_and_nothing_catches(x):
-    y = x + 1
-    return fails(y)
-
-
-@same_as_eager(graphs=2, breaks=["asked for"])
-def test_broken_call_in_a_callee_caught_by_the_caller(x):
-    def inner(v):
-        w = v * 2
-        fails_unseen(KeyError)
-        return w
-
-    y = x.sin()
-    try:
-        y = inner(y)
-    except KeyError:
-        y = y - 1
-    return y.cos()
 
 
 @same_as_eager(graphs=2, breaks=["asked for"])
@@ -417,30 +234,6 @@ def test_broken_call_caught_two_levels_up(x):
     return x + 1, log
 
 
-@same_as_eager(graphs=2, breaks=["asked for"])
-def test_broken_call_caught_in_the_callee(x):
-    def inner(v):
-        try:
-            fails_unseen()
-        except ValueError:
-            return v * 3
-        return v
-
-    y = x.sin()
-    return inner(y) + y
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_callee_in_try_and_with_of_its_caller(x):
-    y = x.sin()
-    try:
-        with torch.no_grad():
-            y = one(y)
-    finally:
-        y = y + 1
-    return y, torch.is_grad_enabled()
-
-
 @same_as_eager(graphs=2, breaks=["print"], grad=True)
 def test_with_of_the_callee(x):
     def inner(v):
@@ -451,16 +244,6 @@ def test_with_of_the_callee(x):
         return w * v
 
     return inner(x.sin()) + x
-
-
-@same_as_eager(graphs=2, breaks=["print"] * 3)
-def test_callee_within_a_handler(x):
-    try:
-        {}["k"]
-    except KeyError:
-        y = one(x)
-        print("handled")
-    return y
 
 
 @same_as_eager(graphs=1, breaks=["asked for", "print"])
@@ -576,49 +359,6 @@ def test_recursion(x):
     return down(x, 4)
 
 
-@same_as_eager(graphs=1, breaks=["print"] * 4)
-def test_two_functions_that_call_each_other(x):
-    def even(n):
-        print("even", n)
-        return True if n == 0 else odd(n - 1)
-
-    def odd(n):
-        return False if n == 0 else even(n - 1)
-
-    return even(5), x + 1
-
-
-@same_as_eager(graphs=4, breaks=["print"] * 3)
-def test_call_in_a_loop(x):
-    y = x.sin()
-    for i in range(3):
-        y = one(y + i)
-    return y
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_loop_in_the_callee_before_the_break(x):
-    def inner(v):
-        for i in range(3):
-            v = v + i
-        print("after the loop")
-        return v * 2
-
-    return inner(x) + 1
-
-
-@same_as_eager(graphs=6, breaks=["print"] * 4)
-def test_break_in_a_loop_of_the_callee(x):
-    def inner(v):
-        w = v.cos()
-        for i in range(2):
-            w = w + i
-            print(i)
-        return w * 2
-
-    return inner(x.sin()) + 1
-
-
 # ---------------------------------------------------------------- globals of another module
 
 SCALE = 3
@@ -667,23 +407,6 @@ def test_globals_are_the_callee_s(x):
 @same_as_eager(graphs=2, breaks=["print"])
 def test_callee_of_another_module_calls_its_own(x):
     return other.helper(x + SCALE) + SCALE
-
-
-@same_as_eager(graphs=1, breaks=["print"], changes=("COUNT",))
-def test_global_changed_in_caller_and_callee(x):
-    global COUNT
-
-    def inner(v):
-        global COUNT
-        COUNT += 10
-        print(COUNT)
-        COUNT += 100
-        return v + COUNT
-
-    COUNT = 1
-    y = inner(x)
-    COUNT += 1000
-    return y, COUNT
 
 
 def test_traceback_names_the_callee_and_its_line():

@@ -45,14 +45,6 @@ def x4():
 # ---------------------------------------------------------------- containers
 
 
-@same_as_eager(graphs=2, breaks=["print"], inputs=lambda: (x4(), []))
-def test_list_before_and_after(x, items):
-    items.append(x + 1)
-    print(len(items))
-    items.append(x + 2)
-    return items[0] * items[1]
-
-
 @same_as_eager(graphs=0, breaks=["print"] * 2, inputs=lambda: (x4(), [3, 1, 2]))
 def test_list_methods_around_a_break(x, items):
     items.sort()
@@ -98,45 +90,12 @@ def test_ordered_dict_and_deque(x, d, q):
     return d, q
 
 
-def shared():
-    inner = [1]
-    return x4(), {"a": inner, "b": inner}, inner
-
-
-@same_as_eager(graphs=1, breaks=["print"], inputs=shared)
-def test_aliases_of_one_list(x, d, inner):
-    d["a"].append(2)
-    print(d["b"])
-    inner.append(3)
-    d["c"] = d["b"]
-    return d["a"] is d["b"] is inner, x + len(inner)
-
-
 @same_as_eager(graphs=0, breaks=["print"], inputs=lambda: (x4(), [], []))
 def test_swap_across_a_break(x, a, b):
     a.append(b), b.append(x)
     print("now")
     a[0], b[0] = b[0], a[0]
     return a, b[0] is b
-
-
-@same_as_eager(graphs=1, breaks=["print"])
-def test_own_containers_keep_their_identity(x):
-    a = [x]
-    d = {"a": a, "again": a}
-    t = (a, d)
-    print("now")
-    a.append(x + 1)
-    d["again"].append(2)
-    return t, t[0] is d["a"], t[1]["again"] is a
-
-
-@same_as_eager(graphs=1, breaks=["print"], inputs=lambda: (x4(), []))
-def test_list_that_holds_itself(x, items):
-    items.append(items)
-    print("now")
-    items.append(x + 1)
-    return items[0] is items
 
 
 @same_as_eager(graphs=0, breaks=["print"])
@@ -147,70 +106,7 @@ def test_own_list_that_holds_itself(x):
     return items[1] is items, items[0] * 2
 
 
-@same_as_eager(graphs=1, breaks=["asked for"], inputs=lambda: (x4(), []))
-def test_list_changed_then_exception(x, items):
-    items.append(x + 1)
-    fail(items)
-
-
-@same_as_eager(graphs=1, breaks=["asked for"], inputs=lambda: (x4(), []))
-def test_list_changed_in_try_handler_and_finally(x, items):
-    try:
-        items.append("try")
-        fail(items)
-        items.append("never")
-    except ValueError:
-        items.append("except")
-    finally:
-        items.append("finally")
-    return x + len(items)
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (x4(), []))
-def test_list_changed_and_a_captured_exception(x, items):
-    try:
-        items.append("try")
-        {}["k"]
-    except KeyError:
-        items.append("except")
-    else:
-        items.append("never")
-    finally:
-        items.append(x + 1)
-    return len(items)
-
-
-@same_as_eager(graphs=1, breaks=["exception"], inputs=lambda: (x4(), []))
-def test_list_changed_and_an_operation_that_fails(x, items):
-    items.append(1)
-    try:
-        items.append(x @ torch.ones(7))
-    except RuntimeError:
-        items.append(2)
-    return items
-
-
 # ---------------------------------------------------------------- objects and modules
-
-
-@same_as_eager(graphs=1, breaks=["print"], inputs=lambda: (x4(), Box()))
-def test_object_around_a_break(x, box):
-    box.value = x + 1
-    box.first = [x]
-    print(hasattr(box, "first"), hasattr(box, "second"))
-    box.first.append(box.value)
-    del box.value
-    return box.first[1], hasattr(box, "value")
-
-
-@same_as_eager(graphs=1, breaks=["print"])
-def test_own_object_around_a_break(x):
-    box = Box([x])
-    other = Box(box)
-    print("now")
-    box.value.append(x + 1)
-    other.value.extra = other
-    return other, box.extra is other
 
 
 @same_as_eager(graphs=1, breaks=["asked for", "exception"], inputs=lambda: (x4(), Box(1)))
@@ -232,63 +128,7 @@ def test_class_attribute_shadowed(x):
     return box.kind, x + 1
 
 
-class Counter(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("seen", torch.zeros(4))
-        self.calls = 0
-
-    def forward(self, x):
-        self.calls += 1
-        self.seen += x
-        print(self.calls)
-        self.calls += 1
-        self.last = self.seen * 2
-        return self.last + x
-
-
-@same_as_eager(graphs=2, breaks=["print"], inputs=lambda: (Counter(), x4()))
-def test_module_state_around_a_break(model, x):
-    y = model(x)
-    return y, model.calls, model.seen
-
-
-@same_as_eager(graphs=1, breaks=["print"], inputs=lambda: (nn.Linear(4, 4), x4()))
-def test_module_attribute_around_a_break(model, x):
-    model.scale = 2
-    print("now")
-    model.scale += 1
-    return model(x) * model.scale
-
-
 # ---------------------------------------------------------------- globals, cells, modules
-
-
-@same_as_eager(graphs=1, breaks=["print"], changes=("COUNT",))
-def test_global_around_a_break(x):
-    global COUNT
-    COUNT = COUNT + 1
-    print(COUNT)
-    COUNT += 1
-    return x + COUNT
-
-
-@same_as_eager(graphs=0, breaks=["asked for", "exception"], changes=("COUNT",))
-def test_global_then_exception(x):
-    global COUNT
-    COUNT = 5
-    try:
-        fail()
-    finally:
-        COUNT += 1
-
-
-@same_as_eager(graphs=1, breaks=["print"], changes=("STATE",))
-def test_global_dict_around_a_break(x):
-    STATE["calls"] += 1
-    print(STATE)
-    STATE["last"] = x + 1
-    return STATE["last"] * STATE["calls"]
 
 
 @same_as_eager(graphs=1, breaks=[], changes=("COUNT",))
@@ -323,27 +163,6 @@ def test_new_global_and_its_end(x):
         return y, str(error)
 
 
-@same_as_eager(graphs=1, breaks=["print"] * 2)
-def test_cells_of_two_functions(x):
-    n, log = 0, []
-
-    def bump():
-        nonlocal n
-        n += 1
-        log.append(n)
-        print("bump", n)
-        return n
-
-    def read():
-        return n, list(log)
-
-    bump()
-    a = read()
-    bump()
-    n = 10
-    return a, read(), x + n
-
-
 @same_as_eager(graphs=1, breaks=["asked for"])
 def test_cell_then_exception(x):
     n = 0
@@ -359,113 +178,6 @@ def test_cell_then_exception(x):
     except ValueError:
         n += 10
     return n, x + n
-
-
-def counters():
-    n = 0
-
-    def bump(x):
-        nonlocal n
-        n += 1
-        return x + n
-
-    def read():
-        return n
-
-    return x4(), bump, read
-
-
-@same_as_eager(graphs=2, breaks=["print"], inputs=counters)
-def test_outside_cell_around_a_break(x, bump, read):
-    y = bump(x)
-    print(read())
-    return bump(y), read()
-
-
-# ---------------------------------------------------------------- tensors
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_tensor_in_place_around_a_break(x):
-    y = x.clone()
-    y.add_(1)
-    print(y.shape)
-    y.mul_(2)
-    return y, x
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_input_in_place_around_a_break(x):
-    x.add_(1)
-    print(x.shape)
-    x.mul_(2)
-    return x
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_views_across_a_break(x):
-    y = x.clone()
-    row, column = y[0], y[:, 1]
-    row.add_(1)
-    print("now")
-    column.mul_(2)
-    return y, row, column
-
-
-@same_as_eager(graphs=2, breaks=["asked for"])
-def test_tensor_in_place_then_exception(x):
-    y = x.clone()
-    try:
-        y.add_(1)
-        fail(y)
-        y.add_(100)
-    except ValueError:
-        y.mul_(2)
-    return y
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_setitem_around_a_break(x):
-    y = x.clone()
-    y[0] = 1
-    print("now")
-    y[1] = y[0] + 1
-    return y
-
-
-@same_as_eager(graphs=2, breaks=["print"], inputs=lambda: (torch.randn(3, 3),) * 2)
-def test_one_tensor_as_two_arguments(x, y):
-    x.add_(1)
-    print(x is y)
-    y.mul_(2)
-    return x, y
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_random_numbers_around_a_break(x):
-    a = torch.rand(3) + torch.randn(3)
-    print("now")
-    b = torch.nn.functional.dropout(x, 0.5)
-    return a, b, torch.rand(2)
-
-
-@same_as_eager(graphs=2, breaks=["print"], grad=True)
-def test_saved_tensor_and_gradient(x):
-    kept = []
-    y = x.sin()
-    kept.append(y)
-    print("now")
-    z = kept[0] * x
-    kept.append(z)
-    return kept, z.sum()
-
-
-@same_as_eager(graphs=2, breaks=["backward"], inputs=lambda: (torch.ones(3, requires_grad=True), []))
-def test_gradient_accumulates_over_a_break(x, grads):
-    y = (x * 2).sum()
-    y.backward()
-    grads.append(x.grad)
-    return x.grad is grads[0], x.grad + 1
 
 
 # ---------------------------------------------------------------- without breaks

@@ -70,16 +70,6 @@ def test_from_outside(x):
     return outside.scaled(x), outside.kind, outside.make(5).n, isinstance(outside, Plain), type(outside) is Derived
 
 
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: [torch.ones(2), Plain(3)])
-def test_attributes_set_outside(x, p):
-    p.n += 1
-    p.more = x * p.n
-    p.kind = "own"
-    del p.more
-    p.last = [p.n]
-    return p.scaled(x), p.kind, hasattr(p, "more")
-
-
 class Temperature:
     def __init__(self, celsius):
         self._celsius = celsius
@@ -208,12 +198,6 @@ def test_cached_property_outside(x, m):
     return x * m.triple, m.triple, m.asked
 
 
-@same_as_eager()
-def test_non_data_descriptor(x):
-    m = Model(2)
-    return x * m.double, m.double, m.asked
-
-
 class Slotted:
     __slots__ = ("a", "b")
 
@@ -265,22 +249,6 @@ def test_attribute_hooks(x):
     except AttributeError as e:
         message = str(e)
     return o.a + o.count, o.dyn_abc, o.deleted, message, getattr(o, "zzz", None)
-
-
-class Watched:
-    def __init__(self):
-        self.value = 3
-
-    def __getattribute__(self, name):
-        if name == "special":
-            return 42
-        return super().__getattribute__(name)
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_getattribute(x):
-    w = Watched()
-    return x * w.special + w.value, hasattr(w, "nothing")
 
 
 class A:
@@ -403,14 +371,6 @@ def test_instancecheck(x):
 
 
 @same_as_eager(graphs=1, breaks=[])
-def test_getattr_and_setattr(x):
-    p = Plain(1)
-    setattr(p, "a" + "b", x)
-    delattr(p, "n")
-    return getattr(p, "ab") + getattr(p, "none", 2), hasattr(p, "n"), getattr(p, "kind"), p.__class__.__name__
-
-
-@same_as_eager(graphs=1, breaks=[])
 def test_instance_dict(x):
     p = Plain(1)
     p.m = 2
@@ -418,13 +378,6 @@ def test_instance_dict(x):
     p.k = 3
     d["q"] = 4
     return x + p.q, dict(d), list(d), "m" in p.__dict__
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_class_attributes(x):
-    a, b = Plain(), Plain()
-    a.kind = "own"
-    return x + 1, a.kind, b.kind, Plain.kind, Derived.kind, Plain.__name__, Plain.__qualname__, a.shared is b.shared
 
 
 @same_as_eager(graphs=1, breaks=[], changes=["outside"])

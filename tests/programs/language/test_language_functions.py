@@ -41,17 +41,6 @@ def test_defaults_are_made_once(x):
     return x + len(first), first is second, push.__defaults__
 
 
-@same_as_eager(graphs=1, breaks=[])
-def test_closure_returned(x):
-    scale = 3
-
-    def scaled(v):
-        return v * scale
-
-    y = scaled(x)
-    return y, scaled
-
-
 def noted(log):
     def decorate(fn):
         @functools.wraps(fn)
@@ -75,20 +64,6 @@ def test_decorators(x):
         return v * k
 
     return double(x), double(x, k=3), log, double.__name__, double.__doc__, double.__wrapped__.__name__
-
-
-calls = []
-
-
-@noted(calls)
-def decorated(v):
-    return v + 1
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_decorated_outside(x):
-    y = decorated(x)
-    return y, decorated.__name__, calls.pop()
 
 
 @same_as_eager(graphs=1, breaks=[])
@@ -121,28 +96,10 @@ outer_function.flag = 7
 
 
 @same_as_eager(graphs=1, breaks=[])
-def test_attributes_of_an_outside_function(x):
-    return (
-        x * outer_function.flag,
-        outer_function.__name__,
-        outer_function.__defaults__,
-        hasattr(outer_function, "none"),
-    )
-
-
-@same_as_eager(graphs=1, breaks=[])
 def test_partial(x):
     add = functools.partial(outer_function, k=5)
     more = functools.partial(add, k=6)
     return add(x), more(x), add(x, k=1), add.func is outer_function, add.args, functools.partial(max, 3)(1, 2)
-
-
-bound = functools.partial(outer_function, k=torch.ones(()) * 2)
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_partial_outside(x):
-    return bound(x), bound(x, k=1)
 
 
 @functools.lru_cache(maxsize=None)
@@ -153,12 +110,6 @@ def squares(n):
 @same_as_eager(graphs=1, breaks=[])
 def test_lru_cache(x):
     return x + sum(squares(4)), squares(4) == squares(4)
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_more_cells_than_locals(x):
-    a, b, c, d, e = 1, 2, 3, 4, 5
-    return x * 3, (lambda: a + b + c + d + e)()
 
 
 @same_as_eager(graphs=1, breaks=[])
@@ -173,11 +124,6 @@ def test_higher_order(x):
         return functools.reduce(lambda f, g: lambda v: g(f(v)), fs)
 
     return compose(torch.sin, lambda v: v * 2, torch.cos)(x), list(map(lambda a, b: a + b, [1, 2], [3, 4]))
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: [torch.ones(2), lambda v: v * 2])
-def test_function_as_argument(x, f):
-    return f(x), f is f, callable(f)
 
 
 def twice(f):
@@ -207,28 +153,8 @@ def test_generator_and_lambda_in_class_like_dict(x):
 
 
 @same_as_eager(graphs=1, breaks=[])
-def test_descriptor_of_a_function(x):
-    class_less = outer_function.__get__(x, torch.Tensor)
-    return class_less(k=3), class_less()
-
-
-@same_as_eager(graphs=1, breaks=[])
 def test_argument_names_that_hide(x):
     def f(self, args, kwargs, len=3):
         return self + args + kwargs + len
 
     return f(x, kwargs=1, args=2)
-
-
-@same_as_eager(graphs=1, breaks=["print"])
-def test_closure_across_a_break(x):
-    n = 1
-
-    def bump():
-        nonlocal n
-        n += 1
-        return n
-
-    bump()
-    print("n is", n)
-    return x + bump()

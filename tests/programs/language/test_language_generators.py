@@ -142,36 +142,6 @@ def test_sent_through_yield_from(x):
 
 
 @same_as_eager(graphs=1, breaks=[])
-def test_infinite_generator(x):
-    def naturals():
-        i = 0
-        while True:
-            yield i
-            i += 1
-
-    total = x
-    for _, v in zip(range(4), naturals()):
-        total = total + v * x
-    return total
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_generator_expressions(x):
-    return (
-        sum(i for i in range(4)) * x,
-        any(i > 2 for i in (1, 2, 3)),
-        all(i for i in (1, 0)),
-        dict((k, x * k) for k in (1, 2)),
-        next(i for i in (5, 6)),
-        list(zip((i for i in (1, 2)), (j for j in "ab"))),
-        max(i * i for i in (-3, 2)),
-        sorted(i for i in (3, 1, 2)),
-        tuple(a + b for a in (1, 2) for b in (10, 20) if a + b != 21),
-        ",".join(str(i) for i in range(3)),
-    )
-
-
-@same_as_eager(graphs=1, breaks=[])
 def test_an_exception_in_a_generator(x):
     def worker():
         yield 1
@@ -345,43 +315,6 @@ def test_contextmanager_that_does_not_yield(x):
     with never_yields():
         pass
     return y
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_nullcontext_and_suppress(x):
-    with contextlib.nullcontext() as n, contextlib.nullcontext(3) as m:
-        y = x.sin()
-    with contextlib.suppress(ValueError):
-        raise ValueError("b")
-    return y, n, m
-
-
-class Timed:
-    def __init__(self, log):
-        self.log = log
-
-    def __enter__(self):
-        self.log.append("enter")
-        return self
-
-    def __exit__(self, kind, value, trace):
-        self.log.append((kind, value is None, trace is None))
-        return kind is KeyError
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_user_manager(x):
-    log = []
-    with Timed(log) as t:
-        y = x + 1
-    with t:
-        raise KeyError("swallowed")
-    try:
-        with t:
-            raise ValueError("passed on")
-    except ValueError:
-        log.append("caught")
-    return y, log
 
 
 @same_as_eager(graphs=0, breaks=["generator"])

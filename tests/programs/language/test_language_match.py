@@ -6,9 +6,7 @@
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
 
-import collections.abc
 import dataclasses
-import enum
 
 import torch
 
@@ -151,25 +149,6 @@ def test_too_many_patterns(x):
         return x + 1, str(e)
 
 
-class Colour(enum.Enum):
-    RED = 1
-    GREEN = 2
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_values_by_name(x):
-    def kind(v):
-        match v:
-            case Colour.RED:
-                return x + 1
-            case torch.float32:
-                return x * 2
-            case _:
-                return x
-
-    return kind(Colour.RED), kind(Colour.GREEN), kind(x.dtype)
-
-
 @same_as_eager(graphs=1, breaks=[])
 def test_nested(x):
     command = {"do": ["scale", {"by": (2, 3)}], "then": None}
@@ -183,25 +162,6 @@ def test_tensors(x):
     match (x, x.shape):
         case [torch.Tensor() as t, (4, n)]:
             return t * n
-    return x
-
-
-class Pairs(collections.abc.Sequence):
-    def __init__(self, *values):
-        self.values = values
-
-    def __getitem__(self, i):
-        return self.values[i]
-
-    def __len__(self):
-        return len(self.values)
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_user_sequence(x):
-    match Pairs(1, 2):
-        case [a, b]:
-            return x + a * b
     return x
 
 

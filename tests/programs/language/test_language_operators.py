@@ -127,23 +127,6 @@ def test_container_methods(x):
 
 
 @same_as_eager(graphs=1, breaks=[])
-def test_equality(x):
-    a, b = Vec(1), Vec(1)
-    return (
-        x + 1,
-        a == b,
-        a != b,
-        a is b,
-        a == 1,
-        [a] == [b],
-        (a, 1) == (b, 1),
-        a in [b],
-        [Vec(2), b].index(a),
-        {"k": a} == {"k": b},
-    )
-
-
-@same_as_eager(graphs=1, breaks=[])
 def test_text(x):
     a = Vec(1, 2)
     return (
@@ -196,24 +179,6 @@ class Ranked:
 
     def __lt__(self, other):
         return self.n < other.n
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_ordering(x):
-    a, b, c = Ranked(1), Ranked(2), Ranked(2)
-    ordered = sorted([c, a, b])
-    return (
-        x + 1,
-        a < b,
-        b <= c,
-        a > b,
-        b >= c,
-        a != b,
-        ordered[0] is a,
-        max(a, b) is b,
-        min([c, a]).n,
-        [r.n for r in ordered],
-    )
 
 
 class Base:

@@ -39,33 +39,6 @@ class Slow(Rates):
 
 
 @one_graph()
-def test_names_of_a_class(x):
-    return x * len([k for k in Rates.__dict__ if not k.startswith("_")]), list(Rates.__dict__), len(Rates.__dict__)
-
-
-@one_graph()
-def test_numbers_of_a_class(x):
-    for name, value in Rates.__dict__.items():
-        if isinstance(value, (int, float)) and not name.startswith("_"):
-            x = x * value
-    return x
-
-
-@one_graph()
-def test_items_of_a_class(x):
-    own = Slow.__dict__
-    return x * own["high"] + ("low" in own) + ("high" in own), own.get("low"), Rates.__dict__["rate"](None)
-
-
-@one_graph()
-def test_missing_item_of_a_class(x):
-    try:
-        return x * Slow.__dict__["low"]
-    except KeyError as error:
-        return x + 1, str(error)
-
-
-@one_graph()
 def test_subclasses(x):
     for cls in Rates.__subclasses__():
         x = x * cls.high

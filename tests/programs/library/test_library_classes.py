@@ -14,8 +14,6 @@ import types
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-import torch
-
 from compiler_core.tools.testing import same_as_eager
 
 
@@ -72,14 +70,6 @@ class Nested:
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_dataclass(x):
-    b = Batch(x)
-    b.tags.append("t")
-    c = Batch(x + 1, scale=3, tags=["q"])
-    return b, c, c.scaled(), b.count, Batch.count, Batch(x).tags
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_dataclass_equality(x):
     return (
         Key("a") == Key("a"),
@@ -89,16 +79,6 @@ def test_dataclass_equality(x):
         Key("a") == 3,
         x + 1,
     )
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_frozen_dataclass(x):
-    k = Key("a", 1)
-
-    def change():
-        k.index = 2
-
-    return caught(change)[0], k, {k: x + 1}[Key("a", 1)], hash(k) == hash(Key("a", 1)), len({k, Key("a", 1)})
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
@@ -128,24 +108,9 @@ def test_asdict(x):
     return d, n, dataclasses.astuple(Key("b", 2)), x + 1
 
 
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), Batch(torch.ones(2), 3.0)))
-def test_dataclass_from_outside(x, b):
-    b.scale = b.scale + 1
-    b.tags.append(x)
-    return b.scaled() + x, dataclasses.replace(b, x=x)
-
-
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_dataclass_repr(x):
     return repr(Key("a", 1)), f"{Batch(1)}", x + 1
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_dataclass_match(x):
-    match Key("a", 3):
-        case Key("a", index=i):
-            return x + i
-    return x
 
 
 # ---------------------------------------------------------------- namedtuples
@@ -196,11 +161,6 @@ def test_namedtuple_subclass(x):
     s = Shifted(x)
     s.extra = 1
     return s, s.x, s.extra
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), Pair(torch.ones(2), 4)))
-def test_namedtuple_from_outside(x, p):
-    return p.both() + x, p._replace(a=x), p, p + (1,)
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
@@ -302,11 +262,6 @@ def test_flags(x):
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_enum_with_attributes(x):
     return x * Planet.EARTH.mass, Planet.EARTH.value, Planet((5.9, 6.3)).radius
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), Color.RED))
-def test_enum_as_argument(x, color):
-    return color.describe(x) + 1, {Color.RED: "r"}[color]
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)

@@ -80,14 +80,6 @@ def test_deepcopy_containers(x):
     return a, b, b[3] is b[1], copy.deepcopy(t) is t, copy.deepcopy(u) is u, x + 1
 
 
-@same_as_eager(graphs=1, breaks=[])
-def test_deepcopy_tensor(x):
-    a = {"x": x}
-    b = copy.deepcopy(a)
-    b["x"].add_(1)
-    return a, b
-
-
 @same_as_eager(graphs=1, breaks=["unsupported call"], grad=True)
 def test_deepcopy_of_a_leaf(x):
     return copy.deepcopy([x]), x * 2
@@ -99,14 +91,6 @@ def test_deepcopy_of_two_tensors_that_share_memory(x):
     a, b = copy.deepcopy([x, y])
     a.add_(1)
     return b
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), config()))
-def test_deepcopy_config(x, c):
-    d = copy.deepcopy(c)
-    d.scale = 3.0
-    d.inner.sizes.append(5)
-    return x * d.scale * c.scale, d, d.inner is c.inner, d.sizes == c.sizes
 
 
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), config()))
@@ -122,19 +106,8 @@ def test_deepcopy_hook(x):
     return x + copy.deepcopy([Counted(1)])[0].n
 
 
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), [Counted(1)]))
-def test_copy_is_guarded(x, found):
-    found = copy.copy(found)
-    return x + len(found)
-
-
 def takes(a, b=2, *args, c, **kwargs):
     return a
-
-
-class Method:
-    def forward(self, x, mask=None):
-        return x
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
@@ -143,9 +116,3 @@ def test_signature(x):
     names = [p.name for p in parameters.values() if p.default is inspect.Parameter.empty]
     kinds = [p.kind == inspect.Parameter.VAR_POSITIONAL for p in parameters.values()]
     return x + len(parameters), names, kinds, "c" in parameters, "d" in parameters, list(parameters)
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_signature_of_a_method(x):
-    m = Method()
-    return x + len(inspect.signature(m.forward).parameters), "mask" in set(inspect.signature(m.forward).parameters)

@@ -98,11 +98,6 @@ PROPAGATES = Propagates()
 
 
 @one_graph()
-def test_messages_by_the_names_of_parameters(x):
-    return PROPAGATES(torch.cat([x.reshape(-1)] * 6)[:6])
-
-
-@one_graph()
 def test_attributes_of_a_partial(x):
     made = functools.partial(torch.mul, x, other=3.0)
     made.tag = 2
@@ -277,12 +272,6 @@ def test_exit_stack_within_a_handler():
     assert compiled(x).tolist() == [2.0, 2.0]
 
 
-@one_graph()
-def test_range_of_the_profiler(x):
-    with torch.profiler.record_function("part"):
-        return x * 2
-
-
 @torch.profiler.record_function("decorated")
 def in_range(x):
     return x + 1
@@ -291,14 +280,6 @@ def in_range(x):
 @one_graph()
 def test_function_with_a_range_of_the_profiler(x):
     return in_range(x) * 2
-
-
-@same_as_eager(breaks=["print"])
-def test_break_in_a_range_of_the_profiler(x):
-    with torch.profiler.record_function("part", "args") as part:
-        y = x * 2
-        print(end="")
-        return y + (part.name == "part")
 
 
 # ---- checks

@@ -128,32 +128,6 @@ def test_batched():
     same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2),))(program)()
 
 
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_lazy_order(x):
-    log = []
-
-    def note(v):
-        log.append(v)
-        return v
-
-    chained = itertools.chain(map(note, [1, 2]), map(note, [3]))
-    a = next(chained)
-    between = list(log)
-    rest = list(chained)
-    return a, between, rest, log, x + 1
-
-
-@same_as_eager(graphs=2, breaks=["asked for", "unsupported iteration"])
-def test_combinations_across_a_break(x):
-    import compiler_core
-
-    pairs = itertools.combinations([1, 2, 3], 2)
-    first = next(pairs)
-    y = x + first[1]
-    compiler_core.graph_break()
-    return y * 2, list(pairs)
-
-
 # ---------------------------------------------------------------- functools
 
 
@@ -167,61 +141,14 @@ def test_reduce(x):
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_partial(x):
-    def f(a, b, *, c=1):
-        return a * b + c
-
-    p = functools.partial(f, x, c=2)
-    q = functools.partial(p, 3)
-    return p(2), q(), q(c=5), p.func is f, p.args[0] is x, p.keywords
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_cmp_to_key(x):
     by_length = functools.cmp_to_key(lambda a, b: len(a) - len(b))
     return sorted(["ccc", "a", "bb"], key=by_length), min(["cc", "b"], key=by_length), x + 1
 
 
-def noted(fn):
-    @functools.wraps(fn)
-    def wrapper(*args, **kwargs):
-        return fn(*args, **kwargs) + 1
-
-    return wrapper
-
-
-@noted
-def decorated(x):
-    """Its text."""
-    return x * 2
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_wraps(x):
-    return decorated(x), decorated.__name__, decorated.__wrapped__(x)
-
-
 @functools.lru_cache(maxsize=None)
 def table(n):
     return tuple(range(n))
-
-
-@functools.total_ordering
-class Level:
-    def __init__(self, n):
-        self.n = n
-
-    def __eq__(self, other):
-        return self.n == other.n
-
-    def __lt__(self, other):
-        return self.n < other.n
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_total_ordering(x):
-    a, b = Level(1), Level(2)
-    return a < b, a <= b, a > b, a >= b, a == Level(1), max(a, b).n, x + 1
 
 
 # ---------------------------------------------------------------- operator

@@ -17,19 +17,6 @@ SCALE = np.float32(0.5)
 TABLE = np.arange(4, dtype=np.float32)
 
 
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_numbers(x):
-    return (
-        x * SCALE,
-        SCALE * x,
-        x + np.pi,
-        x - np.float64(2),
-        x[np.int64(1)],
-        x.view(np.int64(2), -1),
-        torch.zeros(np.int32(3)),
-    )
-
-
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), np.float32(3), np.int64(2)))
 def test_numbers_as_arguments(x, scale, n):
     return x * scale + n, scale, int(n), float(scale), n + 1, n == 2, isinstance(scale, float), type(n * 2)
@@ -81,13 +68,6 @@ def test_array_from_outside(x):
     return x + t, torch.tensor(TABLE), torch.as_tensor(TABLE) * 2, TABLE.shape, len(TABLE), TABLE.ndim
 
 
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(3), np.arange(3.0)))
-def test_array_shares_memory(x, a):
-    t = torch.from_numpy(a)
-    t.add_(1)
-    return t, t, x + t, a, torch.tensor(a)
-
-
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2, 3), np.arange(6.0).reshape(3, 2).T))
 def test_array_with_strides(x, a):
     return torch.from_numpy(a) * x, torch.tensor(a), a.size
@@ -104,16 +84,6 @@ def test_arrays_are_guarded():
     compiled = compiler_core.compile(lambda a: torch.from_numpy(a) * 2, backend="eager")
     for a in (np.ones(2), np.ones(3), np.ones(2, dtype=np.int64), np.ones(2)):
         assert torch.equal(compiled(a), torch.from_numpy(a) * 2)
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1, inputs=lambda: (torch.ones(3), np.ones(3)))
-def test_array_arithmetic(x, a):
-    return torch.from_numpy(a * 2) + x
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_to_numpy(x):
-    return (x + 1).numpy()
 
 
 class Holder:

@@ -150,12 +150,6 @@ def test_numbers_of_arrays(a):
     return s, a.max(), a, s * 2, a.max() + a, torch.tensor(a.mean()), torch.ones(3) * a.mean()
 
 
-@same_as_eager(graphs=1, breaks=[], grad=True, inputs=lambda: (torch.ones(3), np.arange(3.0)))
-def test_beside_gradients(w, a):
-    y = w * 2
-    return (y * torch.from_numpy(np.sqrt(a)).float()).sum(), a * 2, y.detach().numpy()
-
-
 @same_as_eager(breaks=["tensor value read"], inputs=lambda: (torch.ones(3, requires_grad=True),))
 def test_array_of_what_requires_a_gradient(x):
     return x.numpy()

@@ -6,15 +6,11 @@
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
 
-import collections, copy, dataclasses, enum, functools, itertools, operator, types, contextvars, inspect, math
+import collections, copy, dataclasses, enum, itertools, operator, types, math
 from dataclasses import dataclass, field
 import torch
 from typing import NamedTuple
 from compiler_core.tools.testing import same_as_eager
-
-
-def signed(a, b=3, /, *c, d, **e):
-    pass
 
 
 class DD(dict):
@@ -128,29 +124,6 @@ def test_subclasses_of_collections_from_outside(x, d, q, c, o):
 
 
 @same_as_eager(graphs=1, breaks=[])
-def test_iterators_see_changes(x):
-    a = [1, 2, 3]
-    it = iter(a)
-    next(it)
-    a.append(4)
-    r = list(it)
-    z = zip(a, itertools.count())
-    n = next(z)
-    b = [i for i in z]
-    m = map(lambda v: v + len(a), a)
-    a.append(9)
-    return r, n, b, list(m), x + 1
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_equal_constants_of_other_types(x):
-    l = []
-    s = {1: "a", 1.0: "b", True: "c"}
-    t = {(1, 2): 3, (1.0, 2): 4}
-    return s, t, {0, False, 0.0}, [1, True, 1.0].index(True), [1, True].count(1), 1 in {True: 0}, x + 1
-
-
-@same_as_eager(graphs=1, breaks=[])
 def test_nan_in_containers(x):
     nan = float("nan")
     return (
@@ -164,28 +137,6 @@ def test_nan_in_containers(x):
         sorted([2, nan, 1]),
         x + 1,
     )
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), float("nan"), [float("nan")]))
-def test_nan_from_outside(x, n, l):
-    return n in [n], [n] == l, n == n, l == l, n in l, x + 1
-
-
-@same_as_eager(graphs=0, breaks=[], inputs=lambda: (torch.ones(2), [1, [2]], (1, [2])))
-def test_aliases_and_copies(x, l, t):
-    m = l[:]
-    m[1].append(x)
-    c = copy.copy(l)
-    d = copy.deepcopy([l[0], l[1][0]])
-    u = t + (1,)
-    u[1].append(5)
-    return m is l, c[1] is l[1], d, l == m, t, [*t], l * 2
-
-
-@same_as_eager(graphs=0, breaks=[])
-def test_partials_returned(x):
-    fs = [functools.partial(lambda a, b: (a, b), i) for i in range(2)]
-    return [f(x) for f in fs], fs[0].args, fs
 
 
 @same_as_eager(graphs=0, breaks=[])
@@ -316,12 +267,6 @@ def test_deque_details(x):
     )
 
 
-@same_as_eager(graphs=3, breaks=["skipped function"])
-def test_context_variable_made_here(x):
-    c = contextvars.ContextVar("local_var", default=1)
-    return c.get(), x + 1
-
-
 class E1(enum.Enum):
     A = [1, 2]
     B = {"k": 1}
@@ -410,26 +355,6 @@ def test_namespace_equality(x):
 
 
 @same_as_eager(graphs=1, breaks=[])
-def test_numbers_in_detail(x):
-    return (
-        sum([[1], [2]], start=[]),
-        sum(x for x in [x, x]),
-        sum([True, 2]),
-        sum([1e100, 1.0, -1e100]),
-        max([[1], [0, 5]]),
-        min("b", "a"),
-        max({"a": 1}),
-        round(-2.5),
-        round(1e300, 2),
-        divmod(5, -3),
-        pow(2, -1),
-        int("  7 "),
-        float("nan") != float("nan"),
-        x + 1,
-    )
-
-
-@same_as_eager(graphs=1, breaks=[])
 def test_itertools_details(x):
     g = itertools.groupby([1, 1, 2, 2])
     k1, g1 = next(g)
@@ -454,43 +379,12 @@ def test_itertools_details(x):
     )
 
 
-@same_as_eager(graphs=0, breaks=[], inputs=lambda: (torch.ones(2), {"a": 1, "b": {"c": torch.ones(1)}}))
-def test_nested_dict_from_outside(x, cfg):
-    new = {**cfg, "a": 2}
-    new["b"]["c"] = x
-    old = cfg.pop("a")
-    cfg.setdefault("l", []).append(old)
-    merged = cfg | new
-    cfg |= {"z": merged["a"]}
-    return new, merged, cfg["b"] is new["b"], list(cfg)
-
-
 @same_as_eager(graphs=0, breaks=[], inputs=lambda: (torch.ones(2), collections.OrderedDict(a=1, b=2)))
 def test_ordered_dict_from_outside(x, o):
     o.move_to_end("a")
     o["c"] = x
     first = o.popitem(last=False)
     return first, list(o), o == collections.OrderedDict(o), reversed(o) is None, next(reversed(o))
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_signature_details(x):
-    s = inspect.signature(signed)
-    return [(p.name, str(p.kind)) for p in s.parameters.values()], s.parameters["b"].default, len(s.parameters), x + 1
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_sort_keys(x):
-    key = lambda v: (len(v), v)
-    words = ["bb", "a", "cc", "aaa"]
-    words.sort(key=key, reverse=True)
-    return (
-        words,
-        sorted(words, key=str.upper),
-        sorted({"b": 2, "a": 1}.items(), key=lambda kv: kv[1]),
-        sorted([x, x + 1], key=lambda t: t.dim())[0] is x,
-        sorted(range(5), key=lambda v: v % 2),
-    )
 
 
 class Neg:

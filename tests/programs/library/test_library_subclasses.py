@@ -87,13 +87,6 @@ def two(x):
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_model_output(x):
-    out = two(x)
-    total = out.logits + out["logits"] + out[0]
-    return out, total, out.to_tuple(), len(out), list(out.keys()), out[1:], isinstance(out, dict)
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_model_output_set(x):
     out = two(x)
     out.loss = x.sum()
@@ -101,24 +94,11 @@ def test_model_output_set(x):
     return out, out.loss is out["loss"], "loss" in out, out.get("other"), out.get("loss")
 
 
-@same_as_eager(graphs=1, breaks=[], compiles=1, grad=True)
-def test_model_output_values(x):
-    out = two(x)
-    return dict(out), {**out}, [*out.values()], [k for k, _ in out.items()]
-
-
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), two(torch.ones(2))))
 def test_model_output_from_outside(x, out):
     out.logits = out.logits * x
     out["loss"] = x
     return out[0], out.hidden
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_dict_subclass(x):
-    d = Tagged(a=x, b=1)
-    d["c"] = x * 2
-    return d, d["zz"], d.tag, list(d.items()), dict(d), {**d}, len(d), "a" in d, d.a
 
 
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), Tagged(a=1, b=2), Stack([1])))
@@ -142,9 +122,3 @@ def test_update_calls_setitem_of_an_ordered_dict(x):
     d = Lower(A=x + 1)
     d.update({"B": 1})
     return d, list(d)
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_dict_subclass_across_a_break(x):
-    d = Tagged(a=x + 1)
-    return d, d["a"] * 2

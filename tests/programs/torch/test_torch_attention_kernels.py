@@ -26,12 +26,6 @@ attend = F.scaled_dot_product_attention
 
 
 @one_graph()
-def test_one_kernel(q):
-    with sdpa_kernel(SDPBackend.MATH):
-        return attend(q, q, q)
-
-
-@one_graph()
 def test_several_kernels_and_settings(q):
     with sdpa_kernel([SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]), torch.no_grad():
         y = attend(q, q, q)
@@ -49,13 +43,6 @@ def test_kernels_within_kernels(q):
     return a, b, c, torch.backends.cuda.flash_sdp_enabled()
 
 
-@one_graph()
-def test_kernels_as_a_choice(q):
-    kernels = [SDPBackend.MATH] if q.shape[-1] < 8 else [SDPBackend.FLASH_ATTENTION]
-    with sdpa_kernel(kernels):
-        return attend(q, q, q)
-
-
 @same_as_eager(breaks=["print"], inputs=heads)
 def test_break_within(q):
     with sdpa_kernel(SDPBackend.MATH):
@@ -63,16 +50,6 @@ def test_break_within(q):
         print(end="")
         y = attend(y, q, q) if not torch.backends.cuda.flash_sdp_enabled() else y
     return y, torch.backends.cuda.flash_sdp_enabled()
-
-
-@one_graph()
-def test_exception_within(q):
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            y = attend(q, q, q)
-            raise ValueError("stop")
-    except ValueError as error:
-        return y, str(error), torch.backends.cuda.flash_sdp_enabled()
 
 
 @same_as_eager(breaks=["unsupported call", "unsupported iteration", "unsupported iteration"], inputs=heads)

@@ -22,27 +22,6 @@ leaf = lambda: (torch.randn(3, requires_grad=True),)
 # ---------------------------------------------------------------- leaves, backward, grad
 
 
-@same_as_eager(graphs=1, breaks=["requires_grad", "backward"])
-def test_leaf_made_inside(x):
-    w = torch.ones(4, requires_grad=True)
-    (x * w).sum().backward()
-    return w.grad, w
-
-
-@same_as_eager(graphs=1, breaks=["requires_grad"])
-def test_random_leaf_made_inside(x):
-    w = torch.randn(4, requires_grad=True)
-    return (x * w).sum(), w, w.is_leaf
-
-
-@same_as_eager(graphs=2, breaks=["requires_grad", "backward"])
-def test_requires_grad_switched_on(x):
-    w = x.clone().requires_grad_()
-    y = (w * 2).sum()
-    y.backward()
-    return w.grad, w.requires_grad
-
-
 @same_as_eager(graphs=1, breaks=["requires_grad"])
 def test_requires_grad_of_an_argument_switched(x):
     x.requires_grad_(True)
@@ -57,76 +36,12 @@ def test_requires_grad_assigned(x):
     return (y * 2).sum(), y.is_leaf
 
 
-@one_graph()
-def test_requires_grad_to_what_it_is(x):
-    y = (x + 1).requires_grad_(False)
-    return y, y.requires_grad
-
-
-@same_as_eager(graphs=2, breaks=["backward"], inputs=leaf)
-def test_backward_inside(x):
-    y = (x * 2).sum()
-    y.backward()
-    return x.grad * 2
-
-
-@same_as_eager(graphs=1, breaks=["backward", "backward"], inputs=leaf)
-def test_backward_twice(x):
-    y = (x * x).sum()
-    y.backward(retain_graph=True)
-    y.backward()
-    return x.grad
-
-
 @same_as_eager(graphs=2, breaks=["backward", "backward"], inputs=leaf)
 def test_backward_with_gradient(x):
     y = x * x
     y.backward(torch.ones_like(y))
     torch.autograd.backward([x.sin()], [torch.ones(3)])
     return x.grad
-
-
-@same_as_eager(graphs=2, breaks=["backward"], inputs=leaf)
-def test_autograd_grad(x):
-    y = (x**3).sum()
-    (g,) = torch.autograd.grad(y, x)
-    return g * 2, x.grad is None
-
-
-@same_as_eager(graphs=2, breaks=["backward", "backward"], inputs=leaf)
-def test_second_derivative_inside(x):
-    y = (x**3).sum()
-    (g,) = torch.autograd.grad(y, x, create_graph=True)
-    (h,) = torch.autograd.grad(g.sum(), x)
-    return g, h
-
-
-@same_as_eager(graphs=2, breaks=["backward", "backward"], inputs=leaf)
-def test_gradient_penalty(x):
-    w = torch.full((3,), 2.0)
-    out = (x * w).tanh().sum()
-    (g,) = torch.autograd.grad(out, x, create_graph=True)
-    loss = out + (g.norm() - 1) ** 2
-    loss.backward()
-    return x.grad
-
-
-@one_graph(grad=True)
-def test_partly_detached(x, y):
-    return x * y.detach() + x.detach() * 2, (x * y).detach()
-
-
-@one_graph(grad=True)
-def test_integers_and_unused_inputs(x, y):
-    return x.argmax(), x * 2, x.long()
-
-
-@one_graph(grad=True)
-def test_gradients_of_reused_values(x):
-    y = x * x
-    for _ in range(3):
-        y = y * x + y
-    return y, y.sum()
 
 
 # ---------------------------------------------------------------- autograd.Function
@@ -144,11 +59,6 @@ class Square(Function):
         return g * 2 * x
 
 
-@one_graph(grad=True)
-def test_function(x):
-    return Square.apply(x) + 1
-
-
 class Wrong(Function):
     """Its backward is not the derivative: only a call of it gives this gradient."""
 
@@ -160,11 +70,6 @@ class Wrong(Function):
     @staticmethod
     def backward(ctx, g):
         return g * 100 * ctx.scale, None
-
-
-@one_graph(grad=True)
-def test_function_with_a_number(x):
-    return Wrong.apply(x, 2.0) + Wrong.apply(x, 3)
 
 
 class Modern(Function):
@@ -184,46 +89,8 @@ class Modern(Function):
 
 
 @one_graph(grad=True)
-def test_function_with_setup_context(x, y):
-    a, b = Modern.apply(x, y)
-    return a.sin() + b
-
-
-@one_graph(grad=True)
 def test_function_one_output_used(x, y):
     return Modern.apply(x, y)[0] * 2
-
-
-class StraightThrough(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.round()
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-
-
-@one_graph(grad=True)
-def test_straight_through(x):
-    return StraightThrough.apply(x * 3) / 3
-
-
-class InPlace(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.mark_dirty(x)
-        return x.mul_(2)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * 2
-
-
-@same_as_eager(graphs=3, breaks=["in-place autograd.Function"], grad=True)
-def test_function_that_marks_dirty(x):
-    y = x + 1
-    return InPlace.apply(y) * 3, y
 
 
 class OfItsContext(Function):
@@ -263,62 +130,6 @@ def test_a_gradient_that_is_not_materialized(x):
     return y * 3, flags
 
 
-class WithIndices(Function):
-    @staticmethod
-    def forward(ctx, x):
-        values, indices = x.sort(dim=-1)
-        ctx.mark_non_differentiable(indices)
-        ctx.save_for_backward(indices)
-        return values, indices
-
-    @staticmethod
-    def backward(ctx, g, _):
-        (indices,) = ctx.saved_tensors
-        return torch.zeros_like(g).scatter(-1, indices, g)
-
-
-@one_graph(grad=True)
-def test_function_with_a_non_differentiable_output(x):
-    values, indices = WithIndices.apply(x)
-    return values * 2, indices
-
-
-class Asking(Function):
-    @staticmethod
-    def forward(ctx, x, y):
-        ctx.save_for_backward(x, y)
-        return x * y
-
-    @staticmethod
-    def backward(ctx, g):
-        x, y = ctx.saved_tensors
-        gx = g * y if ctx.needs_input_grad[0] else None
-        gy = g * x if ctx.needs_input_grad[1] else None
-        return gx, gy
-
-
-@one_graph(grad=True)
-def test_function_that_asks_what_is_needed(x, y):
-    return Asking.apply(x, y.detach()) + Asking.apply(x.detach(), y)
-
-
-class Unsaved(Function):
-    @staticmethod
-    def forward(ctx, x, flag):
-        ctx.flag = flag
-        ctx.shape = x.shape
-        return x.sum() if flag else x.mean()
-
-    @staticmethod
-    def backward(ctx, g):
-        return g.expand(ctx.shape) * (1 if ctx.flag else 0.5), None
-
-
-@one_graph(grad=True)
-def test_function_that_keeps_python_values(x):
-    return Unsaved.apply(x, True) + Unsaved.apply(x, False)
-
-
 class Once(Function):
     @staticmethod
     def forward(ctx, x):
@@ -341,56 +152,6 @@ def test_function_once_differentiable(x):
 def test_function_without_gradients(x):
     with torch.no_grad():
         return Square.apply(x), Wrong.apply(x, 2)
-
-
-@same_as_eager(graphs=3, breaks=["class statement"], grad=True)
-def test_function_keeps_an_intermediate(x):
-    class Sigmoid(Function):
-        @staticmethod
-        def forward(ctx, x):
-            y = x.sigmoid()
-            ctx.save_for_backward(y)
-            return y
-
-        @staticmethod
-        def backward(ctx, g):
-            (y,) = ctx.saved_tensors
-            return g * y * (1 - y)
-
-    return Sigmoid.apply(x)
-
-
-class KeepsOutput(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x.sigmoid()
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        (y,) = ctx.saved_tensors
-        return g * y * (1 - y)
-
-
-@one_graph(grad=True)
-def test_function_that_saves_its_output(x):
-    return KeepsOutput.apply(x * 2)
-
-
-class FunctionLayer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-        self.fn = Wrong.apply
-
-    def forward(self, x):
-        return self.fn(self.fc(x), 2)
-
-
-@one_graph(grad=True, inputs=lambda: (FunctionLayer(), torch.randn(2, 4)))
-def test_function_in_a_module(net, x):
-    return net(x)
 
 
 class Doubles(Function):
@@ -429,11 +190,6 @@ class Reduces(torch.autograd.Function):
 @one_graph(grad=True)
 def test_function_with_a_member_of_an_enum(x):
     return Reduces.apply(x, Kind.SUM) + Reduces.apply(x, Kind.MEAN) * 2
-
-
-@one_graph(grad=True)
-def test_function_with_a_tuple_and_further_arguments(x):
-    return Reduces.apply(x, Kind.SUM, (x.shape, (1, None)), "text", None, torch.float32)
 
 
 class AddsLists(torch.autograd.Function):
@@ -525,41 +281,8 @@ def test_function_that_returns_a_tensor_of_its_list(x):
     return y, same + 1
 
 
-SEEN = []
 FACTOR = 3.0
 WEIGHT = torch.tensor(2.0)
-
-
-class Counts(Function):
-    @staticmethod
-    def forward(ctx, x):
-        SEEN.append(x.shape)
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * 2
-
-
-@same_as_eager(graphs=3, breaks=["unsupported mutation"], grad=True, changes=["SEEN"])
-def test_function_with_a_side_effect(x):
-    return Counts.apply(x + 1) * 2
-
-
-class Prints(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, g):
-        print("backward")
-        return g * 2
-
-
-@same_as_eager(graphs=3, breaks=["print"], grad=True)
-def test_function_whose_backward_prints(x):
-    return Prints.apply(x + 1) * 2
 
 
 class ReadsGlobals(Function):
@@ -570,11 +293,6 @@ class ReadsGlobals(Function):
     @staticmethod
     def backward(ctx, g):
         return g * FACTOR * 10 if FACTOR > 1 else g
-
-
-@one_graph(grad=True)
-def test_function_that_reads_a_global_number(x):
-    return ReadsGlobals.apply(x)
 
 
 @same_as_eager(graphs=1, breaks=[], grad=True, changes=["FACTOR"])
@@ -598,24 +316,6 @@ class ReadsTensor(Function):
 @same_as_eager(graphs=2, breaks=["unsupported call"], grad=True)
 def test_function_that_reads_a_global_tensor(x):
     return ReadsTensor.apply(x) + 1
-
-
-class Noisy(Function):
-    @staticmethod
-    def forward(ctx, x):
-        mask = torch.rand_like(x) > 0.5
-        ctx.save_for_backward(mask)
-        return x * mask
-
-    @staticmethod
-    def backward(ctx, g):
-        (mask,) = ctx.saved_tensors
-        return g * mask
-
-
-@one_graph(grad=True)
-def test_function_that_draws(x):
-    return Noisy.apply(x), torch.rand(2)
 
 
 class AsView(Function):
@@ -688,24 +388,6 @@ def test_function_that_reads_what_the_frame_changed(x):
     return ReadsSettings.apply(x)
 
 
-class Grown(nn.Module):
-    """Quantisation as models write it: a scale that is learnt, rounding that lets gradients through."""
-
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.tensor(0.1))
-        self.fc = nn.Linear(4, 4)
-
-    def forward(self, x):
-        weight = StraightThrough.apply(self.fc.weight / self.scale) * self.scale
-        return torch.nn.functional.linear(x, weight, self.fc.bias)
-
-
-@one_graph(grad=True, inputs=lambda: (Grown(), torch.randn(2, 4)))
-def test_function_on_parameters(net, x):
-    return net(x)
-
-
 @same_as_eager(graphs=3, breaks=["backward", "backward", "unsupported attribute"], inputs=leaf)
 def test_function_differentiated_twice(x):
     y = Square.apply(x * 2).sum()
@@ -772,13 +454,6 @@ def test_functional_call_with_wrong_names(net, x):
 def test_saved_tensor_hooks(x):
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
         return x * 2
-
-
-@same_as_eager(graphs=1, breaks=["skipped function", "skipped function", "skipped function"], inputs=leaf)
-def test_anomaly_mode(x):
-    with torch.autograd.set_detect_anomaly(True):
-        y = (x * 2).sum()
-    return y
 
 
 # ---------------------------------------------------------------- functions that return views of what they get

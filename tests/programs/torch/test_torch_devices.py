@@ -107,8 +107,3 @@ def test_outside_of_graphs(name: str) -> None:
     assert any(
         word in text for text in explanations for word in ("tensor of layout", "quantised", "nested", "to_mkldnn")
     )
-
-
-def test_gradients_without_memory() -> None:
-    weight = torch.ones(4, 6, device="meta", requires_grad=True)
-    check(lambda x: (x * weight.sin()).sum() * 2, lambda: (META,), grad=True, backend=None)

@@ -57,11 +57,6 @@ def whole(program):
 
 
 @whole
-def test_plain(x):
-    return flex_attention(x, x * 2, x.sin())
-
-
-@whole
 def test_scores_changed_by_a_tensor_at_their_place(x):
     return flex_attention(x, x * 2, x.sin(), score_mod=lambda s, b, h, q, k: s + BIAS[h, q, k] * (q - k))
 
@@ -99,12 +94,6 @@ def test_grouped_heads_and_a_scale(x):
 @whole
 def test_the_order_of_memory_is_that_of_the_query(x):
     return flex_attention(x.transpose(1, 2).contiguous().transpose(1, 2), x, x.sin())
-
-
-@whole
-def test_half(x):
-    x = x.half()
-    return flex_attention(x, x, x, score_mod=lambda s, b, h, q, k: torch.where(q >= k, s, -float("inf")))
 
 
 def test_wrong_shapes_raise_as_in_eager():

@@ -55,12 +55,6 @@ def _loaded_rules():
 # ---------------------------------------------------------------- vmap
 
 
-@on_backends
-def test_vmap_over_other_dimensions(x, y):
-    nested = vmap(vmap(lambda a, b: a * b, (0, None)), (None, 0))(x, y)
-    return vmap(lambda a, b: a * b.sum() + a.sum(), in_dims=(1, None), out_dims=-1)(x, y), nested
-
-
 Pair = namedtuple("Pair", "a b")
 
 
@@ -85,24 +79,6 @@ def test_vmap_of_random_numbers(x):
     return same, different(lambda a: a + torch.randn_like(a))(x), different(nn.Dropout(0.4))(x)
 
 
-@same_as_eager(breaks=["exception"])
-def test_random_numbers_that_vmap_refuses(x):
-    try:
-        return vmap(lambda a: a + torch.rand(4))(x + 1)
-    except RuntimeError as error:
-        return str(error)
-
-
-@whole()
-def test_writes_inside_vmap(x):
-    def row(a):
-        new = torch.zeros(4) + a
-        new[1] = 5.0
-        return new.mul_(a), torch.zeros(4).index_add(0, torch.tensor([0, 0, 1, 2]), a)
-
-    return vmap(row)(x)
-
-
 @same_as_eager(breaks=["transform"])
 def test_vmap_that_writes_to_its_argument(x):
     vmap(lambda a: a.mul_(2))(x)
@@ -121,24 +97,6 @@ def test_value_read_inside_vmap(x):
 @same_as_eager(breaks=["data-dependent branch"])
 def test_branch_on_a_value_inside_grad(x):
     return grad(lambda a: a.sum() if a.sum() > 100 else (a * 2).sum())(x)
-
-
-@on_backends
-def test_views_that_leave_vmap(x, y):
-    """The results of a transform share memory with its arguments, also with those that the graph has computed."""
-    z = y.t().sin()
-    of_inputs = vmap(lambda a: a)(x), vmap(lambda a: (a[1:], a.detach()[1:]))(x), vmap(lambda a: a.view(2, 2))(x) * 2
-    gradients, aux = grad(lambda a: ((a * a).sum(), a.t()), has_aux=True)(x)
-    with torch.no_grad():
-        unrecorded = vmap(lambda a: a[1:])(x)
-    return of_inputs, gradients, aux, unrecorded, z, vmap(lambda a: a[::2], in_dims=1, out_dims=1)(z)
-
-
-@on_backends
-def test_writes_to_views_that_leave_vmap(x, y):
-    z = x.detach().clone()
-    vmap(lambda a: a[1:])(z).mul_(y.detach()[:, 1:])
-    return z, z * y
 
 
 @pytest.mark.cpu  # breaks are not looked at on another device
@@ -169,40 +127,12 @@ def test_samples_without_dimensions(x, y):
 # ---------------------------------------------------------------- grad, vjp
 
 
-@on_backends
-def test_grad_with_outer_tensors(x, y):
-    """The gradients of the program's own inputs flow through the transform."""
-    w = y.tanh()
-    inner = grad(lambda a: (a.sin() * w).sum())(x)
-    both = grad(lambda a, b, *, s: (a @ b * s).sum(), argnums=(0, 1))(x, y, s=w)
-    return (inner * y).sum(), both, grad(lambda a: (a * y.detach() * a.detach()).sum())(x)
-
-
 @whole()
 def test_grad_and_other_results(x):
     some = grad(lambda p: ((p["a"] ** 2).sum(), (p["b"] * 3, {"k": p["a"].sum()})), has_aux=True)({"a": x, "b": x})
     value = grad_and_value(lambda a: a.tanh().sum())(x)
     second = grad(lambda a: grad(lambda b: (b**3).sum())(a).sum())(x)
     return some, value, second
-
-
-@whole()
-def test_grad_modes_around_and_inside(x):
-    def inside(a):
-        with torch.no_grad():
-            c = a**2
-        return (a * c).sum() if a.requires_grad and not c.requires_grad else a.sum()
-
-    with torch.no_grad():
-        outer = vmap(grad(lambda a: (a**2).sum()))(x)
-    return grad(inside)(x), outer, grad(inside)(x).requires_grad
-
-
-@on_backends
-def test_vjp(x, y):
-    out, pull = vjp(lambda a, b: (a.sin() * b, b.sum()), x, y)
-    value, back, extra = vjp(lambda a: (a.cos(), a * 2), x, has_aux=True)
-    return out, pull((y, torch.ones(()))), value, back(y)[0] + back(x)[0], extra
 
 
 @same_as_eager(breaks=["print", "print", "unsupported call"])
@@ -216,22 +146,6 @@ def test_vjp_function_used_after_a_break(x):
 def test_vjp_function_that_is_returned(x):
     out, pull = vjp(lambda a: a.sin(), x)
     return out, pull
-
-
-@whole()
-def test_transforms_made_outside(x):
-    return THIRD(x), THIRDS(x)
-
-
-THIRD = grad(lambda a: (a**3).sum())
-THIRDS = vmap(THIRD)
-
-
-@one_graph()
-def test_descent_by_a_loop_of_grads(x):
-    for _ in range(3):
-        x = x - 0.1 * grad(lambda a: (a**4).sum())(x)
-    return x
 
 
 # ---------------------------------------------------------------- jvp, jacobians
@@ -249,15 +163,6 @@ def test_jvp(x, y):
 def test_jacobians(x, y):
     rows = jacrev(lambda d, m: {"u": d["a"].sin() @ m, "v": d["b"].sum()}, argnums=(0, 1))({"a": x[0], "b": x[1]}, y)
     return rows, jacrev(lambda a: a.sin(), chunk_size=2)(x[0]), jacfwd(lambda a: a.sin() * y[0])(x[0])
-
-
-@whole()
-def test_hessians(x, y):
-    def energy(a):
-        return torch.tanh(a @ y).sum()
-
-    traces = vmap(lambda a: torch.trace(hessian(energy)(a)))(x)
-    return hessian(energy)(x[0]), jacrev(jacrev(lambda a: a.sin().prod()))(x[0]), traces
 
 
 # ---------------------------------------------------------------- modules
@@ -313,16 +218,6 @@ def test_stacked_modules(net, x, y):
     return vmap(lambda p, b: functional_call(net, (p, b), (x,)))(params, buffers)
 
 
-@same_as_eager(inputs=lambda: (nn.BatchNorm1d(4), torch.randn(3, 4)))
-def test_batch_norm_inside_grad(net, x):
-    try:
-        grad(lambda a: net(a).pow(2).sum())(x)
-    except RuntimeError as error:
-        x = x + len(str(error))
-    net.eval()
-    return grad(lambda a: net(a).pow(2).sum())(x)
-
-
 # ---------------------------------------------------------------- autograd functions
 
 
@@ -367,41 +262,6 @@ def test_autograd_function_with_a_rule_for_vmap(x):
 # ---------------------------------------------------------------- Python around it
 
 
-@same_as_eager()
-def test_python_state_changed_inside(x):
-    seen, count = [], 0
-
-    def f(a):
-        nonlocal count
-        count += 1
-        seen.append(a.shape)
-        return a * count
-
-    return vmap(f)(x), seen, count
-
-
-@same_as_eager()
-def test_tensors_kept_from_inside(x):
-    kept = []
-
-    def f(a):
-        kept.append(a * 2)
-        return (a * 2).sum()
-
-    return grad(f)(x), kept[0] + 1, kept[0].shape
-
-
-@same_as_eager(inputs=lambda: (Net(), torch.ones(3, 4)))
-def test_tensors_kept_in_a_module(net, x):
-    def f(a):
-        net.kept = a * 2
-        return net(net.kept).sum()
-
-    found = grad(f)(x)
-    net.kept = None
-    return found, net.calls
-
-
 @one_graph()
 def test_exceptions_inside(x):
     def fails(a):
@@ -422,15 +282,6 @@ def test_exceptions_inside(x):
     return found, grad(catches)(x)
 
 
-@same_as_eager(breaks=["exception"])
-def test_error_of_an_operator_inside(x):
-    try:
-        vmap(lambda a: a @ torch.ones(7))(x)
-    except RuntimeError:
-        pass
-    return vmap(lambda a: a + 1)(x)
-
-
 @pytest.mark.cpu  # a wrong index ends the process on a GPU
 @pytest.mark.parametrize("backend", ["eager", "cpp"])
 def test_error_of_values_inside(backend):
@@ -444,17 +295,6 @@ def test_error_of_values_inside(backend):
 
     inputs = [lambda i=i: (torch.ones(3, 4), torch.tensor([0, i, 1])) for i in (2, 9, 3)]
     check(program, inputs, backend=backend, tolerance=1e-6)
-
-
-@same_as_eager(breaks=["print"])
-def test_print_inside(x):
-    y = x + 1
-
-    def f(a):
-        print("inside", a.shape)
-        return a.sum()
-
-    return grad(f)(y) * 2
 
 
 @same_as_eager(grad=True)
@@ -477,17 +317,6 @@ def test_inside_checkpoints(x):
 def test_in_inference_mode(x):
     with torch.inference_mode():
         return grad(lambda a: (a**2).sum())(x)
-
-
-@one_graph(grad=True)
-def test_autocast(x, y):
-    def f(a, b):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return (a @ b).sum()
-
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        outside = vmap(lambda a, b: a @ b, (0, None))(x, y)
-    return outside, grad(f)(x, y)
 
 
 @pytest.mark.parametrize("backend", ["cpp", pytest.param("aot_eager", marks=pytest.mark.sweep)])

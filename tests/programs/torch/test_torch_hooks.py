@@ -38,36 +38,12 @@ def doubled(module, args, output):
     return output * 2
 
 
-def noted(module, args, output):
-    LOG.append((type(module).__name__, len(args)))
-
-
 def shifted(module, args):
     return (args[0] + 1,)
 
 
-@one_graph(grad=True, inputs=hooked(lambda m: m.register_forward_hook(doubled)))
-def test_forward_hook_that_returns(fc, x):
-    return fc(x)
-
-
-@one_graph(changes=["LOG"], inputs=hooked(lambda m: m.register_forward_hook(noted)))
-def test_forward_hook_that_notes(fc, x):
-    return fc(x) + fc(x)
-
-
-@one_graph(grad=True, inputs=hooked(lambda m: m.register_forward_pre_hook(shifted)))
-def test_pre_hook_that_returns_a_tuple(fc, x):
-    return fc(x)
-
-
 @one_graph(inputs=hooked(lambda m: m.register_forward_pre_hook(lambda m, args: args[0] * 3)))
 def test_pre_hook_that_returns_one_value(fc, x):
-    return fc(x)
-
-
-@one_graph(inputs=hooked(lambda m: m.register_forward_pre_hook(lambda m, args: None)))
-def test_pre_hook_that_returns_nothing(fc, x):
     return fc(x)
 
 
@@ -98,16 +74,6 @@ def test_hook_that_is_always_called(fc, x):
     return fc(x)
 
 
-def removed(m):
-    m.register_forward_hook(doubled).remove()
-    m.register_forward_hook(doubled)
-
-
-@one_graph(inputs=hooked(removed))
-def test_hook_removed_before(fc, x):
-    return fc(x)
-
-
 class Keeper:
     def __init__(self):
         self.kept = {}
@@ -127,34 +93,6 @@ def keeping():
 def test_hook_that_keeps_activations(keeper, fc, x):
     y = fc(x)
     return y, keeper.kept["out"] + 1
-
-
-def nested_hooks():
-    number_from_zero()
-    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    for child in net:
-        child.register_forward_hook(doubled)
-    net.register_forward_pre_hook(shifted)
-    return net, torch.randn(2, 4)
-
-
-@one_graph(grad=True, inputs=nested_hooks)
-def test_hooks_on_submodules(net, x):
-    return net(x)
-
-
-def scale_gradient(module, grad_input, grad_output):
-    return tuple(None if g is None else g * 2 for g in grad_input)
-
-
-@same_as_eager(
-    graphs=2,
-    breaks=["unsupported call"],
-    grad=True,
-    inputs=hooked(lambda m: m.register_full_backward_hook(scale_gradient)),
-)
-def test_full_backward_hook(fc, x):
-    return fc(x * 2)
 
 
 @same_as_eager(
@@ -194,37 +132,10 @@ def test_tensor_hook(x):
     return y.sin()
 
 
-@vector()
-def test_several_tensor_hooks_of_a_tensor_that_is_used_twice(x):
-    y = x * 2
-    y.register_hook(lambda g: g.clamp(-1, 1))
-    y.register_hook(lambda g: None)
-    y.register_hook(scaled_by(3.0))
-    z = y.exp()
-    z.register_hook(lambda g: torch.zeros_like(g))
-    return y.sin() + y.cos(), y, z
-
-
-def scaled_by(factor, *, shift=0.5):
-    def hook(g, more=1):
-        return g * factor + shift + more
-
-    return hook
-
-
 @vector(backend="eager")
 def test_tensor_hook_where_autograd_runs_the_graph(x):
     y = x * 2
     y.register_hook(lambda g: g * 10)
-    return y.sin()
-
-
-@vector()
-def test_tensor_hook_before_a_write(x):
-    y = x * 2
-    y.register_hook(lambda g: g * 10)
-    y.mul_(3)
-    y.register_hook(lambda g: g + 1)
     return y.sin()
 
 
@@ -243,13 +154,6 @@ class Reversal(nn.Module):
 @same_as_eager(grad=True, inputs=lambda: (Reversal(), torch.randn(3)))
 def test_tensor_hook_that_is_a_method(net, x):
     return net(x * 2) + 1
-
-
-@same_as_eager(graphs=2, breaks=["gradient hook"], grad=True, inputs=lambda: (torch.randn(3),))
-def test_tensor_hook_with_a_tensor(x):
-    y, w = x * 2, x.detach().exp()
-    y.register_hook(lambda g: g * w)
-    return y.sin()
 
 
 @same_as_eager(breaks=["gradient hook"], grad=True, inputs=lambda: (torch.randn(3),))
@@ -275,21 +179,6 @@ def test_hook_on_an_argument(x):
 
 @same_as_eager(
     graphs=2,
-    breaks=["gradient hook", "skipped function"],
-    grad=True,
-    changes=["LOG"],
-    inputs=lambda: (torch.randn(3),),
-)
-def test_tensor_hook_that_notes_and_is_removed(x):
-    y = x * 2
-    handle = y.register_hook(lambda g: LOG.append(g.sum()))
-    z = y.sin()
-    handle.remove()
-    return z
-
-
-@same_as_eager(
-    graphs=2,
     breaks=["gradient hook", "backward", "gradient hook"],
     inputs=lambda: (torch.randn(3, requires_grad=True),),
 )
@@ -298,38 +187,3 @@ def test_retain_grad(x):
     y.retain_grad()
     y.sin().sum().backward()
     return y.grad, x.grad
-
-
-def hooked_parameter():
-    fc = nn.Linear(4, 4)
-    fc.weight.register_hook(lambda g: g * 2)
-    return fc, torch.randn(2, 4)
-
-
-@one_graph(grad=True, inputs=hooked_parameter)
-def test_parameter_with_a_hook_from_outside(fc, x):
-    return fc(x)
-
-
-def hooked_input():
-    leaf = torch.randn(3, requires_grad=True)
-    x = leaf * 1
-    x.register_hook(lambda g: g * 5)
-    return leaf, x
-
-
-@one_graph(inputs=hooked_input)
-def test_input_with_a_hook_from_outside(leaf, x):
-    return leaf, x.sin() + leaf
-
-
-def accumulating():
-    LOG.clear()
-    fc = nn.Linear(4, 4)
-    fc.weight.register_post_accumulate_grad_hook(lambda p: LOG.append(p.grad.sum()))
-    return fc, torch.randn(2, 4)
-
-
-@one_graph(grad=True, inputs=accumulating)
-def test_post_accumulate_hook(fc, x):
-    return fc(x)

@@ -20,19 +20,9 @@ def helper(x):
     return x.sin() * 2
 
 
-@cc.disable
-def left_alone(x):
-    return helper(x) + 1
-
-
 @cc.disable(recursive=False)
 def only_itself(x):
     return helper(x + 1) + 1
-
-
-@torch.compiler.disable
-def left_alone_by_stock(x):
-    return helper(x) + 1
 
 
 @torch.compiler.disable(recursive=False)
@@ -40,19 +30,9 @@ def only_itself_by_stock(x):
     return helper(x + 1) + 1
 
 
-@same_as_eager(graphs=2, breaks=["asked for"])
-def test_disabled(x):
-    return left_alone(x * 2) + 1
-
-
 @same_as_eager(graphs=3, breaks=["asked for"])
 def test_disabled_but_not_what_it_calls(x):
     return only_itself(x * 2) + 1
-
-
-@same_as_eager(graphs=2, breaks=["asked for"])
-def test_disabled_by_stock(x):
-    return left_alone_by_stock(x * 2) + 1
 
 
 @same_as_eager(graphs=3, breaks=["asked for"])
@@ -60,55 +40,7 @@ def test_disabled_by_stock_but_not_what_it_calls(x):
     return only_itself_by_stock(x * 2) + 1
 
 
-class Part(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-
-    @cc.disable
-    def plain(self, x):
-        return self.fc(x)
-
-    def forward(self, x):
-        return self.plain(x.sin()).cos()
-
-
-@same_as_eager(graphs=2, breaks=["asked for"], inputs=lambda: (Part(), torch.randn(2, 4)))
-def test_disabled_method(net, x):
-    return net(x)
-
-
-@same_as_eager(graphs=2, breaks=["asked for"])
-def test_graph_break(x):
-    y = x + 1
-    cc.graph_break()
-    return y * 2
-
-
-@same_as_eager(graphs=2, breaks=["asked for"])
-def test_graph_break_of_stock(x):
-    y = x + 1
-    torch._dynamo.graph_break()
-    return y * 2
-
-
-@same_as_eager(graphs=2, breaks=["asked for"])
-def test_graph_break_in_a_called_function(x):
-    def inner(t):
-        t = t + 1
-        cc.graph_break()
-        return t * 2
-
-    return inner(x) - 1
-
-
-COMPILED = cc.compile(helper, backend="eager")
 COMPILED_BY_STOCK = torch.compile(helper, backend="eager")
-
-
-@one_graph()
-def test_compiled_function_called_inside(x):
-    return COMPILED(x + 1) + 1
 
 
 @one_graph()
@@ -229,11 +161,6 @@ def measured():
 @one_graph()
 def test_constant_result(x):
     return x * measured()
-
-
-@one_graph()
-def test_marked_dynamic(x):
-    return x + 1 if torch.compiler.is_compiling() is None else x + 1
 
 
 @same_as_eager(graphs=1, breaks=["skipped function"])

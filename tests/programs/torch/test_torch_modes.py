@@ -20,16 +20,6 @@ from compiler_core.tools.testing import break_kinds, graph_count, same_as_eager
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 
 
-@one_graph(grad=True)
-def test_enable_grad_within_no_grad(x):
-    with torch.no_grad():
-        a = x * 2
-        with torch.enable_grad():
-            b = x * 3
-        c = x * 4
-    return a, b, c, a.requires_grad, b.requires_grad, c.requires_grad
-
-
 @torch.no_grad()
 def without_gradients(x):
     return x * 2
@@ -51,15 +41,6 @@ def test_grad_modes_as_decorators(x):
 
 
 @one_graph(grad=True)
-def test_grad_mode_decorator_made_inside(x):
-    @torch.no_grad()
-    def f(t):
-        return t * 2
-
-    return f(x), x * 3
-
-
-@one_graph(grad=True)
 def test_grad_mode_called_with_a_function(x):
     return torch.no_grad()(torch.sin)(x), torch.no_grad()(lambda t: t.cos())(x)
 
@@ -74,30 +55,6 @@ def test_return_from_within(x):
 
     y = f(x)
     return y, torch.is_grad_enabled(), x * 3
-
-
-@same_as_eager(graphs=1, breaks=["exception", "exception"], grad=True)
-def test_exception_leaves_no_grad(x):
-    with torch.no_grad():
-        y = x * 2
-        raise KeyError("gone")
-
-
-@same_as_eager(graphs=2, breaks=["print"], grad=True)
-def test_break_within_no_grad(x):
-    with torch.no_grad():
-        y = x * 2
-        print("inside", torch.is_grad_enabled())
-        z = y + x
-    return y, z, x * 3
-
-
-@one_graph(grad=True)
-def test_no_grad_in_a_loop(x):
-    for i in range(3):
-        with torch.set_grad_enabled(i % 2 == 0):
-            x = x + i
-    return x
 
 
 class Frozen(nn.Module):
@@ -117,17 +74,6 @@ class Frozen(nn.Module):
 @one_graph(grad=True, inputs=lambda: (Frozen(), torch.randn(2, 4)))
 def test_method_without_gradients(net, x):
     return net(x)
-
-
-@same_as_eager(
-    graphs=1,
-    breaks=["inference mode"] * 2 + ["unsupported call"] * 2,
-)
-def test_inference_mode(x):
-    with torch.inference_mode():
-        y = x * 2
-        inside = torch.is_inference_mode_enabled()
-    return y.is_inference(), inside, y + 1 if not y.is_inference() else None
 
 
 @torch.inference_mode()
@@ -226,14 +172,6 @@ def test_grad_mode_is_restored_when_a_graph_fails():
 # ---------------------------------------------------------------- autocast
 
 
-@one_graph(grad=True)
-def test_autocast(x, y):
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        z = x @ y
-        w = z + x
-    return z, w, z.dtype, (x @ y).dtype
-
-
 @one_graph()
 def test_autocast_nested_and_off(x, y):
     with torch.autocast(device_type="cpu", dtype=torch.bfloat16):
@@ -244,35 +182,10 @@ def test_autocast_nested_and_off(x, y):
     return a.dtype, b.dtype, c.dtype, a.float() + b, torch.is_autocast_enabled("cpu")
 
 
-@torch.autocast("cpu", dtype=torch.bfloat16)
-def mixed(x, y):
-    return x @ y
-
-
-@one_graph()
-def test_autocast_as_a_decorator(x, y):
-    return mixed(x, y), x @ y
-
-
 @one_graph(inputs=lambda: (nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Softmax(-1)), torch.randn(2, 4)))
 def test_autocast_around_a_module(net, x):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         return net(x)
-
-
-@one_graph()
-def test_cpu_autocast_by_its_old_name(x, y):
-    with torch.amp.autocast("cpu"):
-        return x @ y
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_break_within_autocast(x, y):
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        a = x @ y
-        print("inside", torch.is_autocast_enabled("cpu"))
-        b = x @ y
-    return a, b, x @ y
 
 
 @same_as_eager(graphs=1, breaks=[])
@@ -292,26 +205,7 @@ def test_autocast_chosen_by_a_flag(x, y, enabled=True):
         return x @ y
 
 
-@one_graph()
-def test_contexts_one_after_another(x, y):
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        a = x @ y
-    with contextlib.nullcontext():
-        b = x @ y
-    return a, b
-
-
 # ---------------------------------------------------------------- defaults and flags
-
-
-@same_as_eager(graphs=2, breaks=["skipped function", "skipped function"])
-def test_default_dtype_set_inside(x):
-    torch.set_default_dtype(torch.float64)
-    try:
-        y = torch.ones(2)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    return y, torch.ones(2), x + 1
 
 
 @one_graph()
@@ -365,16 +259,6 @@ def doubled_and_one(x: torch.Tensor) -> torch.Tensor:
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     scripted = torch.jit.script(doubled_and_one)
-
-
-@one_graph()
-def test_scripted_function(x):
-    return scripted(x + 1) * 2
-
-
-@one_graph()
-def test_operators_of_the_dispatcher(x):
-    return torch.ops.aten.add(x, 1), torch.ops.aten.mul.Tensor(x, x), torch.ops.aten.split.Tensor(x, 2)[0]
 
 
 @torch.library.custom_op("cutaway_corpus::twice", mutates_args=())

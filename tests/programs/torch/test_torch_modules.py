@@ -131,22 +131,6 @@ def test_shared_modules_and_tied_parameters(net, x):
     return net(x), net.a is net.b, net.out.weight is net.a.weight
 
 
-class Recursive(nn.Module):
-    def __init__(self, depth):
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-        self.inner = Recursive(depth - 1) if depth else None
-
-    def forward(self, x):
-        x = self.fc(x)
-        return x if self.inner is None else self.inner(x)
-
-
-@one_graph(grad=True, inputs=on(lambda: Recursive(3), 2, 4))
-def test_module_within_a_module_of_its_class(net, x):
-    return net(x)
-
-
 # ---------------------------------------------------------------- parameters and buffers
 
 
@@ -205,13 +189,6 @@ def test_batch_norm_statistics(bn, x):
     return bn(y), bn.running_mean, bn.running_var, bn.num_batches_tracked
 
 
-@one_graph(inputs=on(lambda: nn.Linear(4, 4), 2, 4))
-def test_parameter_facts(fc, x):
-    w = fc.weight
-    facts = isinstance(w, nn.Parameter), w.requires_grad, w.is_leaf, tuple(w.shape), fc.bias is not None
-    return x @ w.t(), facts, type(w) is nn.Parameter
-
-
 @one_graph(inputs=on(lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), 2, 4))
 def test_named_parameters_buffers_modules(net, x):
     names = [n for n, _ in net.named_parameters()], [n for n, _ in net.named_buffers()]
@@ -256,31 +233,11 @@ def test_apply_and_initialise_inside(fc, x):
     return fc(x)
 
 
-@same_as_eager(graphs=1, breaks=[], inputs=on(lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout()), 2, 4))
-def test_switched_inside(net, x):
-    net.eval()
-    y = net(x)
-    net.train()
-    return y, net(x), net[1].training
-
-
 @same_as_eager(graphs=2, breaks=["requires_grad"], inputs=on(lambda: nn.Linear(4, 4), 2, 4))
 def test_frozen_inside(fc, x):
     y = fc(x)
     fc.requires_grad_(False)
     return y, fc(x), [p.requires_grad for p in fc.parameters()]
-
-
-@same_as_eager(graphs=1, breaks=["skipped function"] * 4, inputs=on(lambda: nn.Linear(4, 4), 2, 4))
-def test_converted_inside(fc, x):
-    fc.to(torch.float64)
-    return fc(x.double()), fc.weight.dtype
-
-
-@same_as_eager(graphs=1, breaks=["new parameter"], inputs=on(lambda: nn.Linear(4, 4), 2, 4))
-def test_module_made_in_the_frame(fc, x):
-    layer = nn.Linear(4, 2)
-    return layer(fc(x)), layer
 
 
 @same_as_eager(
@@ -311,12 +268,6 @@ class Stateful(nn.Module):
         self.cache["y"] = y
         self.last = y
         return y
-
-
-@one_graph(inputs=on(Stateful, 2, 4))
-def test_attributes_lists_and_caches_change(net, x):
-    out = net(x) + net(x)
-    return out, net.seen, net.cache["y"] is net.last, net.last
 
 
 class WithProperty(nn.Module):
@@ -421,18 +372,6 @@ def test_functions_stored_as_attributes(net, x):
     return net(x)
 
 
-def replaced():
-    fc = nn.Linear(4, 4)
-    plain = fc.forward
-    fc.forward = lambda x: plain(x) * 2
-    return fc
-
-
-@one_graph(grad=True, inputs=on(replaced, 2, 4))
-def test_forward_replaced_on_the_instance(fc, x):
-    return fc(x)
-
-
 class OtherMethods(nn.Module):
     def __init__(self):
         super().__init__()
@@ -506,16 +445,6 @@ def test_parametrised_weight(fc, x):
     return fc(x)
 
 
-@one_graph(grad=True, inputs=copies(lambda: parametrizations.weight_norm(nn.Linear(4, 4)), 2, 4))
-def test_weight_norm(fc, x):
-    return fc(x)
-
-
-@one_graph(inputs=copies(lambda: parametrizations.spectral_norm(nn.Linear(4, 4)), 2, 4))
-def test_spectral_norm(fc, x):
-    return fc(x)
-
-
 @one_graph(grad=True, inputs=copies(lambda: parametrizations.orthogonal(nn.Linear(4, 4)), 2, 4))
 def test_orthogonal(fc, x):
     return fc(x)
@@ -543,17 +472,6 @@ def test_lazy_linear(fc, x):
     return fc(x), type(fc).__name__
 
 
-def lazy_that_ran():
-    fc = nn.LazyLinear(3)
-    fc(torch.randn(2, 4))
-    return fc
-
-
-@one_graph(inputs=on(lazy_that_ran, 2, 4))
-def test_lazy_linear_after_its_first_call(fc, x):
-    return fc(x)
-
-
 def with_biases():
     heads = [torch.randn(2, 3, 5, 4, requires_grad=True) for _ in range(3)]
     bias = torch.randn(1, 3, 5, 5)
@@ -564,16 +482,6 @@ def with_biases():
 @one_graph(grad=True, inputs=with_biases, backend="cpp", tolerance=1e-5)
 def test_attention_with_biases_that_are_trained(q, k, v, bias):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias), torch._safe_softmax(bias, 2)
-
-
-def attention():
-    return nn.MultiheadAttention(8, 2, batch_first=True)
-
-
-@one_graph(grad=True, inputs=on(attention, 2, 3, 8))
-def test_multihead_attention(layer, x):
-    mask = torch.ones(3, 3, dtype=torch.bool).triu(1)
-    return layer(x, x, x, attn_mask=mask), layer(x, x, x, need_weights=False)[0]
 
 
 @one_graph(inputs=on(lambda: nn.Transformer(8, 2, 1, 1, 16, batch_first=True).eval(), 2, 3, 8))
@@ -598,18 +506,6 @@ def test_recurrent_cell_in_a_loop(cell, x):
 @one_graph(grad=True, inputs=lambda: (nn.EmbeddingBag(9, 4), torch.tensor([1, 2, 3, 4]), torch.tensor([0, 2])))
 def test_embedding_bag(table, ids, offsets):
     return table(ids, offsets)
-
-
-@same_as_eager(
-    graphs=2, breaks=["tensor value read"], grad=True, inputs=on(lambda: nn.BatchNorm1d(4, momentum=None), 8, 4)
-)
-def test_batch_norm_with_cumulative_average(bn, x):
-    return bn(x)
-
-
-@one_graph(grad=True, inputs=lambda: (torch.randn(3, 4), torch.tensor([0, 1, 3])))
-def test_loss_functions(x, y):
-    return F.cross_entropy(x, y), F.nll_loss(x.log_softmax(-1), y), F.mse_loss(x, x + 1), F.smooth_l1_loss(x, x * 2)
 
 
 @same_as_eager(

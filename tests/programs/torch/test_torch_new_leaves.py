@@ -37,16 +37,6 @@ def test_an_attack_by_one_step(net, x):
     return net(x + 0.1 * grad.sign()).sum()
 
 
-@whole(inputs=batch, grad=True, backend="cpp")
-def test_an_attack_by_steps(net, x):
-    near = x.detach()
-    for _ in range(3):
-        near.requires_grad_()
-        grad = torch.autograd.grad(net(near).sum(), [near])[0]
-        near = (near.detach() + 0.1 * grad.sign()).clamp(-1, 1)
-    return near, net(near).mean()
-
-
 @whole(inputs=two, grad=True, backend="cpp")
 def test_a_gradient_penalty(net, real, fake):
     share = torch.rand(real.shape[0], 1)
@@ -54,37 +44,6 @@ def test_a_gradient_penalty(net, real, fake):
     scores = net(between)
     (grad,) = torch.autograd.grad(scores, between, torch.ones_like(scores), create_graph=True, retain_graph=True)
     return ((grad.norm(2, dim=1) - 1) ** 2).mean() + net(fake).mean()
-
-
-@whole(inputs=two, grad=True)
-def test_a_second_derivative(net, x, v):
-    x = x.clone().requires_grad_()
-    (grad,) = torch.autograd.grad(net(x).pow(2).sum(), x, create_graph=True)
-    return torch.autograd.grad((grad * v.detach()).sum(), x)[0]
-
-
-def trained():
-    net = network()
-    return net, torch.optim.SGD(net.parameters(), lr=0.1), torch.randn(2, 3)
-
-
-@whole(inputs=trained)
-def test_a_penalty_in_a_step(net, optimizer, x):
-    optimizer.zero_grad()
-    near = (x.detach() * 0.5).requires_grad_()
-    (grad,) = torch.autograd.grad(net(near).sum(), near, create_graph=True)
-    (net(x).mean() + grad.pow(2).mean()).backward()
-    optimizer.step()
-    return grad.detach(), [parameter.grad for parameter in net.parameters()]
-
-
-@whole(inputs=batch, grad=True)
-def test_the_gradient_of_an_energy(net, positions):
-    with torch.enable_grad():
-        at = positions.detach().requires_grad_()
-        energy = net(at).sum()
-        force = -torch.autograd.grad(energy, at)[0]
-    return energy.detach(), force, at.detach() + force
 
 
 @whole(inputs=batch, grad=True)
@@ -112,24 +71,6 @@ def test_a_leaf_that_a_factory_makes(net, x):
 leaving = functools.partial(same_as_eager, breaks=["requires_grad"], capture_backward=True, tolerance=1e-5)
 
 
-@same_as_eager(breaks=["requires_grad", "backward"], inputs=batch, grad=True)
-def test_without_the_option(net, x):
-    near = (x.detach() * 2).requires_grad_()
-    return torch.autograd.grad(net(near).sum(), near)[0]
-
-
-@leaving(inputs=batch, grad=True)
-def test_a_new_leaf_is_returned(net, x):
-    near = (x.detach() * 2).requires_grad_()
-    return near, torch.autograd.grad(net(near).sum(), near)[0].sin()
-
-
-@leaving(inputs=lambda: (torch.randn(3),), grad=True)
-def test_a_result_of_new_leaves_alone_is_returned(x):
-    near = (x.detach() * 2).requires_grad_()
-    return near.sin() * 2
-
-
 @same_as_eager(breaks=["requires_grad", "print", "backward"], inputs=lambda: (torch.randn(3),), capture_backward=True)
 def test_a_new_leaf_across_a_break(x):
     near = (x * 2).requires_grad_()
@@ -145,13 +86,6 @@ def test_the_gradient_of_a_new_leaf_is_read(x):
     near = (x.detach() * 2).requires_grad_()
     (near.sin().sum() + F.relu(x).sum()).backward()
     return near.grad * 2
-
-
-@leaving(inputs=lambda: (torch.randn(3),))
-def test_a_new_leaf_is_kept_in_an_object(x):
-    near = (x * 2).requires_grad_()
-    kept = {"near": near}
-    return kept, x + 1
 
 
 @leaving(inputs=lambda: (torch.randn(3), torch.zeros(3)))

@@ -35,65 +35,6 @@ def step(net, optimiser, x, y):
     return loss.detach()
 
 
-@same_as_eager(
-    graphs=2,
-    breaks=["optimizer"] * 2 + ["backward", "optimizer"],
-    inputs=training(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=1e-3),
-)
-def test_sgd(net, optimiser, x, y):
-    return [step(net, optimiser, x, y) for _ in range(2)]
-
-
-@same_as_eager(
-    graphs=2,
-    breaks=["optimizer"] * 2 + ["backward", "optimizer"],
-    inputs=training(torch.optim.Adam, lr=0.1),
-)
-def test_adam(net, optimiser, x, y):
-    return [step(net, optimiser, x, y) for _ in range(2)]
-
-
-@same_as_eager(
-    graphs=2,
-    breaks=["optimizer"] * 2 + ["backward", "optimizer"],
-    inputs=training(torch.optim.AdamW, lr=0.1, amsgrad=True),
-)
-def test_adamw(net, optimiser, x, y):
-    return [step(net, optimiser, x, y) for _ in range(2)]
-
-
-@same_as_eager(
-    graphs=2,
-    breaks=["optimizer"] * 2 + ["backward", "optimizer"],
-    inputs=training(torch.optim.RMSprop, lr=0.1),
-)
-def test_rmsprop(net, optimiser, x, y):
-    return [step(net, optimiser, x, y) for _ in range(2)]
-
-
-@same_as_eager(
-    graphs=2,
-    breaks=["optimizer", "backward", "optimizer"],
-    inputs=training(torch.optim.Adam, lr=0.1, foreach=True),
-)
-def test_foreach_adam(net, optimiser, x, y):
-    return step(net, optimiser, x, y)
-
-
-@same_as_eager(
-    graphs=2,
-    breaks=["optimizer", "backward", "optimizer"],
-    inputs=training(torch.optim.AdamW, lr=0.1, fused=True),
-)
-def test_fused_adamw(net, optimiser, x, y):
-    return step(net, optimiser, x, y)
-
-
-@same_as_eager(graphs=2, breaks=["optimizer", "backward", "optimizer"], inputs=training(torch.optim.Adagrad, lr=0.1))
-def test_adagrad(net, optimiser, x, y):
-    return step(net, optimiser, x, y)
-
-
 @same_as_eager(graphs=0, breaks=["asked for"], inputs=training(torch.optim.LBFGS, lr=0.1, max_iter=2))
 def test_lbfgs_with_a_closure(net, optimiser, x, y):
     def closure():
@@ -103,28 +44,6 @@ def test_lbfgs_with_a_closure(net, optimiser, x, y):
         return loss
 
     return optimiser.step(closure)
-
-
-@same_as_eager(graphs=1, breaks=["optimizer", "backward", "optimizer"], inputs=training(torch.optim.SGD, lr=0.1))
-def test_step_written_in_line(net, optimiser, x, y):
-    optimiser.zero_grad(set_to_none=False)
-    loss = F.mse_loss(net(x), y)
-    loss.backward()
-    optimiser.step()
-    return loss
-
-
-@same_as_eager(
-    graphs=2,
-    breaks=["backward", "optimizer"],
-    inputs=training(torch.optim.SGD, lr=0.1),
-)
-def test_clipped_gradients(net, optimiser, x, y):
-    F.mse_loss(net(x), y).backward()
-    norm = nn.utils.clip_grad_norm_(net.parameters(), 0.1)
-    nn.utils.clip_grad_value_(net.parameters(), 0.01)
-    optimiser.step()
-    return norm
 
 
 class Wide(nn.Module):
@@ -158,31 +77,6 @@ def test_scheduler(net, optimiser, x, y):
 
 
 @same_as_eager(
-    graphs=1,
-    breaks=["skipped function", "optimizer", "backward"] + ["optimizer"] * 3,
-    inputs=training(torch.optim.SGD, lr=0.1),
-)
-def test_scaler_that_is_disabled(net, optimiser, x, y):
-    scaler = torch.amp.GradScaler("cpu", enabled=False)
-    loss = F.mse_loss(net(x), y)
-    scaler.scale(loss).backward()
-    scaler.unscale_(optimiser)
-    scaler.step(optimiser)
-    scaler.update()
-    return loss
-
-
-@same_as_eager(
-    graphs=2,
-    breaks=["skipped function", "optimizer", "backward", "optimizer"],
-    inputs=training(torch.optim.Adam, lr=0.1),
-)
-def test_optimiser_made_inside(net, optimiser, x, y):
-    own = torch.optim.SGD(net.parameters(), lr=0.5)
-    return step(net, own, x, y)
-
-
-@same_as_eager(
     graphs=2,
     breaks=["backward"] * 2 + ["optimizer"] * 2,
     inputs=training(torch.optim.SGD, lr=0.1),
@@ -193,27 +87,6 @@ def test_gradients_accumulated(net, optimiser, x, y):
     optimiser.step()
     optimiser.zero_grad()
     return [p.grad is None for p in net.parameters()]
-
-
-@same_as_eager(graphs=2, breaks=["backward"], inputs=lambda: (nn.Linear(4, 4), nn.Linear(4, 4), torch.randn(2, 4)))
-def test_step_by_hand(net, slow, x):
-    loss = net(x).square().mean()
-    loss.backward()
-    with torch.no_grad():
-        for p in net.parameters():
-            p -= 0.1 * p.grad
-            p.grad = None
-        for p, q in zip(slow.parameters(), net.parameters()):
-            p.mul_(0.9).add_(q, alpha=0.1)
-    return loss
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (nn.Linear(4, 4), nn.Linear(4, 4), torch.randn(2, 4)))
-def test_moving_average_of_weights(fast, slow, x):
-    with torch.no_grad():
-        for p, q in zip(slow.parameters(), fast.parameters()):
-            p.lerp_(q, 0.1)
-    return slow(x)
 
 
 @same_as_eager(

@@ -8,7 +8,6 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 import functools
 import random
 
-import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -55,21 +54,6 @@ def test_random_functions(x):
     return F.rrelu(x, training=True), F.gumbel_softmax(x), F.gumbel_softmax(x, hard=True)
 
 
-@one_graph(grad=True)
-def test_noise_under_a_loop(x):
-    for _ in range(3):
-        x = x + torch.randn_like(x) * 0.1
-    return x
-
-
-@same_as_eager(graphs=2, breaks=["skipped function", "skipped function"])
-def test_seed_set_inside(x):
-    torch.manual_seed(3)
-    a = torch.randn(2)
-    torch.manual_seed(3)
-    return a == torch.randn(2), x + 1
-
-
 @same_as_eager(graphs=2, breaks=["skipped function", "skipped function"])
 def test_state_read_and_set(x):
     state = torch.get_rng_state()
@@ -88,47 +72,9 @@ def test_fork(x):
     return a + x[0, :2], torch.randn(2)
 
 
-@same_as_eager(
-    graphs=2,
-    breaks=["unsupported call", "unsupported call"],
-    inputs=lambda: (torch.randn(3), torch.Generator().manual_seed(7)),
-)
-def test_generator(x, g):
-    return x + torch.randn(3, generator=g), torch.randint(0, 5, (2,), generator=g), torch.randn(1)
-
-
-@same_as_eager(graphs=1, breaks=["skipped function"] + ["unsupported attribute"] + ["unsupported call"] * 2)
-def test_generator_made_inside(x):
-    g = torch.Generator()
-    g.manual_seed(3)
-    return x + torch.rand(4, generator=g), torch.randn(1)
-
-
 @same_as_eager(graphs=2, breaks=["skipped function"])
 def test_initial_seed(x):
     return torch.initial_seed() * 0, x + torch.randn(4)
-
-
-@same_as_eager(graphs=1, breaks=["skipped function"] + ["unsupported call"] + ["skipped function"] * 2)
-def test_pythons_random(x):
-    random.seed(5)
-    a = random.random()
-    return x * a, random.randint(0, 9), random.choice([1, 2, 3])
-
-
-@same_as_eager(graphs=1, breaks=["unsupported call", "unsupported call"])
-def test_numpys_random(x):
-    np.random.seed(5)
-    a = float(np.random.rand())
-    return x * a, x + 1
-
-
-@same_as_eager(graphs=1, breaks=["skipped function", "unsupported call"])
-def test_random_branch(x):
-    random.seed(int(x.numel()))
-    if random.random() < 0.5:
-        return x + 1
-    return x - 1
 
 
 @same_as_eager(
@@ -146,13 +92,6 @@ def test_random_modules_then_break(net, x):
 def test_distribution_objects(x):
     d = torch.distributions.Normal(x, 1.0)
     return d.log_prob(x + 1), d.sample(), d.rsample()
-
-
-@same_as_eager()
-def test_categorical(x):
-    d = torch.distributions.Categorical(logits=x)
-    a = d.sample()
-    return a, d.log_prob(a), d.entropy()
 
 
 @one_graph() if SINCE_2_13 else same_as_eager()
@@ -173,18 +112,3 @@ def test_a_distribution_that_is_returned_and_one_with_bad_arguments(x):
         torch.distributions.Normal(x, -x.exp(), validate_args=True)
     except ValueError as error:
         return kept.probs, vars(kept), str(error)
-
-
-@one_graph()
-def test_attention_with_dropout(x):
-    q = x.view(1, 1, 4, 4)
-    return F.scaled_dot_product_attention(q, q, q, dropout_p=0.5), F.scaled_dot_product_attention(
-        q, q, q, is_causal=True
-    )
-
-
-@one_graph()
-def test_draws_that_are_not_used(x):
-    torch.randn(3)
-    F.dropout(x, 0.5)
-    return x + 1

@@ -22,12 +22,6 @@ one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 
 
 @one_graph(grad=True)
-def test_loss_for_a_log(x):
-    loss = x.square().mean()
-    return loss, {"loss": loss.item(), "norm": x.norm().item(), "shape": x.shape}
-
-
-@one_graph(grad=True)
 def test_arithmetic_of_numbers(x):
     total = x.sum().item()
     most = x.max().item() * 3 + total - 1
@@ -40,16 +34,6 @@ def test_arithmetic_of_numbers(x):
 def test_numbers_of_infinities(x):
     inf, nan = (x.abs() / 0).sum().item(), (x * 0 / 0).sum().item()
     return inf, inf * 0, inf // 2, inf % 2, -inf, str(type(nan)), [nan + 1, round(nan, 3), round(inf, 1), abs(nan)]
-
-
-@one_graph()
-def test_what_is_written_later_is_not_read(x):
-    y = x.sum()
-    before, first = y.item(), x[0, 0].item()
-    y += 1
-    x.zero_()
-    x.data.add_(2)
-    return before, first, y.item(), x[0, 0].item(), x, y
 
 
 @one_graph(
@@ -156,16 +140,6 @@ def test_a_text_with_a_tensor_of_several_numbers(x):
     return f"{x}", x + 1
 
 
-@same_as_eager(breaks=[], changes=["METER", "LOSSES", "TOTAL"])
-def test_meters(x):
-    global TOTAL
-    loss = x.square().mean()
-    METER.update(loss.item(), len(x))
-    LOSSES.append(loss.item())
-    TOTAL += loss.item()
-    return loss * 2, METER.average
-
-
 def step(model, optimizer, x, y):
     optimizer.zero_grad()
     logits = model(x)
@@ -188,43 +162,6 @@ def test_a_training_step_that_returns_numbers():
     run = compiler_core.compile(step, capture_backward=True, fullgraph=True, strict=True)
     torch.testing.assert_close(trained(run), trained(step), rtol=1e-5, atol=1e-5)
     assert len(record_of(run).compiles) == 2  # the first step makes the state
-
-
-def accumulated(loss, rounds):
-    total = 0.0
-    for i in range(rounds):
-        total = total + (loss * i).sum().item()
-    return total
-
-
-@one_graph()
-def test_numbers_of_called_functions(x):
-    return accumulated(x, 3) / 2, sum([x.sum().item(), x.max().item(), 1]), x + 1
-
-
-@same_as_eager(breaks=["asked for"])
-def test_numbers_after_a_break(x):
-    before = x.sum().item()
-    y = x + 1
-    compiler_core.graph_break()
-    return before * 2, y * before
-
-
-@same_as_eager(breaks=["data-dependent branch"])
-def test_a_branch_on_a_number(x):
-    value = x.sum().item()
-    y = x + 1
-    if value > 0:
-        y = y * 2
-    return y, value
-
-
-@same_as_eager(breaks=["print"])
-def test_a_number_that_is_printed(x):
-    y = x.sum()
-    value = y.item()
-    print(value)
-    return y + value
 
 
 @pytest.mark.parametrize(

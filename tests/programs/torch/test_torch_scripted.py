@@ -4,15 +4,11 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 
 import torch
-from torch import nn
 
 from compiler_core.tools.testing import same_as_eager
-
-one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 
 
 def script(function):
@@ -38,33 +34,8 @@ def scaled(x, times: int = 2, by: float = 0.5):
     return x
 
 
-@script
-def swish(x, inplace: bool = False):
-    return x.mul_(x.sigmoid()) if inplace else x.mul(x.sigmoid())
-
-
-class Mlp(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear, self.act = nn.Linear(4, 4, bias=False), swish
-        self.bias = nn.Parameter(torch.ones(4))
-
-    def forward(self, x):
-        return self.act(bias_gelu(self.linear(x), self.bias))
-
-
 def matrix():
     return (torch.randn(3, 4),)
-
-
-@one_graph(grad=True, inputs=lambda: (Mlp(), *matrix()), tolerance=1e-5)  # TorchScript fuses what it has profiled
-def test_activations(net, x):
-    return net(x)
-
-
-@one_graph(grad=True, inputs=matrix)
-def test_defaults_and_keywords(x):
-    return scaled(x), scaled(x, 3), scaled(x, by=0.25), swish(x * 2, inplace=True)
 
 
 @same_as_eager(breaks=["unsupported call"], inputs=matrix)

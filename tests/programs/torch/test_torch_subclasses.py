@@ -166,15 +166,6 @@ def test_an_object_with_torch_function(x, scaled):
     return torch.mul(x, scaled) + 1, x * scaled, torch.add(scaled, Scaled(1.0)).number
 
 
-@one_graph(inputs=lambda: (torch.randn(3),))
-def test_a_mode(x):
-    mode = SinToCos()
-    with mode:
-        y = torch.sin(x) + x.cos()
-        z = y.sum()
-    return z, torch.sin(x), mode.calls
-
-
 @same_as_eager(graphs=1, breaks=["print"], inputs=lambda: (torch.randn(3),))
 def test_a_break_within_a_mode(x):
     y = torch.sin(x)

@@ -7,7 +7,6 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 
 import functools
 import math
-import operator
 
 import pytest
 import torch
@@ -37,19 +36,6 @@ def test_shape_and_size(x):
 def test_dtype_device_layout(x):
     facts = x.dtype, x.device, x.layout, x.is_cuda, x.is_cpu, x.device.type, x.dtype.is_floating_point, x.itemsize
     return x + 1, facts, x.dtype == torch.float32, x.device == torch.device("cpu"), x.is_sparse, x.nbytes
-
-
-@one_graph()
-def test_strides_and_contiguity(x):
-    y = x.t()
-    facts = x.is_contiguous(), y.is_contiguous(), y.stride(), y.stride(0), y[1:].storage_offset()
-    return y.contiguous() + 1, facts, x.is_contiguous(memory_format=torch.channels_last) if x.dim() == 4 else None
-
-
-@one_graph(grad=True)
-def test_grad_facts(x):
-    y = x * 2
-    return y, x.requires_grad, y.requires_grad, x.is_leaf, y.is_leaf, y.detach().requires_grad
 
 
 @same_as_eager(graphs=1, breaks=["unsupported attribute"], grad=True)
@@ -158,32 +144,11 @@ def test_predicates(x):
     return x + 1, facts, more, torch.numel(x), x.is_inference(), x.element_size()
 
 
-@one_graph()
-def test_hasattr_and_getattr(x):
-    return (
-        x + hasattr(x, "shape") + hasattr(x, "nothing"),
-        getattr(x, "nothing", 5),
-        getattr(x, "dim")(),
-        getattr(x, "shape"),
-    )
-
-
 @same_as_eager(graphs=1, breaks=[])
 def test_attribute_set_on_a_tensor(x):
     y = x + 1
     y.tag = "made"
     return y, y.tag
-
-
-def tagged():
-    x = torch.randn(3)
-    x.tag = 4
-    return (x,)
-
-
-@one_graph(inputs=tagged)
-def test_attribute_of_an_outside_tensor(x):
-    return x + x.tag, hasattr(x, "tag")
 
 
 # ---------------------------------------------------------------- conversions and constructors
@@ -250,12 +215,6 @@ def test_as_tensor_of_a_tensor(x):
     return torch.as_tensor(x) is x, torch.as_tensor(x, dtype=torch.float64), torch.asarray(x) + 1
 
 
-@same_as_eager(graphs=2, breaks=["new parameter"])
-def test_parameter_made_inside(x):
-    p = nn.Parameter(torch.ones(4))
-    return (x * p).sum(), isinstance(p, nn.Parameter), p.requires_grad
-
-
 # ---------------------------------------------------------------- indexing
 
 
@@ -289,11 +248,6 @@ def test_types_that_few_operators_take(name, backend):
 def test_views_at_known_indices(x):
     i = torch.tensor(2)
     return x[torch.tensor(1)], x[i - 1, 2:], x[:, i], x[None, torch.tensor(-1)]
-
-
-@one_graph(inputs=lambda: (torch.randn(4, 4), 2))
-def test_indexing_with_numbers_from_outside(x, i):
-    return x[i], x[i:], x[:i, i], x[(i, 1)], x[slice(0, i)], x[i, ..., None], x[True].shape
 
 
 class Rows:
@@ -334,28 +288,7 @@ def test_assigning_to_items(x):
     return y
 
 
-@one_graph()
-def test_masked_forms_that_keep_their_shape(x):
-    mask = x > 0
-    y = x.masked_fill(mask, 0)
-    y[mask] = 1
-    return torch.where(mask, x, y), y.masked_fill_(~mask, 3), torch.where(mask, 1.0, x)
-
-
-@one_graph()
-def test_gather_scatter_index(x):
-    i = torch.zeros(4, 4, dtype=torch.long)
-    return x.gather(0, i), x.scatter(1, i, 1.0), x.index_select(0, i[0]), x.index_add(0, i[0], x), x.take(i)
-
-
 # ---------------------------------------------------------------- Python's protocols
-
-
-@one_graph()
-def test_iteration_and_unpacking(x):
-    a, b, *rest = x
-    rows = [row + i for i, row in enumerate(x)]
-    return a + b, rest, rows, len(x), sum(x), [p for p, q in zip(x, x)], list(x)[0], tuple(x)[1]
 
 
 @one_graph()
@@ -372,64 +305,14 @@ def test_results_with_names(x):
     return top.values, top.indices, top[0], values, indices, x.topk(2).values, x.min(1)[1], torch.aminmax(x)
 
 
-@same_as_eager(graphs=1, breaks=[])
-def test_named_result_returned(x):
-    return x.max(dim=0), torch.linalg.qr(x).R
-
-
 @same_as_eager(graphs=1, breaks=["tensor value read"])
 def test_in_a_tensor(x):
     return 5.0 in x, x + 1
 
 
-@same_as_eager(
-    graphs=3, breaks=["data-dependent branch"], inputs=lambda: (torch.full((4, 4), float(torch.initial_seed() % 2)),)
-)
-def test_truth_of_a_tensor(x):
-    if x.sum() > 0:
-        return x + 1
-    return x - 1
-
-
-@one_graph()
-def test_item_and_tolist(x):
-    n = x[0, 0].item()
-    return x * n, x[0].tolist(), float(x.sum()), int(x.numel())
-
-
 @one_graph()
 def test_comparisons(x, y):
     return x > y, x == y, x != 0, 0 < x, (x > 0) & (y > 0), ~(x > 0), x.eq(y) | (x >= y), x.lt(0) ^ y.gt(0)
-
-
-@one_graph()
-def test_comparisons_with_none_and_strings(x):
-    return x is None, x is not None, x + 1, type(x) == torch.Tensor, x == None, x != None
-
-
-@one_graph()
-def test_numbers_on_the_left(x):
-    return 1 + x, 2 - x, 3 * x, 4 / x, 2**x, 7 // x, 5 % x, -x, +x, abs(x), 1.5 < x, True + x
-
-
-@one_graph(inputs=lambda: (torch.tensor(2.0), torch.tensor(3), 4, 2.5))
-def test_numbers_beside_zero_dimensional_tensors(a, b, i, f):
-    return a + i, b + i, b * f, a * b, b / i, i // b, f**a, b + True, a.add(i, alpha=2), torch.add(b, f)
-
-
-@one_graph()
-def test_in_place_operators(x):
-    y = x.clone()
-    y += 1
-    y -= x
-    y *= 2
-    y /= 3
-    y **= 2
-    z = y.long()
-    z |= 1
-    z &= 7
-    z <<= 1
-    return y, z
 
 
 @one_graph()
@@ -447,67 +330,6 @@ def test_arithmetic_of_sizes(x):
         math.prod(s),
         max(s),
     )
-
-
-@one_graph()
-def test_operator_module(x, y):
-    return (
-        operator.add(x, y),
-        operator.matmul(x, y),
-        operator.itemgetter(0)(x),
-        operator.attrgetter("shape")(x),
-        operator.neg(x),
-    )
-
-
-@one_graph()
-def test_methods_through_the_class(x, y):
-    return (
-        torch.Tensor.add(x, y),
-        torch.Tensor.view(x, 16),
-        list(map(torch.Tensor.sum, [x, y])),
-        torch.Tensor.size(x, 0),
-    )
-
-
-@one_graph()
-def test_functions_over_lists(x, y):
-    return (
-        torch.cat([x, y]),
-        torch.stack((x, y), 1),
-        torch.einsum("ij,jk->ik", x, y),
-        torch.meshgrid(x[0], y[0], indexing="ij"),
-        torch.broadcast_tensors(x, y[0]),
-    )
-
-
-@one_graph()
-def test_out_arguments(x, y):
-    out = torch.empty_like(x)
-    torch.add(x, y, out=out)
-    torch.mul(x, 2, out=y)
-    return out, y
-
-
-@one_graph()
-def test_out_argument_returned(x, y):
-    out = torch.empty(4, 4)
-    z = torch.matmul(x, y, out=out)
-    return z is out, z
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_out_argument_resized(x):
-    out = torch.empty(0)
-    torch.add(x, 1, out=out)
-    return out
-
-
-@same_as_eager(graphs=1, breaks=["print"])
-def test_printed_and_formatted(x):
-    s = f"{x.shape} {tuple(x.shape)}"
-    print(x.shape, x.dtype)
-    return x + 1, s, str(x.device), f"{x.dtype}", repr(x.shape)
 
 
 @same_as_eager(graphs=2, breaks=["tensor value read"])
@@ -528,43 +350,11 @@ def test_tensor_of_a_tensor_that_requires_grad(x):
     return x + 1, torch.tensor(x, requires_grad=True)
 
 
-@one_graph()
-def test_nonzero_and_unique(x):
-    return x.nonzero(), torch.unique(x.round()), torch.masked_select(x, x > 0), x + 1
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_numpy_and_back(x):
-    return torch.from_numpy(x.numpy() + 1), torch.tensor(x.numpy())
-
-
 @same_as_eager(
     graphs=2, breaks=["unsupported call"] + ["unsupported attribute"] + ["unsupported call"] + ["tensor value read"] * 2
 )
 def test_storage(x):
     return x + 1, x.untyped_storage().nbytes(), x.data_ptr() == x.view(-1).data_ptr()
-
-
-class Tagged(torch.Tensor):
-    pass
-
-
-@one_graph(inputs=lambda: (torch.randn(3).as_subclass(Tagged),))
-def test_tensor_subclass(x):
-    y = x * 2 + 1
-    return y, type(y).__name__
-
-
-class Logging(torch.Tensor):
-    @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
-        out = super().__torch_function__(func, types, args, kwargs or {})
-        return out + 1 if func is torch.Tensor.mul else out
-
-
-@one_graph(inputs=lambda: (torch.randn(3).as_subclass(Logging),))
-def test_torch_function(x):
-    return x * 2, x + 1
 
 
 SPARSE = torch.eye(4).to_sparse()
@@ -673,13 +463,6 @@ of_tensors = functools.partial(same_as_eager, graphs=1, breaks=[], inputs=lambda
 @of_tensors()
 def test_a_tensor_of_numbers_and_tensors(x, n):
     return torch.tensor([1.0, x.sum(), 2]), torch.tensor([x[0], x[1]]), torch.tensor([[n[0], 1], [n[1], n[2]]])
-
-
-@of_tensors()
-def test_the_type_of_a_tensor_of_tensors(x, n):
-    mixed = torch.tensor([n[0], 2.5]), torch.tensor([n[0], True]), torch.tensor((x[0].double(), 1.0))
-    small = torch.tensor([x[0].bfloat16(), x[1].half()]), torch.tensor([(x > 0).all(), False])
-    return mixed, small, torch.tensor([x[0], 1], dtype=torch.float64), torch.tensor([n[0]], dtype=torch.float32)
 
 
 @same_as_eager(breaks=["tensor value read"], inputs=lambda: (torch.randn(4),))

@@ -15,11 +15,6 @@ one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 
 
 @one_graph()
-def test_input_returned_itself_and_its_views(x):
-    return x, x.view(-1), x.t(), x[0], x.expand(2, 4, 4), x.detach()
-
-
-@one_graph()
 def test_expanded_and_squeezed(x):
     return (
         x[:1].expand(3, 4),
@@ -29,21 +24,6 @@ def test_expanded_and_squeezed(x):
         x.narrow(0, 1, 2),
         x.diagonal(),
     )
-
-
-@one_graph(inputs=lambda: (torch.arange(6.0), torch.zeros(6)))
-def test_as_strided_and_unfold(x, y):
-    return x.as_strided((2, 2), (2, 1)), x.unfold(0, 2, 2), torch.as_strided(y, (3,), (2,)).add_(1)
-
-
-@one_graph()
-def test_shape_changed_in_place(x):
-    y = x.clone()
-    y.unsqueeze_(0)
-    y.squeeze_()
-    y.t_()
-    y.transpose_(0, 1)
-    return y, y.shape
 
 
 @same_as_eager(graphs=1, breaks=["unsupported call"])
@@ -69,22 +49,6 @@ def test_in_place_with_gradients(x):
 
 
 @one_graph()
-def test_results_that_are_views_of_one_tensor(x):
-    y = x + 1
-    a, b = y.chunk(2)
-    return a, b, y, y.T
-
-
-@one_graph()
-def test_copy_and_fill(x, y):
-    x.copy_(y)
-    y.fill_(3)
-    x[0].zero_()
-    x[1].normal_(0, 1)
-    return x.fill_diagonal_(0), y
-
-
-@one_graph()
 def test_in_place_functions(x):
     y = x.clone()
     torch.relu_(y)
@@ -102,20 +66,6 @@ def test_scatter_in_place(x):
     x.index_copy_(1, i[0], torch.zeros(4, 2))
     x.masked_fill_(x > 1, -1)
     return x.index_put_((i[0], i[1]), torch.tensor(9.0))
-
-
-@one_graph()
-def test_foreach(x, y):
-    torch._foreach_add_([x, y], 1.0)
-    a, b = torch._foreach_mul([x, y], 2.0)
-    return a, b
-
-
-@one_graph()
-def test_complex_views(x):
-    z = torch.view_as_complex(x.view(4, 2, 2))
-    z.mul_(2)
-    return torch.view_as_real(z), z.real, x
 
 
 @same_as_eager(graphs=1, breaks=["unsupported call"])
