@@ -162,43 +162,6 @@ def test_function_of_a_number(x):
     return y * math.sqrt(y.sum().item())
 
 
-@same_as_eager(inputs=lambda: (torch.randn(1),))
-def test_branch_both_ways(x):
-    return "up" if x > 0 else "down"
-
-
-@same_as_eager(inputs=lambda: (torch.randn(1),))
-def test_tensor_in_boolean_operators(x):
-    a = x > 0 and x < 1
-    b = (x > 0) or (x < -1)
-    c = not x
-    return a, b, c, 0 < x < 1
-
-
-@same_as_eager(inputs=lambda: (torch.randn(3),))
-def test_while_on_a_tensor(x):
-    n = 0
-    y = x * 1
-    while y.abs().sum() < 20:
-        y = y * 2 + 1
-        n += 1
-    return y, n
-
-
-@same_as_eager(inputs=lambda: (torch.randn(3),))
-def test_assert_on_a_tensor(x):
-    y = x.abs()
-    assert (y >= 0).all(), "no"
-    return y + 1
-
-
-@same_as_eager(inputs=lambda: (torch.randn(3),))
-def test_assert_that_fails(x):
-    y = x.abs()
-    assert (y < 0).all(), f"sum is {y.shape[0]}"
-    return y + 1
-
-
 @breaking("tensor value read", graphs=2, compiles=2)
 def test_item(x):
     n = int(x.sum())
@@ -292,13 +255,6 @@ def test_standard_library(x):
     return y * n
 
 
-@same_as_eager(breaks=["asked for"], graphs=2)
-def test_graph_break(x):
-    y = x + 1
-    cc.graph_break()
-    return y * 2
-
-
 def with_messages(x):
     y = x + 1
     cc.graph_break(f"size {1 + 2}")
@@ -335,99 +291,6 @@ def test_raise(x):
     raise ValueError(f"bad {y.shape[0]}")
 
 
-@same_as_eager(graphs=1)
-def test_shapes_that_do_not_fit(x):
-    y = x + 1
-    return y @ torch.ones(3, 7)
-
-
-def raiser(x, n):
-    if n > 2:
-        raise KeyError(n)
-    return x + n
-
-
-@same_as_eager()
-def test_exception_in_a_callee_caught_here(x):
-    try:
-        y = raiser(x, 3)
-    except KeyError as error:
-        y = x - error.args[0]
-    finally:
-        z = x * 2
-    return y, z
-
-
-@same_as_eager()
-def test_exception_in_a_callee_not_caught(x):
-    y = x + 1
-    return raiser(y, 5)
-
-
-@same_as_eager()
-def test_exceptions_of_python(x):
-    found = []
-    for make in (lambda: [1][3], lambda: {}["a"], lambda: 1 / 0, lambda: int("x"), lambda: None.a, lambda: x.nothing):
-        try:
-            make()
-        except Exception as error:
-            found.append((type(error).__name__, str(error)))
-    return x + 1, found
-
-
-@same_as_eager()
-def test_nested_finally(x):
-    log = []
-    try:
-        try:
-            raise ValueError("inner")
-        finally:
-            log.append("cleanup")
-    except ValueError as error:
-        log.append(str(error))
-        x = x + 1
-    else:
-        log.append("never")
-    return x, log
-
-
-@same_as_eager()
-def test_reraise_with_cause(x):
-    y = x + 1
-    try:
-        raiser(y, 3)
-    except KeyError as error:
-        raise RuntimeError("outer") from error
-
-
-@same_as_eager()
-def test_break_in_a_loop(x):
-    y = x.cos()
-    for i in range(3):
-        y = y + i
-        print(i)
-    return y.sin()
-
-
-@same_as_eager()
-def test_break_in_a_with_block(x):
-    y = x + 1
-    with torch.no_grad():
-        z = y.cos()
-        print("in")
-    return z.sin() + y
-
-
-@same_as_eager()
-def test_break_in_a_try_block(x):
-    try:
-        y = x + 1
-        print("in")
-    except ValueError:
-        y = x
-    return y * 2
-
-
 @same_as_eager()
 def test_break_in_nested_loops(x):
     out = []
@@ -447,16 +310,6 @@ def test_break_in_comprehension(x):
     k = 3
     out = [print(i) or x * i + k for i in range(3)]
     return out, k
-
-
-@same_as_eager()
-def test_break_in_a_generator(x):
-    def rows():
-        for i in range(3):
-            print(i)
-            yield x + i
-
-    return sum(rows())
 
 
 @breaking("unsupported call")
@@ -510,19 +363,6 @@ def test_unknown_instruction(x):
     return y
 
 
-@same_as_eager()
-def test_class_made_inside(x):
-    y = x + 1
-
-    class Local:
-        k = 3
-
-        def go(self, v):
-            return v * self.k
-
-    return Local().go(y)
-
-
 async def coroutine(x):
     return x
 
@@ -552,16 +392,6 @@ def test_loop_says_so():
     record = check(program)
     assert all(c.outcome == "compiled" for c in record.compiles)
     assert breaks.in_a_split_loop(None) in record.compiles[0].breaks[0].explanation
-
-
-def test_the_rest_of_a_loop_has_the_break_of_the_loop():
-    def program(x):
-        for i, n in enumerate([1, 2]):
-            x = x + i
-            print(n, end="")
-        return x
-
-    assert set(break_kinds(check(program))) == {"print"}
 
 
 WEIGHT = torch.nn.Parameter(torch.ones(3))
@@ -618,80 +448,11 @@ def test_traceback_shows_the_users_lines():
 
 
 @same_as_eager()
-def test_deleted_argument(x):
-    y = x + 1
-    del x
-    try:
-        return x
-    except UnboundLocalError:
-        return y
-
-
-@same_as_eager()
-def test_deleted_argument_uncaught(x):
-    y = x + 1
-    del x
-    return x
-
-
-@same_as_eager()
-def test_locals(x):
-    y = x + 1
-    return sorted(locals()), eval("y"), y * 2
-
-
-@same_as_eager(inputs=lambda: (torch.randn(3), [1, 2]))
-def test_star_of_something_unknown(x, items):
-    s = {5}
-    return [x + 1, *s], (*s, *items), {**{"a": 1}}
-
-
-@same_as_eager()
 def test_dict_changed_while_iterating(x):
     d = {"a": 1}
     for k in d:
         d[k + "b"] = x
     return d
-
-
-@same_as_eager()
-def test_autocast_and_other_contexts(x):
-    y = x + 1
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        z = y @ y
-    with contextlib.suppress(ValueError):
-        z = z + 1
-        raise ValueError
-    with torch.set_grad_enabled(False):
-        w = z * 2
-    return y, z, w
-
-
-@same_as_eager(grad=True)
-def test_grad_mode_across_a_break(x):
-    with torch.no_grad():
-        y = x * 2
-        print("in")
-        z = x * 3
-    w = x * 4
-    torch.set_grad_enabled(True)
-    return y, z, w, torch.is_grad_enabled()
-
-
-@same_as_eager()
-def test_stack_of_many_kinds_across_a_break(x):
-    return x, [x + 1], {"k": (1, None)}, range(3), slice(1, 2), "s", math.pi, x.shape, print("now"), torch.int32, len
-
-
-def test_break_kinds_of_a_resume_function():
-    def program(x):
-        print("a")
-        y = x + 1
-        print("b")
-        return int(y)
-
-    record = check(program, lambda: (torch.ones(1),))
-    assert break_kinds(record) == ["print", "print", "tensor value read"]
 
 
 @same_as_eager(graphs=1, breaks=[], backend="cpp", tolerance=1e-5)

@@ -203,45 +203,6 @@ def test_what_follows_the_loop_is_one_graph():
 
 
 @same_as_eager()
-def test_break_and_else(x):
-    for _ in range(4):
-        x = x * 2
-        if x.sum() > 100:
-            break
-    else:
-        x = x - 1
-    for i in range(9):  # noqa: B007
-        x = x * 2
-        if x.sum() > 100:
-            break
-    else:
-        x = x - 1
-    return x, i
-
-
-@same_as_eager()
-def test_continue(x):
-    kept = []
-    for i in range(6):
-        x = x.cos()
-        if x.sum() > 9 or i % 2:
-            continue
-        kept.append(i)
-        print(i)
-    return x, kept
-
-
-@same_as_eager()
-def test_return_of_a_value_of_the_round(x):
-    for i in range(6):
-        y = x + i
-        print(i)
-        if y.sum() > 20:
-            return y.sin(), i
-    return x
-
-
-@same_as_eager()
 def test_return_inside_with_and_try_blocks(x):
     log = []
     for i in made(6, log):
@@ -266,18 +227,6 @@ def test_return_while_an_exception_is_handled(x):
             y = x + i
             return y, str(error)
     return x
-
-
-@same_as_eager()
-def test_an_iterator_is_dropped_when_the_loop_is_left(x):
-    log = []
-    for i in made(6, log):
-        x = x + i
-        print(i)
-        if i == 1:
-            break
-    log.append("after")
-    return x, log
 
 
 @same_as_eager()
@@ -311,33 +260,6 @@ def test_an_exception_leaves_the_locals_as_they_were(x):
         with contextlib.suppress(UnboundLocalError):
             return b
     return a, y
-
-
-@same_as_eager()
-def test_an_exception_of_the_body(x):
-    for i in range(3):
-        x = x + i
-        print(i)
-        if i == 1:
-            raise ValueError("no")
-    return x
-
-
-@same_as_eager()
-def test_an_exception_of_the_iterator(x):
-    def items():
-        yield 1
-        raise RuntimeError("ended")
-
-    total = 0
-    try:
-        for i in items():
-            total += i
-            x = x.sin()
-            print(total)
-    except RuntimeError as error:
-        return str(error), total, x
-    return x
 
 
 @same_as_eager()
@@ -399,14 +321,6 @@ def test_locals_that_may_be_unbound(x):
 
 
 @same_as_eager()
-def test_no_round_leaves_a_local_unbound(x):
-    for i in range(int(x.sum()) - 100, -200):
-        y = x + i
-        print(i)
-    return y
-
-
-@same_as_eager()
 def test_deleted_locals(x):
     a, b = x + 1, x + 2
     for i in range(3):
@@ -420,22 +334,6 @@ def test_deleted_locals(x):
 
 
 @same_as_eager()
-def test_cell_variables(x):
-    n, readers = 0, []
-
-    def add(k):
-        nonlocal n
-        n += k
-
-    for i in range(3):
-        add(i)
-        readers.append(lambda: i)  # noqa: B023
-        x = x + n
-        print(n)
-    return x, n, [r() for r in readers]
-
-
-@same_as_eager()
 def test_targets_of_all_kinds(x):
     box, items, seen = types.SimpleNamespace(), [0, 0], []
     for box.x, items[1], (a, *b) in [(1, 2, (3, 4, 5)), (6, 7, (8,))]:
@@ -443,51 +341,6 @@ def test_targets_of_all_kinds(x):
         seen.append(b)
         print(a)
     return x, box.x, items, seen
-
-
-@same_as_eager()
-def test_comprehensions_beside_locals_of_their_names(x):
-    found = []
-    for i in range(3):
-        found.append([j * i for j in range(2)] + [i for i in range(2)])  # noqa: C416
-        print(i)
-        if i == 1:
-            j = i
-        x = x + sum(k for k in range(i))
-    return x, found, i, j
-
-
-@same_as_eager()
-def test_rows_of_a_tensor(x):
-    total = 0
-    for row in x:
-        total = total + row.sum()
-        if total > 3:
-            total = total / 2
-    return total
-
-
-@same_as_eager()
-def test_a_list_that_grows_in_its_loop(x):
-    items = [1]
-    for i in items:
-        print(i)
-        x = x + i
-        if i < 5:
-            items.append(i + 1)
-    return x, items
-
-
-@same_as_eager()
-def test_while_with_two_conditions_and_continue(x):
-    n = 0
-    while n < 9 and x.sum() < 500:
-        n += 1
-        if n % 3 == 0:
-            continue
-        x = x * 1.5
-        print(n)
-    return x, n
 
 
 @same_as_eager()
@@ -500,26 +353,6 @@ def test_objects_stay_the_same(x):
         seen.append(y)
         y = y if i else y + 1
     return seen, same, y is seen[-1]
-
-
-@same_as_eager(grad=True)
-def test_gradients_through_the_rounds(x):
-    y = x
-    for i in range(4):
-        y = (y * 1.1).sin() + i
-        if y.sum() > 3:
-            y = y * 2
-    return y
-
-
-@same_as_eager()
-def test_writes_to_a_tensor(x):
-    views = []
-    for i in range(3):
-        x.add_(i)
-        print(i)
-        views.append(x[i])
-    return views
 
 
 class Net(torch.nn.Module):
@@ -560,30 +393,6 @@ class Derived(Base):
 @same_as_eager()
 def test_super_without_arguments(x):
     return Derived().scaled(x)
-
-
-@same_as_eager()
-def test_a_loop_in_a_called_function(x):
-    def inner(y):
-        for i in range(3):
-            y = y.sin()
-            print(i)
-        return y
-
-    return inner(x + 1) * 2
-
-
-@same_as_eager()
-def test_loops_after_one_another(x):
-    for i in range(2):
-        x = x + i
-        print(i)
-    while x.sum() < 300:
-        x = x * 2
-    for i in range(2):
-        x = x - i
-        print(i)
-    return x
 
 
 # ---------------------------------------------------------------- random programs
