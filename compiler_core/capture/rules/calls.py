@@ -25,7 +25,7 @@ from compiler_core.capture.break_kinds import kind_of_skipped
 from compiler_core.capture.rules.construct import construct
 from compiler_core.capture.rules.python.cached import call_cached
 from compiler_core.capture.rules.python.text import exception_text
-from compiler_core.capture.rules.table import HANDLERS, Handler, has_tensor, name_of
+from compiler_core.capture.rules.table import HANDLERS, Handler, handles, has_tensor, name_of
 from compiler_core.capture.rules.torch import numpy as arrays
 from compiler_core.capture.rules.torch.functions import is_c_function_of_torch, is_tensor_function
 from compiler_core.capture.rules.torch.overrides import is_overridden, override
@@ -39,7 +39,13 @@ from compiler_core.capture.values.tensor_subclasses import (
     SubclassTensorValue,
 )
 from compiler_core.capture.values.user.exceptions import ExceptionValue, init_exception
-from compiler_core.capture.values.user.functions import FunctionValue, bind_arguments
+from compiler_core.capture.values.user.functions import (
+    CompiledValue,
+    FunctionValue,
+    MethodValue,
+    PartialValue,
+    bind_arguments,
+)
 from compiler_core.capture.values.user.objects import ObjectValue, SubclassValue
 from compiler_core.errors import Unsupported
 from compiler_core.hook.skip_rules import disable_capture, is_optimizer, is_stock_compiled
@@ -230,3 +236,14 @@ def _graph_break(tx: Interpreter, /, msg: Value | None = None) -> Value:
 
 
 HANDLERS[stock_graph_break] = _graph_break
+
+
+@handles(torch.compile)
+def _compile(tx: Interpreter, model: Value = NONE, **options: Value) -> Value:
+    if "disable" in options or not all(option.is_constant() for option in options.values()):
+        raise Unsupported("skipped function", "torch.compile, with options that may decide what a call does")
+    if tx.is_none(model):
+        return PartialValue(StaticValue(torch.compile), [], options)
+    if not isinstance(model, (FunctionValue, MethodValue)):
+        raise Unsupported("skipped function", f"torch.compile({model})")
+    return CompiledValue(model, options)

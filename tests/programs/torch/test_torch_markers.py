@@ -178,3 +178,24 @@ def test_written_for_torchscript(x):
     if torch.jit.isinstance(parts, list[torch.Tensor]) and not torch.jit.isinstance(parts, list[int]):
         return torch.stack(parts) + 1
     return x
+
+
+class CallsCompiled(torch.nn.Module):
+    def inner(self, x):
+        return x.tanh()
+
+    def forward(self, x):
+        return torch.compile(self.inner, backend="eager")(x)
+
+
+@same_as_eager(breaks=["print"], grad=True, inputs=lambda: (CallsCompiled(), torch.randn(3)))
+def test_functions_compiled_inside(m, x):
+    """Each is inlined.  Behind the break, it is another function in each call."""
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def scaled(a, k=2):
+        return a * k
+
+    y = m(x) + scaled(x) + torch.compile(lambda v: v.cos(), backend="eager")(x)
+    print("between")
+    return scaled(y, k=3)

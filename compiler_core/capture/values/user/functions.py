@@ -8,6 +8,8 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from compiler_core.capture.values.base import UNBOUND, NamedMethodValue, ObservedException, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
@@ -375,6 +377,28 @@ class PartialValue(Value):
             emit.call_object(make_partial, parts)
         else:
             emit.call_object(functools.partial, [self.function, *self.args], self.kwargs)
+
+
+class CompiledValue(Value):
+    """What ``torch.compile(function)`` returns in the frame.  A call of it is one of the function, which is inlined."""
+
+    always_true = True
+    cls = types.FunctionType
+
+    def __init__(self, function: Value, options: dict[str, Value]) -> None:
+        self.function = function
+        self.options = options
+
+    def forwarded_call(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, list[Value], dict[str, Value]]:
+        return self.function, list(args), kwargs
+
+    def children(self) -> Sequence[Value]:
+        return [self.function, *self.options.values()]
+
+    def reconstruct(self, emit: Emitter) -> None:
+        emit.call_object(torch.compile, [self.function], self.options)
 
 
 def make_partial(
