@@ -19,7 +19,16 @@ for path in sorted(Path(__file__).with_name("snippets").glob("*.py")):
     importlib.import_module(f"tests.sweeps.snippets.{path.stem}")
 
 STOCK_ONLY = {
-    "generation.greedy": "inference mode is entered: outputs of the graph would have to be inference tensors",
+    "generation.greedy": "inference mode is entered, and what a graph returns is of one mode",
+    "stock_only.numbers_of_random": "numbers of Python's generator are drawn before the graph, if it is sure to run",
+    "stock_only.generator_of_python": "as numbers_of_random",
+    "stock_only.namedtuple_class": "each call would make another class",
+    "stock_only.branches_that_draw": "the backward of torch.cond runs the branch again, with other random numbers",
+    "stock_only.branches_of_other_shapes": "sizes of what torch.cond returns would be known only when the graph runs",
+    "stock_only.loop_with_gradients": "the backward of while_loop needs all steps, of a number that data decide",
+    "stock_only.data_of_a_parameter": "autograd's history of a tensor whose .data is set belongs to other memory",
+    "stock_only.jagged": "nested tensors have a shape that is no tuple of numbers, and operators of their own",
+    "stock_only.module_in_a_function": "a graph has all tensors that a Function reads as its arguments",
 }
 """Programs that stock captures as one graph and ours does not, with the reason.  At most ten."""
 

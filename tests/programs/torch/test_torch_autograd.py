@@ -523,3 +523,48 @@ class Picked(Function):
 def test_view_of_one_of_two_tensors_of_a_function(x, y):
     h = x + 1
     return Picked.apply(h, y)
+
+
+class Mapped(Function):
+    @staticmethod
+    def forward(ctx, f, x, g=None):
+        ctx.save_for_backward(x)
+        ctx.g = g
+        return f(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return None, gradient * (x if ctx.g is None else ctx.g(x)), None
+
+
+def doubled(x):
+    return x * 2
+
+
+class Scale:
+    def __init__(self, by):
+        self.by = by
+
+    def __call__(self, v):
+        return v * self.by
+
+
+def functions_of_functions(x, scale, module):
+    k = 3
+    y = Mapped.apply(doubled, x) + Mapped.apply(lambda v: v * k, x, torch.cos) + Mapped.apply(module, x, scale)
+    return y, Mapped.apply(functools.partial(torch.mul, other=k), x * 2, doubled)
+
+
+@pytest.mark.parametrize("backend", ["eager", "cpp"])
+def test_functions_that_get_functions(backend):
+    """They are identified by what they do, objects by what they are."""
+    tanh, scales = nn.Tanh(), [Scale(2), Scale(3)]
+    inputs = [lambda: [torch.randn(4), scales[0], tanh], lambda: [torch.randn(4), scales[1], tanh]]
+    expected = Expected(graphs=2, breaks=[], compiles=2)
+    check(functions_of_functions, inputs, expected, grad=True, backend=backend, tolerance=2e-6)
+
+
+@same_as_eager(breaks=["unsupported call"], grad=True)
+def test_function_that_gets_a_function_of_other_tensors(x, y):
+    return Mapped.apply(lambda v: v * y, x + 1)

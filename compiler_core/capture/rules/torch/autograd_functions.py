@@ -8,6 +8,7 @@ cannot be shown breaks the graph.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import types
@@ -24,13 +25,15 @@ from compiler_core.capture.values.base import ObservedException, Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
+from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.classes import guard_class_attribute
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue
-from compiler_core.capture.values.user.functions import FunctionValue
+from compiler_core.capture.values.user.functions import FunctionValue, PartialValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import make_box, weak_cache
+from compiler_core.guards.sources import Box
 from compiler_core.support import transform_levels as levels
 from compiler_core.support.node_facts import GROUPS, group_names
 from compiler_core.support.tensors import storage_id
@@ -46,7 +49,8 @@ APPLY = getattr(_STATIC, "__func__", _STATIC)  # from PyTorch 2.14 on it is a cl
 @handles(APPLY)
 def _apply(tx: Interpreter, owner: Value, *args: Value) -> Value:
     cls = owner.constant(tx)
-    given = list(_leaves(tx, args))
+    objects = {i: arg for i, arg in enumerate(args) if isinstance(arg, _NOT_IN_NODES)}
+    given = list(_leaves(tx, [arg for i, arg in enumerate(args) if i not in objects]))
     for arg in given:
         if isinstance(arg, SubclassTensorValue):
             raise Unsupported("tensor subclass", f"{cls.__name__}.apply with a {arg.cls.__name__}")
@@ -60,11 +64,18 @@ def _apply(tx: Interpreter, owner: Value, *args: Value) -> Value:
         _check_no_rule_of_transform(cls)
     trial = _TrialRun(tx, cls, args)
     trial.run()
-    if list(map(id, given)) != list(map(id, _leaves(tx, args))):
+    in_graph = [arg for i, arg in enumerate(args) if i not in objects]
+    if list(map(id, given)) != list(map(id, _leaves(tx, in_graph))):
         raise Unsupported("unsupported call", f"{cls.__name__} changes a list or dict that it is given")
-    result = tx.capture.graph.call_function(tx, apply_function(cls), args, {})
+    apply = apply_function(cls)
+    if objects:
+        try:
+            apply = _with_objects(apply, {i: _fixed(tx, each) for i, each in objects.items()})
+        except Unsupported as error:
+            raise Unsupported("unsupported call", f"{cls.__name__}.apply: {error.context or error.kind}") from None
+    result = tx.capture.graph.call_function(tx, apply, in_graph, {})
     if trial.groups:
-        _last_node(tx.capture.graph.fx_graph, apply_function(cls)).meta[GROUPS] = trial.groups
+        _last_node(tx.capture.graph.fx_graph, apply).meta[GROUPS] = trial.groups
     _check_memory(tx, cls, args, given, result)
     return result
 
@@ -99,6 +110,35 @@ def apply_function(cls: Any) -> Callable[..., Any]:
 
     apply.__name__ = apply.__qualname__ = cls.__name__
     return apply
+
+
+_NOT_IN_NODES = (FunctionValue, PartialValue, StaticValue, ObjectValue)
+"""Values that a Function may be given and that cannot be arguments of a node."""
+
+
+def _with_objects(apply: Callable[..., Any], boxes: dict[int, Box]) -> Callable[..., Any]:
+    """Returns `apply` with these objects among its arguments."""
+
+    def with_objects(*args: Any) -> Any:
+        rest = iter(args)
+        return apply(*(boxes[i].value if i in boxes else next(rest) for i in range(len(args) + len(boxes))))
+
+    with_objects.__name__ = with_objects.__qualname__ = apply.__name__
+    return with_objects
+
+
+def _fixed(tx: Interpreter, value: Value) -> Box:
+    """Returns a reference to an object from outside, or to a function without state that may change.  The trial run,
+    which has used it, guards what it depends on."""
+    if isinstance(value, ObjectValue):
+        if value.source is None:
+            raise Unsupported("unsupported call", f"with {value}, which the frame has made")
+        tx.capture.guards.add("ID_MATCH", value.source, value.real)
+        return tx.capture.guards.boxed(value.real)
+    if isinstance(value, PartialValue):
+        args, kwargs = [a.constant(tx) for a in value.args], {k: v.constant(tx) for k, v in value.kwargs.items()}
+        return Box(functools.partial(_fixed(tx, value.function).value, *args, **kwargs))
+    return Box(_copy(tx, value) if isinstance(value, FunctionValue) else value.constant(tx))
 
 
 @contextmanager
@@ -252,7 +292,6 @@ def register_hook(tx: Interpreter, tensor: TensorValue, hook: Value) -> Value:
         return HandleValue()
     if not isinstance(hook, FunctionValue):
         raise Unsupported("gradient hook", f"{NAME} with {hook}")
-    hook.install_guards(tx)
     try:
         _try(tx, tensor, hook)
         copy = _copy(tx, hook)
@@ -285,8 +324,9 @@ def _kind(tx: Interpreter, tensor: TensorValue) -> tuple[Any, ...]:
 
 def _copy(tx: Interpreter, hook: FunctionValue) -> types.FunctionType:
     """Returns a function like the hook, which has no state that may change: its variables are constants."""
+    hook.install_guards(tx)
     if hook.stored or hook.special_attributes:
-        raise Unsupported("gradient hook", "the hook has attributes")
+        raise Unsupported("gradient hook", f"{hook} has attributes")
     cells = tuple(types.CellType(cell.get(tx).constant(tx)) for cell in hook.closure)
     defaults = tuple(value.constant(tx) for value in hook.defaults)
     made = types.FunctionType(hook.code, hook.f_globals, hook.code.co_name, defaults, cells)
