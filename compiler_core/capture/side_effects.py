@@ -97,7 +97,8 @@ class SideEffects:
         self._check_frozen()
         self._globals[(id(module), name)] = (module, name, value)
         if self._recorder is not None:
-            self._recorder.note_effect(f"sets global {name} to {{}}", value)
+            place = f"{module.name}.{name}" if module and _is_class(module) else f"global {name}"
+            self._recorder.note_effect(f"sets {place} to {{}}", value)
 
     def global_value(self, module: ConstantSource | None, name: str) -> Value | None:
         """Returns the value that a global was set to, UNBOUND if it was deleted, None if it was not changed."""
@@ -160,8 +161,9 @@ class SideEffects:
 
     def places(self) -> Iterator[tuple[str, list[Value]]]:
         """Yields each place that is written, as the user would write it, and the values that it gets."""
-        for _, name, value in self._globals.values():
-            yield name, [value] if value is not UNBOUND else []
+        for owner, name, value in self._globals.values():
+            place = f"{owner.name}.{name}" if owner and _is_class(owner) else name
+            yield place, [value] if value is not UNBOUND else []
         for obj, name in self._attributes.values():
             if obj.source is not None and obj.stored[name] is not UNBOUND:
                 yield f"{readable(obj.source.text)}.{name}", [obj.stored[name]]
@@ -209,7 +211,7 @@ class SideEffects:
             emit.load_kept(value)
             if module is None:
                 emit.store_global(name)
-            elif isinstance(module.box.value, type):
+            elif _is_class(module):
                 module.load(emit)
                 emit.store_attr(name)
             else:
@@ -274,6 +276,11 @@ class SideEffects:
                 emit.pop()
 
         return write
+
+
+def _is_class(owner: ConstantSource) -> bool:
+    """Whether names are stored in a class, not in the globals of a module."""
+    return isinstance(owner.box.value, type)
 
 
 def _replace_function(value: ContainerValue) -> Any:
