@@ -110,11 +110,11 @@ def small_whole_numbers_wrap(x: torch.Tensor, y: torch.Tensor) -> Any:
     return *sums, *(t.to(torch.uint8).cumsum(-1, dtype=torch.uint8) for t in tens)
 
 
-@case(lambda rand: (rand(5, 20000),))
-def online_softmax(x: torch.Tensor) -> Any:
+@case(lambda rand: (rand(5, 20000), rand(5, 20000)))
+def online_softmax(x: torch.Tensor, y: torch.Tensor) -> Any:
     """Rows of infinities and NaN, rows of -inf alone, and blocks of -inf alone."""
     number = torch.arange(20000, device=x.device)
-    x = x * 30 + torch.where(number < 9000, -torch.inf, 0.0)
+    x = x * y * 30 + torch.where(number < 9000, -torch.inf, 0.0)
     odd = torch.tensor([0.0, torch.inf, -torch.inf, torch.nan, 0.0], device=x.device)[:, None]
     x = torch.where(number == 12345, x + odd, x)
     x = torch.where(odd == -torch.inf, odd, x)
@@ -134,9 +134,9 @@ def running_sums_that_overflow(x: torch.Tensor) -> Any:
     return (x.round() + huge).cumsum(1), (x.round().abs() + 1).cumprod(1)
 
 
-@case(lambda rand: (rand(2, 20000),))
-def softmax_in_sweeps(x: torch.Tensor) -> Any:
-    y = torch.softmax(x, 1)
+@case(lambda rand: (rand(2, 20000), rand(2, 20000)))
+def softmax_in_sweeps(x: torch.Tensor, y: torch.Tensor) -> Any:
+    y = torch.softmax(x * y, 1)
     return y, y.sum(1)
 
 

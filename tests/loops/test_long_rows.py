@@ -101,6 +101,16 @@ def test_a_mean_and_a_variance_of_long_rows_are_one_pass(axis: int, size: str, k
         first, _, last = parts
         assert hint(first.inner_numel) * (16 if axis == 0 else 1) == DEFAULT_RULES.max_kept_elements
         assert not last.inner
+        computed = [s.op for s in last.body if isinstance(s, ir.Compute)]
+        assert computed == ["sub", "div"], "what is computed of a row is loaded"
+
+
+@pytest.mark.parametrize(("loaded", "whole"), [("x", True), ("aten.add(x, y)", False)])
+def test_a_row_is_read_once_if_it_is_all_that_is_loaded(loaded: str, whole: bool) -> None:
+    norm = f"(lambda a: aten.div(a, aten.sum(aten.abs(a), [1], True)))({loaded})"
+    inputs = {name: "f32[512, 32768]" for name in "xy" if name in loaded.replace("exp", "")}
+    (loops,) = scheduled(norm, **inputs)
+    assert (choose_blocks(loops).j == 32768) == whole
 
 
 @pytest.mark.parametrize("columns", [32, 512])

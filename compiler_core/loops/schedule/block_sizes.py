@@ -105,7 +105,8 @@ class SizeRules:
     max_kept_elements: int = 8192
     """The elements that a program can keep in registers between two sweeps over them."""
     max_whole_row: int = 16384
-    """A row of up to so many elements fits in the registers of a program."""
+    """A row of up to so many elements fits in the registers of a program, and twice as many if it is all that is
+    loaded."""
     row_part: int = 4096
     """The elements of a longer row that a program processes at a time."""
     min_symbolic_size: int = 256
@@ -261,13 +262,19 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
             i = min(outer, rules.strided_row_bytes // 2 // smallest_element_bytes(loops))
         j = inner if i * inner <= rules.max_kept_elements else max(rules.row_part // i, rules.tile)
     else:
-        j = inner if inner <= rules.max_whole_row else rules.row_part
+        rows = sum(
+            isinstance(s, ir.Load) and loops.is_inner(s) and any(s.address.strides[: len(loops.outer)])
+            for s in loops.body
+        )
+        longest = rules.max_whole_row * (2 if rows == 1 and not loops.scans else 1)
+        j = inner if inner <= longest else rules.row_part
         i = max(1, min(outer, rules.block // j))
     if j < inner:
         return Blocks(i, j, _row_warps(i * j), stages=_stages(loops, i * j))
     only_reads = not any(isinstance(s, ir.Store) and loops.is_inner(s) for s in loops.body)
     is_light = is_strided or (_is_wide(loops, 2) and (only_reads or i * j <= rules.block))
-    return Blocks(i, j, _row_warps(i * j, is_light))
+    halves = is_strided and smallest_element_bytes(loops) == 2  # two of them are in a register
+    return Blocks(i, j, _row_warps(i * j // (2 if halves else 1), is_light))
 
 
 def _warps(loops: ir.Loops, elements: int) -> int:

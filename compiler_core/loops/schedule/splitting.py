@@ -33,19 +33,24 @@ from compiler_core.support.size_expr import Int, hint, prod
 
 def add_partial_buffers(loops: ir.Loops, parts: Int, buffers: dict[str, ir.Buffer]) -> dict[str, str]:
     """Adds a buffer of shape ``[parts, outer]`` to `buffers` for each reduction of the loops; returns their names."""
-    return _add_buffers(loops, "part", (parts, loops.outer_numel), (loops.outer_numel, 1), buffers)
+    reductions = [s for s in loops.body if isinstance(s, ir.Reduce)]
+    return _add_buffers(loops, reductions, "part", (parts, loops.outer_numel), (loops.outer_numel, 1), buffers)
 
 
 def _add_buffers(
-    loops: ir.Loops, what: str, size: tuple[Int, ...], stride: tuple[Int, ...], buffers: dict[str, ir.Buffer]
+    loops: ir.Loops,
+    values: Sequence[ir.ValueStatement],
+    what: str,
+    size: tuple[Int, ...],
+    stride: tuple[Int, ...],
+    buffers: dict[str, ir.Buffer],
 ) -> dict[str, str]:
-    """Adds a buffer to `buffers` for each reduction of the loops; returns their names."""
+    """Adds a buffer to `buffers` for each of the loops' `values`; returns their names."""
     device = buffers[loops.writes[0]].device
     names = {}
-    for s in loops.body:
-        if isinstance(s, ir.Reduce):
-            name = names[s.name] = unused_name(f"{s.name}_{what}", loops, buffers)
-            buffers[name] = ir.Buffer(name, s.dtype, size, stride, device, "loops", s.origin)
+    for s in values:
+        name = names[s.name] = unused_name(f"{s.name}_{what}", loops, buffers)
+        buffers[name] = ir.Buffer(name, s.dtype, size, stride, device, "loops", s.origin)
     return names
 
 
@@ -337,12 +342,24 @@ def _pass_kernels(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> list[ir.Loo
     work = hint(prod(loops.space)) * max(1, loads // rules.loads_of_an_element)
     if (running >= rules.enough_programs or work < least * running) and not _reads_memory_again(loops):
         return [loops]
-    kept = _add_buffers(loops, "of_row", (loops.outer_numel,), (1,), buffers)
+    kept = _add_buffers(loops, _values_of_rows(loops), "of_row", (loops.outer_numel,), (1,), buffers)
     stages = [_pass_kernel(loops, sweeps, numbers, kept) for numbers in passes]
     idle = set(kept.values()) - {name for stage in stages for name in stage.reads}
     for name in idle:
         del buffers[name]
     return [_finish_kernel(stage, idle, last=stage is stages[-1]) for stage in stages]
+
+
+def _values_of_rows(loops: ir.Loops) -> list[ir.ValueStatement]:
+    """Returns the reductions, and what is computed of a row with their results: later passes load it."""
+    found: list[ir.ValueStatement] = []
+    for s in loops.body:
+        if isinstance(s, ir.Reduce):
+            found.append(s)
+        elif isinstance(s, ir.Compute) and s.dtype.is_floating_point and not loops.is_inner(s):
+            if any(each.name in s.arguments for each in found):
+                found.append(s)
+    return found
 
 
 def _row_passes(loops: ir.Loops, sweeps: Sequence[ir.Sweep]) -> list[range]:
@@ -362,16 +379,16 @@ def _pass_kernel(loops: ir.Loops, sweeps: Sequence[ir.Sweep], numbers: range, ke
     first = 0 if numbers.start == 0 else numbers.start + 1
     here += [s for sweep in sweeps[first : numbers.stop + 1] for s in sweep.outer]
     before = [s for sweep in sweeps[: numbers.start] for s in sweep.inner]
-    done = {s.name for s in before if isinstance(s, ir.Reduce)}
+    earlier = [*before, *(s for sweep in sweeps[:first] for s in sweep.outer)]
     stored = {s.value: s for s in before if isinstance(s, ir.Store) and s.mode == "="}
     loads = _loads_behind(loops)
     row = affine.row_major_address(loops.outer, range(len(loops.outer)), len(loops.space))
     body: list[ir.Statement] = []
     for s in loops.body:
-        if isinstance(s, ir.Reduce) and s.name in done:
-            body.append(ir.Load(s.name, s.dtype, kept[s.name], row, s.origin))
-        elif isinstance(s, ir.Reduce) and s in here:
+        if not isinstance(s, ir.Store) and s.name in kept and s in here:
             body += [s, ir.Store(kept[s.name], row, s.name, s.origin)]
+        elif not isinstance(s, ir.Store) and s.name in kept and s in earlier:
+            body.append(ir.Load(s.name, s.dtype, kept[s.name], row, s.origin))
         elif not isinstance(s, ir.Store) and s.name in stored and loads[s.name] > 1:
             store = stored[s.name]
             body.append(ir.Load(s.name, s.dtype, store.buffer, store.address, s.origin))

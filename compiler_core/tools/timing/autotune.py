@@ -27,7 +27,6 @@ from compiler_core.loops.schedule.block_sizes import (
     MAX_WARPS,
     Blocks,
     choose_blocks,
-    current_rules,
     next_power_of_2,
     shape_for_triton,
 )
@@ -208,5 +207,5 @@ def _inner_candidates(loops: ir.Loops, usual: Blocks) -> list[tuple[int, int]]:
     row = next_power_of_2(hint(loops.inner_numel))
     if usual.tiled:
         return [(j, 1) for j in (usual.j, usual.j // 2, usual.j * 2) if 1 <= j <= row]
-    whole = [(row, 1)] if row <= current_rules().max_whole_row else []
+    whole = [(row, 1)] if row <= MAX_BLOCK_ELEMENTS else []
     return [*whole, *((j, stages) for j in sorted({1024, 4096, usual.j}) if j < row for stages in (1, 3))]
