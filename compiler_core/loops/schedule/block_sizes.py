@@ -105,8 +105,8 @@ class SizeRules:
     max_kept_elements: int = 8192
     """The elements that a program can keep in registers between two sweeps over them."""
     max_whole_row: int = 16384
-    """A row of up to so many elements fits in the registers of a program, and twice as many if it is all that is
-    loaded."""
+    """A row of up to so many elements fits in the registers of a program, and one twice as long if it is all that is
+    loaded, and its elements have at most four bytes."""
     row_part: int = 4096
     """The elements of a longer row that a program processes at a time."""
     min_symbolic_size: int = 256
@@ -262,11 +262,10 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
             i = min(outer, rules.strided_row_bytes // 2 // smallest_element_bytes(loops))
         j = inner if i * inner <= rules.max_kept_elements else max(rules.row_part // i, rules.tile)
     else:
-        rows = sum(
-            isinstance(s, ir.Load) and loops.is_inner(s) and any(s.address.strides[: len(loops.outer)])
-            for s in loops.body
-        )
-        longest = rules.max_whole_row * (2 if rows == 1 and not loops.scans else 1)
+        inner_loads = [s for s in loops.body if isinstance(s, ir.Load) and loops.is_inner(s)]
+        rows = [s.dtype.itemsize for s in inner_loads if any(s.address.strides[: len(loops.outer)])]
+        is_all = len(rows) == 1 and rows[0] <= 4 and not loops.scans
+        longest = rules.max_whole_row * (2 if is_all else 1)
         j = inner if inner <= longest else rules.row_part
         i = max(1, min(outer, rules.block // j))
     if j < inner:
