@@ -103,6 +103,11 @@ class GuardCollector:
             return False
         return True
 
+    def ask(self, query: Any, name: str = "") -> Any:
+        """Returns what a function of no arguments returns; a guard repeats the call."""
+        self.add("RETURNS", self.held(query, name or query.__name__), result := query())
+        return result
+
     def is_guarded(self, value: Value) -> bool:
         """Whether `value` is a constant guarded by its value, whose identity programs cannot observe."""
         if not isinstance(value, ConstantValue) or ("EQUALS_MATCH", value.source, None) not in self.specs:

@@ -211,14 +211,6 @@ def div_mode(x: torch.Tensor, y: Any, *, rounding_mode: str | None = None) -> An
     return NotImplemented if is_number else torch.trunc(x / y)
 
 
-@register_decomposition(aten.addcmul.default)
-def addcmul(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor, *, value: Any = 1) -> Any:
-    """Leaves tensors of several types to eager's kernel, which rounds them to the common type first."""
-    if x.is_complex() or not _same_dtype(x, first, second):
-        return NotImplemented
-    return _pytorch_decomposition(aten.addcmul.default, x, first, second, value=value)
-
-
 @register_decomposition(aten.var_mean.correction)
 def var_mean(
     x: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
@@ -238,11 +230,9 @@ def var_mean(
 
 
 @register_decomposition(aten.var.correction)
-def var(
-    x: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
-) -> Any:
+def var(*args: Any, **kwargs: Any) -> Any:
     """Returns the variance that `var_mean` computes."""
-    both = var_mean(x, dim, correction=correction, keepdim=keepdim)
+    both = var_mean(*args, **kwargs)
     return both if both is NotImplemented else both[0]
 
 
@@ -381,21 +371,28 @@ def _same_dtype(*tensors: torch.Tensor) -> bool:
     return len({t.dtype for t in tensors}) == 1
 
 
-@register_decomposition(aten.huber_loss_backward.default)
-def huber_loss_backward(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
-    """Leaves mixed dtypes to eager's kernel, which raises an error for them."""
-    if not (_same_dtype(gradient, x, target) and gradient.is_floating_point()):
-        return NotImplemented
-    return _pytorch_decomposition(aten.huber_loss_backward.default, gradient, x, target, *args)
+DECOMPOSED_IF: dict[OpOverload, Callable[..., bool]] = {
+    # eager's kernel rounds tensors of several types to the common type first
+    aten.addcmul.default: lambda x, *others: not x.is_complex() and _same_dtype(x, *others),
+    # eager's kernels raise an error for other types, that of the loss on a CPU also for elements outside 0 to 1
+    aten.huber_loss_backward.default: lambda g, x, target, *_: _same_dtype(g, x, target) and g.is_floating_point(),
+    aten.binary_cross_entropy.default: lambda x, target, *_: (
+        x.device.type != "cpu" and _same_dtype(x, target) and x.is_floating_point()
+    ),
+    aten._softmax_backward_data.default: lambda g, result, *_: not g.is_cuda or g.dtype is result.dtype,
+    aten.nll_loss_forward.default: lambda x, target, *_: (
+        x.is_floating_point() and target.dtype in (torch.int64, torch.uint8)
+    ),
+}
+"""When operators are decomposed as PyTorch does; other calls are left to eager's kernels."""
 
 
-@register_decomposition(aten.binary_cross_entropy.default)
-def binary_cross_entropy(x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
-    """Leaves CPU tensors to eager's kernel, which raises an error for elements outside 0 to 1, and mixed dtypes, for
-    which it raises an error too."""
-    if x.device.type == "cpu" or not (_same_dtype(x, target) and x.dtype.is_floating_point):
-        return NotImplemented
-    return _pytorch_decomposition(aten.binary_cross_entropy.default, x, target, *args)
+def _decompose_if(op: OpOverload, holds: Callable[..., bool], *args: Any, **kwargs: Any) -> Any:
+    return _pytorch_decomposition(op, *args, **kwargs) if holds(*args) else NotImplemented
+
+
+for _op, _holds in DECOMPOSED_IF.items():
+    register_decomposition(_op)(functools.partial(_decompose_if, _op, _holds))
 
 
 @register_decomposition(aten.binary_cross_entropy_backward.default)
@@ -467,32 +464,15 @@ register_with_single_sixth(
 )
 
 
-@register_decomposition(aten._softmax_backward_data.default)
-def softmax_backward_data(gradient: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: torch.dtype) -> Any:
-    """Leaves to eager's kernel what it refuses on GPUs: a gradient of another dtype than the result."""
-    if gradient.is_cuda and gradient.dtype is not output.dtype:
+def _extreme(which: str, x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
+    """Returns the first of the extreme elements, or of the NaNs; eager raises an error for an empty tensor."""
+    if not x.numel() or x.dtype is torch.bool:
         return NotImplemented
-    return _pytorch_decomposition(aten._softmax_backward_data.default, gradient, output, dim, input_dtype)
+    return getattr(x, f"a{which}")(dim, keepdim), getattr(x, f"arg{which}")(dim, keepdim)
 
 
-@register_decomposition(aten.max.dim)
-def max_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
-    """Returns the first of the greatest elements, or of the NaNs; eager raises an error for an empty tensor."""
-    return (x.amax(dim, keepdim), x.argmax(dim, keepdim)) if x.numel() and x.dtype is not torch.bool else NotImplemented
-
-
-@register_decomposition(aten.min.dim)
-def min_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
-    """Returns the first of the least elements, as `max_dim` does of the greatest."""
-    return (x.amin(dim, keepdim), x.argmin(dim, keepdim)) if x.numel() and x.dtype is not torch.bool else NotImplemented
-
-
-@register_decomposition(aten.nll_loss_forward.default)
-def nll_loss_forward(x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
-    """Leaves targets of other types to eager's kernels, which raise an error."""
-    if not x.is_floating_point() or target.dtype not in (torch.int64, torch.uint8):
-        return NotImplemented
-    return _pytorch_decomposition(aten.nll_loss_forward.default, x, target, *args)
+for _which in ("max", "min"):
+    register_decomposition(getattr(aten, _which).dim)(functools.partial(_extreme, _which))
 
 
 @register_decomposition(aten.nll_loss_backward.default)

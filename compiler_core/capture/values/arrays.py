@@ -493,10 +493,8 @@ def _checked(
 
 def _assume_finite(tx: Interpreter, result: TensorValue) -> None:
     """Lets the frame run as plain Python where a result is infinite or NaN, of which NumPy warns."""
-    if not ignores_underflow():
+    if not tx.capture.guards.ask(ignores_underflow):
         raise Unsupported("NumPy", "an operation while NumPy tells of underflow")
-    query = tx.capture.guards.held(ignores_underflow, "ignores_underflow")
-    tx.capture.guards.add("RETURNS", query, True)
     finite = tx.capture.graph.call_function(tx, torch.isfinite, [result], {})
     are_all = tx.capture.graph.call_function(tx, torch.all, [finite], {})
     assert isinstance(are_all, TensorValue)

@@ -150,8 +150,7 @@ def _id(tx: Interpreter, obj: Value) -> Value:
 
 @handles(type.__subclasses__)
 def _subclasses(tx: Interpreter, cls: Value) -> Value:
-    query = _subclasses_of(cls.constant(tx))
-    tx.capture.guards.add("RETURNS", tx.capture.guards.held(query, f"{cls}.__subclasses__"), found := query())
+    found = tx.capture.guards.ask(_subclasses_of(cls.constant(tx)), f"{cls}.__subclasses__")
     return ListValue([StaticValue(reference()) for reference in found])
 
 

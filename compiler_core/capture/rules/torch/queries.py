@@ -257,15 +257,9 @@ def _is_inference_mode(tx: Interpreter) -> Value:
     return ConstantValue(tx.capture.graph.is_inference_mode(tx.capture.guards))
 
 
-@handles(torch.no_grad)
-def _no_grad(tx: Interpreter, *args: Value) -> Value:
-    context = GradModeValue(torch.no_grad, {"prev": False})
-    return context.call(tx, args, {}) if args else context
-
-
-@handles(torch.enable_grad)
-def _enable_grad(tx: Interpreter, *args: Value) -> Value:
-    context = GradModeValue(torch.enable_grad, {})
+@handles_each(torch.no_grad, torch.enable_grad)
+def _grad_mode(cls: Any, tx: Interpreter, *args: Value) -> Value:
+    context = GradModeValue(cls, {"prev": False} if cls is torch.no_grad else {})
     return context.call(tx, args, {}) if args else context
 
 

@@ -8,6 +8,7 @@ active, with fake tensors in the wrappers.  A transform that cannot be captured 
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -55,50 +56,35 @@ def _in_c_and_python(name: str, home: Any = functorch) -> list[Any]:
 # ------------------------------------------------------------ levels
 
 
-def _enter(tx: Interpreter, enter: Any, args: tuple[Any, ...], leave: Any) -> Value:
-    """Enters a level; returns its number."""
+_LEVELS: dict[str, tuple[Any, Any]] = {
+    "vmap": (levels.enter_vmap, levels.leave_vmap),
+    "grad": (levels.enter_grad, levels.leave_grad),
+    "jvp": (levels.enter_jvp, levels.leave_jvp),
+}
+"""The kinds of levels, and the functions that enter and leave one."""
+
+
+def _enter(tx: Interpreter, *args: Value, kind: str) -> Value:
+    """Enters a level; returns its number.  Of ``vmap``, `args` are the size of the batch and the randomness."""
     if tx.capture.graph.inference_mode:
         raise Unsupported("transform", "in inference mode")
-    _state(tx, functorch.maybe_current_level)  # the number depends on the levels around the frame
-    tx.capture.graph.change_state(StateChange(enter, args, leave, ()))
+    _state(functorch.maybe_current_level, tx)  # the number depends on the levels around the frame
+    enter, leave = _LEVELS[kind]
+    given = tuple(each.sym if isinstance(each, SymbolicNumber) else each.constant(tx) for each in args)
+    tx.capture.graph.change_state(StateChange(enter, given, leave, ()))
     return ConstantValue(levels.depth())
 
 
-def _leave(tx: Interpreter, enter: Any, leave: Any) -> Value:
+def _leave(tx: Interpreter, *, kind: str) -> Value:
+    enter, leave = _LEVELS[kind]
     args = tx.capture.graph.last_change(enter).args
     tx.capture.graph.change_state(StateChange(leave, (), enter, args))
     return ConstantValue(levels.depth() + 1)
 
 
-@handles(*_in_c_and_python("_vmap_increment_nesting"))
-def _enter_vmap(tx: Interpreter, batch_size: Value, randomness: Value) -> Value:
-    size = batch_size.sym if isinstance(batch_size, SymbolicNumber) else batch_size.constant(tx)
-    return _enter(tx, levels.enter_vmap, (size, randomness.constant(tx)), levels.leave_vmap)
-
-
-@handles(*_in_c_and_python("_vmap_decrement_nesting"))
-def _leave_vmap(tx: Interpreter) -> Value:
-    return _leave(tx, levels.enter_vmap, levels.leave_vmap)
-
-
-@handles(functorch._grad_increment_nesting)
-def _enter_grad(tx: Interpreter) -> Value:
-    return _enter(tx, levels.enter_grad, (), levels.leave_grad)
-
-
-@handles(functorch._grad_decrement_nesting)
-def _leave_grad(tx: Interpreter) -> Value:
-    return _leave(tx, levels.enter_grad, levels.leave_grad)
-
-
-@handles(*_in_c_and_python("_jvp_increment_nesting"))
-def _enter_jvp(tx: Interpreter) -> Value:
-    return _enter(tx, levels.enter_jvp, (), levels.leave_jvp)
-
-
-@handles(*_in_c_and_python("_jvp_decrement_nesting"))
-def _leave_jvp(tx: Interpreter) -> Value:
-    return _leave(tx, levels.enter_jvp, levels.leave_jvp)
+for _kind in _LEVELS:
+    handles(*_in_c_and_python(f"_{_kind}_increment_nesting"))(functools.partial(_enter, kind=_kind))
+    handles(*_in_c_and_python(f"_{_kind}_decrement_nesting"))(functools.partial(_leave, kind=_kind))
 
 
 @handles(*_in_c_and_python("_enter_dual_level", C))
@@ -118,59 +104,41 @@ def _leave_dual_level(tx: Interpreter, level: Value) -> Value:
 # ------------------------------------------------------------ what holds inside a level
 
 
-@handles(is_fwd_grad_enabled)
-def _is_forward_enabled(tx: Interpreter) -> Value:
-    return _state(tx, is_fwd_grad_enabled)
-
-
-@handles(functorch.get_inplace_requires_grad_allowed)
-def _is_requires_grad_allowed(tx: Interpreter) -> Value:
-    return _state(tx, functorch.get_inplace_requires_grad_allowed)
-
-
-def _state(tx: Interpreter, query: Any) -> Value:
+@handles_each(is_fwd_grad_enabled, functorch.get_inplace_requires_grad_allowed, functorch.maybe_current_level)
+def _state(query: Any, tx: Interpreter) -> Value:
     """Returns a setting as it is at this point of the frame; outside of transforms, it is guarded."""
-    if not levels.depth():
-        tx.capture.guards.add("RETURNS", tx.capture.guards.held(query, query.__name__), query())
-    return from_python(query())
+    return from_python(query() if levels.depth() else tx.capture.guards.ask(query))
 
 
-@handles(set_fwd_grad_enabled)
-def _set_forward_enabled(tx: Interpreter, enabled: Value) -> Value:
-    before = _is_forward_enabled(tx).constant(tx)
-    change = levels.set_forward_gradients
+_SETTERS = {
+    set_fwd_grad_enabled: (is_fwd_grad_enabled, levels.set_forward_gradients),
+    functorch.set_inplace_requires_grad_allowed: (
+        functorch.get_inplace_requires_grad_allowed,
+        levels.allow_requires_grad,
+    ),
+}
+"""For each function that changes a setting, the one that reads it, and what the graph calls."""
+
+
+@handles_each(*_SETTERS)
+def _set_state(setter: Any, tx: Interpreter, enabled: Value) -> Value:
+    query, change = _SETTERS[setter]
+    before = _state(query, tx).constant(tx)
     tx.capture.graph.change_state(StateChange(change, (bool(enabled.constant(tx)),), change, (before,)))
-    return NONE
-
-
-@handles(functorch.set_inplace_requires_grad_allowed)
-def _set_requires_grad_allowed(tx: Interpreter, allowed: Value) -> Value:
-    before, change = functorch.get_inplace_requires_grad_allowed(), levels.allow_requires_grad
-    tx.capture.graph.change_state(StateChange(change, (bool(allowed.constant(tx)),), change, (before,)))
     return NONE
 
 
 @handles(saved_tensors_hooks_disabled_message)
 def _hooks_error_message(tx: Interpreter) -> Value:
-    query = saved_tensors_hooks_disabled_message
-    tx.capture.guards.add("RETURNS", tx.capture.guards.held(query, query.__name__), query())
-    return from_python(query())
+    return from_python(tx.capture.guards.ask(saved_tensors_hooks_disabled_message))
 
 
 @handles(saved_tensors_hooks_disable, saved_tensors_hooks_enable)
 def _forbid_hooks(tx: Interpreter, message: Value | None = None, fail_if_non_empty: Value | None = None) -> Value:
     """Does nothing, where no hooks on saved tensors are active: a graph contains none."""
-    tx.capture.guards.add(
-        "RETURNS", tx.capture.guards.held(levels.has_saved_tensor_hooks, "has_saved_tensor_hooks"), False
-    )
-    if levels.has_saved_tensor_hooks() or tx.capture.graph.region is not None:
+    if tx.capture.guards.ask(levels.has_saved_tensor_hooks) or tx.capture.graph.region is not None:
         raise Unsupported("transform", "with hooks on saved tensors")
     return NONE
-
-
-@handles(functorch.maybe_current_level)
-def _current_level(tx: Interpreter) -> Value:
-    return _state(tx, functorch.maybe_current_level)
 
 
 _LOADERS = [vars(vmap)["lazy_load_decompositions"], vars(forward_ad).get("_maybe_load_decompositions")]
