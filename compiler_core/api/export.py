@@ -49,7 +49,9 @@ def export(fn: Any, *args: Any, **kwargs: Any) -> fx.GraphModule:
         result = compile(fn, backend=run.backend, fullgraph=True, dynamic=False, strict=True)(*args, **kwargs)
     if run.graph is None:
         raise UsageError("nothing to export: the call has no tensor operations")
-    _check_effects(before, _plain_attributes(module))
+    changed = [name for name, value in _plain_attributes(module).items() if name not in before or before[name] != value]
+    if changed:
+        raise UsageError(f"the call sets {', '.join(changed)} of the module, which a graph cannot do")
     return _Exporter(module, run).export(_argument_names(fn, args, kwargs), (args, kwargs), result)
 
 
@@ -193,9 +195,3 @@ def _plain_attributes(module: torch.nn.Module | None) -> dict[str, Any]:
         for name, value in vars(each).items()
         if isinstance(value, plain)
     }
-
-
-def _check_effects(before: dict[str, Any], after: dict[str, Any]) -> None:
-    changed = [name for name, value in after.items() if name not in before or before[name] != value]
-    if changed:
-        raise UsageError(f"the call sets {', '.join(changed)} of the module, which a graph cannot do")

@@ -271,7 +271,10 @@ class BackwardCall:
         saved, tapes = self._parts.saved, self._parts.tapes
         inputs = [*saved, *tapes, *self._parts.symbols, *self._joint.tangents, *self._parts.given]
         self._check_not_freed()
-        self._read_tapes()
+        if self._parts.tapes:
+            if self.is_per_output:
+                self._writer.add(2, f"ctx.per_output.check_not_freed({tuple_text(self.absent)})")
+            self._writer.add(2, f"{assignment(self._parts.tapes)}ctx.tapes or raise_freed()")
         body = self._writer.inlined("backward", inputs)
         if self._saves or not body:
             self._read_saved(self._reading_statement(inputs, as_list=not body))
@@ -316,12 +319,6 @@ class BackwardCall:
         self._writer.add(2, "if ctx.primals is None:")
         check = f"ctx.per_output.check_not_freed({tuple_text(self.absent)})" if self.is_per_output else "raise_freed()"
         self._writer.add(3, check)
-
-    def _read_tapes(self) -> None:
-        if self._parts.tapes:
-            if self.is_per_output:
-                self._writer.add(2, f"ctx.per_output.check_not_freed({tuple_text(self.absent)})")
-            self._writer.add(2, f"{assignment(self._parts.tapes)}ctx.tapes or raise_freed()")
 
     def _free_saved(self) -> None:
         """Frees what was saved unless the graph is retained.  A tape that is marked as last frees what it holds while

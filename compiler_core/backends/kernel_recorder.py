@@ -256,16 +256,13 @@ class KernelRecorder:
         read, written = self._total_bytes(step, self._reads(step)), self._total_bytes(step, step.writes)
         key = f"{self._which}.{number}"
         kernel = Kernel(key, name, language, self._which, item, read, written)
-        kernel.device = self._step_device(step)
+        # a copy between the CPU and a GPU counts for the GPU
+        buffers = self._program.buffers
+        found = {str(buffers[n].device) for n in (*self._reads(step), *step.writes) if n in buffers}
+        kernel.device = max(found, key=lambda device: device.startswith("cuda"), default=None)
         kernel.reason = "" if isinstance(step, ir.Loops) else step.reason
         kernel.operations = step.operations if isinstance(step, ir.Loops) else self._call_operations(step)
         self._compile.kernels.append(kernel)
-
-    def _step_device(self, step: ir.Step) -> str | None:
-        """Returns the device of a step; a copy between the CPU and a GPU counts for the GPU."""
-        buffers = self._program.buffers
-        found = {str(buffers[n].device) for n in (*self._reads(step), *step.writes) if n in buffers}
-        return max(found, key=lambda device: device.startswith("cuda"), default=None)
 
     def _call_operations(self, call: ir.Call) -> int | None:
         """Returns the number of operations of a matrix product or convolution that returns one tensor."""

@@ -183,7 +183,11 @@ class FrameCompile:
         capture = captured.capture
         self._loop = self._loop_functions(captured)
         if captured.is_empty and captured.stop is not None and not captured.stop.runs_instruction and not self._loop:
-            return self._skip_frame(captured)
+            break_ = captured.break_
+            assert break_ is not None
+            where = "inside a loop" if break_.stop.in_loop else "where the frame begins"
+            reason = f"{break_.reason.kind} {where}: the frame runs as plain Python"
+            return self.region.skip_frame(self.state, self.info, self.compile, reason)
         only_reads = capture.graph.only_reads and not capture.effects
         if captured.break_ is None and (captured.is_empty or only_reads) and not capture.cached_calls.calls:
             self.compile.reason = "no tensor operations: it runs as it is while its guards hold"
@@ -512,13 +516,6 @@ class FrameCompile:
             self.state.makes_cached_calls = True
             known_outcomes.put(self.info.code, capture.cached_calls.made())
         return frame_hook.run_code(code, manager, self.compile.id)
-
-    def _skip_frame(self, captured: CapturedFrame) -> Any:
-        break_ = captured.break_
-        assert break_ is not None
-        where = "inside a loop" if break_.stop.in_loop else "where the frame begins"
-        reason = f"{break_.reason.kind} {where}: the frame runs as plain Python"
-        return self.region.skip_frame(self.state, self.info, self.compile, reason)
 
     # ------------------------------------------------------------ the record
 

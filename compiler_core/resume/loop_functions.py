@@ -117,7 +117,11 @@ class _Loop:
         """The depth of the stack at the head, with the iterator."""
         if len(layout.stack) not in (self.depth, self.depth - self.is_for):
             raise _refuse("with values of an expression around it")
-        self.handler = self._handler_around()
+        # that of a try or with block around the loop
+        handler = self.instructions[self.head].handler
+        while handler is not None and self.where[handler.target] in self.inside:
+            handler = handler.target.handler
+        self.handler = handler
         self.start, self.items = self._start()
         conditions = {} if self.is_for else dict(self._conditions())
         if self.head in conditions:
@@ -160,13 +164,6 @@ class _Loop:
         if not is_plain or (before and before[-1].opname != "GET_ITER"):
             raise _refuse("that begins later")
         return head
-
-    def _handler_around(self) -> Handler | None:
-        """Returns the exception handler of a try or with block around the loop."""
-        handler = self.instructions[self.head].handler
-        while handler is not None and self.where[handler.target] in self.inside:
-            handler = handler.target.handler
-        return handler
 
     def _start(self) -> tuple[int, int]:
         """Returns where the body starts, after the targets of a ``for`` are stored, and how many values are then on the

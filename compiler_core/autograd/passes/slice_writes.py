@@ -169,7 +169,7 @@ def merge_writes_into_cat(graph: fx.Graph) -> None:
             graph.erase_node(node)  # of a chain that is one already
         elif node.target in _SCATTERS and not _continues_chain(node):
             chain = list(_write_chain(node))
-            if len(chain) >= MIN_CHAIN_LENGTH and _is_contiguous(node):
+            if len(chain) >= MIN_CHAIN_LENGTH and node.meta["val"].is_contiguous():
                 _replace_by_cat(graph, node, chain)
 
 
@@ -315,10 +315,6 @@ def _order(tensor: torch.Tensor) -> list[int]:
     """Returns the dimensions that have several elements, in their order in memory."""
     dims = [dim for dim, size in enumerate(tensor.shape) if hint(size) != 1]
     return sorted(dims, key=lambda dim: -hint(tensor.stride(dim)))
-
-
-def _is_contiguous(node: fx.Node) -> bool:
-    return bool(node.meta["val"].is_contiguous())
 
 
 def _is_written_by(node: fx.Node, reader: fx.Node) -> bool:

@@ -203,7 +203,9 @@ def _write_file(folder: int, name: str, content: bytes) -> None:
             if not os.fstat(file).st_nlink:  # another process removed it before it was locked
                 continue
             with io.FileIO(file, "w", closefd=False) as stream:
-                _write_all(stream, content)
+                remaining = memoryview(content)
+                while remaining:
+                    remaining = remaining[stream.write(remaining) or 0 :]
             os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             return
         except BaseException:
@@ -212,12 +214,6 @@ def _write_file(folder: int, name: str, content: bytes) -> None:
             raise
         finally:
             os.close(file)
-
-
-def _write_all(stream: io.FileIO, content: bytes) -> None:
-    remaining = memoryview(content)
-    while remaining:
-        remaining = remaining[stream.write(remaining) or 0 :]
 
 
 # ---- folders ---------------------------------------------------------------------------------

@@ -184,14 +184,11 @@ class NestPrinter(VectorPrinter):
         elif isinstance(node, Local):
             self._array(node)
         elif isinstance(node, If):
-            self._choice(node)
+            self._if_else(node.condition, lambda: self._nodes(node.body), lambda: self._nodes(node.otherwise))
         elif isinstance(node, Accumulate):
             self._accumulate(node)
         else:
             self._for(node)
-
-    def _choice(self, node: If) -> None:
-        self._if_else(node.condition, lambda: self._nodes(node.body), lambda: self._nodes(node.otherwise))
 
     def _array(self, array: Local) -> None:
         name = array.value

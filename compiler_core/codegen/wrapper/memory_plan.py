@@ -58,7 +58,10 @@ def plan(program: ir.Program, steps: Steps | None = None) -> MemoryPlan:
     sizes = _allocated_bytes(program)
     producers = _producers(program, steps, sizes)
     last_uses = _last_uses(program, steps)
-    internal = _internal_buffers(program, steps)
+    # what only loops access, apart from the results
+    computed = {name for step in steps if isinstance(step, ir.Launch) for name in step.makes}
+    read = {name for step in steps if isinstance(step, ir.Call) for name in step.reads}
+    internal = {name for name in computed - read if program.buffers[name].kind == "loops"}
     reuses = _assign_memory(program, steps, last_uses, internal)
     retained = _retained_buffers(program, steps, internal & last_uses.keys() - reuses.keys() - set(reuses.values()))
     before, peak = sum(sizes[name] for name in producers), _peak_bytes(producers, last_uses, reuses, sizes)
@@ -127,13 +130,6 @@ def _assign_memory(program: ir.Program, steps: Steps, last_uses: dict[str, int],
             if name in internal:
                 free.setdefault(_memory_class(program.buffers[name]), []).append(name)
     return reuses
-
-
-def _internal_buffers(program: ir.Program, steps: Steps) -> set[str]:
-    """Returns the buffers that only loops access, apart from the results."""
-    computed = {name for step in steps if isinstance(step, ir.Launch) for name in step.makes}
-    read = {name for step in steps if isinstance(step, ir.Call) for name in step.reads}
-    return {name for name in computed - read if program.buffers[name].kind == "loops"}
 
 
 def _retained_buffers(program: ir.Program, steps: Steps, alone: set[str]) -> tuple[str, ...]:

@@ -53,7 +53,8 @@ class ValuePrinter:
         self._program, self._names = program, names
         self.symbols: set[str] = set()
         """The symbols that the printed values use."""
-        self.device = single_cuda_device(program)
+        found = {b.device for b in program.buffers.values() if b.device.type == "cuda"}
+        self.device = found.pop() if len(found) == 1 and None not in {d.index for d in found} else None
         self.uses_dispatcher = any(isinstance(s, ir.Call) or program.language(s) == "triton" for s in program.steps)
         """Whether the source calls PyTorch functions that autograd would record."""
 
@@ -141,12 +142,6 @@ class ValuePrinter:
         else:
             name = getattr(target, "__name__", type(target).__name__)
         return self._names.add(target, name)
-
-
-def single_cuda_device(program: ir.Program) -> torch.device | None:
-    """Returns the CUDA device of all CUDA buffers, if it is the same for all."""
-    found = {b.device for b in program.buffers.values() if b.device.type == "cuda"}
-    return found.pop() if len(found) == 1 and None not in {d.index for d in found} else None
 
 
 def tuple_text(parts: Iterable[str]) -> str:

@@ -343,7 +343,8 @@ def merge_bodies(
         if isinstance(statement, ir.Load) and statement.buffer in values:
             renamed[statement.name] = values[statement.buffer]
             continue
-        key = _expression_key(statement)
+        fields = vars(statement).items()
+        key = type(statement), *[value for field, value in fields if field not in ("name", "origin")]
         if key in known:
             same = result[known[key]]
             assert not isinstance(same, ir.Store)
@@ -360,12 +361,6 @@ def merge_bodies(
         taken.add(name)
         result.append(statement)
     return ir.eliminate_dead_code(result)
-
-
-def _expression_key(statement: ir.Statement) -> Hashable:
-    """Returns a key of what a statement computes: its type and all fields but name and origin."""
-    fields = vars(statement).items()
-    return type(statement), *[value for field, value in fields if field not in ("name", "origin")]
 
 
 def _rename_arguments(statement: ir.Statement, renamed: Mapping[str, ir.Argument]) -> ir.Statement:
