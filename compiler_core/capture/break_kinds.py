@@ -279,23 +279,15 @@ IN_A_LOOP = (
     "{} in a loop, which cannot be split: from the loop on, {} runs as plain Python, and the functions that it calls "
     "are compiled separately."
 )
-
-
-def in_a_loop(caller: StackLine | None) -> str:
-    """Returns what a break in a loop means; `caller`: the line in the loop, if it is a call that led to the break."""
-    if caller is None:
-        return IN_A_LOOP.format("This is", "the function")
-    return IN_A_LOOP.format(f"{caller.function} calls this in line {caller.lineno},", caller.function)
-
-
 IN_A_SPLIT_LOOP = (
     "{} in a loop: Python runs the loop, and its body is compiled as a function, once for all rounds for which its "
     "guards hold."
 )
 
 
-def in_a_split_loop(caller: StackLine | None) -> str:
-    """The same for a loop whose body is compiled."""
+def in_a_loop(caller: StackLine | None, *, is_split: bool) -> str:
+    """Returns what a break in a loop means; `caller`: the line in the loop, if it is a call that led to the break."""
+    text = IN_A_SPLIT_LOOP if is_split else IN_A_LOOP
     if caller is None:
-        return IN_A_SPLIT_LOOP.format("This is")
-    return IN_A_SPLIT_LOOP.format(f"{caller.function} calls this in line {caller.lineno},")
+        return text.format("This is", "the function")
+    return text.format(f"{caller.function} calls this in line {caller.lineno},", caller.function)

@@ -411,12 +411,7 @@ class FrameCompile:
         code.generate(None, graph_outputs(code.live()))
         found = self.region.loop(tx.code, layouts[0], stop.at)
         if found is not None:
-            recorded = self.compile.breaks[-1]
-            recorded.in_loop, recorded.hint = False, captured.break_.hint
-            caller = recorded.stack[stop.level] if len(recorded.stack) > 1 else None
-            recorded.explanation = recorded.explanation.replace(
-                break_kinds.in_a_loop(caller), break_kinds.in_a_split_loop(caller)
-            )
+            self._explain_break(captured.break_, is_split=True)
         return found
 
     def _resume_code(self, tx: Interpreter, layout: ResumeLayout) -> types.CodeType:
@@ -542,17 +537,22 @@ class FrameCompile:
         recorded = GraphBreak(key, break_.reason.kind, "", "", break_.stack)
         recorded.expression, recorded.statement = code.expression, code.statement
         recorded.needs_graph = code.needs_graph if code.expression else None
-        recorded.reason, recorded.in_loop = break_.reason.kind, break_.stop.in_loop
+        recorded.reason = break_.reason.kind
         recorded.instruction = f"{self.compile.id}:bytecode#{break_.stop.at}"
         self.compile.breaks.append(recorded)
         with self._only_recorded("capture", "the explanation of a graph break"):
             recorded.is_consequence = break_.reason.kind in _OF_OBJECTS and has_generated_name(break_.reason.context)
-            of_loop = break_.stop.in_loop and break_.hint == BODY_IS_COMPILED
-            recorded.hint = BODY_OF_LOOP if of_loop else break_.hint
-            recorded.explanation = break_.explanation.removesuffix(".") + f"{break_.about}."
-            if break_.stop.in_loop:
-                outer = break_.stack[break_.stop.level : -1]
-                recorded.explanation += f"  {break_kinds.in_a_loop(outer[0] if outer else None)}"
+            self._explain_break(break_, is_split=False)
+
+    def _explain_break(self, break_: CaptureBreak, *, is_split: bool) -> None:
+        """Records what the last break means; `is_split`: if it is in a loop, whether the loop's body is compiled."""
+        recorded = self.compile.breaks[-1]
+        recorded.in_loop = break_.stop.in_loop and not is_split
+        recorded.hint = BODY_OF_LOOP if recorded.in_loop and break_.hint == BODY_IS_COMPILED else break_.hint
+        recorded.explanation = break_.explanation.removesuffix(".") + f"{break_.about}."
+        if break_.stop.in_loop:
+            outer = break_.stack[break_.stop.level : -1]
+            recorded.explanation += f"  {break_kinds.in_a_loop(outer[0] if outer else None, is_split=is_split)}"
 
     def _record_guards(self, capture: Capture) -> list[GuardSpec]:
         with self.compile.step("guards"):

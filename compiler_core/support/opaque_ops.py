@@ -375,15 +375,6 @@ def _dtypes_of_small_layer(call: OpaqueCall, dtype: torch.dtype) -> list[torch.d
     return [output.dtype, *(h.dtype for h in (hidden if isinstance(hidden, tuple) else [hidden]))]
 
 
-def example_batch_sizes(rows: int, steps: int, batch: int) -> list[int]:
-    """Returns the batch sizes of a packed sequence of `steps` steps with `rows` rows in all, each at most the one
-    before and at most `batch`."""
-    found: list[int] = []
-    for left in range(steps, 0, -1):
-        found.append(min(batch, rows - sum(found) - left + 1))
-    return found
-
-
 # ---- operators that check values and raise -------------------------------------------------
 
 

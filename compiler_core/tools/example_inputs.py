@@ -94,10 +94,13 @@ class _ExampleInputs:
         return f"random_tensor({size}, {stride}, {self._values.dtype(buffer.dtype)}, {str(buffer.device)!r}{below})"
 
     def _batch_sizes(self, arguments: Mapping[str, Any]) -> str:
-        """Returns batch sizes of a packed sequence that fit the operator's other arguments."""
+        """Returns batch sizes of a packed sequence that fit the operator's other arguments, each at most the one before
+        and at most the size of the hidden state."""
         hidden = arguments["hx"][0] if isinstance(arguments["hx"], (list, tuple)) else arguments["hx"]
         rows, steps = _concrete_shape(arguments["data"])[0], _concrete_shape(arguments["batch_sizes"])[0]
-        sizes = opaque_ops.example_batch_sizes(rows, steps, _concrete_shape(hidden)[1])
+        sizes: list[int] = []
+        for left in range(steps, 0, -1):
+            sizes.append(min(_concrete_shape(hidden)[1], rows - sum(sizes) - left + 1))
         return f"{self._names.unique('torch')}.tensor({sizes})"
 
     def _tape(self, tape: opaque_ops.FakeTape) -> str:

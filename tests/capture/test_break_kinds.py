@@ -391,7 +391,7 @@ def test_loop_says_so():
 
     record = check(program)
     assert all(c.outcome == "compiled" for c in record.compiles)
-    assert breaks.in_a_split_loop(None) in record.compiles[0].breaks[0].explanation
+    assert breaks.in_a_loop(None, is_split=True) in record.compiles[0].breaks[0].explanation
 
 
 WEIGHT = torch.nn.Parameter(torch.ones(3))

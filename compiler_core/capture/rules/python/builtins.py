@@ -16,7 +16,7 @@ import torch
 
 from compiler_core.capture.rules.construct import instantiate
 from compiler_core.capture.rules.python.operators import binary, unary
-from compiler_core.capture.rules.table import handles, handles_each
+from compiler_core.capture.rules.table import handles, handles_each, handles_named
 from compiler_core.capture.values.base import (
     ObservedException,
     Value,
@@ -46,7 +46,7 @@ from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.capture.values.user.super import SuperValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_library, weak_cache
-from compiler_core.torch_private import GenerationTracker
+from compiler_core.torch_private import GenerationTracker, get_tracing_state, log_api_usage_once
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
@@ -479,12 +479,6 @@ def _object_setattr(tx: Interpreter, owner: Value, name: Value, value: Value) ->
     return NONE
 
 
-@handles(GenerationTracker.tag.__func__)
-def _tag(tx: Interpreter, cls: Value, module: Value) -> Value:
-    """Does nothing: stock torch.compile, once used, tags each new module, which does not matter in a captured frame."""
-    return NONE
-
-
 @handles(object.__delattr__)
 def _object_delattr(tx: Interpreter, owner: Value, name: Value) -> Value:
     _plain(owner, "__delattr__").generic_del_attr(tx, name.constant(tx))
@@ -501,8 +495,11 @@ def _init(tx: Interpreter, owner: Value, /, *args: Value, **kwargs: Value) -> Va
     return NONE
 
 
-@handles(object.__init_subclass__)
-def _init_subclass(tx: Interpreter, owner: Value, /) -> Value:
+@handles(object.__init_subclass__, get_tracing_state, log_api_usage_once, GenerationTracker.tag.__func__)
+@handles_named("torch.fx.experimental.symbolic_shapes._advise_is_size")
+def _nothing(tx: Interpreter, /, *args: Value) -> Value:
+    """Does what these functions do in a captured frame, such as that with which stock torch.compile tags new modules,
+    or that which ``torch._check_is_size`` calls when it has checked the number."""
     return NONE
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.attention
 
-from compiler_core.capture.rules.table import handles, handles_each, handles_named, name_of
+from compiler_core.capture.rules.table import handles, handles_each, name_of
 from compiler_core.capture.rules.torch.overrides import DeviceValue
 from compiler_core.capture.values import reads
 from compiler_core.capture.values.base import Value
@@ -47,14 +47,12 @@ from compiler_core.torch_private import (
     get_mem_efficient_sdp_enabled,
     get_mkldnn_enabled,
     get_nnpack_enabled,
-    get_tracing_state,
     is_all_true,
     is_any_autocast_enabled,
     is_fx_symbolic_tracing,
     is_fx_tracing,
     is_tracing,
     len_torch_dispatch_stack,
-    log_api_usage_once,
     privateuse1_backend_name,
     set_grad_enabled,
     torch_check,
@@ -94,20 +92,10 @@ def _not_scripting(tx: Interpreter) -> Value:
     return ConstantValue(False)
 
 
-@handles(get_tracing_state)
-def _no_tracing_state(tx: Interpreter) -> Value:
-    return NONE
-
-
 @handles(torch.overrides.is_tensor_like)
 def _is_tensor_like(tx: Interpreter, obj: Value) -> Value:
     obj.install_guards(tx)
     return ConstantValue(hasattr(obj.python_type(), "__torch_function__"))
-
-
-@handles(log_api_usage_once)
-def _log_api_usage(tx: Interpreter, event: Value) -> Value:
-    return NONE
 
 
 @handles(*filter(None, [all_true_or_runtime_assert]))
@@ -124,12 +112,6 @@ def _check(function: Any, tx: Interpreter, cond: Value, message: Value = NONE) -
         return NONE
     if not issubclass(cond.python_type(), bool) or not cond.truth(tx):
         raise Unsupported("exception", f"{name_of(function)} of a condition that does not hold")
-    return NONE
-
-
-@handles_named("torch.fx.experimental.symbolic_shapes._advise_is_size")
-def _advise_is_size(tx: Interpreter, number: Value) -> Value:
-    """What ``torch._check_is_size`` calls when it has checked that the number is not negative."""
     return NONE
 
 

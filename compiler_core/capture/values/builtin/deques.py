@@ -10,7 +10,7 @@ from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, e
 from compiler_core.capture.values.builtin.containers import IteratorValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import AttrSource, Source
+from compiler_core.guards.sources import AttrSource
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 class DequeValue(ListValue):
     """A deque: a list that, with `maxlen`, drops items at one end when items are added at the other."""
 
-    def __init__(
-        self, values: list[Value] | None, cls: type = collections.deque, source: Source | None = None, real: Any = None
-    ) -> None:
-        super().__init__(values, cls, source, real)
-        self.maxlen: int | None = None if real is None else real.maxlen
+    cls = collections.deque
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.maxlen: int | None = None if self.real is None else self.real.maxlen
 
     def load(self, tx: Interpreter) -> None:
         if self._values is None:

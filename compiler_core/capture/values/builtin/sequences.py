@@ -32,9 +32,14 @@ if TYPE_CHECKING:
 class SequenceValue(ContainerValue):
     """A list, tuple or deque."""
 
-    def __init__(self, values: list[Value] | None, cls: type, source: Source | None = None, real: Any = None) -> None:
+    cls: Any
+    """The type of the program's object."""
+
+    def __init__(
+        self, values: list[Value] | None, cls: type | None = None, source: Source | None = None, real: Any = None
+    ) -> None:
         self._values = values
-        self.cls = cls
+        self.cls = cls or self.cls
         self.source = source
         self.real = real
 
@@ -121,10 +126,7 @@ class SequenceValue(ContainerValue):
 class TupleValue(SequenceValue):
     """A tuple, torch.Size or one of C's with names, as of ``torch.return_types``."""
 
-    def __init__(
-        self, values: list[Value] | None, cls: type = tuple, source: Source | None = None, real: Any = None
-    ) -> None:
-        super().__init__(values, cls, source, real)
+    cls = tuple
 
     def as_key(self, tx: Interpreter) -> Any:
         if self.cls is not tuple:
@@ -159,12 +161,11 @@ class TupleValue(SequenceValue):
 class ListValue(SequenceValue):
     """A list."""
 
+    cls: Any = list
     mutable = True
 
-    def __init__(
-        self, values: list[Value] | None, cls: type = list, source: Source | None = None, real: Any = None
-    ) -> None:
-        super().__init__(values, cls, source, real)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self.appended: list[Value] = []
         """Items that were appended to an outside list whose contents have not been read."""
 
