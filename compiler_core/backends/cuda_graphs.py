@@ -41,7 +41,7 @@ from compiler_core.support.interrupts import raised_by_handler
 from compiler_core.support.node_facts import custom_operator
 from compiler_core.support.opaque_ops import opaque_operator
 from compiler_core.support.operators import Fact, facts
-from compiler_core.support.tensors import MASK_TYPES, is_dense, storage_id
+from compiler_core.support.tensors import MASK_TYPES, is_dense, new_like, storage_id
 from compiler_core.torch_private import OpOverload, clear_cublas_workspaces, disable_current_modes
 
 Run = Callable[[list[Any]], list[Any]]
@@ -385,7 +385,7 @@ class _Recording:
         places: Mapping[int, torch.Tensor],
         lent: frozenset[int],
     ) -> None:
-        self.input_copies = {i: places[i] if i in places else _clone_with_strides(inputs[i]) for i in moved}
+        self.input_copies = {i: places[i] if i in places else new_like(inputs[i]).copy_(inputs[i]) for i in moved}
         self._lent_places = places.keys() & moved
         """The inputs that are copied to a result of the forward, unless they are that result."""
         self._fixed = [(i, t.data_ptr()) for i, t in enumerate(inputs) if i not in moved]
@@ -601,12 +601,6 @@ class _InputView:
 
 def _are_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
     return (a.shape, a.stride(), a.dtype, a.device) == (b.shape, b.stride(), b.dtype, b.device)
-
-
-def _clone_with_strides(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a copy of `tensor` with the same strides."""
-    buffer = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    return buffer.copy_(tensor)
 
 
 def update_inputs(inputs: Any, results: Sequence[Any], updates: Sequence[int | None]) -> None:

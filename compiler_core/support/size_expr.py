@@ -158,6 +158,11 @@ def hint(number: Int) -> int:
     return number if isinstance(number, int) else evaluate(number, lambda s: s.hint)
 
 
+def span(size: Sequence[Any], stride: Sequence[Any]) -> Any:
+    """Returns how many elements of memory a tensor spans, from its first element to its last one; it is not empty."""
+    return sum(((length - 1) * step for length, step in zip(size, stride, strict=True)), start=1)
+
+
 def are_dense(size: Sequence[Any], stride: Sequence[Any], value: Callable[[Any], int] = hint) -> bool:
     """Returns whether a tensor of this size and stride has neither gaps nor elements that share memory.
 

@@ -19,7 +19,7 @@ from compiler_core.records import Compile
 from compiler_core.support import fx_graphs
 from compiler_core.support.fx_symbols import hint
 from compiler_core.support.opaque_ops import Autocast, OpaqueCall, opaque_operator
-from compiler_core.support.tensors import is_dense, tensors_in
+from compiler_core.support.tensors import is_dense, new_like, tensors_in
 from compiler_core.torch_private import FakeTensorMode, HigherOrderOperator, detect_fake_mode
 
 Function = Callable[..., Sequence[Any]]
@@ -243,7 +243,7 @@ def fake_results(call: OpaqueCall) -> tuple[torch.Tensor, ...]:
         *carried, xs, _ = _split(call.args, operator.counts)
         whole, length = len(carried[0]) if carried else 0, xs[0].shape[0]
     with mode:
-        empty = [torch.empty_strided(r.shape, r.stride(), dtype=r.dtype, device=r.device) for r in returned]
+        empty = [new_like(r) for r in returned]
         return (*empty[:whole], *(r.new_empty((length, *r.shape)) for r in empty[whole:]))
 
 

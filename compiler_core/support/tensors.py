@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from compiler_core.support.fx_symbols import hint
-from compiler_core.support.size_expr import are_dense
+from compiler_core.support.size_expr import are_dense, span
 from compiler_core.support.transform_levels import unwrapped
 from compiler_core.torch_private import DisableTorchFunctionSubclass
 
@@ -25,6 +25,11 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     if isinstance(value, (list, tuple)):
         return [tensor for item in value for tensor in tensors_in(item)]
     return []
+
+
+def new_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns an uninitialised tensor like `tensor`, also with its gaps in memory."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
@@ -47,8 +52,7 @@ def extent(tensor: torch.Tensor) -> tuple[Any, Any]:
     start = tensor.storage_offset() * size
     if is_dense(tensor):
         return start, start + tensor.numel() * size
-    last = sum(step * (length - 1) for step, length in zip(tensor.stride(), tensor.shape, strict=True))
-    return start, start + (last + 1) * size
+    return start, start + span(tensor.shape, tensor.stride()) * size
 
 
 def writes_reach_others(

@@ -40,7 +40,7 @@ from compiler_core.support.fx_symbols import as_in_eager
 from compiler_core.support.interrupts import safe_point
 from compiler_core.support.node_facts import communicates, has_effects
 from compiler_core.support.subgraphs import subgraphs_call
-from compiler_core.support.tensors import gradient_function, is_dense, storage_id, tensors_in
+from compiler_core.support.tensors import gradient_function, is_dense, new_like, storage_id, tensors_in
 from compiler_core.support.transform_levels import unwrapped
 from compiler_core.torch_private import (
     DisableAutocast,
@@ -284,7 +284,7 @@ class FunctionalRun(fx.Interpreter):
         inner = unwrap(output)
         with disable_current_modes(), self.fake_mode:
             like = torch.empty_like(inner) if may_overlap(inner) else inner
-            tangent = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+            tangent = new_like(like)
         proxy = self.tracer.create_proxy("placeholder", f"tangents_{number}", (), {})
         track_tensor_tree(tangent, proxy, constant=None, tracer=self.tracer)
         return FunctionalTensor.to_functional(tangent)

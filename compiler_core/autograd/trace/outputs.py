@@ -19,7 +19,7 @@ from compiler_core.errors import Refused, set_error_location
 from compiler_core.support.fx_graphs import plain_name
 from compiler_core.support.fx_symbols import hint, is_symbolic
 from compiler_core.support.node_facts import reads_any_place
-from compiler_core.support.tensors import storage_id, tensors_in, writes_reach_others
+from compiler_core.support.tensors import extent, storage_id, tensors_in, writes_reach_others
 from compiler_core.support.transform_levels import is_wrapped
 from compiler_core.torch_private import FunctionalTensor
 
@@ -100,14 +100,6 @@ class TensorLayout:
     @staticmethod
     def of(tensor: torch.Tensor) -> TensorLayout:
         return TensorLayout(tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
-
-
-def _end_in_memory(tensor: torch.Tensor) -> int | torch.SymInt:
-    """Returns the offset in the storage behind the last element of a tensor."""
-    if tensor.numel() == 0:
-        return 0
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.storage_offset() + last + 1
 
 
 class OutputPlan:
@@ -309,8 +301,8 @@ class OutputPlan:
         if any(_has_data_mutation(t) for t in shown):
             raise JointRefused("the graph writes to memory that an as_strided view shows", nodes[0])
         for node in nodes:
-            base = self._base_and_views(node)[0]
-            if base.op != "placeholder" and _end_in_memory(self._values[node]) > _end_in_memory(self._values[base]):
+            base, shown = self._base_and_views(node)[0], self._values[node]
+            if base.op != "placeholder" and shown.numel() and extent(shown)[1] > extent(self._values[base])[1]:
                 raise JointRefused(f"{node.name} shows memory behind the elements of {base.name}", node)
 
     def _check_views(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from compiler_core.support.tensors import new_like
 from compiler_core.torch_private import (
     AutoDispatchBelowAutograd,
     DataDependentOutputException,
@@ -122,7 +123,7 @@ def _fresh(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
     inner: Any = tensor.from_functional() if isinstance(tensor, FunctionalTensor) else tensor
     if (constant := getattr(inner, "constant", None)) is not None:
         return mode.fake_tensor_converter.from_real_tensor(mode, constant, make_constant=True)
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return new_like(tensor)
 
 
 def _path(

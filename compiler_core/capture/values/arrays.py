@@ -30,6 +30,7 @@ from compiler_core.guards.sources import AttrSource, NumpyTensorSource, Source
 from compiler_core.guards.value_guards import NUMPY_NUMBERS
 from compiler_core.support import transform_levels as levels
 from compiler_core.support.fx_symbols import hint
+from compiler_core.support.size_expr import span
 from compiler_core.support.tensors import storage_id
 
 if TYPE_CHECKING:
@@ -138,9 +139,7 @@ class ArrayValue(Value):
         """Returns an array of ones of this dtype and layout, or a number."""
         fake = self.tensor(tx).fake(tx)
         sizes, strides = [hint(n) for n in fake.shape], [hint(n) for n in fake.stride()]
-        length = (
-            1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) if fake.numel() else 0
-        )
+        length = span(sizes, strides) if fake.numel() else 0
         made = torch.ones(length, dtype=fake.dtype, device="cpu").as_strided(sizes, strides).numpy()
         return made[()] if self.is_number else made
 

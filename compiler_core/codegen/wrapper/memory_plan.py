@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler_core.loops import ir
-from compiler_core.support.size_expr import are_dense, prod
+from compiler_core.support.size_expr import are_dense, prod, span
 
 MAX_RETAINED_BYTES = 1 << 14
 """The maximum number of bytes that a program retains from run to run."""
@@ -153,8 +153,7 @@ def names_by_last_use(last_uses: dict[str, int]) -> dict[int, list[str]]:
 
 
 def _memory_class(buffer: ir.Buffer) -> tuple[Any, ...]:
-    extent = sum(((n - 1) * s for n, s in zip(buffer.size, buffer.stride, strict=True)), start=1)
-    return buffer.dtype, buffer.device, repr(buffer.numel), repr(extent)
+    return buffer.dtype, buffer.device, repr(buffer.numel), repr(span(buffer.size, buffer.stride))
 
 
 def _allocated_bytes(program: ir.Program) -> dict[str, int]:

@@ -18,7 +18,7 @@ import torch
 
 from compiler_core.codegen.wrapper.memory_plan import MAX_RETAINED_BYTES, MemoryPlan, plan
 from compiler_core.loops import ir
-from compiler_core.support.size_expr import hint
+from compiler_core.support.size_expr import hint, span
 from compiler_core.support.texts import unused_name
 
 MAX_STACK_BYTES = 1 << 14
@@ -198,8 +198,7 @@ def _extent(buffer: ir.Buffer) -> int:
     """Returns the bytes of memory of a buffer, from its first element to the end of the last one."""
     if not hint(buffer.numel):
         return 0
-    elements = 1 + sum((hint(n) - 1) * hint(step) for n, step in zip(buffer.size, buffer.stride, strict=True))
-    return elements * buffer.dtype.itemsize
+    return hint(span(buffer.size, buffer.stride)) * buffer.dtype.itemsize
 
 
 def _aligned(size: int) -> int:

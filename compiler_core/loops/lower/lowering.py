@@ -44,7 +44,7 @@ from compiler_core.support.node_facts import (
     runs_to_raise,
 )
 from compiler_core.support.operators import Fact, facts
-from compiler_core.support.size_expr import Int, Real, Undecided, prod, symbols_in
+from compiler_core.support.size_expr import Int, Real, Undecided, prod, span, symbols_in
 from compiler_core.support.tensors import tensors_in
 from compiler_core.torch_private import FakeTensor, OpOverload
 
@@ -290,7 +290,7 @@ class _GraphLowering:
         buffer = self._buffers[window.buffer]
         if buffer.kind == "loops":
             return True  # `OutputPlan` refuses others
-        ends = [_end(window.size, window.stride, window.offset), _end(buffer.size, buffer.stride, 0)]
+        ends = [window.offset + span(window.size, window.stride), span(buffer.size, buffer.stride)]
         return not is_placed and all(isinstance(end, int) for end in ends) and ends[0] <= ends[1]
 
     def _without_data(self, view: ir.TensorView, value: torch.Tensor, symbolic: bool) -> torch.Tensor:
@@ -404,11 +404,6 @@ def _whole(buffer: ir.Buffer) -> ir.TensorView:
 def _is_placed(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether a call of `as_strided` says where its view begins."""
     return len(args) > 2 or kwargs.get("storage_offset") is not None
-
-
-def _end(size: Sequence[Int], stride: Sequence[Int], offset: Int) -> Any:
-    """Returns the offset behind the last element."""
-    return offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True)) + 1
 
 
 UNSAFE_VIEWS = {aten._unsafe_view.default}

@@ -29,7 +29,7 @@ from compiler_core.support.fx_graphs import graph_module
 from compiler_core.support.node_facts import communicates
 from compiler_core.support.opaque_ops import OpaqueFunction, fake_gradients
 from compiler_core.support.subgraphs import OPERATORS, draws_random_numbers
-from compiler_core.support.tensors import storage_id
+from compiler_core.support.tensors import new_like, storage_id
 from compiler_core.torch_private import higher_order_map, higher_order_scan, higher_order_while_loop
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def _argument(tx: Interpreter, like: torch.Tensor, requires_grad: bool, name: st
     """Returns a tensor that a function is given in each round; its node is no more than a name."""
     graph = tx.capture.graph
     with graph.mode, torch.no_grad():
-        fake = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+        fake = new_like(like)
     node = graph.fx_graph.call_function(_argument)
     graph._set_meta(node, fake.requires_grad_(requires_grad))
     node.meta["parameter"] = name
@@ -288,7 +288,7 @@ def _node(
     node = fx_graph.call_function(OPERATORS[kind], arguments(graphs, outside))
 
     def results() -> tuple[torch.Tensor, ...]:
-        return tuple(torch.empty_strided(f.shape, f.stride(), dtype=f.dtype, device=f.device) for f in fakes)
+        return tuple(map(new_like, fakes))
 
     if graph.grad_enabled and any(each.requires_grad for each in inputs) and draws:
         raise Unsupported(KIND, f"{kind} with gradients and random numbers, which PyTorch draws again in the backward")
