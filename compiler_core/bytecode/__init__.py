@@ -28,6 +28,7 @@ from compiler_core.bytecode.flow import (
 from compiler_core.bytecode.instructions import (
     Handler,
     Instruction,
+    argument_names,
     disassemble,
     disassemble_cached,
     instruction_indices,

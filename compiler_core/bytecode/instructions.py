@@ -7,6 +7,7 @@ documents them in ``Objects/locations.md`` and ``Objects/exception_handling_note
 from __future__ import annotations
 
 import bisect
+import inspect
 import opcode
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -80,6 +81,12 @@ def slots(varnames: Sequence[str], cellvars: Sequence[str], freevars: Sequence[s
     own = [Slot(name, "local") for name in varnames]
     cells = [Slot(name, "cell") for name in cellvars if name not in varnames]
     return own + cells + [Slot(name, "free") for name in freevars]
+
+
+def argument_names(code: CodeType) -> tuple[str, ...]:
+    """Returns the locals that have an argument when the code begins."""
+    stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + stars]
 
 
 def instruction_indices(instructions: Sequence[Instruction]) -> dict[Instruction, int]:

@@ -15,6 +15,7 @@ from compiler_core.bytecode.flow import falls_through, reachable, stack_edges
 from compiler_core.bytecode.instructions import (
     Instruction,
     InvalidBytecode,
+    argument_names,
     disassemble_cached,
     instruction_indices,
     raw_units,
@@ -226,10 +227,8 @@ class _Slots(NamedTuple):
 def _check_slots(instructions: Sequence[Instruction], code: CodeType) -> None:
     """Propagates the states of the slots along every path, then checks each use."""
     where = instruction_indices(instructions)
-    n_args = code.co_argcount + code.co_kwonlyargcount
-    n_args += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
     states: dict[int, _Slots] = {}
-    work = [(0, _Slots((1 << n_args) - 1, 0, 0))]
+    work = [(0, _Slots((1 << len(argument_names(code))) - 1, 0, 0))]
     free = _free_bits(code)
     while work:
         at, state = work.pop()

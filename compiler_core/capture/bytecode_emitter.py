@@ -7,7 +7,6 @@ It loads the graph's inputs, calls the graph, and reconstructs the Python object
 from __future__ import annotations
 
 import collections
-import inspect
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.fx as fx
 
-from compiler_core.bytecode import Handler, Instruction, make
+from compiler_core.bytecode import Handler, Instruction, argument_names, make
 from compiler_core.capture.side_effects import fill_cell
 from compiler_core.capture.values.base import NULL, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
@@ -46,9 +45,7 @@ class Emitter:
         self.instructions: list[Instruction] = []
         self._temp_count = 0
         self._handler: Handler | None = None
-        arguments = code.co_argcount + code.co_kwonlyargcount
-        arguments += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-        self._arguments = code.co_varnames[:arguments]
+        self._arguments = argument_names(code)
         self._bound = dict.fromkeys(self._arguments)
         """The locals that are certainly bound at this point, in the order in which they were bound."""
         self.outputs: dict[fx.Node, int] = {}

@@ -182,10 +182,12 @@ class GraphBuilder:
             node.meta["role"] = "buffer"
         return node
 
+    def _input_fakes(self) -> list[torch.Tensor]:
+        return [v._fake for v in self.inputs if isinstance(v, TensorValue) and v._fake is not None]
+
     def written_memory(self) -> frozenset[int]:
         """Returns the memory of the graph's inputs that operations have written to so far."""
-        tensors = [v._fake for v in self.inputs if isinstance(v, TensorValue) and v._fake is not None]
-        return frozenset(storage_id(fake) for fake in tensors if fake._version)
+        return frozenset(storage_id(fake) for fake in self._input_fakes() if fake._version)
 
     def tensors_of(self, memory: int) -> list[TensorValue]:
         """Returns the graph's inputs whose fake tensors are in this storage."""
@@ -541,8 +543,7 @@ class GraphBuilder:
 
         Such a history ends with the graph: autograd sees the graph's inputs alone.
         """
-        written = [v._fake for v in self.inputs if isinstance(v, TensorValue) and v._fake is not None]
-        for fake in tensors_in([*written, *(node.meta["val"] for node in outputs)]):
+        for fake in tensors_in([*self._input_fakes(), *(node.meta["val"] for node in outputs)]):
             if not fake.requires_grad:
                 continue
             found = [getattr(step, "variable", None) for step in history(fake)]
@@ -626,7 +627,7 @@ class GraphBuilder:
 
     def _run_in_transform(self, run: Callable[[], Any]) -> Any:
         """Runs an operation within a transform, which may neither warn nor write to a tensor from outside."""
-        outside = [v._fake for v in self.inputs if isinstance(v, TensorValue) and v._fake is not None]
+        outside = self._input_fakes()
         versions = [fake._version for fake in outside]
         with silence_warnings() as messages, warn_always():
             result = run()

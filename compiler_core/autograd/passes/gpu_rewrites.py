@@ -9,11 +9,11 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from compiler_core.support.fx_symbols import has_symbols
+from compiler_core.support.fx_symbols import evaluate_call, has_symbols
 from compiler_core.support.node_facts import is_pure, is_view, may_raise
 from compiler_core.support.operators import Fact, facts, is_pointwise
 from compiler_core.support.tensors import tensors_in
-from compiler_core.torch_private import FakeTensor, disable_current_modes
+from compiler_core.torch_private import disable_current_modes
 
 aten = torch.ops.aten
 
@@ -257,19 +257,12 @@ def _view_is_valid(view: fx.Node) -> bool:
 
 def _run_node(node: fx.Node) -> Any:
     """Returns the value of `node` for its current arguments.  Convolutions return channels_last."""
-    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda a: a.meta["val"])
-    fakes = [a.meta["val"] for a in node.all_input_nodes if isinstance(a.meta["val"], FakeTensor)]
-    mode = fakes[0].fake_mode if fakes else None
-    target: Any = node.target
-    if mode is None:
-        return target(*args, **kwargs)  # an element of several results
-    with mode:
-        result = target(*args, **kwargs)
-        if target not in IMAGE_ARGUMENTS:
-            return result
-        results = result if isinstance(result, (tuple, list)) else (result,)
-        laid = [r.to(memory_format=torch.channels_last) if r is not None and r.dim() == 4 else r for r in results]
-        return laid[0] if isinstance(result, torch.Tensor) else tuple(laid)
+    result = evaluate_call(node)
+    if node.target not in IMAGE_ARGUMENTS:
+        return result
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    laid = [r.to(memory_format=torch.channels_last) if r is not None and r.dim() == 4 else r for r in results]
+    return laid[0] if isinstance(result, torch.Tensor) else tuple(laid)
 
 
 def _value(node: Any) -> torch.Tensor:

@@ -29,7 +29,7 @@ from compiler_core.capture.rules.table import HANDLERS, Handler, handles, has_te
 from compiler_core.capture.rules.torch import numpy as arrays
 from compiler_core.capture.rules.torch.functions import is_c_function_of_torch, is_tensor_function
 from compiler_core.capture.rules.torch.overrides import is_overridden, override
-from compiler_core.capture.values.base import Value, check_keywords
+from compiler_core.capture.values.base import Value, check_keywords, constants
 from compiler_core.capture.values.builtin.constant import CONSTRUCTORS, NONE, ConstantValue, is_atom
 from compiler_core.capture.values.builtin.conversion import fold
 from compiler_core.capture.values.builtin.static import StaticValue, c_class_method
@@ -218,7 +218,8 @@ def _called_in_step(tx: Interpreter, original: object, args: Sequence[Value], kw
 
 def _constant_result(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """``torch.compiler.assume_constant_result``: calls the function now, once in each compile."""
-    result = fn(*(a.constant(tx) for a in args), **{k: v.constant(tx) for k, v in kwargs.items()})
+    raw, raw_kwargs = constants(tx, args, kwargs)
+    result = fn(*raw, **raw_kwargs)
     if not is_atom(result):
         raise Unsupported("unsupported call", f"{fn.__qualname__} gives a {type(result).__name__} as constant result")
     return tx.capture.outside.wrap(result)

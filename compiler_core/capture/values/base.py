@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -240,6 +240,11 @@ class NewException(Value):
     def __repr__(self) -> str:
         shown = [str(a) if isinstance(a, Value) else safe_repr(a) for a in self.args]
         return f"{self.cls.__name__}: {', '.join(shown)}".removesuffix(": ")
+
+
+def constants(tx: Interpreter, args: Iterable[Value], kwargs: Mapping[str, Value]) -> tuple[list[Any], dict[str, Any]]:
+    """Returns the arguments of a call as Python constants."""
+    return [a.constant(tx) for a in args], {k: v.constant(tx) for k, v in kwargs.items()}
 
 
 def to_index(tx: Interpreter, value: Value) -> Value:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx as fx
 
-from compiler_core.capture.values.base import NamedMethodValue, Value, observed_exception
+from compiler_core.capture.values.base import NamedMethodValue, Value, constants, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.containers import object_key
 from compiler_core.capture.values.builtin.conversion import from_python
@@ -407,8 +407,7 @@ class TensorValue(Value):
         emit.value(self)
 
     def _query(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        raw = [a.constant(tx) for a in args]
-        raw_kwargs = {k: v.constant(tx) for k, v in kwargs.items()}
+        raw, raw_kwargs = constants(tx, args, kwargs)
         if name == "storage_offset":
             self.guard_offset(tx)
         try:

@@ -75,8 +75,7 @@ def cut(nest: Nest, index: str, *ends: Int) -> Nest:
             neg: f32 = neg(v0)
             store neg[i0] = neg
     """
-    loops = found_loops(nest, index)
-    expect(index in nest.loops.index_names[: len(nest.loops.outer)], f"{index} is not an outer index")
+    loops = _outer_loops(nest, index)
     expect(not nest.loops.column_stores, "the rows of a part are accumulated in order")
     whole = nest.loops.space[nest.loops.index_names.index(index)]
     expect(all((loop.start, loop.end, loop.block) == (0, whole, "") for loop in loops), f"{index} is divided already")
@@ -247,8 +246,7 @@ def distribute(nest: Nest, index: str, each: bool = False) -> Nest:
     """
     if index in nest.loops.index_names[len(nest.loops.outer) :] and nest.loops.scans:
         return _distribute_scans(nest, index)
-    loops = found_loops(nest, index)
-    expect(index in nest.loops.index_names[: len(nest.loops.outer)], f"{index} is not an outer index")
+    loops = _outer_loops(nest, index)
     counts = [loop.size or loop.end for loop in loops]
     are_few = all(isinstance(n, int) and n <= MAX_DISTRIBUTED for n in counts)
     expect(are_few, f"split {index} first: the values of at most {MAX_DISTRIBUTED} rows are kept in arrays")
@@ -411,7 +409,7 @@ def keep(nest: Nest, *values: str) -> Nest:
     expect(not _is_distributed(nest), "keep values before the loop over elements is distributed")
     again = {d.value for d in statements(nest.body) if d.is_again and d.how == "compute"}
     expect(bool(values), f"name values to keep: {', '.join(sorted(again)) or 'no later sweep computes one again'}")
-    expect(len({*values}) == len(values), f"{_repeated(values)} is named twice")
+    _expect_once(values)
     wrong = [v for v in values if v not in again]
     expect(not wrong, f"no later sweep computes {', '.join(wrong)} again")
     length, rank = loops.inner_numel, len(loops.outer)
@@ -557,7 +555,7 @@ def parallelize(nest: Nest, *indices: str, condition: str = "") -> Nest:
                 store add[128*i0 + i1] = add
     """
     expect(bool(indices), "name a loop to distribute over threads")
-    expect(len({*indices}) == len(indices), f"{_repeated(indices)} is named twice")
+    _expect_once(indices)
     _check_condition(nest, condition)
     found = found_loops(nest, indices[0])
     for index in indices:
@@ -634,8 +632,9 @@ _OF_CONDITIONS = (
 """The parts of a condition, which mean the same in C++."""
 
 
-def _repeated(names: Sequence[str]) -> str:
-    return next((name for name in names if names.count(name) > 1), "")
+def _expect_once(names: Sequence[str]) -> None:
+    twice = next((name for name in names if names.count(name) > 1), "")
+    expect(not twice, f"{twice} is named twice")
 
 
 def last_index_is_disjoint(loops: ir.Loops) -> bool:
@@ -664,6 +663,12 @@ def change_loops(nest: Nest, index: str, change: Callable[[For], Sequence[Node]]
         return change(node) if isinstance(node, For) and node.index == index else [node]
 
     return replace(nest, body=map_nodes(nest.body, change_node))
+
+
+def _outer_loops(nest: Nest, index: str) -> list[For]:
+    loops = found_loops(nest, index)
+    expect(index in nest.loops.index_names[: len(nest.loops.outer)], f"{index} is not an outer index")
+    return loops
 
 
 def found_loops(nest: Nest, index: str) -> list[For]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from types import CodeType
 from typing import Any
 
-from compiler_core.bytecode import Instruction, disassemble, opset
+from compiler_core.bytecode import Instruction, argument_names, disassemble, opset
 from compiler_core.tools.decompile.branches import ADDS
 from compiler_core.tools.decompile.contexts import Region
 from compiler_core.tools.decompile.flow_of_statements import is_conditional
@@ -78,7 +78,7 @@ class StructuredDecompiler(Protected):
     def _names_without_value(self) -> list[str]:
         """Returns the local variables that no statement of the text assigns, so that they would be those of another
         scope."""
-        used, written = set(self._code.co_cellvars), set(_arguments(self._code))
+        used, written = set(self._code.co_cellvars), set(argument_names(self._code))
         for each in self._instructions:
             values = each.argval if isinstance(each.argval, tuple) else (each.argval,)
             for name, opname in zip(values, opset.PAIRS.get(each.opname, (each.opname,)), strict=False):
@@ -290,11 +290,6 @@ def called_builtins(lines: Iterable[str]) -> set[str]:
 def _docstring(code: CodeType) -> str | None:
     first = code.co_consts[0] if code.co_consts else None
     return first if isinstance(first, str) else None
-
-
-def _arguments(code: CodeType) -> tuple[str, ...]:
-    stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + stars]
 
 
 def _is_comprehension(code: CodeType) -> bool:

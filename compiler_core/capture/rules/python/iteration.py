@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.python.itertools import GeneratorIteratorValue
-from compiler_core.capture.rules.python.operators import binary
+from compiler_core.capture.rules.python.operators import binary, key_of
 from compiler_core.capture.rules.table import handles, handles_each
 from compiler_core.capture.values import reads
 from compiler_core.capture.values.base import Value, observed_exception, type_errors_left_to_python
@@ -112,7 +112,7 @@ def _bisect(fn: Any, tx: Interpreter, a: Value, x: Value) -> Value:
 
 
 def _sort_key(tx: Interpreter, value: Value, key: Value | None) -> Any:
-    found = value if key is None or tx.is_none(key) else key.call(tx, [value], {})
+    found = key_of(tx, value, key)
     plain = found.is_constant() and not isinstance(found, SymbolicNumber)
     return found.constant(tx) if plain else _SortKey(tx, found)
 
@@ -208,7 +208,7 @@ def _extreme(fn: Any, tx: Interpreter, *args: Value, key: Value | None = None, d
         return reads.extreme(tx, fn, values)
     if (key is None or tx.is_none(key)) and (symbolic := symbolic_extreme(fn, tx, values)) is not None:
         return symbolic
-    ranks = [v if key is None or tx.is_none(key) else key.call(tx, [v], {}) for v in values]
+    ranks = [key_of(tx, v, key) for v in values]
     best = 0
     for i in range(1, len(values)):
         pair = (ranks[i], ranks[best])

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.rules.python.operators import binary, equal
+from compiler_core.capture.rules.python.operators import binary, equal, key_of
 from compiler_core.capture.rules.table import HANDLERS, handles, handles_each
 from compiler_core.capture.values.base import ObservedException, Value, observed_exception, to_index
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, errors_of_program
@@ -342,7 +342,7 @@ def _groupby(tx: Interpreter, iterable: Value, key: Value | None = None) -> Valu
 class _GroupKey:
     def __init__(self, tx: Interpreter, value: Value, key: Value | None) -> None:
         self.tx = tx
-        self.rank = value if key is None or tx.is_none(key) else key.call(tx, [value], {})
+        self.rank = key_of(tx, value, key)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _GroupKey) and equal(self.tx, self.rank, other.rank)

@@ -240,6 +240,11 @@ def _check_beside_object(op: Any, operand: Value, other: ObjectValue, is_reflect
         raise Unsupported("unsupported operation", f"{op.__name__} of {operand} and {other}")
 
 
+def key_of(tx: Interpreter, value: Value, key: Value | None) -> Value:
+    """Returns what the value is compared by: itself, or what the function `key` returns for it."""
+    return value if key is None or tx.is_none(key) else key.call(tx, [value], {})
+
+
 def equal(tx: Interpreter, left: Value, right: Value) -> bool:
     """``bool(left == right)``"""
     return binary(operator.eq, tx, left, right).truth(tx)

@@ -335,13 +335,13 @@ def _splits(tx: Interpreter, rows: Any, size: int, given: Value) -> ListValue:
 
 def _reduction(tx: Interpreter, op: Value) -> str:
     real = op.constant(tx) if op.is_constant() else getattr(op, "real", None)
-    found = next((name for each, name in functional.REDUCE_OP_TO_STR.items() if each == real), None)
+    found = _reduction_name(real)
     if found is None:
         raise Unsupported("collective", f"the reduction {op}")
     if op.source is not None:
         place = ComputedSource("reduction_name", _reduction_name, (op.source,))
         tx.capture.guards.add("EQUALS_MATCH", place, found)
-    return str(found)
+    return found
 
 
 def _reduction_name(op: Any) -> str | None:

@@ -14,7 +14,7 @@ import torch.nn.attention
 from compiler_core.capture.rules.table import handles, handles_each, name_of
 from compiler_core.capture.rules.torch.overrides import DeviceValue
 from compiler_core.capture.values import reads
-from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.base import Value, constants
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, exception_from_error
 from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.deferred import ReadValue
@@ -184,7 +184,7 @@ device does not change while the process runs."""
 @handles_each(*DEVICE_QUERIES)
 def _device_query(query: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
     home = DEVICE_QUERIES[query]
-    raw, named = [a.constant(tx) for a in args], {k: v.constant(tx) for k, v in kwargs.items()}
+    raw, named = constants(tx, args, kwargs)
     try:
         result = query(*raw, **named)
     except (RuntimeError, AssertionError, ValueError) as error:
@@ -309,7 +309,7 @@ def _record_function(tx: Interpreter, name: Value, args: Value = NONE) -> Value:
 
 @handles(torch.autocast)
 def _autocast(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
-    raw, named = [a.constant(tx) for a in args], {k: v.constant(tx) for k, v in kwargs.items()}
+    raw, named = constants(tx, args, kwargs)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.base import Value, constants
 from compiler_core.capture.values.builtin.constant import (
     ConstantValue,
     MatchValue,
@@ -45,8 +45,7 @@ def fold(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Valu
     """Calls `fn`, which must have no side effect, on constants, or on symbolic numbers if it is arithmetic."""
     if not kwargs and is_symbolic(args) and (found := arithmetic(fn, tx, args)) is not None:
         return found
-    raw = [a.constant(tx) for a in args]
-    raw_kwargs = {k: v.constant(tx) for k, v in kwargs.items()}
+    raw, raw_kwargs = constants(tx, args, kwargs)
     check_arguments(fn, raw)
     return evaluate(lambda: fn(*raw, **raw_kwargs))
 
