@@ -195,13 +195,13 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
                 with self:
                     second = torch.empty_like(second, memory_format=torch.contiguous_format)
             like: Any = super().dispatch(aten.add.Tensor, types, (first, second), {})
-            return self._with_strides_of(result, like)
+            return self._with_strides(result, like.stride())
         if Fact.STRIDES_OF_SELF in known:
             argument = like_argument(func, args)
             if result.dim() != argument.dim():  # a mean or a sum: one element
                 return result
             with self:
-                return self._with_strides_of(result, torch.empty_like(argument))
+                return self._with_strides(result, torch.empty_like(argument).stride())
         if Fact.SCATTER in known and checks.has_repeated_elements(result):
             with self:
                 return torch.empty_like(result)
@@ -240,13 +240,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         """Returns a result in that memory format; of several, those with the shape of the first."""
         if isinstance(result, torch.Tensor):
             with self:
-                return self._with_strides_of(result, torch.empty(result.shape, memory_format=order))
+                return self._with_strides(result, torch.empty(result.shape, memory_format=order).stride())
         shape = next(r.shape for r in result if r is not None)
         return tuple(self._in_memory_format(r, order) if r is not None and r.shape == shape else r for r in result)
-
-    def _with_strides_of(self, result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """Returns `result` with the strides of `like`, which has the same shape."""
-        return self._with_strides(result, like.stride())
 
     def _with_strides(self, result: torch.Tensor, strides: Sequence[Any]) -> torch.Tensor:
         if all(guard_or_false(a == b) for a, b in zip(result.stride(), strides, strict=True)):
