@@ -22,7 +22,7 @@ from compiler_core.autograd.trace import decompositions
 from compiler_core.records import Record
 from tests.cases.captured import Captured, capture, compiled, fresh, prepare, same_as_eager
 from tests.cases.training_models import MODELS
-from tests.sampling import sample
+from tests.sampling import pairs, sample
 
 
 def t(*shape: int, grad: bool = True) -> torch.Tensor:
@@ -314,8 +314,10 @@ def continued(x: torch.Tensor, w: torch.Tensor) -> Any:
     return y * z
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad, torch.inference_mode])
-@pytest.mark.parametrize("function", [mixed, writing, argument_written, continued])
+@pytest.mark.parametrize(
+    ("function", "mode"),
+    pairs([mixed, writing, argument_written, continued], [torch.no_grad, torch.enable_grad, torch.inference_mode], 2),
+)
 def test_turns_gradients_on_inside_no_grad(function: Callable[..., Any], mode: Any) -> None:
     def run(call: Callable[..., Any]) -> Any:
         BUFFER.zero_()

@@ -380,8 +380,7 @@ WRITES: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", WRITES)
-@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+@pytest.mark.parametrize(("what", "kind"), pairs(WRITES, ["RNN", "GRU", "LSTM"], 2))
 @pytest.mark.filterwarnings("ignore::compiler_core.CompileWarning")
 def test_writes_after_the_call_raise_as_in_eager(kind: str, what: str) -> None:
     layer = getattr(torch.nn, kind)(3, 4)

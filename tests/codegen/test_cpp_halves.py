@@ -48,8 +48,10 @@ def test_floats_are_rounded_to_the_nearest_half(dtype: torch.dtype) -> None:
     same_bits(lambda x: torch.where(x > 0, x.to(dtype), -2.0) * 3, x)
 
 
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("program", [lambda x: x + x, lambda x: x * x - 1, lambda x: x.abs().float(), lambda x: -x])
+@pytest.mark.parametrize(
+    ("dtype", "program"),
+    pairs(HALVES, [lambda x: x + x, lambda x: x * x - 1, lambda x: x.abs().float(), lambda x: -x], 2),
+)
 def test_every_half(dtype: torch.dtype, program: Program) -> None:
     x = every(dtype)
     # of any length, across memory, and with steps
@@ -96,8 +98,7 @@ def test_rows_that_lie_where_indices_say(dtype: torch.dtype) -> None:
         assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("shape", [(5, 7), (3, 129), (64, 31), (2, 1000)])
+@pytest.mark.parametrize(("dtype", "shape"), pairs(HALVES, [(5, 7), (3, 129), (64, 31), (2, 1000)], 2))
 def test_chains_that_are_rounded_on_the_way(dtype: torch.dtype, shape: tuple[int, int]) -> None:
     def program(x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, ...]:
         product = x * y

@@ -19,6 +19,7 @@ from compiler_core.api.compile import record_of
 from compiler_core.codegen.wrapper.memory_plan import MAX_RETAINED_BYTES
 from compiler_core.records import Compile, PlannedMemory
 from tests.cases.kernel_programs import check
+from tests.sampling import pairs
 
 X = torch.randn(64, 64)
 
@@ -246,8 +247,9 @@ OUTPUTS: dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", OUTPUTS)
-@pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 0), (0, 1, 2), (2, 1, 0), (1, 2, 1)])
+@pytest.mark.parametrize(
+    ("name", "order"), pairs(OUTPUTS, [(0, 1), (1, 0), (0, 0), (0, 1, 2), (2, 1, 0), (1, 2, 1)], 2)
+)
 def test_backwards_through_one_output_at_a_time(name: str, order: Sequence[int]) -> None:
     """Results equal eager mode's, and so does the error if an earlier backward freed the saved tensors."""
     program, start = OUTPUTS[name], torch.randn(3, 3)

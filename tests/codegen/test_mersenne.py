@@ -44,8 +44,7 @@ def test_a_probability_that_is_none_raises_as_eager_does() -> None:
         mersenne.bernoulli(torch.empty(3), 1.5)
 
 
-@pytest.mark.parametrize("shape", [(7,), (16, 33), (2, 3, 5, 7)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("shape", "dtype"), pairs([(7,), (16, 33), (2, 3, 5, 7)], [torch.float32, torch.bfloat16], 2))
 def test_dropout_is_eagers(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return F.dropout(F.dropout(x.sin(), 0.3) + x, 0.1)

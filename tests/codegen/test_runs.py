@@ -16,6 +16,7 @@ from compiler_core.codegen.wrapper.runs import MAX_MORE_BYTES, MAX_STACK_BYTES
 from compiler_core.records import Compile
 from compiler_core.tools import replay
 from tests.cases.kernel_programs import check, compiled
+from tests.sampling import pairs
 
 X = torch.randn(64, 64)
 
@@ -181,8 +182,7 @@ def test_buffers_of_other_types_share_no_place() -> None:
                 assert start + sizes[one] <= at or at + sizes[other] <= start
 
 
-@pytest.mark.parametrize("size", [5, 64])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("seed", "size"), pairs(range(8), [5, 64], 4))
 def test_random_programs_need_no_more_memory(seed: int, size: int) -> None:
     program, x = random_program(random.Random(seed)), X[:size, :size].contiguous()
     compile_ = check(program, x, tolerances=[1e-3] * 9)

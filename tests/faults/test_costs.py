@@ -12,6 +12,7 @@ from compiler_core.tools.questions.compare import compare
 from tests.faults import costs, reported, user_code
 from tests.faults.fault import Fault, Inexact, Missed, Repeated, Saved
 from tests.faults.harness import ENGINES, Engine, changed, run
+from tests.sampling import few_of_stock
 
 REPEATED = [*costs.REPEATED, *reported.REPEATED, *user_code.REPEATED]
 SAVED = [*costs.SAVED, *reported.SAVED, *user_code.SAVED]
@@ -31,8 +32,11 @@ def by_title(fault: Fault) -> str:
 # ---------------------------------------------------------------- slow compiles
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("fault", REPEATED, ids=by_title)
+ON_ENGINES = [(fault, engine) for fault in REPEATED for engine in ENGINES]
+IDS = [f"{fault.title} - {engine}" for fault, engine in ON_ENGINES]
+
+
+@pytest.mark.parametrize(("fault", "engine"), few_of_stock(ON_ENGINES), ids=IDS)
 def test_a_repeated_block_is_found(fault: Repeated, engine: Engine) -> None:
     ran = run(fault.script, fault.title, engine)
     ran.record.find_problems(slow_compile_s=0)  # the tests have no time for slow compiles

@@ -154,7 +154,7 @@ print(torch.allclose(x.grad, 0.5 / torch.cosh(torch.tensor(0.5)) ** 2))
 """
 
 
-@pytest.mark.parametrize("engine", ["torch", "core"])
+@pytest.mark.parametrize("engine", [pytest.param("torch", marks=pytest.mark.sweep), "core"])
 def test_the_first_difference_in_a_script_is_named(engine: str, tmp_path: Path) -> None:
     """The script itself runs as plain PyTorch."""
     (tmp_path / "script.py").write_text(DIFFERING)

@@ -17,6 +17,8 @@ from tests.limits import HANG_S
 ROOT = Path(__file__).parents[2]
 CUTAWAY = ["-m", "kernel_magics.command", "run", "--try-advice"]
 ENGINES = ("core", "torch")
+OURS = ("core", pytest.param("torch", marks=pytest.mark.sweep))
+"""The way to the trials is the same: stock is tried in each test by `make sweeps`."""
 HELPED = "Tried `t = t.contiguous()` before each call: 2 compiles became 1, same values."
 LAYOUTS = """
 import atexit, os, sys, time, torch, helper
@@ -77,7 +79,7 @@ def test_what_helps_is_in_the_text_and_in_the_record(engine: str, tmp_path: Path
     assert [problem.checked for problem in record.problems] == [HELPED]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", OURS)
 def test_what_a_call_returns_is_compared(engine: str, tmp_path: Path) -> None:
     script = LAYOUTS.replace("(x, x.t())", "(x, x.double())").replace(".sum().item()", ".shape")
     written(tmp_path, script=script)
@@ -87,7 +89,7 @@ def test_what_a_call_returns_is_compared(engine: str, tmp_path: Path) -> None:
     assert "before each call: the result of call 2 differs" in problem.checked
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", OURS)
 def test_a_model_trains_again_with_each_change(engine: str, tmp_path: Path) -> None:
     """Random numbers are those of the run, so that the same is compiled."""
     script = """

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import compiler_core
+from tests.sampling import pairs
 
 calls: list[str] = []
 custom_op: Any = torch.library.custom_op
@@ -192,9 +193,8 @@ def outcome(function: Callable[[torch.Tensor], Any], requires_grad: bool) -> tup
     return values, sorted(calls)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", None])
+@pytest.mark.parametrize(("program", "backend"), pairs(PROGRAMS, ["eager", "aot_eager", None], 2))
 @pytest.mark.parametrize("requires_grad", [False, True])
-@pytest.mark.parametrize("program", PROGRAMS)
 def test_each_call_runs_once(program: Any, requires_grad: bool, backend: str | None) -> None:
     compiled = compiler_core.compile(program, backend=backend)
     wanted = outcome(program, requires_grad)

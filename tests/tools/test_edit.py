@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from compiler_core.tools.changes.edited_texts import apply_edits, function_text,
 from compiler_core.tools.editing import kernel_trial, wrapper_trial
 from compiler_core.tools.editing.graph_from_text import graph_from_text, printed
 from compiler_core.tools.editing.kernel_trial import Trial
+from tests import warm_python
 
 STORE = "out_add[i0] = add;"
 
@@ -34,6 +37,18 @@ def record() -> Record:
     with compiler_core.record() as made:
         compile_(scaled)(torch.randn(64, requires_grad=True), torch.randn(64)).sum().backward()
     return made
+
+
+@pytest.fixture
+def warm_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials that import PyTorch have processes in which it is imported already."""
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        if command[1] != "-m":
+            return subprocess.run(command, **options)
+        return warm_python.run(command[1:], env=options["env"], timeout=options["timeout"])
+
+    monkeypatch.setattr(kernel_trial, "subprocess", SimpleNamespace(**vars(subprocess) | {"run": run}))
 
 
 def tried(record: Record, old: str, new: str, id: str = "0/0:forward_0") -> Trial:
@@ -79,6 +94,7 @@ def test_an_edited_kernel_that_is_wrong_is_caught(record: Record, new: str, mess
         ("0/0:forward.wrapper", "    forward_0(", "    while True: pass\n    forward_0("),
     ],
 )
+@pytest.mark.usefixtures("warm_trials")
 def test_a_text_that_does_not_end_is_stopped(
     record: Record, monkeypatch: pytest.MonkeyPatch, id: str, old: str, new: str
 ) -> None:
@@ -149,6 +165,7 @@ def test_a_text_that_is_no_loop_nest_is_refused(record: Record, old: str, new: s
         tried(record, old, new, "0/0:forward_0.loops")
 
 
+@pytest.mark.usefixtures("warm_trials")
 def test_loops_and_wrappers_are_swapped_in_and_taken_out() -> None:
     torch._dynamo.reset()
     x, w = torch.randn(64), torch.randn(64)

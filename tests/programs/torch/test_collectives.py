@@ -18,6 +18,7 @@ import compiler_core
 from compiler_core.api.compile import record_of
 from compiler_core.tools.testing import Expected, break_kinds, check
 from tests.limits import HANG_S
+from tests.sampling import pairs
 
 dist: Any = pytest.importorskip("torch.distributed")
 if not dist.is_available():
@@ -123,8 +124,7 @@ CAPTURED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "cpp"])
-@pytest.mark.parametrize("program", CAPTURED, ids=lambda each: each.__name__)
+@pytest.mark.parametrize(("program", "backend"), pairs(CAPTURED, ["eager", "aot_eager", "cpp"], 2))
 def test_collectives_are_captured_in_one_graph(program: Callable[..., Any], backend: str) -> None:
     check(program, rows, ONE_GRAPH, grad=True, backend=backend, tolerance=1e-6)
     assert collectives_of(program, backend) == collectives_of(program, None)

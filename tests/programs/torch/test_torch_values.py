@@ -223,8 +223,9 @@ def test_two_wide_integers(dtype: torch.dtype, number: int) -> None:
     compare(group(OF_INTEGERS, number, dtype, 2), values.repeat_interleave(len(divisors)), divisors.repeat(len(values)))
 
 
-@pytest.mark.parametrize("dtype", FLOATS[:2])
-@pytest.mark.parametrize("source", [torch.int32, torch.int64, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("source", "dtype"), pairs([torch.int32, torch.int64, torch.float32, torch.float64], FLOATS[:2], 2)
+)
 def test_numbers_become_halves_before_they_are_added(source: torch.dtype, dtype: torch.dtype) -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
         sums = [x.sum(dtype=dtype), x.sum(1, dtype=dtype), x.mean(1, dtype=dtype)]
@@ -238,8 +239,7 @@ def test_numbers_become_halves_before_they_are_added(source: torch.dtype, dtype:
         torch.testing.assert_close(ours, eager, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("shape", [(1,), (5, 1), (1, 5), (5, 3)])
+@pytest.mark.parametrize(("shape", "dtype"), pairs([(1,), (5, 1), (1, 5), (5, 3)], FLOATS, 2))
 def test_sums_of_negative_zeros_are_positive(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     if torch.get_default_device().type != "cpu":
         pytest.skip("on a GPU, eager's cumsum of one row begins with its first number, and ours of a few rows, too")
