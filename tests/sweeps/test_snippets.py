@@ -23,7 +23,7 @@ for path in sorted(Path(__file__).with_name("snippets").glob("*.py")):
 STOCK_ONLY = {
     "generation.greedy": "inference mode is entered, and what a graph returns is of one mode",
     "stock_only.numbers_of_random": "numbers of Python's generator are drawn before the graph, if it is sure to run",
-    "stock_only.generator_of_python": "as numbers_of_random",
+    "stock_only.greatest_of_tensors": "data decide which tensor it is, and gradients are that tensor's alone",
     "stock_only.namedtuple_class": "each call would make another class",
     "stock_only.branches_that_draw": "the backward of torch.cond runs the branch again, with other random numbers",
     "stock_only.branches_of_other_shapes": "sizes of what torch.cond returns would be known only when the graph runs",
