@@ -12,6 +12,7 @@ import inspect
 import math
 import operator
 import os
+import struct
 import sys
 import types
 import typing
@@ -61,6 +62,7 @@ PURE_FUNCTIONS = frozenset(
     | {f for home in (math, cmath) for f in vars(home).values() if isinstance(f, types.BuiltinFunctionType)}
     | arrays.PURE_FUNCTIONS
     | {int.from_bytes, float.fromhex, bytes.fromhex, str.maketrans, sys.intern, sys.getrecursionlimit}
+    | {struct.pack, struct.unpack, struct.calcsize}
     | frozenset(CONSTRUCTORS)
     | {torch.Size, torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast, torch.result_type}
 )

@@ -16,6 +16,7 @@ import math
 import operator
 import re
 import string
+import struct
 import sys
 import types
 import typing
@@ -962,3 +963,10 @@ def ints_and_bits(x):
         int.from_bytes(b"\x01\x02", "big"),
         complex(1, 2).conjugate(),
     )
+
+
+@program(X)
+def packed_headers(x):
+    header = struct.pack("<4sIf", b"DATA", x.size(0), 0.5)
+    magic, rows, scale = struct.unpack("<4sIf", header)
+    return x * rows * scale, magic.decode().lower(), struct.calcsize("<4sIf") == len(header)
