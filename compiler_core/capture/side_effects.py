@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -105,13 +105,12 @@ class SideEffects:
         found = self._globals.get((id(module), name))
         return found[2] if found else None
 
-    def class_value(self, cls: type, name: str) -> Value | None:
-        """Returns what an attribute of a class was set to, in the class or the first of its bases that has it; None if
-        it was not changed."""
+    def class_value(self, classes: Sequence[type], name: str) -> Value | None:
+        """Returns what an attribute was set to in the first of some classes that has it; None if it was not changed."""
         if not self._globals:
             return None
         changed = {(id(owner.box.value), name): value for owner, name, value in self._globals.values() if owner}
-        owner = next((each for each in cls.__mro__ if (id(each), name) in changed or name in vars(each)), None)
+        owner = next((each for each in classes if (id(each), name) in changed or name in vars(each)), None)
         return changed.get((id(owner), name))
 
     def changes(self, scope: Scope, writes_tensors: bool) -> OutsideState:

@@ -499,10 +499,16 @@ class CountedToo(Counted):
         return super().calls
 
 
+class CountedThere(CountedToo):
+    def seen(self):
+        return super().calls, super().seen()
+
+
 def uncounted():
     Counted.calls, Counted.last = 0, None
-    if "calls" in vars(CountedToo):
-        del CountedToo.calls
+    for cls in (CountedToo, CountedThere):
+        if "calls" in vars(cls):
+            del cls.calls
     return [torch.randn(3)]
 
 
@@ -511,12 +517,14 @@ def test_attributes_of_classes_are_set(x):
     """The second class gets its own attribute at the first change, which later reads find before that of its base."""
     Counted.last = x.sin()
     a, b, c = Counted(), CountedToo(), CountedToo()
+    d = CountedThere()
     a.calls = 7
     setattr(Counted, "calls", Counted.calls + 10)
     y = x * Counted.calls + CountedToo.calls + Counted.last
+    there = d.seen()
     print(Counted.calls, CountedToo.calls)
     last, Counted.last = Counted.last, None
-    return y * 2, last, a.seen(), b.seen(), c.calls
+    return y * 2, last, a.seen(), b.seen(), c.calls, there
 
 
 class WithProperty:

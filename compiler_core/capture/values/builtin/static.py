@@ -153,7 +153,7 @@ class StaticValue(Value):
         return is_plain and is_python_class(self.obj) and not name.startswith("__")
 
     def _class_attribute(self, tx: Interpreter, cls: type, name: str) -> Value:
-        found = tx.capture.effects.class_value(cls, name) or tx.class_attribute(cls, name)
+        found = tx.capture.effects.class_value(cls.__mro__, name) or tx.class_attribute(cls, name)
         if found is not None:
             return found
         on_class, base = lookup_in_mro(cls, name), self.source or tx.capture.guards.held(cls, cls.__qualname__)

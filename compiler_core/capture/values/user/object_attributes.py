@@ -142,7 +142,7 @@ class InstanceValue(Value):
         self._guard_class(tx, name, found)
         if is_descriptor(found):
             return descriptor_get(tx, found, name, self, self.cls)
-        if (stored := tx.capture.effects.class_value(self.cls, name)) is not None:
+        if (stored := tx.capture.effects.class_value(self.cls.__mro__, name)) is not None:
             return stored
         # an instance attribute that the frame deleted still exists when guards run, so they read the class's instead
         is_hidden = name in self.stored

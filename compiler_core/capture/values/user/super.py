@@ -48,7 +48,10 @@ class SuperValue(Value):
         mro = start.__mro__
         if self.after not in mro:
             raise Unsupported("unsupported attribute", f"super().{name} in a metaclass")
-        for cls in mro[mro.index(self.after) + 1 :]:
+        classes = mro[mro.index(self.after) + 1 :]
+        if (stored := tx.capture.effects.class_value(classes, name)) is not None:
+            return stored
+        for cls in classes:
             if name in cls.__dict__:
                 found = cls.__dict__[name]
                 guard_class_attribute(tx, cls, name, found)
@@ -66,8 +69,6 @@ class SuperValue(Value):
             return StaticValue(found.__get__).call(tx, [self.owner], {})
         if is_descriptor(found):
             return descriptor_get(tx, found, name, self.owner, start, cls)
-        if (stored := tx.capture.effects.class_value(cls, name)) is not None:
-            return stored
         return tx.capture.outside.wrap_attribute(found, AttrSource(tx.capture.guards.held(cls, cls.__qualname__), name))
 
     def _read_from_class(self, tx: Interpreter, found: Any, name: str) -> Value:
