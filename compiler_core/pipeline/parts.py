@@ -63,7 +63,7 @@ def compile_parts(
     Args:
         gm: a captured graph in which operations wait for data.
         examples: fake inputs of it.
-        compile_: the record of the compile; each part is in it as a subgraph.
+        compile_: the record of the compile; each part is in it as a stage of the graph.
         options: the options of the compile.
         compile_graph: compiles a graph without such operations.
     """
@@ -241,7 +241,9 @@ class _CompiledPart:
             finally:
                 with only_recorded(self._compile, "backend", "the symbols of a part", self._options.strict):
                     record.symbols = symbols.records() if symbols else []
-                self._compile.add_subgraph(name, record)
+                if count:  # it saves the same values as the first, for other sizes
+                    record.partition = None
+                self._compile.add_subgraph(name, record, is_stage=True)
 
 
 class _Policy(DynamicPolicy):

@@ -80,6 +80,17 @@ class Partition:
     curve: list[BudgetPoint] = field(default_factory=list)
     """Results of other memory budgets, from 1 to 0 (``memory_curve=True``)."""
 
+    def joined(self, other: Partition) -> Partition:
+        """Returns what two parts of a graph save together; the curve of budgets is that of no part."""
+        return Partition(
+            self.values + other.values,
+            self.saved_count + other.saved_count,
+            self.saved_bytes + other.saved_bytes,
+            self.default_saved_count + other.default_saved_count,
+            self.default_saved_bytes + other.default_saved_bytes,
+            self.again_ns + other.again_ns,
+        )
+
 
 @dataclass(slots=True)
 class Fusion:

@@ -200,11 +200,13 @@ class Compile:
         self.artifacts.append(artifact)
         return artifact
 
-    def add_subgraph(self, name: str, part: Compile) -> None:
+    def add_subgraph(self, name: str, part: Compile, is_stage: bool = False) -> None:
         """Adds what the record of a subgraph has, which was compiled by itself: its failures, and its texts, kernels,
         fusions and symbols, named ``<name>.<text>``.
 
         The texts of kernels, and of what they were made from, stay in their panes; the others are in that of subgraphs.
+        `is_stage`: it is a part of the captured graph itself, not the function of an operator: all of its texts stay in
+        their panes, and what it saves for the backward is the graph's.
         """
         old, new = f"{part.id}:", f"{self.id}:{name}."
 
@@ -212,18 +214,36 @@ class Compile:
             return new + item.removeprefix(old) if item.startswith(old) else item
 
         for each in part.artifacts:
-            pane = each.pane if each.pane in _OF_KERNELS else "subgraphs"
+            pane = each.pane if is_stage or each.pane in _OF_KERNELS else "subgraphs"
             self.artifacts.append(replace(each, id=renamed(each.id), pane=pane, name=f"{name}.{each.name}"))
         self.symbols += [replace(symbol, key=f"{name}.{symbol.key}") for symbol in part.symbols]
         self.edges += [Edge(renamed(e.made), list(map(renamed, e.sources)), e.rule) for e in part.edges]
         self.failures += part.failures
+        kernels = {kernel.name: f"{name}.{kernel.name}" for kernel in part.kernels}
         for kernel in part.kernels:
             item = kernel.item and renamed(kernel.item)
-            self.kernels.append(replace(kernel, key=f"{name}.{kernel.key}", name=f"{name}.{kernel.name}", item=item))
+            self.kernels.append(replace(kernel, key=f"{name}.{kernel.key}", name=kernels[kernel.name], item=item))
         for fusion in part.fusions:
             kernel_name = fusion.kernel and f"{name}.{fusion.kernel}"
             nodes = list(map(renamed, fusion.nodes))
             self.fusions.append(replace(fusion, key=f"{name}.{fusion.key}", kernel=kernel_name, nodes=nodes))
+        for refusal in part.refusals:
+            first, second = (kernels.get(each, each) for each in (refusal.first, refusal.second))
+            self.refusals.append(replace(refusal, first=first, second=second))
+        for schedule in part.schedules:
+            like = schedule.like and f"{name}.{schedule.like}"
+            self.schedules.append(replace(schedule, kernel=f"{name}.{schedule.kernel}", like=like))
+        self.resources += [replace(each, kernel=f"{name}.{each.kernel}") for each in part.resources]
+        if not is_stage:
+            return
+        for made in part.expansions:
+            forward, backward = list(map(renamed, made.forward)), list(map(renamed, made.backward))
+            self.expansions.append(replace(made, forward=forward, backward=backward))
+        if part.partition is not None:
+            values = [replace(value, node=renamed(value.node)) for value in part.partition.values]
+            curve = [replace(point, saved=list(map(renamed, point.saved))) for point in part.partition.curve]
+            own = replace(part.partition, values=values, curve=curve)
+            self.partition = own if self.partition is None else self.partition.joined(own)
 
     def find(self, name: str) -> Artifact:
         """Returns the artifact called `name`; the KeyError for an unknown name lists the known ones."""
@@ -329,6 +349,11 @@ class Frame:
     limit_reached: bool = False
     """Whether it reached the limit of compiles, so that calls that none covers run as plain Python."""
     compiles: list[Compile] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """Its name in texts: the code of a cell or a script itself has none."""
+        return "top level" if self.name == "<module>" else self.name
 
 
 @dataclass(slots=True)

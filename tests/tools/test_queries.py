@@ -108,6 +108,30 @@ def test_every_saved_value_of_a_model_is_explained(name: str) -> None:
     assert any(k.drop for v in _saved(record) for k in why_kept(record, v.node)) or name == "cos(cos(x))"
 
 
+def test_what_the_parts_of_a_graph_save_is_explained() -> None:
+    """A graph with an operation that waits for data runs in parts, each with a forward and a backward."""
+
+    def counted(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        y = x.sin().cos()
+        counts = torch.bincount(index, minlength=3).clamp(min=1)
+        return y / counts
+
+    record = recorded(counted, torch.ones(3, requires_grad=True), torch.tensor([0, 2]))
+    (compile_,) = record.compiles
+    partition = compile_.partition
+    assert partition is not None
+    assert [a.name for a in compile_.artifacts if a.pane == "backward"] == ["part_0.backward", "part_4.backward"]
+    saved = _saved(record)
+    assert partition.saved_count == len(saved)
+    assert partition.saved_bytes == sum(value.bytes for value in saved)
+    for value in saved:
+        (kept,) = why_kept(record, value.node)
+        assert kept.lines
+        assert kept.readers
+    for text, function in (("y = x.sin().cos()", "SinBackward0"), ("return y / counts", "DivBackward0")):
+        assert function in {f for e in added_by_autograd(record, line_with(record, text)) for f in e.functions}
+
+
 def _saved(record: Record) -> list[Any]:
     partition = record.compiles[0].partition
     assert partition is not None

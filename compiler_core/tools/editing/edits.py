@@ -206,6 +206,12 @@ def _find(record: Record, id: str) -> _Found:
         )
     if found:
         raise UsageError(f"say which: {', '.join(f'{each.compile.id}:{name}' for each in found)}")
+    of_parts = [each.name for compile_ in record.compiles for each in compile_.kernels if "." in each.name]
+    if any(name == each or name.startswith(f"{each}.") for each in of_parts):
+        raise UsageError(
+            f"{name} is of a part of a graph that runs in parts, or of the function of an operator: only kernels of "
+            "whole graphs can be edited"
+        )
     kernel, _, what = name.rpartition(".")
     if what == "schedule" and (reason := _unscheduled(record, compile_id, kernel)):
         raise UsageError(reason)
@@ -220,7 +226,7 @@ def _find(record: Record, id: str) -> _Found:
 
 def _editable(record: Record, compile_: Compile) -> Iterator[_Found]:
     """Yields what can be edited of a compile."""
-    kernels = [each for each in compile_.kernels if each.language in ("cpp", "triton")]
+    kernels = [each for each in compile_.kernels if each.language in ("cpp", "triton") and "." not in each.name]
     for kernel in kernels:
         yield _Found(compile_, kernel.name, "kernel", kernel)
     if record.engine != "torch":

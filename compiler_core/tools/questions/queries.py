@@ -141,12 +141,22 @@ def why_kept(record: Record, item: ItemId) -> list[KeptValue]:
 
 
 def _kept_values(compile_: Compile, item: ItemId) -> Iterator[KeptValue]:
-    if compile_.partition is None:
-        return
-    forward, joint, backward = (compile_.find(name) for name in ("forward", "joint", "backward"))
+    saved = [v for v in compile_.partition.values if v.decision == "saved"] if compile_.partition else []
+    names = {artifact.id: artifact.name for artifact in compile_.artifacts}
+    parts: dict[str, dict[str, ValueDecision]] = {}
+    """The saved values of each part of the graph, by the beginning of its names: empty for a whole graph."""
+    for value in saved:
+        part, dot, _ = names[value.node.rpartition("#")[0]].rpartition(".")
+        parts.setdefault(part + dot, {})[_key(value.node)] = value
+    for part, values in parts.items():
+        yield from _kept_in(compile_, part, values, item)
+
+
+def _kept_in(compile_: Compile, part: str, saved: dict[str, ValueDecision], item: ItemId) -> Iterator[KeptValue]:
+    """Yields the values saved by one part of a graph, or by a whole one, that stem from an item."""
+    forward, joint, backward = (compile_.find(part + name) for name in ("forward", "joint", "backward"))
     links = _Links(compile_)
     wanted = {item, *(links.sources(item) if _is_in(backward, item) else ())}
-    saved = {_key(v.node): v for v in compile_.partition.values if v.decision == "saved"}
     recomputation = _Recomputation(
         joint, set(saved), {n.key for n in backward.graph.nodes} if backward.graph else set()
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 from compiler_core.records import Partition, ValueDecision
@@ -12,16 +13,7 @@ from compiler_core.tools.stock.read.graph_text import ParsedGraph
 def read_partition(subgraphs: Iterable[RecordedGraphs]) -> Partition | None:
     """Returns the partition of a compile, summed over its subgraphs; None if none of them has a backward."""
     partitions = [_of_subgraph(graphs) for graphs in subgraphs if "forward" in graphs and "backward" in graphs]
-    if not partitions:
-        return None
-    total, *others = partitions
-    for other in others:
-        total.values += other.values
-        total.saved_count += other.saved_count
-        total.saved_bytes += other.saved_bytes
-        total.default_saved_count += other.default_saved_count
-        total.default_saved_bytes += other.default_saved_bytes
-    return total
+    return functools.reduce(Partition.joined, partitions) if partitions else None
 
 
 def _of_subgraph(graphs: RecordedGraphs) -> Partition:

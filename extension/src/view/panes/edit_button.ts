@@ -45,7 +45,7 @@ function editable(state: State, artifact: Artifact): string {
 }
 
 function isWrapper({ name, language }: Artifact): boolean {
-  return name.endsWith(".wrapper") && language === "python";
+  return /^\w+\.wrapper$/.test(name) && language === "python"; // not of a part of a graph
 }
 
 /** Returns the cell for an artifact: the magic with the id, and the text. */

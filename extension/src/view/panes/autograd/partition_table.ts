@@ -17,7 +17,9 @@ export class PartitionTable extends LinkedContent {
   constructor(state: State, partition: Partition) {
     super(state);
     this.element.append(h("p", { class: "lead" }, summary(partition)), this.bars(partition));
-    this.element.append(partition.curve.length > 1 ? new BudgetSlider(state, partition).element : noCurveNote(state));
+    const isInParts = state.artifacts("joint").length > 1; // each has budgets, which do not add up
+    if (partition.curve.length > 1) this.element.append(new BudgetSlider(state, partition).element);
+    else if (!isInParts) this.element.append(noCurveNote(state));
     const isInput = ({ node }: ValueDecision) => Number(state.links.node(node)?.op === "placeholder");
     // inputs are in memory anyway
     const order = (a: ValueDecision, b: ValueDecision) => isInput(a) - isInput(b) || b.bytes - a.bytes;

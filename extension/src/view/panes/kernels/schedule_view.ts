@@ -24,6 +24,7 @@ export class ScheduleView implements Content {
   private chosen: Schedule;
   private at = 0;
   private knownPins: Set<ItemId>;
+  private readonly edit: HTMLElement | null;
 
   constructor(
     private readonly state: State,
@@ -33,8 +34,8 @@ export class ScheduleView implements Content {
     this.chosen = this.pinnedSchedule() ?? this.mostExpensive();
     this.picker.append(...compile.schedules.map(({ kernel }, n) => h("option", { value: n }, kernel)));
     this.picker.onchange = () => this.choose(compile.schedules[Number(this.picker.value)]);
-    const edit = cellButton(state, "this schedule", () => scheduleCell(compile, this.chosen));
-    const controls = h("div", { class: "controls" }, this.picker, this.moves(), this.counter, edit);
+    this.edit = cellButton(state, "this schedule", () => scheduleCell(compile, this.chosen));
+    const controls = h("div", { class: "controls" }, this.picker, this.moves(), this.counter, this.edit);
     this.element.append(controls, this.list, this.place);
     this.choose(this.chosen);
   }
@@ -71,13 +72,16 @@ export class ScheduleView implements Content {
 
   /** The item of a kernel's loops, or of one of their statements. */
   private itemOf({ graph, kernel }: Schedule, statement?: number): ItemId {
-    const artifact = this.compile.artifacts.find(({ name }) => name === `${graph}.loops`);
-    return `${artifact?.id}#${kernel}${statement === undefined ? "" : `.${statement}`}`;
+    const part = kernel.slice(0, kernel.lastIndexOf(".") + 1);
+    const artifact = this.compile.artifacts.find(({ name }) => name === `${part}${graph}.loops`);
+    const key = kernel.slice(part.length);
+    return `${artifact?.id}#${key}${statement === undefined ? "" : `.${statement}`}`;
   }
 
   private choose(schedule: Schedule): void {
     this.chosen = schedule;
     this.picker.value = String(this.compile.schedules.indexOf(schedule));
+    if (this.edit) this.edit.hidden = schedule.kernel.includes("."); // of a part of a graph
     this.go(0);
   }
 
