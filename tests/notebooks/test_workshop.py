@@ -141,6 +141,16 @@ def test_the_committed_lessons_have_no_outputs(lesson: Path) -> None:
     assert not any(c.outputs or c.execution_count for c in cells)
 
 
+def test_each_lesson_shows_the_toy_beside_the_real_stage_in_the_explorer() -> None:
+    shown = {
+        lesson.stem
+        for lesson in LESSONS
+        for cell in nbformat.read(lesson, as_version=4).cells
+        if cell.id == "toy-run" and re.search(r"^kernel_magics\.Explorer\(.*, beside=record\)$", cell.source, re.M)
+    }
+    assert shown == {lesson.stem for lesson in LESSONS} - {"11_stock"}
+
+
 def test_a_lesson_takes_a_person_20_to_40_minutes_by_the_estimate() -> None:
     estimates = {lesson.stem: minutes.read(lesson).minutes for lesson in LESSONS}
     assert {name: estimate for name, estimate in estimates.items() if not 20 <= estimate <= 40} == {}
