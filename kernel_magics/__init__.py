@@ -128,7 +128,8 @@ def view(address: str) -> Explorer:
     """Returns an explorer that shows what an address names: a record, a compile, panes and pinned items.
 
     The button *Link* of an explorer copies the address.  Its record is one that this kernel shows, or a file:
-    ``kernel_magics.view("record.json#compile=0/0&pane=source&pane=kernel")``.  Raises UsageError if there is no such
+    ``kernel_magics.view("record.json#compile=0/0&pane=source&pane=kernel")``, also one of a notebook's records:
+    ``notebook.ipynb#Cell In[3]``.  Raises UsageError if there is no such
     record, or no such view.
     """
     from kernel_magics.command.view import open_view

@@ -10,7 +10,7 @@ import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { PanelLayout, Widget } from "@lumino/widgets";
 import { type SourceMarks, setMarks } from "./editor";
 import { type Rendermime, renderWidget } from "./live_widget";
-import { addRenderer, hasComm, MIME, type Outputs, removeRenderer, widgetId } from "./outputs";
+import { addRenderer, followKernel, hasComm, hasEnded, MIME, type Outputs, removeRenderer, widgetId } from "./outputs";
 import { Links } from "./view/model/analysis/links";
 import { type Mark, marksOf } from "./view/model/analysis/marks";
 import type { Record as CutawayRecord } from "./view/model/record/record";
@@ -142,7 +142,14 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
     const id = this.model?.trusted ? widgetId(this.model.data) : "";
     if (this.widget && id !== this.widget) removeRenderer(this.widget, this);
     this.widget = id;
-    if (id) addRenderer(id, this, notebookPanel(this));
+    const panel = notebookPanel(this);
+    if (id) addRenderer(id, this, panel);
+    if (panel) followKernel(panel);
+  }
+
+  /** Shows the record in place of the widget, which can do nothing any more. */
+  kernelEnded(): void {
+    if (this.model && this.isAttached && this.shown === this.widget) void this.showRecord(this.model);
   }
 
   private async render(): Promise<void> {
@@ -151,7 +158,7 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
     const id = widgetId(model?.data ?? {});
     const panel = notebookPanel(this);
     if (!model || (id && this.shown === id)) return;
-    if (!id || !model.trusted || !panel) return this.showRecord(model);
+    if (!id || !model.trusted || !panel || hasEnded(id)) return this.showRecord(model);
     if (await this.showWidget(panel, model, id, true)) return;
     await this.showRecord(model);
     if (await hasComm(panel, id)) await this.showWidget(panel, model, id, false);
@@ -183,7 +190,7 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
     this.empty();
     const host = new Widget();
     (this.layout as PanelLayout).addWidget(host);
-    this.removeExplorer = open(host.node, model.data[MIME]);
+    this.removeExplorer = open(host.node, model.data[MIME], fileOf(this));
     this.shown = "record";
   }
 
@@ -218,6 +225,15 @@ function notebookPanel(widget: Widget): NotebookPanel | null {
     if ("sessionContext" in at && "content" in at && "rendermime" in (at.content as object)) return at as NotebookPanel;
   }
   return null;
+}
+
+/** Returns the name of the notebook whose output a widget is, or that the panel shows; empty if it is in none. */
+function fileOf(widget: Widget): string {
+  for (let at = widget.parent; at; at = at.parent) {
+    const { context } = ("notebook" in at ? at.notebook : at) as { context?: { path?: string } };
+    if (context?.path) return context.path.slice(context.path.lastIndexOf("/") + 1);
+  }
+  return "";
 }
 
 const extension: IRenderMime.IExtension = {

@@ -13,7 +13,14 @@ const DELAY_MS = 1000;
 
 /** The part of a notebook panel that is used here. */
 export interface Outputs extends Widget {
-  sessionContext: { ready: Promise<void>; session: { kernel: Kernel | null } | null };
+  sessionContext: {
+    ready: Promise<void>;
+    session: { kernel: Kernel | null } | null;
+    statusChanged: {
+      connect(slot: (context: object, status: string) => void, of?: object): void;
+      disconnect(slot: (context: object, status: string) => void, of?: object): void;
+    };
+  };
   content: Widget & { widgets: readonly (Widget & { model: CellModel })[] };
 }
 
@@ -34,34 +41,61 @@ export function widgetId(data: { readonly [mimeType: string]: unknown }): string
   return (data[WIDGET_VIEW] as { model_id?: string } | undefined)?.model_id ?? "";
 }
 
+/** The statuses of a kernel that has ended, or is about to. */
+const ENDS = ["restarting", "autorestarting", "terminating", "dead"];
+/** The ids of widgets whose kernel has ended: what the page still has of them does nothing. */
+const ended = new Set<string>();
+const followed = new WeakSet<Outputs>();
+
+/** What draws an explorer. */
+interface Renderer {
+  /** The kernel of the explorer has ended. */
+  kernelEnded?(): void;
+}
+
 /** Who draws an explorer, by the id of its widget's model. */
-const drawn = new Map<string, { by: Set<object>; panel: Outputs }>();
+const drawn = new Map<string, { by: Set<Renderer>; panel: Outputs }>();
+
+/** Notes it when the kernel of a notebook ends, and says so to what draws its explorers. */
+export function followKernel(panel: Outputs): void {
+  if (followed.has(panel)) return;
+  followed.add(panel);
+  panel.sessionContext.statusChanged.connect((_, status) => {
+    if (!ENDS.includes(status)) return;
+    for (const id of widgetIds(panel)) ended.add(id);
+    const renderers = [...drawn.values()].filter((each) => each.panel === panel).flatMap(({ by }) => [...by]);
+    for (const renderer of renderers) renderer.kernelEnded?.();
+  });
+}
+
+/** Returns whether the kernel of a widget has ended. */
+export function hasEnded(id: string): boolean {
+  return ended.has(id);
+}
 
 /** Notes that `renderer` draws the output of an explorer in a notebook, or, without `panel`, in a view beside it. */
-export function addRenderer(id: string, renderer: object, panel: Outputs | null): void {
+export function addRenderer(id: string, renderer: Renderer, panel: Outputs | null): void {
   const known = drawn.get(id);
   if (known) known.by.add(renderer);
   else if (panel) drawn.set(id, { by: new Set([renderer]), panel });
 }
 
 /** Notes that `renderer` is disposed. A moment later it is reported to the kernel, if the output left the notebook. */
-export function removeRenderer(id: string, renderer: object): void {
+export function removeRenderer(id: string, renderer: Renderer): void {
   const known = drawn.get(id);
   if (!known?.by.delete(renderer) || known.by.size) return;
   setTimeout(() => {
     if (known.by.size || drawn.get(id) !== known) return;
     drawn.delete(id);
-    if (!known.panel.isDisposed && !isInNotebook(known.panel, id)) void reportRemoved(known.panel, id);
+    if (!known.panel.isDisposed && !widgetIds(known.panel).includes(id)) void reportRemoved(known.panel, id);
   }, DELAY_MS);
 }
 
-function isInNotebook({ content }: Outputs, id: string): boolean {
-  return content.widgets.some(({ model: { outputs } }) => {
-    for (let at = 0; at < (outputs?.length ?? 0); at++) {
-      if (widgetId(outputs?.get(at).data ?? {}) === id) return true;
-    }
-    return false;
-  });
+/** Returns the ids of all widgets in the outputs of a notebook. */
+function widgetIds({ content }: Outputs): string[] {
+  return content.widgets.flatMap(({ model: { outputs } }) =>
+    Array.from({ length: outputs?.length ?? 0 }, (_, at) => widgetId(outputs?.get(at).data ?? {})).filter(Boolean),
+  );
 }
 
 /** Sends the widget in the kernel, if the kernel still has it, the message that no output shows it. */

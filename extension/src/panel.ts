@@ -10,7 +10,7 @@ import { PanelLayout, Widget } from "@lumino/widgets";
 import { applyChange, type EditableCells, insertCell } from "./cell_edits";
 import { colourKernels } from "./kernel_cells";
 import { type Rendermime, renderWidget } from "./live_widget";
-import { MIME, widgetId } from "./outputs";
+import { followKernel, hasEnded, MIME, type Outputs as NotebookOutputs, widgetId } from "./outputs";
 import { focusExplorer, LEAVE_EVENT } from "./view/app/focus";
 import { PANEL_EVENT } from "./view/app/window_buttons";
 import { type CellRequest, type EditRequest, NEW_CELL_EVENT, NOTEBOOK_EDIT_EVENT } from "./view/model/widget_model";
@@ -45,13 +45,14 @@ interface App {
   };
 }
 
-interface Notebook extends Widget {
+interface Notebook extends NotebookOutputs {
   context: { ready: Promise<void> };
-  content: EditableCells & {
-    activeCell: Cell | null;
-    activeCellChanged: Signal;
-    rendermime: Rendermime;
-  };
+  content: NotebookOutputs["content"] &
+    EditableCells & {
+      activeCell: Cell | null;
+      activeCellChanged: Signal;
+      rendermime: Rendermime;
+    };
 }
 
 interface Cell extends Widget {
@@ -68,6 +69,7 @@ class ActiveCellPanel extends Widget {
   notebook: Notebook | null = null;
   private outputs: Outputs | null = null;
   private shown: IRenderMime.IMimeModel | null = null;
+  private isLive = false;
   /** Counts the explorers that were begun: only the last one is shown. */
   private updates = 0;
 
@@ -117,10 +119,25 @@ class ActiveCellPanel extends Widget {
   private followNotebook(): void {
     const current = this.shell.currentWidget;
     if (!isNotebook(current) || current === this.notebook) return;
-    this.notebook?.content?.activeCellChanged.disconnect(this.followCell, this);
+    this.unfollow();
     this.notebook = current;
     current.content.activeCellChanged.connect(this.followCell, this);
+    followKernel(current);
+    current.sessionContext.statusChanged.connect(this.followKernel, this);
     this.followCell();
+  }
+
+  private unfollow(): void {
+    if (!this.notebook || this.notebook.isDisposed) return;
+    this.notebook.content.activeCellChanged.disconnect(this.followCell, this);
+    this.notebook.sessionContext.statusChanged.disconnect(this.followKernel, this);
+  }
+
+  /** Shows the record in place of the widget of a kernel that has ended. */
+  private followKernel(): void {
+    if (!this.isLive || !hasEnded(widgetId(this.shown?.data ?? {}))) return;
+    this.shown = null;
+    this.update();
   }
 
   private followCell(): void {
@@ -142,13 +159,15 @@ class ActiveCellPanel extends Widget {
     const number = ++this.updates;
     const rendermime = this.notebook?.content.rendermime;
     if (!rendermime) return;
-    const live = model.trusted && widgetId(model.data) ? await liveWidget(rendermime, model) : null;
+    const id = widgetId(model.data);
+    const live = model.trusted && id && !hasEnded(id) ? await liveWidget(rendermime, model) : null;
     const renderer = live ?? (MIME in model.data ? rendermime.createRenderer(MIME) : null);
     if (number !== this.updates || this.isDisposed || !renderer) {
       renderer?.dispose();
       return;
     }
     this.shown = model;
+    this.isLive = live !== null;
     this.empty();
     (this.layout as PanelLayout).addWidget(renderer);
     if (!live) await renderer.renderModel(model);
@@ -169,7 +188,7 @@ class ActiveCellPanel extends Widget {
 
   dispose(): void {
     this.shell.currentChanged?.disconnect(this.followNotebook, this);
-    if (!this.notebook?.isDisposed) this.notebook?.content.activeCellChanged.disconnect(this.followCell, this);
+    this.unfollow();
     this.outputs?.changed.disconnect(this.update, this);
     super.dispose();
   }

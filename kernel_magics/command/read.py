@@ -13,13 +13,17 @@ def read_records(path: str) -> list[Record]:
     """Reads what is at `path`.
 
     Args:
-        path: a record (``.json``), a notebook with compiled cells (``.ipynb``), a rank's file (``.jsonl``), a log that
+        path: a record (``.json``), a notebook with compiled cells (``.ipynb``) or one of its records
+            (``notebook.ipynb#Cell In[3]``), a rank's file (``.jsonl``), a log that
             PyTorch wrote under ``TORCH_TRACE``, or a folder of logs.  Damaged entries of a log are left out, with a
             note.
 
     Raises:
         RecordError: there is nothing that can be read; the message says where and why.
     """
+    file, of_notebook, title = path.partition(".ipynb#")
+    if of_notebook:
+        return [_titled(f"{file}.ipynb", title)]
     target = Path(path).expanduser()
     if not target.exists():
         raise RecordError(f"{path}: there is no such file or folder")
@@ -45,6 +49,14 @@ def read_records(path: str) -> list[Record]:
         return read_logs(target, progress, strict=False)
     finally:
         progress.close()
+
+
+def _titled(path: str, title: str) -> Record:
+    """Returns the record of a notebook with this title, the last if there are several."""
+    records = {record.title: record for record in read_records(path)}
+    if title not in records:
+        raise RecordError(f"{path}: there is no record {title!r}; there are {', '.join(records)}")
+    return records[title]
 
 
 def _of_notebook(path: str, file: Path) -> list[Record]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -292,3 +294,16 @@ def test_an_address_opens_the_same_view_of_a_saved_record(record: Record, tmp_pa
     assert opened.record == record
     assert opened.shown == ["source", "bytecode"]
     assert kernel_magics.view(str(path)).record == record
+
+
+def test_an_address_opens_one_record_of_a_notebook(record: Record, tmp_path: Path) -> None:
+    path = tmp_path / "saved.ipynb"
+    titles = [record.title, "another cell"]
+    outputs = [{"data": {MIME: pack(replace(record, title=title))}} for title in titles]
+    path.write_text(json.dumps({"cells": [{"outputs": [output]} for output in outputs]}))
+    for title in titles:
+        opened = kernel_magics.view(f"{path}#{title}#pane=source")
+        assert opened.record is not None
+        assert (opened.record.title, opened.shown) == (title, ["source"])
+    with pytest.raises(UsageError, match="there is no record 'a third'; there are a cell, another cell"):
+        kernel_magics.view(f"{path}#a third")

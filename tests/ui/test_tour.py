@@ -170,9 +170,13 @@ def test_narrow_and_dark(tour: Notebook, explorer: Explorer, screenshot: Screens
 
 
 def test_a_saved_notebook_shows_the_record_without_its_kernel(tour: Notebook, screenshot: Screenshot) -> None:
-    """The output of a saved notebook without a kernel is rendered from the notebook's data."""
+    """The output of a saved notebook without a kernel is rendered from the notebook's data, as after a restart."""
     tour.command("docmanager:save")
     tour.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
+    verdict = tour.explorer("walk-compile").root.locator(".verdict")
+    expect(verdict).not_to_contain_text("this is a saved result")
+    tour.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    expect(verdict).to_contain_text("not timed: this is a saved result")  # no button that would do nothing
     tour.server.end_kernels()
     tour.page.evaluate("() => window.jupyterapp.shell.currentWidget.dispose()")
     tour.open()
@@ -184,6 +188,13 @@ def test_a_saved_notebook_shows_the_record_without_its_kernel(tour: Notebook, sc
     saved.show(1, "kernel")
     expect(saved.line(1, "::cosf(v0)")).to_have_class(re.compile("pin-linked"))
     screenshot(tour.page, "tour_saved_1600")
+    tour.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    saved.root.get_by_role("button", name="Link").click()
+    expect(saved.root.get_by_role("button", name="Copied")).to_be_visible()
+    line = tour.page.evaluate("navigator.clipboard.readText()").replace("kernel_magics", "__import__('kernel_magics')")
+    shown, pinned, title = tour.python(f"(lambda e: (e.shown, e.selection, e.record.title))({line})")
+    assert (shown[:2], len(pinned)) == (["source", "kernel"], 1)
+    expect(saved.root.locator(".bar b")).to_have_text(title)
 
 
 def test_an_untrusted_record_is_only_text(tour: Notebook, server: Server, screenshot: Screenshot) -> None:

@@ -129,7 +129,11 @@ export class StaticModel implements WidgetModel {
   private readonly traits: Traits;
   private readonly listeners = new Map<string, Set<() => void>>();
 
-  constructor(record: unknown) {
+  /** `file`: the name of the notebook that has the record; empty for a report. */
+  constructor(
+    record: unknown,
+    readonly file = "",
+  ) {
     this.traits = {
       record,
       progress: null,
