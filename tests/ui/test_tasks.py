@@ -231,6 +231,11 @@ def test_9_what_does_the_machine_code_of_this_line_look_like(task: Begin) -> Non
     t.click(t.step("Machine"))
     machine = t.pane("Machine code")
     expect(machine.get_by_label("Artifact")).to_have_value("forward.sm_90.ptx")
+    page = t.cell.page
+    page.set_viewport_size({"width": 1000, "height": 700})  # the graph above it is only its title
+    expect(t.pane("Captured graph")).to_have_class(re.compile("shut"))
+    expect(machine).not_to_have_class(re.compile("shut"))
+    page.set_viewport_size({"width": 1600, "height": 1000})
     expect(
         machine.locator(".cm-line.pin-linked").filter(has_text=re.compile(r"ld\.global|mad\.wide")).first
     ).to_be_visible()
@@ -374,6 +379,7 @@ def test_the_panel_follows_the_active_cell(task: Begin) -> None:
     in_cell = t.explorer.root
     expect(in_cell.locator(".verdict")).to_be_visible()  # the cell keeps the first lines
     expect(in_cell.locator(".stages")).to_be_hidden()
+    expect(in_cell.get_by_role("button", name="Frames")).to_be_hidden()  # of what is not shown there
     page.locator(".jp-Notebook .jp-InputArea-editor").filter(has_text="rows(six)").locator(".cm-line").last.click()
     expect(panel.root.locator(".bar b")).not_to_have_text(title)
     expect(panel.root.locator(".cm-content").first).to_contain_text("def rows(x)")

@@ -10,6 +10,8 @@ const NODE_PX = 50;
 const NODES_PER_COLUMN = 12;
 const MIN_PX = 340;
 const WITHOUT_GRAPH_PX = 300;
+/** Of the overview, which says why there is no graph; it is lower above a traceback. */
+const PROBLEM_PX = 460;
 
 /**
  * Whether the explorer of a cell is one line at first: the cell raised an exception, whose traceback is below, and the
@@ -23,7 +25,7 @@ export function isFolded({ raised, problems, verdict }: CutawayRecord): boolean 
 export function contentHeight(record: CutawayRecord): number {
   const compiles = record.frames.flatMap((frame) => frame.compiles);
   const nodes = compiles.flatMap((compile) => summaryOf(compile).nodes ?? []);
-  if (!nodes.length) return WITHOUT_GRAPH_PX;
+  if (!nodes.length) return record.problems.length && !record.raised ? PROBLEM_PX : WITHOUT_GRAPH_PX;
   const lines = record.sources.map(({ text }) => text.trimEnd().split("\n").length);
   const content = Math.max(
     LINE_PX * Math.max(0, ...lines),

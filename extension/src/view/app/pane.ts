@@ -24,6 +24,7 @@ const TITLE_AND_EDGES_PX = 40;
 const LINE_PX = 20;
 const LEAST_TABLE_PX = 190;
 const LEAST_DRAWING_PX = 240;
+const LEAST_ASKED_TEXT_PX = 240;
 const LEAST_ANSWER_PX = 420;
 const MIN_WIDTH = 46;
 const MAX_WIDTH = 84;
@@ -105,7 +106,8 @@ export class Pane {
 
   /** The height below which the pane cannot be read; `isAsked`: it is the one that was opened last. */
   leastHeight(isAsked: boolean): number {
-    if (this.isText) return Math.min(LEAST_TEXT_PX, TITLE_AND_EDGES_PX + LINE_PX * this.lines);
+    const leastText = isAsked ? LEAST_ASKED_TEXT_PX : LEAST_TEXT_PX;
+    if (this.isText) return Math.min(leastText, TITLE_AND_EDGES_PX + LINE_PX * this.lines);
     if (this.isDrawing) return LEAST_DRAWING_PX;
     return isAsked && this.kind.group === "Answers" ? LEAST_ANSWER_PX : LEAST_TABLE_PX;
   }

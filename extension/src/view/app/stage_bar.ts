@@ -157,7 +157,9 @@ export class StageBar {
     const keys = "← and → move along the stages, ↑ and ↓ between the items of this stage";
     element.title = items.length ? `${shortTitle(pane)}: ${shorten(text, 300)}\n${keys}` : this.stageTitle(pane);
     const below = items.length ? shorten(text, MAX_TEXT) : this.state.pinned.size ? "–" : this.sizeText(pane);
-    element.replaceChildren(h("b", {}, shortTitle(pane)), h("span", {}, which ? h("i", {}, which) : "", below));
+    const [count, unit] = items.length ? [below, ""] : below.split(/(?<=\d)(?= )/);
+    const under = h("span", {}, which ? h("i", {}, which) : "", count, unit && h("span", { class: "unit" }, unit));
+    element.replaceChildren(h("b", {}, shortTitle(pane)), under);
   }
 
   private stageTitle(pane: string): string {

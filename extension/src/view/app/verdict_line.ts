@@ -86,7 +86,10 @@ export class VerdictLine {
   private buttons(timing: TimingState | null): HTMLElement[] {
     const { timings } = this.state.record;
     if (!timing) return timings ? [] : [whyNot(this.state)];
-    if (!timing.forms.length) return [h("span", { class: "whynot" }, `not timed: ${timing.message}`)];
+    if (!timing.forms.length) {
+      if (this.state.record.raised) return []; // the verdict says so already
+      return [h("span", { class: "whynot" }, `not timed: ${timing.message}`)];
+    }
     const timed = (timings?.rows ?? []).map(({ name }) => name).filter((name) => timing.forms.includes(name));
     const title = "Run the cell again, as plain PyTorch and compiled, in turn; its effects on variables are undone";
     const button = h("button", { class: "time", title }, timings ? "Time again" : "Time it");

@@ -15,8 +15,7 @@ export function labels(node: Node, called = ""): [title: string, under: string] 
   if (node.op === "placeholder") return [name, type];
   if (node.op === "output") return ["output", ""];
   const title = shorten(operator(node.target), MAX_LABEL);
-  if (!type) return [title, name];
-  return [title, name === title ? type : `${name}: ${type}`];
+  return [title, [name === title ? "" : name, type].filter(Boolean).join(": ")];
 }
 
 /** Shortens an operator's name: "aten.cos.default" to "cos", "operator.truediv" to "truediv". */
