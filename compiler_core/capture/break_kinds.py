@@ -195,6 +195,10 @@ KINDS: dict[BreakReason, BreakKind] = {
         "A parameter is made here, as new modules do, and Python makes parameters.",
         NO_CHANGE["new parameter"],
     ),
+    "new optimizer": BreakKind(
+        "An optimizer, a scheduler of learning rates or a gradient scaler is made here, and Python makes it.",
+        NO_CHANGE["new optimizer"],
+    ),
     "skipped function": BreakKind(
         "The compiler runs this function or class as plain Python.",
     ),

@@ -228,7 +228,7 @@ class GraphBuilder:
         if expr.is_Symbol and expr in self.symbols.sources:
             return self._input(SymbolicNumber(number), self.symbols.sources[expr], number)
         if expr.is_Symbol:
-            raise Unsupported("tensor value read", "a number that data decide")
+            raise Unsupported("tensor value read")
         operation = OPERATIONS.get(expr.func)
         if operation is None:
             return int(number)

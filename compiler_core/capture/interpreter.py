@@ -37,7 +37,7 @@ from compiler_core.capture.rules.python import (  # noqa: F401  (they register t
 )
 from compiler_core.capture.rules.python.operators import builtin_operation, equal
 from compiler_core.capture.rules.python.single_dispatch import dispatched
-from compiler_core.capture.rules.table import BY_NAME, HANDLERS, name_of
+from compiler_core.capture.rules.table import BY_NAME, HANDLERS, name_of, public_name
 from compiler_core.capture.rules.torch import (  # noqa: F401  (they register their rules)
     autograd_functions,
     checkpoints,
@@ -397,7 +397,8 @@ class Interpreter:
             self.capture.graph.captures_backward and is_optimizer(function.code)
         )
         if not is_captured and (reason := skip_reason(function.code, inlining=True)):
-            raise Unsupported(_kind_of_skipped(function), f"{function.name}, {reason}")
+            name = function.name if fn is None else public_name(fn)
+            raise Unsupported(_kind_of_skipped(function), f"{name}, {reason}")
         return self._inline(function, args, kwargs, is_resumable)
 
     def _inline(

@@ -334,7 +334,7 @@ class Region:
 
     def _limit_reached(self, state: CodeState) -> Any:
         note = (
-            f"{state.frame.name} was compiled {state.compile_count} times, which is the limit; further calls that no "
+            f"{state.frame.title} was compiled {state.compile_count} times, which is the limit; further calls that no "
             "compile covers run as plain Python.  See the causes of its recompiles."
         )
         state.frame.limit_reached = True
@@ -430,6 +430,12 @@ def _line_of(frame: types.FrameType) -> StackLine:
     return StackLine(filename, lineno, frame.f_code.co_name, linecache.getline(filename, lineno).strip())
 
 
+def _distance(missed: MissedEntry) -> tuple[int, int]:
+    """How far a call is from what a compile was made for: another object is farther than other facts of one."""
+    others = sum(each.is_another_object or each.expected == "None" for each in missed.failed)
+    return others, len(missed.failed)
+
+
 def _recompile_cause(installed: list[InstalledCode], scope: Scope) -> Recompile | None:
     """Returns why none of these compiles serves a call: every guard of each that does not hold.
 
@@ -441,5 +447,5 @@ def _recompile_cause(installed: list[InstalledCode], scope: Scope) -> Recompile 
     for each in missed:
         for failed in each.failed:
             failed.is_of_first_step = failed.source in entries[each.compile].makes and failed.expected in NOTHING_YET
-    missed = sorted(filter(lambda each: each.failed, missed), key=lambda each: len(each.failed))
+    missed = sorted(filter(lambda each: each.failed, missed), key=_distance)
     return recompile(missed, is_confirmed=len(missed[0].failed) == 1) if missed else None

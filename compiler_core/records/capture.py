@@ -141,7 +141,7 @@ BreakReason = Literal[
     "data-dependent branch", "assertion", "distribution check", "tensor value read", "NumPy", "print", "inference mode",
     "backward", "gradient hook", "optimizer", "collective", "distributed tensor", "transform", "packed sequence",
     "checkpoint", "control flow", "linear algebra check", "sparse tensor", "tensor subclass", "clock", "new parameter",
-    "skipped function", "asked for", "exception", "unsupported call",
+    "new optimizer", "skipped function", "asked for", "exception", "unsupported call",
     "unsupported attribute", "unsupported operation", "overlapping write", "unsupported iteration",
     "unsupported mutation", "unsupported instruction", "class statement", "requires_grad",
     "in-place autograd.Function", "generator", "unroll limit", "other",
@@ -159,6 +159,7 @@ NO_CHANGE: dict[BreakReason, str] = {
     "exception": "Nothing to change if the exception is intended.",
     "new parameter": "Nothing to change if it is made once. For one graph, make the module or parameter before the "
     "compiled function, and pass it in.",
+    "new optimizer": "Nothing to change if it is made once. For one graph, make it before the compiled function.",
 }
 """Of graph breaks after which nothing needs to change: why, by their reasons."""
 

@@ -141,7 +141,8 @@ class MissedEntry:
 
 @dataclass(slots=True)
 class Recompile(FailedGuard):
-    """Why a call compiled its frame again: a guard of the nearest compile, the one with the fewest that failed."""
+    """Why a call compiled its frame again: a guard of the nearest compile, the one with the fewest that failed,
+    of which those on an object as a whole count most."""
 
     of: str = ""
     """The nearest compile."""

@@ -139,7 +139,7 @@ def _compile_table(record: Record) -> str:
     rows = [
         [
             escape(compile_.id),
-            escape(frame.name),
+            escape(frame.title),
             escape(compile_.outcome),
             str(summary.operations(compile_)),
             str(len(compile_.generated_kernels)),

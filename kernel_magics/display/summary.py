@@ -138,7 +138,7 @@ def _problems(record: Record) -> dict[tuple[ProblemKind, str], Problem]:
 def _frame_lines(
     record: Record, frame: Frame, problems: Mapping[tuple[ProblemKind, str], Problem], explained: set[str]
 ) -> Iterator[OutlineLine]:
-    place = f"{frame.name}, {location(record, frame.filename, frame.line)}"
+    place = f"{frame.title}, {location(record, frame.filename, frame.line)}"
     if library_of(frame.filename) and (line := users_first_line(record, frame)):
         at = location(record, *line)
         place = f"{frame.name}, {at}" if is_of_contexts(frame.filename) else f"{at}, called by {place}"

@@ -71,9 +71,9 @@ def test_cos_of_cos_saves_one_tensor_where_the_default_saves_two() -> None:
     values = {v.node: v for v in account.values}
     saved, again, neither = (values[f"0/0:forward#{n}"] for n in ("primals_1", "cos", "cos_1"))
     assert (saved.decision, saved.cut) == ("saved", ["primals_1_in", "primals_1_out"])
-    assert saved.reason == "an input, in memory already (256 bytes); the backward computes cos and sin_1 again from it"
+    assert saved.reason == "an input, in memory already (256 B); the backward computes cos and sin_1 again from it"
     assert again.decision == "recomputed"
-    assert again.reason == "computed again from primals_1, which is saved: saving it would keep 256 bytes more"
+    assert again.reason == "computed again from primals_1, which is saved: saving it would keep 256 B more"
     assert (neither.decision, neither.reason) == ("neither", "the backward does not need it")
 
 

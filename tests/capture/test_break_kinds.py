@@ -22,6 +22,7 @@ from compiler_core.capture import break_kinds as breaks
 from compiler_core.tools.testing import Expected, break_kinds, check, same_as_eager
 
 MADE: set[str] = set()
+linear = torch.nn.Linear(3, 3)
 
 
 def breaking(*kinds, graphs=None, compiles=None, **more):
@@ -74,6 +75,13 @@ def test_a_module_that_is_made(x):
     torch.nn.init.ones_(layer.weight)
     torch.nn.init.ones_(layer.bias)
     return layer(x.sin())
+
+
+@breaking("new optimizer", inputs=lambda: (torch.ones(3),))
+def test_an_optimizer_that_is_made(x):
+    y = x.sin()
+    optimizer = torch.optim.SGD(linear.parameters(), 0.1)
+    return y * optimizer.defaults["lr"]
 
 
 @breaking("class statement", inputs=lambda: (torch.ones(3),))

@@ -21,8 +21,8 @@ A call is compiled again if no compile of its frame fits: at least one guard of 
 ## How the cause is found
 
 - All guards of all compiles of the frame are checked with the values of the call. The *nearest* compile has the fewest
-  facts that differ; it need not be the newest. What follows from another difference (strides from sizes, attributes
-  from the object) does not count.
+  facts that differ, where another object, or one in place of None, counts more than other facts; it need not be the
+  newest. What follows from another difference (strides from sizes, attributes from the object) does not count.
 - The cause is *confirmed* if exactly one fact differs and all other guards of the nearest compile hold: the call would
   have used that compile otherwise. Else all that differs is listed.
 - For stock `torch.compile`, Dynamo names the first guard of each compile that failed. The guards of the new compile say

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from compiler_core.tools.questions.advice import LINES, REMEDIES
+from compiler_core.tools.questions.what_failed import what_failed
 from tests.docs import recompiles
 from tests.faults import real_scripts, reported, user_code
 from tests.faults.checks import errors
@@ -276,6 +277,46 @@ def test_causes_that_two_recompiles_have_in_common_are_one_problem() -> None:
     """The second recompile is nearest to the first compile or to the second, which differ in one of two dtypes."""
     (problem,) = run(SWAPPED, "swapped", "core").problems
     assert (problem.count, problem.remedies) == (2, ["one dtype"])
+
+
+CACHES = """
+def program(x, caches):
+    made = [x if cache is None else torch.cat([cache, x]) for cache in caches]
+    return torch.stack(made).sum(), made
+
+def run(call):
+    for caches in ([None, None], [torch.ones(2), torch.ones(2)], [torch.ones(4), torch.ones(4)]):
+        call(torch.ones(2), caches)
+"""
+
+
+def test_none_is_farther_than_another_size() -> None:
+    """The third call differs in as many facts from the first, which had no caches, as from the second."""
+    first, second = (c.cause for c in run(CACHES, "caches", "core").record.compiles if c.cause is not None)
+    assert [(each.subject, each.expected, each.got) for each in (first, second)] == [
+        ("caches[0]", "None", "a Tensor"),
+        ("the size of caches[0]", "2", "4"),
+    ]
+
+
+ALIAS_AND_SIZE = """
+def program(x, y):
+    return x.sum() + y.sum()
+
+def run(call):
+    x = torch.ones(3)
+    call(x, x)
+    call(torch.ones(1), torch.ones(1))
+"""
+
+
+def test_a_line_that_leaves_other_differences_is_no_change_to_try() -> None:
+    made = run(ALIAS_AND_SIZE, "alias and size", "core")
+    (problem,), cause = made.problems, made.record.compiles[1].cause
+    assert cause is not None
+    assert "Also different: y and x are two objects, not one object." in what_failed(cause, cause.besides[0])
+    assert set(problem.remedies) == {"clone", "sizes 0 and 1"}
+    assert problem.lines == []
 
 
 TWO_MODULES = """

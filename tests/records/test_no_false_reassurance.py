@@ -114,6 +114,8 @@ def test_a_backend_that_changes_the_graph_is_reported(engine: str, backend: str)
     (shown,) = [a for a in record.artifacts if a.pane == "passes"]
     assert shown.name in problem.cause
     assert "exp" in shown.text
+    assert problem.line is not None
+    assert record.text(problem.line) == "    return x.sin() + 1"
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
-from compiler_core.capture.rules.table import handles, name_of
+from compiler_core.capture.rules.table import handles, name_of, public_name
 from compiler_core.capture.values.base import Value, observed_exception
 from compiler_core.capture.values.builtin.conversion import fold
 from compiler_core.capture.values.builtin.sequences import TupleValue, field_names
@@ -60,11 +62,11 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
     from_torch = home.startswith("torch.") and (not is_captured or cls is torch.amp.GradScaler)
     is_tensor = issubclass(cls, torch.Tensor) and not _makes_plain_memory(cls)
     if not is_python_class(cls) or is_tensor or issubclass(cls, torch.autograd.Function) or from_torch:
-        raise Unsupported(_kind_of_skipped(cls), f"{name_of(cls)}()")
+        raise Unsupported(_kind_of_skipped(cls), f"{public_name(cls)}()")
     if hasattr(cls, "__del__"):
-        raise Unsupported("unsupported call", f"{name_of(cls)}(), whose __del__ runs when the object is deleted")
+        raise Unsupported("unsupported call", f"{public_name(cls)}(), whose __del__ runs when the object is deleted")
     if inspect.isabstract(cls):
-        raise Unsupported("exception", f"{name_of(cls)}(), an abstract class")
+        raise Unsupported("exception", f"{public_name(cls)}(), an abstract class")
     called = lookup_in_mro(type(cls), "__call__")
     if isinstance(called, types.FunctionType):  # of a metaclass
         guard_class_attribute(tx, type(cls), "__call__", called)
@@ -83,6 +85,8 @@ def _kind_of_skipped(cls: type) -> BreakReason:
         return "packed sequence"
     if issubclass(cls, torch.nn.Parameter):
         return "new parameter"
+    if issubclass(cls, (Optimizer, LRScheduler, torch.amp.GradScaler)):
+        return "new optimizer"
     return "tensor subclass" if issubclass(cls, torch.Tensor) and is_wrapper_class(cls) else "skipped function"
 
 

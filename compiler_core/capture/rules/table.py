@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import collections
 import functools
+import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -80,6 +82,24 @@ def name_of(obj: Any) -> str:
     return f"{module}.{name}" if module and module != "builtins" else name
 
 
+def public_name(obj: Any) -> str:
+    """Returns the shortest name by which an imported module has an object, for messages: ``torch.optim.Adam``.
+
+    A method has the name of its class: ``DataLoader.__len__``.
+    """
+    module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", "")
+    if not module or not name or "." in name:
+        return name or name_of(obj)
+    if module == os.path.__name__:
+        return f"os.path.{name}"
+    parts = module.split(".")
+    for end in range(1, len(parts) + 1):
+        package = ".".join(parts[:end])
+        if package in sys.modules and vars(sys.modules[package]).get(name) is obj:
+            return f"{package}.{name}"
+    return name_of(obj)
+
+
 def has_tensor(value: Value) -> bool:
     """Whether a value is a tensor, or a list, tuple or slice that contains one."""
     if isinstance(value, TensorValue):
@@ -103,4 +123,14 @@ def _holds_tensor(real: Any, depth: int = 2) -> bool:
     return isinstance(real, torch.Tensor)
 
 
-__all__ = ["BY_NAME", "HANDLERS", "Handler", "handles", "handles_each", "handles_named", "has_tensor", "name_of"]
+__all__ = [
+    "BY_NAME",
+    "HANDLERS",
+    "Handler",
+    "handles",
+    "handles_each",
+    "handles_named",
+    "has_tensor",
+    "name_of",
+    "public_name",
+]

@@ -115,7 +115,7 @@ class RecordingShapeEnv(ShapeEnv):
         that something is not empty, or has more than one element."""
         is_equation = isinstance(condition, (sympy.Eq, sympy.Ne)) and condition.rhs in (0, 1)
         if not self.in_operation or not is_equation:
-            raise Unsupported("tensor value read", "a number that data decide")
+            raise Unsupported("tensor value read")
         self.guard_or_defer_runtime_assert(sympy.Ne(condition.lhs, condition.rhs), "")
         return isinstance(condition, sympy.Ne)
 

@@ -14,6 +14,7 @@ import torch.fx as fx
 
 from compiler_core.autograd.mincut import Cut, JointValues, bytes_of, estimated_ns, minimum_cut, tensor_of
 from compiler_core.records import BudgetPoint, ItemId, Partition, ValueDecision
+from compiler_core.records.timings import bytes_text
 from compiler_core.support.node_facts import is_computed_again, is_random, is_view, view_base
 from compiler_core.support.opaque_ops import is_tape
 
@@ -183,7 +184,7 @@ class _PartitionReport:
 
 
 def _size(node: fx.Node) -> str:
-    return f"{bytes_of(node):,} bytes"
+    return bytes_text(bytes_of(node))
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from compiler_core.records.artifacts import Artifact, ItemId
 
@@ -15,8 +15,17 @@ MAX_LISTED = 6
 """How many nodes of one kind are listed."""
 
 
-def changed_nodes(record: Record, compile_: Compile, name: str) -> list[str]:
-    """Returns a line for each node in which the graph called `name` differs from the one before it."""
+class ChangedNode(NamedTuple):
+    """A node in which a graph differs from the one before it."""
+
+    text: str
+    """How, in words, with the user's line."""
+    line: ItemId | None
+    """The nearest line of the user's that it was made from."""
+
+
+def changed_nodes(record: Record, compile_: Compile, name: str) -> list[ChangedNode]:
+    """Returns the nodes in which the graph called `name` differs from the one before it, of each kind a few."""
     after = next((a for a in compile_.artifacts if a.pane == "passes" and a.name == name), None)
     before = _graph_before(compile_, after) if after else None
     if after is None or before is None:
@@ -32,7 +41,7 @@ def changed_nodes(record: Record, compile_: Compile, name: str) -> list[str]:
             if key in old and old[key] != text and not key.startswith("output")
         ],
     }
-    return [text for how, nodes in lines.items() for text in _listed(record, how, nodes, sources)]
+    return [each for how, nodes in lines.items() for each in _listed(record, how, nodes, sources)]
 
 
 def _graph_before(compile_: Compile, after: Artifact) -> Artifact | None:
@@ -56,13 +65,13 @@ def _texts(artifact: Artifact) -> dict[str, str]:
 
 def _listed(
     record: Record, how: str, nodes: list[tuple[ItemId, str]], sources: dict[ItemId, list[ItemId]]
-) -> Iterator[str]:
+) -> Iterator[ChangedNode]:
     for item, text in nodes[:MAX_LISTED]:
         line = _line(record, item, sources)
         at = f"  (line {line.rpartition('#')[2]}: {record.line_text(line)})" if line else ""
-        yield f"{how}: {text}{at}"
+        yield ChangedNode(f"{how}: {text}{at}", line)
     if len(nodes) > MAX_LISTED:
-        yield f"{how}: {len(nodes) - MAX_LISTED} more"
+        yield ChangedNode(f"{how}: {len(nodes) - MAX_LISTED} more", None)
 
 
 def _line(record: Record, item: ItemId, sources: dict[ItemId, list[ItemId]]) -> ItemId | None:

@@ -59,6 +59,8 @@ _READS_ONLY = frozenset[BreakReason]({"tensor value read", "print"})
 """Reasons of breaks at which nothing is computed that a graph could hold."""
 _BRANCHES = frozenset[BreakReason]({"data-dependent branch"})
 """Reasons of breaks after which it depends on values what is computed."""
+_CALLS = frozenset[BreakReason]({"skipped function"})
+"""Reasons of breaks at calls of functions, which may themselves compute what a graph could hold."""
 _OF_THE_CALL = frozenset[BreakReason]({"distribution check", "checkpoint", "packed sequence", *_ASKED_FOR, *NO_CHANGE})
 """Reasons whose advice is on how the user's code calls a library."""
 _IN_A_LIBRARY = "Call it outside of the compiled function, or call something else."
@@ -296,7 +298,7 @@ def _plain_python(record: Record, frame: Frame) -> Problem:
     if record.engine == "torch" and last is not None and last.outcome == "skipped":
         advice = "Decide outside of the compiled function whether there is anything to compute, and call it only then."
     place = _Place.of_frame(record, replace(frame, line=frame.skipped_line or frame.line), last)
-    title = f"{frame.name} runs as plain Python"
+    title = f"{frame.title} runs as plain Python"
     problem = place.problem("plain Python", "costly", title, frame.skipped, last, advice)
     problem._proof = PROVEN if frame.skipped_line else "" if advice else None
     return problem
@@ -349,7 +351,7 @@ def _compiled_anew(record: Record) -> Iterator[Problem]:
         regions = len({each.id for each, _ in again} - {frame.id}) + 1
         if regions < MIN_REGIONS:
             continue
-        cause = f"{regions} calls of compile have compiled {frame.name}, each for itself and all to the same code."
+        cause = f"{regions} calls of compile have compiled {frame.title}, each for itself and all to the same code."
         advice = (
             "Call compile once, before the loop, and call what it returns.  For modules of one class, compile the "
             "class: `Block.forward = compiler_core.compile(Block.forward)`."
@@ -392,8 +394,10 @@ def _changed_graph(record: Record, compile_: Compile, place: _Place) -> Iterator
     if compile_.changes:
         listed = ", ".join(dict.fromkeys(compile_.changes))
         cause = f"What runs is not the captured graph: the pane Passes has the graph after {listed}."
-        changed = [text for name in dict.fromkeys(compile_.changes) for text in changed_nodes(record, compile_, name)]
-        cause = "\n".join([cause, *changed])
+        changed = [node for name in dict.fromkeys(compile_.changes) for node in changed_nodes(record, compile_, name)]
+        cause = "\n".join([cause, *(node.text for node in changed)])
+        of_user = [line for line in _lines(record, [node.line for node in changed]) if not line.library]
+        place = _Place.of_stack(record, compile_, of_user[:1]) if of_user else place
         yield place.problem("changed graph", "expected", "a pass or backend changed the graph", cause, compile_)
 
 
@@ -461,7 +465,7 @@ def _graph_break(
     place = _Place.of_stack(record, compile_, break_.stack)
     cause = readable(break_.explanation)
     if break_ is _skipping_break(frame) and not break_.in_loop:
-        cause += f"  So {'the rest of ' if frame.kind == 'resume' else ''}{frame.name} runs as plain Python."
+        cause += f"  So {'the rest of ' if frame.kind == 'resume' else ''}{frame.title} runs as plain Python."
     problem = place.problem("graph break", grade, f"graph break: {break_.kind}", cause, compile_, advice,
                             ns=sum(c.duration_ns for c in resumed))  # fmt: skip
     problem._library = place.library if place.behind else ""
@@ -525,7 +529,8 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     problem._follows = divided.same_before(frame, named)
     problem.remedies = [each.key for each in found]
     problem._causes = frozenset(subject_of_change(each) for each in [cause, *cause.besides])
-    problem.lines = list(dict.fromkeys(line for each in found for line in each.lines))
+    if all(each.lines for each in found):  # else the recompile stays
+        problem.lines = list(dict.fromkeys(line for each in found for line in each.lines))
     problem._parts |= {each.key: Part(each.text, each.without) for each in found}
     problem._proof = PROVEN if set(problem.remedies) - UNCHANGED else None
     return problem
@@ -650,7 +655,10 @@ def _lines(record: Record, items: Iterable[ItemId | None]) -> list[StackLine]:
 
 def _behind(innermost: StackLine) -> str:
     """Returns a sentence on the line that has a problem, for a line that calls it."""
-    text = f": `{innermost.text.strip()}`" if innermost.text.strip() else ""
+    shown = innermost.text.strip()
+    if shown.endswith(("(", "[", "{")):  # the first line of a longer statement
+        shown += "..."
+    text = f": `{shown}`" if shown else ""
     if not innermost.library:
         return f"In {innermost.function}{text}."
     _, _, file = innermost.filename.replace("\\", "/").rpartition("/")
@@ -692,9 +700,9 @@ class _DividedGraphs:
 
     def why_harmless(self, break_: GraphBreak) -> str:
         """Returns why a break divides no graph; an empty string if it divides one, or if that is not known."""
-        if break_.reason not in _READS_ONLY | _BRANCHES:
+        if break_.reason not in _READS_ONLY | _BRANCHES | _CALLS:
             return ""
-        if _key(break_) not in self._before:
+        if break_.reason not in _CALLS and _key(break_) not in self._before:
             return "nothing is computed before it"
         if break_.reason in _BRANCHES or _key(break_) in self._after:
             return ""

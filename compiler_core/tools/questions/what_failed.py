@@ -57,6 +57,8 @@ def _short(failed: FailedGuard) -> str:
     """Returns a difference in few words: ``the dtype of x is torch.float64, not torch.float32``."""
     if failed.aspect == "relation":
         return f"not {failed.item}"
+    if failed.aspect == "aliasing":
+        return f"{failed.name} and {failed.item} are {failed.got}, not {failed.expected}"
     if failed.aspect in ("key", "attribute", "function"):
         return f"{failed.subject} is {failed.got}"
     if not failed.got:

@@ -38,7 +38,7 @@ def save_trace(record: Record, path: str | Path) -> Path:
     compiles = [(frame, compile_) for frame in record.frames for compile_ in frame.compiles]
     events = [_named("process_name", 0, f"Cutaway: {record.title or 'compile'}")]
     for track, (frame, compile_) in enumerate(compiles, 1):
-        where = f"{frame.name}, {record.label(frame.filename)}:{frame.line}"
+        where = f"{frame.title}, {record.label(frame.filename)}:{frame.line}"
         events += [_named("thread_name", track, f"{compile_.id} {where}"), *_steps(frame, compile_, track)]
         events += _runs(compile_, 2 * track)
     path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), encoding="utf-8")
@@ -52,7 +52,7 @@ def _named(what: str, track: int, name: str, process: int = _PROCESS) -> dict[st
 def _steps(frame: Frame, compile_: Compile, track: int) -> Iterator[dict[str, Any]]:
     for event in compile_.events:
         shared = {"name": event.name, "cat": event.stage, "pid": _PROCESS, "tid": track, "ts": event.start / 1000}
-        details = {"compile": compile_.id, "function": frame.name, "line": frame.line, **_details(event)}
+        details = {"compile": compile_.id, "function": frame.title, "line": frame.line, **_details(event)}
         if event.end is None:  # it did not finish: an event that begins only
             yield {**shared, "ph": "B", "args": details}
         else:

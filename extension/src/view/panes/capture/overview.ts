@@ -11,7 +11,7 @@ import {
   shortMessage,
 } from "../../model/analysis/failures";
 import { breakProblem, recompileProblem } from "../../model/analysis/problems";
-import { frameKind, frameName, nothingCompiled } from "../../model/frame_names";
+import { frameKind, frameName, nothingCompiled, shownName } from "../../model/frame_names";
 import type {
   Compile,
   Frame,
@@ -142,7 +142,7 @@ export class Overview extends LinkedContent {
   }
 
   private stackLine(line: StackLine, instruction: ItemId | null): HTMLElement {
-    const place = h("small", {}, `${line.function}, ${this.state.label(line.filename)}:${line.lineno}`);
+    const place = h("small", {}, `${shownName(line.function)}, ${this.state.label(line.filename)}:${line.lineno}`);
     return this.linkTo(h("div", { class: "stack" }, code(line.text.trim()), place), [line.line, instruction]);
   }
 
