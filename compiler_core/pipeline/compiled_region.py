@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import random
 import sys
 import threading
 import types
@@ -204,9 +205,11 @@ class Region:
         code = frame.f_code if frame is not None else None
         compile_.caller = _line_of(frame) if frame is not None else None
         del frame  # an exception's traceback would keep it, and the user's objects, alive
+        drawn = random.getstate()
         try:
             return FrameCompile(self, state, info, scope, compile_).run()
         finally:
+            random.setstate(drawn)  # PyTorch 2.11 draws numbers for fake collectives; a backend may, too
             with only_recorded(compile_, "guards", "some links to lines", self.options.strict):
                 if compile_.steps and (link_guards := instruments.tool("link_guards")):
                     link_guards(compile_)

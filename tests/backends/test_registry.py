@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import random
 import re
 import traceback
 import warnings
@@ -143,6 +144,18 @@ def test_what_a_backend_of_the_user_raises_is_raised(
     (problem,) = [p for p in record.problems if p.kind == "failure"]
     assert (problem.title, problem.grade, problem.count) == ("the backend raised", "blocking", 2)
     assert problem.cause.startswith(f"backend='{backend.__name__}' raised {cause.__name__}: ")
+
+
+def test_random_numbers_that_a_backend_draws_are_not_the_programs() -> None:
+    def draws(gm: fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        random.random()
+        torch.rand(2)
+        return gm.forward
+
+    states = random.getstate(), torch.get_rng_state()
+    compiler_core.compile(lambda x: x * 2, backend=draws, strict=True)(torch.ones(3))
+    assert random.getstate() == states[0]
+    assert torch.equal(torch.get_rng_state(), states[1])
 
 
 def test_what_the_result_of_a_backend_raises_is_raised_as_it_is() -> None:

@@ -23,8 +23,8 @@ _FREE = re.compile(r"(.+?)(?:\.dispatcher\.dispatch)?(?:\.__closure__\[\d+\]\.ce
 EXTENT = re.compile(r"(.+)\.(size|stride)\(\)\[(\d+)\]$")
 """A size or stride: the tensor, which of both, and the dimension."""
 _OFFSET = re.compile(r"(.+)\.storage_offset\(\)$")
-_FROM_NUMPY = re.compile(r"_+from_numpy\(([^()]+)\)")
-"""Dynamo guards an array as the tensor of its memory."""
+_FROM_NUMPY = re.compile(r"_+from_numpy\(([^()]+)\)|_+as_tensor\(([^()]+)\)\.item\(\)")
+"""Dynamo guards an array as the tensor of its memory, and a float as the value of a tensor (PyTorch 2.11)."""
 _ROOT = re.compile(r"([LG])\['\w+'\]")
 _LOCAL_OR_GLOBAL = re.compile(r"\b[LG]\['(\w+)'\]")
 
@@ -39,7 +39,7 @@ def shown_source(source: str) -> str:
         return f"key number {int(keys[2])} of {shown_source(keys[1])}"
     if free := _FREE.match(source):
         return f"{free[2][1:]}{' of ' if free[2] else ''}a free variable of {shown_source(free[1])}"
-    source = _FROM_NUMPY.sub(r"\1", _OPTIMIZER.sub("the optimizer", source))
+    source = _FROM_NUMPY.sub(r"\1\2", _OPTIMIZER.sub("the optimizer", source))
     text = _LOCAL_OR_GLOBAL.sub(r"\1", _BUILTINS.sub(r"\1", source))
     text = _OF_CLASS.sub(r"\1.\2", text)
     text = text.removesuffix(".__code__").removesuffix("._modules")  # which function it is; which modules it has
