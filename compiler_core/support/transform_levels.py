@@ -154,13 +154,14 @@ def levels_left() -> Iterator[None]:
 
 def level_restorer() -> Any:
     """Returns a function that leaves all levels that are entered from now on."""
-    active = depth()
+    active, kinds = depth(), functorch.TransformType
     forward, allowed = bool(is_fwd_grad_enabled()), functorch.get_inplace_requires_grad_allowed()
 
     def restore() -> None:
-        in_jvp = any(level.key() == functorch.TransformType.Jvp for level in functorch.get_interpreter_stack() or ())
-        if depth() > active:
-            functorch.pop_dynamic_layer_stack_and_undo_to_depth(active)
+        in_jvp = any(level.key() == kinds.Jvp for level in functorch.get_interpreter_stack() or ())
+        while depth() > active:  # PyTorch 2.11 has no function that leaves several levels of any kind
+            leave_level = {kinds.Vmap: leave_vmap, kinds.Grad: leave_grad, kinds.Jvp: leave_jvp}
+            leave_level.get(functorch.peek_interpreter_stack().key(), functorch._func_decrement_nesting)()
         if in_jvp and current_level < 0:
             with contextlib.suppress(RuntimeError):  # the level had not been entered yet
                 leave_dual_level()
