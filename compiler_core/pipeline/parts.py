@@ -9,7 +9,7 @@ is compiled again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -190,6 +190,7 @@ class _CompiledPart:
         self._gm, self._name, self._compile, self._options = part.gm, name, compile_, options
         self._compile_graph = compile_graph
         self._names = [node.name for node in part.inputs]
+        self._decided = {node.name for node in part.inputs if waits_for_data(node)}
         self._examples = [node.meta["val"] for node in part.inputs]
         self._variants: list[_Variant] = []
         self._is_full = False
@@ -224,7 +225,7 @@ class _CompiledPart:
                     return with_recorded_calls(self._gm).forward
                 symbols.apply_replacements()
                 run = self.compile(_fakes(inputs, self._names, symbols), gm, symbols)
-            holds = _conditions(inputs, self._names, self._examples, examples, symbols)
+            holds = _conditions(inputs, self._names, self._examples, examples, symbols, self._decided)
             self._variants.append(_Variant(holds, run))
             return run
 
@@ -295,11 +296,17 @@ def _with_values(gm: fx.GraphModule, examples: Sequence[Any], symbols: Symbols) 
 
 
 def _conditions(
-    inputs: Sequence[Any], arguments: Sequence[str], captured: Sequence[Any], examples: Sequence[Any], symbols: Symbols
+    inputs: Sequence[Any],
+    arguments: Sequence[str],
+    captured: Sequence[Any],
+    examples: Sequence[Any],
+    symbols: Symbols,
+    decided: Set[str],
 ) -> Callable[..., bool]:
     """Returns a function of inputs that tells whether all that a compile has decided about their sizes holds.
 
-    Sizes that are numbers in the captured graph are the same in each call.
+    Sizes that are numbers in the captured graph are the same in each call, but for those of results that data decide,
+    the inputs `decided`: a kernel for other sizes would read other memory, so they are never taken for granted.
     """
     names, conditions = dict[str, str](), list[str]()
     for _, condition, _ in symbols.conditions():
@@ -310,7 +317,7 @@ def _conditions(
             # by its text, since 0.0 and -0.0 are equal, and NaN is not equal to itself
             conditions += [] if is_symbolic(fake) else [f"repr({name}) == {repr(real)!r}"]
             continue
-        if not has_symbols(known):
+        if not has_symbols(known) and name not in decided:
             continue
         for method in ("size", "stride"):
             numbers = enumerate(getattr(fake, method)())

@@ -23,6 +23,7 @@ from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.support import transform_levels as levels
 from compiler_core.support.fx_symbols import is_symbolic
+from compiler_core.support.tensors import MASK_TYPES
 from compiler_core.torch_private import torch_check
 
 if TYPE_CHECKING:
@@ -100,8 +101,11 @@ def index_of_numbers(tx: Interpreter, key: Value) -> Value:
     if isinstance(key, SliceValue) and any(isinstance(bound, (TensorValue, ReadValue)) for bound in key.bounds):
         return SliceValue([index_of_numbers(tx, bound) for bound in key.bounds])
     if isinstance(key, TupleValue) and key.cls is tuple and key.source is None:
-        keys = key.unpack(tx)
-        return TupleValue([index_of_numbers(tx, each) if isinstance(each, SliceValue) else each for each in keys])
+        read = (SliceValue, TensorValue, ReadValue)
+        return TupleValue([index_of_numbers(tx, each) if isinstance(each, read) else each for each in key.unpack(tx)])
+    for each in key.unpack(tx) if isinstance(key, ListValue) else [key]:
+        if isinstance(each, TensorValue) and not each.fake(tx).dim() and each.fake(tx).dtype in MASK_TYPES:
+            raise Unsupported("tensor value read", "an index by a mask without dimensions: its value decides a size")
     if isinstance(key, TensorValue) and _is_index(key.fake(tx)) and not levels.depth():
         key = item_of(tx, key)
     return tx.capture.graph.number_of(tx, key) if isinstance(key, ReadValue) else key

@@ -459,6 +459,31 @@ def test_warnings_come_once():
         assert {str(w.message) for w in got} == {str(w.message) for w in want}
 
 
+def set_to(x, key):
+    y = x * 2
+    y[key] = 1.5
+    return y
+
+
+@pytest.mark.parametrize("backend", ["eager", "cpp"])
+@pytest.mark.parametrize("key", [lambda m: m, lambda m: (m, 0), lambda m: (0, m), lambda m: (m, None)])
+def test_a_mask_without_dimensions(key, backend):
+    """Its value decides the size of what it picks, which is 0 or 1: the graph breaks there."""
+
+    def f(x, m):
+        m = m.any()
+        y = x[key(m)] * 2
+        return y, y.shape, y * y.shape[0], set_to(x, key(m))
+
+    compiled = compiler_core.compile(f, backend=backend, strict=True)
+    for m in [*masks(), *masks()[::-1]]:
+        x = torch.randn(8, 3)
+        assert_equal(torch.utils._pytree.tree_leaves(compiled(x, m)), torch.utils._pytree.tree_leaves(f(x, m)))
+    assert {each.reason for compile_ in record_of(compiled).compiles for each in compile_.breaks} == {
+        "tensor value read"
+    }
+
+
 # ---------------------------------------------------------------- functions, one by one
 
 FUNCTIONS = {
@@ -603,6 +628,12 @@ FUNCTIONS = {
     "bernoulli": lambda x, m, n, v: torch.bernoulli(x[m].sigmoid()),
     "histc": lambda x, m, n, v: torch.histc(x, 4),
     "bucketize": lambda x, m, n, v: torch.bucketize(x[m], torch.arange(3.0)),
+    "index_row": lambda x, m, n, v: x[n - 8, :2] * 2,
+    "index_column": lambda x, m, n, v: x[..., n % 3],
+    "index_element": lambda x, m, n, v: x[n - 8, n.int() % 3],
+    "index_new_dim": lambda x, m, n, v: x[n - 8, None, 1:],
+    "index_argmax": lambda x, m, n, v: x[x.sum(1).argmax(), 1:],
+    "index_write": lambda x, m, n, v: set_to(x, (n - 8, slice(1, None))),
     "check": lambda x, m, n, v: (torch._check(n.item() <= 8), x[: n.item()])[1],
 }
 """By name: a function of a tensor of 8 rows, a mask of rows, their number, and a float in a tensor."""
