@@ -284,8 +284,9 @@ def _break_graph(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> P
 
 _UNTIL_2_13 = ("cholesky", "triangular_solve")
 """Operators that later versions of PyTorch do not have."""
+VARIANCES = [getattr(aten, name).correction for name in ("std", "var", "std_mean", "var_mean")]
 KERNEL_WARNINGS: dict[Any, KernelRule] = {
-    **{getattr(aten, name).correction: _variance_warning for name in ("std", "var", "std_mean", "var_mean")},
+    **dict.fromkeys(VARIANCES, _variance_warning),
     **dict.fromkeys((aten._to_copy.default, aten.copy_.default), _complex_cast_warning),
     **{getattr(aten, name).Tensor: _searchsorted_warning for name in ("searchsorted", "bucketize")},
     **{getattr(aten, name).Scalar: _searchsorted_warning for name in ("searchsorted", "bucketize")},

@@ -16,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext, free_
 from compiler_core.capture.tensors import checks
 from compiler_core.capture.tensors.checks import runs_eagerly
 from compiler_core.errors import Unsupported
-from compiler_core.support.eager_warnings import WarningCollector, silence_warnings
+from compiler_core.support.eager_warnings import VARIANCES, WarningCollector, silence_warnings
 from compiler_core.support.fx_symbols import hint
 from compiler_core.support.node_facts import custom_operator, squeeze_reduced_dims, written_tensors
 from compiler_core.support.operators import Fact, facts, is_pointwise, like_argument
@@ -129,7 +129,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             with self:
                 checks.CHECKS[func](*args, **(kwargs or {}))
         checks.check_write(func, args, kwargs or {})
-        if self.warnings is not None and not self._in_operator:
+        if func in VARIANCES and _has_unbacked_size(args[0]):
+            self.waits = "tensor value read"  # data decide whether the kernel warns, so it runs as it is
+        elif self.warnings is not None and not self._in_operator:
             self.warnings.note_kernel(func, args, kwargs or {})
         if not self._in_operator:
             checks.check_types(func, args, kwargs or {})
