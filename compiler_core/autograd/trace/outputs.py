@@ -151,7 +151,8 @@ class OutputPlan:
         try:
             self._values[node].grad_fn  # noqa: B018
         except RuntimeError as error:
-            raise JointRefused(f"the history of the result {node.name} is lost: {error}", node) from None
+            if any(view.grad for view in views):  # others are made again without a history, as eager's
+                raise JointRefused(f"the history of the result {node.name} is lost: {error}", node) from None
         if self._values[node].requires_grad:
             values = [self._values[view.node] for view in views]
             if any(isinstance(value, torch.Tensor) and not value._is_view() for value in values):
