@@ -81,4 +81,4 @@ def test_nbconvert_shows_the_compiled_cell() -> None:
     assert "widgets" not in notebook.metadata
     page, _ = HTMLExporter().from_notebook_node(notebook)
     assert re.search(r"costly graph break: print (In\[2\] )?line 3 ", text_of(page))
-    assert "0/0 &lt;module&gt; compiled" in text_of(page)
+    assert "0/0 top level compiled" in text_of(page)

@@ -206,7 +206,8 @@ def _find(record: Record, id: str) -> _Found:
         )
     if found:
         raise UsageError(f"say which: {', '.join(f'{each.compile.id}:{name}' for each in found)}")
-    of_parts = [each.name for compile_ in record.compiles for each in compile_.kernels if "." in each.name]
+    ours = [each for compile_ in record.compiles for each in compile_.kernels if each.language in ("cpp", "triton")]
+    of_parts = [each.name for each in ours if "." in each.name]
     if any(name == each or name.startswith(f"{each}.") for each in of_parts):
         raise UsageError(
             f"{name} is of a part of a graph that runs in parts, or of the function of an operator: only kernels of "
