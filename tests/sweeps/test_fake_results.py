@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +13,9 @@ import torch.fx as fx
 import compiler_core
 from compiler_core.tools.testing import observe
 from tests.sampling import sample
-from tests.sweeps.snippets.corpus import PROGRAMS
+from tests.sweeps.snippets.corpus import all_programs
 
-for path in sorted(Path(__file__).with_name("snippets").glob("*.py")):
-    importlib.import_module(f"tests.sweeps.snippets.{path.stem}")
+PROGRAMS = all_programs()
 
 
 def run_checked(module: fx.GraphModule, wrong: list[str], *inputs: Any) -> Any:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -15,11 +13,9 @@ from torch.utils.hooks import RemovableHandle
 import compiler_core
 from compiler_core.tools.testing import Comparison, Exact, ObservedRun, observe
 from tests.sampling import sample
-from tests.sweeps.snippets.corpus import PROGRAMS, Program
+from tests.sweeps.snippets.corpus import Program, all_programs
 
-for path in sorted(Path(__file__).with_name("snippets").glob("*.py")):
-    importlib.import_module(f"tests.sweeps.snippets.{path.stem}")
-
+PROGRAMS = all_programs()
 STOCK_ONLY = {
     "generation.greedy": "inference mode is entered, and what a graph returns is of one mode",
     "stock_only.numbers_of_random": "numbers of Python's generator are drawn before the graph, if it is sure to run",

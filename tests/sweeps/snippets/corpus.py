@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -32,3 +34,10 @@ def program(inputs: Callable[[], Sequence[Any]], grad: bool = True) -> Callable[
         return function
 
     return add
+
+
+def all_programs() -> dict[str, Program]:
+    """Imports the files of all fields, and returns their programs."""
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        importlib.import_module(f"{__package__}.{path.stem}")
+    return PROGRAMS
