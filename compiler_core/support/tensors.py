@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -86,7 +85,7 @@ def parts_overlap(parts: Iterable[tuple[Any, Any, int, bool]]) -> bool:
     """
     parts = sorted(parts)
     for number, (_, end, at, is_written) in enumerate(parts):
-        for start, _, other, other_is_written in itertools.islice(parts, number + 1, None):
+        for start, _, other, other_is_written in (parts[i] for i in range(number + 1, len(parts))):
             if start >= end:
                 break
             if at != other and (is_written or other_is_written):

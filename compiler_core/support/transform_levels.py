@@ -159,8 +159,8 @@ def level_restorer() -> Any:
 
     def restore() -> None:
         in_jvp = any(level.key() == kinds.Jvp for level in functorch.get_interpreter_stack() or ())
+        leave_level = {kinds.Vmap: leave_vmap, kinds.Grad: leave_grad, kinds.Jvp: leave_jvp}
         while depth() > active:  # PyTorch 2.11 has no function that leaves several levels of any kind
-            leave_level = {kinds.Vmap: leave_vmap, kinds.Grad: leave_grad, kinds.Jvp: leave_jvp}
             leave_level.get(functorch.peek_interpreter_stack().key(), functorch._func_decrement_nesting)()
         if in_jvp and current_level < 0:
             with contextlib.suppress(RuntimeError):  # the level had not been entered yet

@@ -129,10 +129,11 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             with self:
                 checks.CHECKS[func](*args, **(kwargs or {}))
         checks.check_write(func, args, kwargs or {})
-        if func in VARIANCES and _has_unbacked_size(args[0]):
-            self.waits = "tensor value read"  # data decide whether the kernel warns, so it runs as it is
-        elif self.warnings is not None and not self._in_operator:
-            self.warnings.note_kernel(func, args, kwargs or {})
+        if self.warnings is not None and not self._in_operator:
+            if func in VARIANCES and _has_unbacked_size(args[0]):
+                self.waits = "tensor value read"  # data decide whether the kernel warns, so it runs as it is
+            else:
+                self.warnings.note_kernel(func, args, kwargs or {})
         if not self._in_operator:
             checks.check_types(func, args, kwargs or {})
         outs = [(t, t.shape, _may_be_resized(t)) for t in checks.out_arguments(func, kwargs)] if kwargs else []
