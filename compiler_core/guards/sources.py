@@ -335,6 +335,19 @@ class InstanceDictSource(PartSource):
         return tree.manager(self.base).get_generic_dict_manager(self.text, tree.value(self), tree.manager_type)
 
 
+MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+"""The dicts in which an ``nn.Module`` has what users read as its attributes."""
+
+
+def _module_of_table(source: Source) -> Source | None:
+    """Returns the module whose table a source is; None if it is none."""
+    if isinstance(source, AttrSource) and source.name in MODULE_TABLES:
+        return source.base
+    if not isinstance(source, GetItemSource) or not isinstance(source.base, InstanceDictSource):
+        return None
+    return source.base.base if source.key in MODULE_TABLES else None
+
+
 @dataclass(frozen=True)
 class GetItemSource(Source):
     """``base[key]`` of a list, tuple or dict; `key` is a Python constant."""
@@ -356,6 +369,8 @@ class GetItemSource(Source):
         owner = self.base.shown
         if self.field:
             return f"{owner}.{self.field}"
+        if (module := _module_of_table(self.base)) and isinstance(self.key, str):
+            return f"{module.shown}[{self.key}]" if self.key.isdecimal() else f"{module.shown}.{self.key}"
         if isinstance(self.key, str) and owner.endswith(".__dict__"):
             of = owner.removesuffix(".__dict__")
             return of if self.key == "_modules" else f"{of}.{self.key}"

@@ -23,7 +23,7 @@ from compiler_core.capture.values.builtin.sequences import SliceValue, TupleValu
 from compiler_core.capture.values.classes import ABSENT, is_data_descriptor, lookup_in_mro
 from compiler_core.capture.values.user.objects import ObjectValue, type_or_object
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import AttrSource, GetItemSource, InstanceDictSource
+from compiler_core.guards.sources import MODULE_TABLES, AttrSource, GetItemSource, InstanceDictSource
 from compiler_core.torch_private import OptimizedModule
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from compiler_core.guards.sources import Source
 
 
-MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 # the methods that a call of a module runs, as they were when this file was imported
 CALL_METHODS = {name: vars(torch.nn.Module)[name] for name in ("__call__", "_wrapped_call_impl", "_call_impl")}
 

@@ -33,7 +33,7 @@ from compiler_core.tools.stock.read.recompile_reasons import (
     setting_name,
     size_as_call,
 )
-from compiler_core.tools.stock.read.source_names import EXTENT, member_of, shown_source
+from compiler_core.tools.stock.read.source_names import EXTENT, is_of_environment, member_of, shown_source
 
 _TENSOR = re.compile(
     r"check_tensor\((.+), (\w+), (DispatchKeySet\(.*?\)), (torch\.\w+), device=(\w+), requires_grad=(\w+), "
@@ -204,6 +204,8 @@ def recompile_of(
     completed.sort(key=lambda each: len(each[0].failed))
     nearest, is_checked = completed[0]
     entries = [entry for entry, _ in completed]
+    for failed in (each for entry in entries for each in entry.failed if is_of_environment(each.source)):
+        failed.expected, failed.got = failed.expected.removeprefix("b"), failed.got.removeprefix("b")
     return recompile(entries, is_confirmed=is_checked and len(nearest.failed) == 1)
 
 

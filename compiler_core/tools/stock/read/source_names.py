@@ -47,6 +47,11 @@ def shown_source(source: str) -> str:
     return _ENVIRON.sub(r"os.environ[\1]", _MODULE.sub(lambda found: found[1].replace("_dot_", "."), text))
 
 
+def is_of_environment(source: str) -> bool:
+    """Whether a source is a variable of ``os.environ``, which has bytes for the texts that a user sees."""
+    return ".environ._data[b'" in source
+
+
 def member_of(source: str) -> str:
     """Returns the attribute in which an object holds the value at a source; empty if it is elsewhere."""
     found = _MEMBER.search(source)
