@@ -62,7 +62,8 @@ class Node:
     bytes: int | None = None
     module: str | None = None
     role: str | None = None
-    """``primal``, ``tangent``, ``saved``, ``output``, ``gradient`` ..., or None."""
+    """``primal``, ``tangent``, ``saved``, ``output``, ``gradient`` ..., or None; ``read``: a part or copy of a tensor
+    of which Python reads a number."""
     place: str = ""
     """In the captured graph, where the program has the value, as the user would write it: where an input is read from,
     ``self.up.weight``, or where a result is kept after the call, ``self.kept``; empty if nowhere or unknown."""
@@ -77,8 +78,8 @@ class Graph:
 
     @property
     def computes(self) -> bool:
-        """Whether it has operations, and not only inputs and outputs."""
-        return any(node.op.startswith("call_") for node in self.nodes)
+        """Whether it has operations, and not only inputs, outputs and what Python reads."""
+        return any(node.op.startswith("call_") and node.role != "read" for node in self.nodes)
 
 
 @dataclass(slots=True)

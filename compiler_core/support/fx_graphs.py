@@ -223,14 +223,16 @@ def describe(node: fx.Node) -> Node:
         device=None if first is None else str(first.device),
         bytes=sum(map(tensor_bytes, tensors)) if tensors else None,
         module=node.meta.get("module"),
-        role=node.meta.get("role") or ("parameter" if _is_parameter(node, first) else None),
+        role=node.meta.get("role") or _role(node, first),
         place=node.meta.get("place", ""),
     )
 
 
-def _is_parameter(node: fx.Node, tensor: torch.Tensor | None) -> bool:
-    """Returns whether a node is an input of the graph that is a parameter of a module."""
-    return node.op == "placeholder" and isinstance(tensor, torch.nn.Parameter)
+def _role(node: fx.Node, tensor: torch.Tensor | None) -> str | None:
+    """Returns what a node is for whose stage has not said it."""
+    if "read" in node.meta:
+        return "read"
+    return "parameter" if node.op == "placeholder" and isinstance(tensor, torch.nn.Parameter) else None
 
 
 def tensor_bytes(tensor: torch.Tensor) -> int:
