@@ -129,8 +129,13 @@ class Region:
 
     def policy(self, code: types.CodeType) -> DynamicPolicy:
         """Returns the policy of which sizes and numbers are symbolic in the frames of this code."""
-        dynamic = self.options.dynamic if backends.supports_symbolic_sizes(self.options.backend) else False
+        dynamic = False if self._no_symbols() else self.options.dynamic
         return self._policies.setdefault(CodeKey(code), DynamicPolicy(dynamic))
+
+    def _no_symbols(self) -> Literal["", "dynamic=False", "backend"]:
+        if self.options.dynamic is False:
+            return "dynamic=False"
+        return "" if backends.supports_symbolic_sizes(self.options.backend) else "backend"
 
     def close(self) -> None:
         """Stops compiling and frees everything; called when the compiled function is deleted."""
@@ -198,6 +203,7 @@ class Region:
             state.frame.skipped = f"more than {MAX_RESUMES} graph breaks in a row: the rest runs as plain Python"
             return self._run_code_plain(state)
         compile_ = state.record.compile(state.frame)
+        compile_.no_symbols = self._no_symbols()
         with only_recorded(compile_, "guards", "why the frame is compiled again", self.options.strict):
             compile_.cause = _recompile_cause(state.entries, scope)
         is_library = library_of(info.code.co_filename) != ""

@@ -123,6 +123,9 @@ class Compile:
     guards: list[Guard] = field(default_factory=list)
     symbols: list[Symbol] = field(default_factory=list)
     """Its symbolic sizes and numbers, and those that were specialised."""
+    no_symbols: Literal["", "dynamic=False", "backend"] = ""
+    """Why all sizes and numbers are constants of it, besides sizes that are marked: an option, or a backend that takes
+    no symbols; empty if they need not be."""
     guards_ns: float | None = None
     """Nanoseconds of checking all guards in a call, measured in the tree that is checked and with the values of the
     call that was compiled.  In a record of logs: what PyTorch logged, which it measures once, with empty caches."""

@@ -153,7 +153,130 @@ def run(call):
         "'a'",
         "'b'",
         (Change("few values", {'("a", "b")': '("a", "a")'}),),
-        stock={"expected": "b'a'", "got": "b'b'"},
+    ),
+    Recompiled(
+        "sizes under dynamic=False",
+        """
+def program(tokens):
+    return tokens.mean(0) * 2  # the fault
+
+def run(call):
+    for length in (5, 7, 9):
+        call(torch.ones(length, 4))
+""",
+        "tokens",
+        "size",
+        "5",
+        "7",
+        (Change("not dynamic", options={"dynamic": None}, compiles=2),),
+        compiles=3,
+        options={"dynamic": False},
+    ),
+    Recompiled(
+        "numbers under dynamic=False",
+        """
+def program(x, n):
+    return x.sin() * n  # the fault
+
+def run(call):
+    for n in (5, 7, 9):
+        call(torch.ones(4), n)
+""",
+        "n",
+        "value",
+        "5",
+        "7",
+        (Change("not dynamic", options={"dynamic": None}, compiles=2),),
+        compiles=3,
+        options={"dynamic": False},
+    ),
+    Recompiled(
+        "a buffer of a module that grows",
+        """
+class Memory(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("bank", torch.ones(2, 3))
+
+    def forward(self, x):
+        return (x @ self.bank.t()).softmax(-1).sum()  # the fault
+
+program = Memory()
+
+def run(call):
+    for _ in range(3):
+        call(torch.ones(4, 3))
+        program.bank = torch.cat([program.bank, program.bank[:1]])
+""",
+        "self.bank",
+        "size",
+        "2",
+        "3",
+        (Change("static sizes", {"torch.cat([program.bank, program.bank[:1]])": "program.bank + 1"}),),
+        compiles=3,
+    ),
+    Recompiled(
+        "an offset that is a number of NumPy",
+        """
+import numpy as np
+
+def program(x, offset):
+    return x.sin() * offset  # the fault
+
+def run(call):
+    for offset in np.arange(2, 5):
+        call(torch.ones(5), offset)
+""",
+        "offset",
+        "value",
+        "np.int64(2)",
+        "np.int64(3)",
+        (Change("NumPy number", {"call(torch.ones(5), offset)": "call(torch.ones(5), offset.item())"}, compiles=2),),
+        compiles=3,
+        stock=None,
+    ),
+    Recompiled(
+        "a number that is compared with one of its values",
+        """
+def program(x, n):
+    if n == 2:  # the fault
+        return x.cos() * n
+    return x.sin() * n
+
+def run(call):
+    for n in (3, 2, 4, 5):
+        call(torch.ones(3), n)
+""",
+        "n",
+        "value",
+        "3",
+        "2",
+        (Change("one case", {"(3, 2, 4, 5)": "(3, 4, 5)"}, compiles=2),),
+        "dynamic numbers",
+        compiles=3,
+        problems=2,
+    ),
+    Recompiled(
+        "gradients that a walk over the parameters looks for",
+        """
+model = torch.nn.Linear(3, 1)
+
+def program(x):
+    for parameter in model.parameters():
+        x = x * 2 if parameter.grad is None else x + parameter.grad.norm()  # the fault
+    return x
+
+def run(call):
+    for _ in range(2):
+        call(torch.ones(3))
+        model(torch.ones(2, 3)).sum().backward()
+""",
+        "model.weight.grad",
+        "value",
+        "None",
+        "a Tensor",
+        (Change("a value at first", {"def program": "model(torch.ones(2, 3)).sum().backward()\n\ndef program"}),),
+        is_confirmed=False,
     ),
     Recompiled(
         "a step of a sampler that looks up a list",

@@ -66,6 +66,10 @@ class Situation(NamedTuple):
     """Whether no later compile of the frame has it."""
     conditions: tuple[str, ...] = ()
     """On the numbers that differ: what the new compile needs of them, besides that sizes are at least 2."""
+    no_symbols: str = ""
+    """Why the new compile has no symbols (`Compile.no_symbols`)."""
+    case: str = ""
+    """Which number a symbol of the new compile became, if a later compile has a symbol for the others."""
 
     @property
     def is_settled(self) -> bool:
@@ -109,6 +113,13 @@ REMEDIES: dict[str, str] = {
     "that.  Each takes one more compile.  To avoid it, pad {names} to 2 or more.",
     "few sizes": "This compile holds for one size of {names} only, since the program needs the number itself, and "
     "dynamic=True does not change that.  Pad to a few sizes.",
+    "not dynamic": "{item} makes all sizes and numbers constants of the graph, so each value of {names} is compiled "
+    "once.  Without it, the second value is compiled with a symbol, which covers later ones.",
+    "static sizes": "Sizes of parameters and buffers of modules, and those that are marked static, are constants of "
+    "the graph, and dynamic=True does not change that: each is compiled once.  Keep {names} at one size, or pass {it} "
+    "as an argument.",
+    "NumPy number": "Each value of a NumPy number is compiled once.  Pass `{name}.item()`, for which a symbol can "
+    "stand.",
     "one case": "Calls in which `{item}` holds, and those in which it does not, are compiled separately, since the "
     "program, or an operation in it, compares.  Pass only one of the two{padding} or remove the comparison; bounds of "
     "mark_dynamic compare, too.",
@@ -183,6 +194,7 @@ LINES: dict[str, str] = {
     "one dtype": "{name} = {name}.to({expected})",
     "one requires_grad": "{name} = {name}.detach()",
     "one layout": "{name} = {name}.contiguous()",
+    "NumPy number": "{name} = {name}.item()",
     "sorted": "{name} = sorted({name})",
     "clone": "{name} = {name}.clone()",
     "copy": "{name} = __import__('copy').copy({name})",
@@ -200,16 +212,19 @@ def remedies(
     """
     found: dict[str, list[FailedGuard]] = {}
     conditions: dict[str, dict[str, None]] = {}
+    items: dict[str, str] = {}
     needing: set[str] = set()
     for failed in [cause, *cause.besides]:
         here = situation(failed)
         key = _remedy_key(failed, here)
         found.setdefault(key, []).append(failed)
         conditions.setdefault(key, {}).update(dict.fromkeys(here.conditions))
+        item = _WITHOUT_SYMBOLS[here.no_symbols] if key == "not dynamic" else here.case or failed.item
+        items.setdefault(key, item)
         needing |= {key} if here.is_needed else set()
     covered = _covered(list(dict.fromkeys(each for key in sorted(WITH_SYMBOL) for each in conditions.get(key, ()))))
     all_found = [
-        _remedy(key, group, compile_id, covered, is_inside, bool(conditions[key]) or key in needing)
+        _remedy(key, group, items[key], compile_id, covered, is_inside, bool(conditions[key]) or key in needing)
         for key, group in found.items()
         if key
     ]
@@ -237,18 +252,18 @@ def _covered(conditions: list[str]) -> str:
 
 
 def _remedy(
-    key: str, group: list[FailedGuard], compile_id: str, covered: str, is_inside: bool, needs_number: bool
+    key: str, group: list[FailedGuard], item: str, compile_id: str, covered: str, is_inside: bool, needs_number: bool
 ) -> Remedy:
     found = list(dict.fromkeys(each.name for each in group))
     names = " and ".join(name if name == INTERMEDIATE else f"`{name}`" for name in found)
     lines = [_line(key, each) for each in group if _has_line(key, each, is_inside)]
     marks = _MARKS.format(names=names) if lines else ""
     is_argument, is_leaf = group[0].place == "argument", group[0].item == LEAF
-    padding = ", such as by padding," if ".size(" in group[0].item else ""
+    padding = ", such as by padding," if ".size(" in item else ""
     text = REMEDIES[key].format(
         names=names,
         name=found[0],
-        item=group[0].item,
+        item=item,
         compile=compile_id,
         marks=marks,
         padding=padding,
@@ -291,6 +306,9 @@ _BY_ASPECT = {
 _HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"})
 """What holds the hooks of a module."""
 _NUMBERS = ("int", "float")
+_NUMPY_NUMBERS = frozenset({
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+})  # fmt: skip
 _CONVERTED = frozenset({
     "Tensor", "Parameter", "ndarray", "bool", "int", "float", "complex", "str", "bytes", "list", "tuple", "set",
     "frozenset", "dict",
@@ -308,6 +326,8 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     is_of_value = aspect == "value" and failed.type != "bool" and not situation.is_settled
     if (aspect == "relation" or is_of_value) and has_generated_name(failed.guard):
         return "value of a break"
+    if situation.case:
+        return "one case"
     if failed.member == "_modules" or failed.type == PARAMETERS:
         return "modules before"
     if failed.member in _HOOKS:
@@ -315,7 +335,11 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     if aspect == "size":
         if failed.is_broadcast:
             return "sizes 0 and 1"
-        return "dynamic sizes" if situation.is_settled else "few sizes"
+        if situation.is_settled:
+            return "dynamic sizes"
+        if situation.is_symbolic or situation.is_needed or failed.is_specialised:
+            return "few sizes"
+        return "not dynamic" if situation.no_symbols else "static sizes"
     if aspect == "stride":
         return "one layout"
     if aspect in ("length", "keys") and failed.type == WEAK_KEYS:
@@ -340,6 +364,8 @@ def _is_of_dict(failed: FailedGuard) -> bool:
     return failed.type.lower().endswith(("dict", "counter")) or failed.kind in _OF_DICTS
 
 
+_WITHOUT_SYMBOLS = {"dynamic=False": "dynamic=False (or automatic_dynamic_shapes=False)", "backend": "This backend"}
+"""What makes all sizes and numbers constants, by `Compile.no_symbols`."""
 _OF_DICTS = frozenset({
     *("DICT_CONTAINS", "DICT_HAS", "DICT_KEYS", "DICT_LENGTH"),
     *("DICT_KEYS_MATCH", "DICT_NOT_CONTAINS", "DICT_VERSION"),  # stock's
@@ -361,6 +387,8 @@ def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
         return "two values"
     if "None" in (failed.expected, failed.got):
         return "a value at first" if failed.place != "argument" and failed.expected == "None" else "not None"
+    if failed.type in _NUMPY_NUMBERS and failed.place == "argument":
+        return "NumPy number"
     if failed.type not in _NUMBERS:
         return "few values"
     if situation.is_settled:
@@ -369,6 +397,8 @@ def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
         is_passed = failed.place == "argument" and not has_generated_name(failed.guard) and not is_special
         return "dynamic numbers" if is_passed else "symbolic number"
     is_needed = failed.is_specialised or situation.is_needed or failed.caller is not None  # a library needs a number
+    if situation.no_symbols and not is_needed:
+        return "not dynamic"
     return "few values" if is_needed or failed.place == "argument" else "a tensor"
 
 

@@ -96,6 +96,9 @@ _HELD_ACROSS = (
     "with that break."
 )
 _CARRIED = "Nothing to change here: the rounds of a loop pass {} on, and each case is compiled once."
+_OF_ROUNDS = (
+    "Nothing to change: a comparison holds for `{}` in some rounds of a loop only, and both cases are compiled once."
+)
 _CARRIED_ASPECTS = frozenset({"class", "dtype", "requires_grad", "rank"})
 _MOVE_READER = (
     "Move this line into a separate function, and pass it what it needs: then only that function runs as Python."
@@ -500,6 +503,8 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     if all(_is_carried(frame, each) for each in [cause, *cause.besides]):
         names = ", ".join(dict.fromkeys(f"`{each.name}`" for each in [cause, *cause.besides]))
         grade, advice, found = "expected", _CARRIED.format(names), []
+    if frame.carried and {each.key for each in found} == {"one case"}:
+        grade, advice, found = "expected", _OF_ROUNDS.format(difference_to_avoid(cause, situation).name), []
     if frame.limit_reached:
         grade = "blocking"
     if compile_.outcome in ("failed", "skipped"):  # what it would have been valid for is not known
@@ -550,8 +555,18 @@ def _situation(record: Record, frame: Frame, compile_: Compile, failed: FailedGu
     of_it = [symbol for symbol in compile_.symbols if symbol.source in _sources(failed)]
     is_needed = any(symbol.became is not None for symbol in of_it)
     is_symbolic = {symbol.source for symbol in of_it} == set(_sources(failed)) and not is_needed
+    cases = [f"{symbol.source} == {symbol.became}" for symbol in of_it if symbol.became is not None]
+    is_one_case = is_needed and any(_has_symbols(c, failed) for c in having[having.index(compile_) + 1 :])
     is_needed = is_needed or (failed.aspect == "value" and _is_number_needed(record, failed))
-    return Situation(is_symbolic, is_needed, len(having), is_last, tuple(_conditions(compile_, failed)))
+    conditions = tuple(_conditions(compile_, failed))
+    case = _condition_text(cases[0], failed) if is_one_case else ""
+    return Situation(is_symbolic, is_needed, len(having), is_last, conditions, compile_.no_symbols, case)
+
+
+def _has_symbols(compile_: Compile, failed: FailedGuard) -> bool:
+    """Whether a compile has a symbol for each number that differs."""
+    symbolic = {symbol.source for symbol in compile_.symbols if symbol.became is None}
+    return symbolic.issuperset(_sources(failed))
 
 
 def _is_number_needed(record: Record, failed: FailedGuard) -> bool:
@@ -578,10 +593,15 @@ def _conditions(compile_: Compile, failed: FailedGuard) -> list[str]:
             continue
         if _IS_FINITE.search(code) or any(code in (f"{each} >= 2", f"2 <= {each}") for each in sources):
             continue
-        code = _SIZE.sub(r".\1(\2)", readable(code.replace(failed.source, failed.name)))
-        swapped = _LEAST.match(code)
-        found.append(f"{swapped[2]} >= {swapped[1]}" if swapped else code)
+        found.append(_condition_text(code, failed))
     return sorted(found, key=lambda code: ".stride(" in code)
+
+
+def _condition_text(code: str, failed: FailedGuard) -> str:
+    """Returns a condition as a user would write it."""
+    code = _SIZE.sub(r".\1(\2)", readable(code.replace(failed.source, failed.name)))
+    swapped = _LEAST.match(code)
+    return f"{swapped[2]} >= {swapped[1]}" if swapped else code
 
 
 def _sources(failed: FailedGuard) -> list[str]:

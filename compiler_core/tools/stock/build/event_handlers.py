@@ -143,6 +143,9 @@ def _write_metrics(record: PartialRecord, event: TraceEvent) -> None:
     if reason := metrics.get("cudagraph_skip_reason"):
         which: Literal["forward", "backward"] = "backward" if event.name.startswith("bwd_") else "forward"
         _note_skipped_cudagraphs(builder.compile, reason, which)
+    settings = json.loads(metrics.get("dynamo_config") or "{}")
+    if settings.get("assume_static_by_default") and settings.get("automatic_dynamic_shapes") is False:
+        builder.compile.no_symbols = "dynamic=False"
     if metrics.get("fail_type"):
         builder.compile.outcome = "failed"
         builder.compile.raised = limits.truncate(str(metrics["fail_type"]))

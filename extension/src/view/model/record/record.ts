@@ -661,6 +661,7 @@ export interface Compile {
   artifacts: Artifact[];
   guards: Guard[];
   symbols: Symbol[];
+  no_symbols: "" | "dynamic=False" | "backend";
   guards_ns: number | null;
   breaks: GraphBreak[];
   expansions: Expansion[];
@@ -1264,6 +1265,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     artifacts: { list: { is: "Artifact" } },
     guards: { list: { is: "Guard" } },
     symbols: { list: { is: "Symbol" } },
+    no_symbols: { one: ["", "dynamic=False", "backend"] },
     guards_ns: { maybe: "number" },
     breaks: { list: { is: "GraphBreak" } },
     expansions: { list: { is: "Expansion" } },
@@ -1365,7 +1367,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Timings: { load: 0.0, rows: [], failed: {} },
   Verdict: { speed: "", change: "", compile: "", memory: "", problems: "", warnings: [] },
   SeenFrame: { compile: null, reason: "", caller: null },
-  Compile: { cause: null, outcome: "running", reason: "", raised: "", caller: null, backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], changes: [], fusions: [], refusals: [], schedules: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [], cache_lookups: [], line_times: [], graph_times: [], eager_times: [] },
+  Compile: { cause: null, outcome: "running", reason: "", raised: "", caller: null, backend: "", no_symbols: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], changes: [], fusions: [], refusals: [], schedules: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [], cache_lookups: [], line_times: [], graph_times: [], eager_times: [] },
   Frame: { resumes: null, calls: 0, skipped: "", skipped_line: 0, limit_reached: false, carried: [], compiles: [] },
   View: { compile: "", pinned: [] },
   Record: { schema_version: 3, engine: "core", title: "", created: "", verdict: null, timings: null, raised: "", comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [], seen: [], collectives: [], covered: [], views: [] },

@@ -17,6 +17,7 @@ export function compileOf(id: string, edges: [made: string, sources: string[]][]
     artifacts: [],
     guards: [],
     symbols: [],
+    no_symbols: "",
     guards_ns: null,
     breaks: [],
     expansions: [],
