@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from compiler_core.records import Problem, Record
 from compiler_core.records.timings import bytes_text
+from compiler_core.tools.questions.queries import users_name
 from kernel_magics.display.summary import OutlineLine, count_text, headline, location, saved_text
 
 MAX_PROBLEMS = 5
@@ -57,14 +58,17 @@ def _guard_lines(record: Record) -> Iterator[OutlineLine]:
 
 def _saved_lines(record: Record) -> Iterator[OutlineLine]:
     """Lists the compile that saves most, its largest values, why they are saved, and the cost of recomputing them."""
-    saving = [c.partition for c in record.compiles if c.partition and c.partition.saved_count]
+    saving = [(c, c.partition) for c in record.compiles if c.partition and c.partition.saved_count]
     if not saving:
         return
-    most = max(saving, key=lambda partition: partition.saved_bytes)
-    others = sum(p.saved_bytes for p in saving) - most.saved_bytes
+    compile_, most = max(saving, key=lambda each: each[1].saved_bytes)
+    others = sum(partition.saved_bytes for _, partition in saving) - most.saved_bytes
     and_others = f", and {bytes_text(others)} by other compiles" if len(saving) > 1 else ""
     yield OutlineLine(1, f"{saved_text(most)}{and_others}; the largest:")
     saved = sorted((v for v in most.values if v.decision == "saved"), key=lambda v: -v.bytes)
     for value in saved[:MAX_SAVED]:
         drop = "" if value.drop_ns is None else f"; recomputing it would cost {value.drop_ns / 1000:.4g} us"
-        yield OutlineLine(2, f"{value.node.rpartition('#')[2]}: {value.reason}{drop}")
+        name, line = users_name(compile_, value.node)
+        text = record.line_text(line)
+        at = f" of line {str(line).rpartition('#')[2]} `{text}`" if text else ""
+        yield OutlineLine(2, f"{name}{at}: {value.reason}{drop}")

@@ -80,6 +80,7 @@ def test_explanation_says_what_is_kept_and_what_that_would_cost_to_drop() -> Non
         api.compile(lambda x: (x @ weight).exp().sin(), backend="aot_eager", strict=True)(torch.randn(128, 64))
     text = explanation(made)
     assert "  saved for the backward: 2 values, 64 KiB (PyTorch's default partition: " in text
-    assert "    mm: a matrix product, convolution or attention, expensive to compute again (32 KiB)" in text
+    assert "`: a matrix product, convolution or attention, expensive to compute again (32 KiB)" in text
+    assert "    mm of line " in text
     assert "; recomputing it would cost " in text
-    assert "an input, in memory already" in text
+    assert "    x: an input, in memory already" in text

@@ -172,6 +172,16 @@ def _kept_in(compile_: Compile, part: str, saved: dict[str, ValueDecision], item
         yield KeptValue(value, lines, tuple(backward.item(r) for r in reading), drop)
 
 
+def users_name(compile_: Compile, item: ItemId) -> tuple[str, ItemId | None]:
+    """Returns the name of a value of a graph, and the user's line that computes it: for an input its place, such as
+    ``self.fc.weight``, and no line."""
+    places = {a.item(n.key): n.place for a in compile_.captured_graphs if a.graph for n in a.graph.nodes if n.place}
+    origins = _Links(compile_).origins(item)
+    if place := next((places[each] for each in origins if each in places), ""):
+        return place, None
+    return _key(item), next((each for each in origins if each.startswith("src:")), None)
+
+
 class _Links:
     """Follows the links of one compile from items to their sources."""
 
