@@ -18,6 +18,8 @@ NEW_ENOUGH := 'const [a, b] = process.versions.node.split(".").map(Number); \
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Each process would compile all modules again, and each worker rewrite the assertions of all tests.
 unexport PYTHONDONTWRITEBYTECODE
+# IPython warns where the environment that is activated is another one than the Python that runs.
+unexport VIRTUAL_ENV
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
 .PHONY: help ready lab demo site size pictures test test-cold smoke slow sweeps quick lint hooks fix wheel bench fuzz sanitized gpu cpython-tests operators cuda-sweep shapes interrupts kernel-interrupts soak fuzz-inputs versions compat clean
