@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -41,7 +41,7 @@ from compiler_core.support.interrupts import raised_by_handler
 from compiler_core.support.node_facts import custom_operator
 from compiler_core.support.opaque_ops import opaque_operator
 from compiler_core.support.operators import Fact, facts
-from compiler_core.support.tensors import MASK_TYPES, is_dense, new_like, storage_id
+from compiler_core.support.tensors import MASK_TYPES, is_dense, new_like, storage_id, without_repeats
 from compiler_core.torch_private import OpOverload, clear_cublas_workspaces, disable_current_modes
 
 Run = Callable[[list[Any]], list[Any]]
@@ -385,7 +385,9 @@ class _Recording:
         places: Mapping[int, torch.Tensor],
         lent: frozenset[int],
     ) -> None:
-        self.input_copies = {i: places[i] if i in places else new_like(inputs[i]).copy_(inputs[i]) for i in moved}
+        self.input_copies = {i: places[i] if i in places else new_like(inputs[i]) for i in moved}
+        self._repeated = any(0 in inputs[i].stride() for i in moved)
+        self._copy_inputs(inputs, moved - places.keys())
         self._lent_places = places.keys() & moved
         """The inputs that are copied to a result of the forward, unless they are that result."""
         self._fixed = [(i, t.data_ptr()) for i, t in enumerate(inputs) if i not in moved]
@@ -432,6 +434,15 @@ class _Recording:
                 results[at] = None
         return results
 
+    def _copy_inputs(self, inputs: Sequence[Any], numbers: Collection[int]) -> None:
+        """Copies inputs to where the graph reads them."""
+        if not numbers:
+            return
+        targets, sources = [self.input_copies[i] for i in numbers], [inputs[i] for i in numbers]
+        if self._repeated:
+            targets, sources = [[without_repeats(t) for t in tensors] for tensors in (targets, sources)]
+        torch._foreach_copy_(targets, sources)
+
     def moved_inputs(self, addresses: Sequence[int]) -> set[int]:
         """Returns the inputs that are not copied and whose address has changed."""
         if self._fixed_items(addresses) == self._addresses:
@@ -456,9 +467,7 @@ class _Recording:
 
     def replay(self, inputs: Sequence[Any]) -> list[Any]:
         there = {i for i in self._lent_places if inputs[i].data_ptr() == self.input_copies[i].data_ptr()}
-        copies = {i: place for i, place in self.input_copies.items() if i not in there}
-        if copies:
-            torch._foreach_copy_(list(copies.values()), [inputs[i] for i in copies])
+        self._copy_inputs(inputs, self.input_copies.keys() - there if there else self.input_copies.keys())
         self._graph.replay()
         results = self._results.after_replay(inputs)
         if self._late_updates:

@@ -31,6 +31,14 @@ def new_like(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
+def without_repeats(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a view with one element of each dimension that `expand` made, whose elements share memory."""
+    for d, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(d, 0, 1)
+    return tensor
+
+
 def is_dense(tensor: torch.Tensor) -> bool:
     """Returns whether a tensor has neither gaps nor elements that share memory."""
     return are_dense(tensor.shape, tensor.stride(), hint)
