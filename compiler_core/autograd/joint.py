@@ -313,6 +313,7 @@ def _simplify(gm: fx.GraphModule, run: FunctionalRun, count: int, returned: int,
     run_pass(simplify.eliminate_dead_code, graph)
     run_pass(simplify.fuse_relu_into_addmm, graph)
     run_pass(simplify.split_addmm_bias, graph)
+    run_pass(simplify.return_float32_gradients, graph)
     run_pass(simplify.softmax_from_log_softmax, graph)
     run_pass(simplify.rsqrt_in_batch_norms, graph)
     run_pass(to_channels_last, graph)

@@ -13,8 +13,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import compiler_core
+from compiler_core.autograd.joint import output_nodes
 from compiler_core.autograd.passes.simplify import (
+    cancel_transposes,
+    drop_aliases,
     fuse_relu_into_addmm,
+    return_float32_gradients,
     softmax_from_log_softmax,
     split_addmm_bias,
     split_convolution_bias,
@@ -89,6 +93,41 @@ def test_the_sum_is_what_it_was() -> None:
     gm.recompile()
     assert len(gm.graph.find_nodes(op="call_function", target=aten.mm.default)) == 1
     torch.testing.assert_close(gm(*tensors), program(*tensors))
+
+
+def gradients(dtype: torch.dtype, device: str, weights_of: Callable[..., Any]) -> tuple[list[str], fx.GraphModule]:
+    """Returns the products of a training graph in `dtype` after `return_float32_gradients`, and the graph."""
+
+    def program(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor, tangents_1: torch.Tensor) -> Any:
+        y = F.linear(F.linear(x.to(dtype), weights_of(w.to(dtype))).relu(), v.to(dtype))
+        return y, *torch.autograd.grad(y, (x, w, v), tangents_1)
+
+    tensors = [torch.randn(s).requires_grad_() for s in ((64, 32), (16, 32), (8, 16))]
+    gm = make_fx(program)(*tensors, torch.randn(64, 8, dtype=dtype))
+    gm.graph.find_nodes(op="placeholder")[-1].name = "tangents_1"
+    drop_aliases(gm.graph)
+    cancel_transposes(gm.graph)
+    gm.graph.eliminate_dead_code()
+    if device == "cuda":
+        put_on_a_gpu(gm)
+    expected = [tuple(node.meta["val"].stride()) for node in output_nodes(gm.graph)]
+    return_float32_gradients(gm.graph)
+    gm.graph.lint()
+    assert [tuple(node.meta["val"].stride()) for node in output_nodes(gm.graph)] == expected
+    assert all(n.meta["val"].dtype is torch.float32 for n in output_nodes(gm.graph)[1:])
+    return [str(n.target).removeprefix("aten.") for n in gm.graph.nodes if "mm." in str(n.target)], gm
+
+
+def test_gradients_of_autocast_are_float32_products() -> None:
+    def same(w: torch.Tensor) -> torch.Tensor:
+        return w
+
+    plain = ["mm.default"] * 2
+    assert gradients(torch.bfloat16, "cuda", same)[0] == [*plain, "mm.dtype", "mm.default", "mm.dtype", "mm.dtype"]
+    assert gradients(torch.float16, "cuda", same)[0] == [*plain, *["mm.default"] * 4], "a scaler looks for infinities"
+    assert gradients(torch.bfloat16, "cpu", same)[0] == [*plain, *["mm.default"] * 4]
+    read = gradients(torch.bfloat16, "cuda", torch.sin)[0]
+    assert read == [*plain, "mm.dtype", "mm.default", "mm.default", "mm.dtype"], "the gradient of sin reads one"
 
 
 def convolutions(

@@ -29,7 +29,9 @@ _aten = torch.ops.aten
 FUNCTIONS = {
     _aten.convolution.default: "convolution",
     _aten.mm.default: "mm",
+    _aten.mm.dtype: "mm",
     _aten.bmm.default: "bmm",
+    _aten.bmm.dtype: "bmm",
     _aten.addmm.default: "addmm",
     _aten.baddbmm.default: "baddbmm",
 }
