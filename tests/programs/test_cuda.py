@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import compiler_core
+from compiler_core.api.compile import record_of
 from compiler_core.backends import registry
 from compiler_core.records import Record
 from compiler_core.tools.measure import measure
@@ -520,6 +521,66 @@ def test_a_relu_goes_into_the_product_before_it(dtype: torch.dtype) -> None:
     assert any("_addmm_activation" in k.name for c in record.compiles for k in c.kernels)
     inputs["x"][0, 0, 0] = torch.nan
     assert torch.equal(fast(inputs).isnan(), program(inputs).isnan())
+
+
+def test_gradients_under_autocast_are_more_exact_than_eagers() -> None:
+    """Weights' gradients are products in float32, and the patches of the image a product."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 64, 8, stride=8), nn.Flatten(2), nn.Linear(16, 96), nn.GELU(), nn.LayerNorm(96), nn.Linear(96, 8)
+    ).cuda()
+    x = torch.randn(16, 3, 32, 32, device="cuda")
+
+    def step(model: Any, given: torch.Tensor, cast: bool) -> list[torch.Tensor]:
+        model.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16, enabled=cast):
+            loss = model(given).float().square().mean()
+        loss.backward()
+        return [loss.detach(), *(p.grad.clone() for p in model.parameters())]
+
+    exact = step(copy.deepcopy(net).double(), x.double(), cast=False)
+    eager = step(net, x, cast=True)
+    compiled = compiler_core.compile(net, fullgraph=True)
+    found = step(compiled, x, cast=True)
+
+    def distance(tensors: list[torch.Tensor]) -> float:
+        return sum(float((a - b).norm() / b.norm()) for a, b in zip(tensors, exact, strict=True))
+
+    assert [(t.dtype, t.stride()) for t in found] == [(t.dtype, t.stride()) for t in eager]
+    assert distance(found) <= 1.1 * distance(eager)
+    text = record_of(compiled).compiles[0].find("joint").text
+    assert (text.count("aten.mm.dtype"), text.count("convolution")) == (3, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_transposed_convolutions(dtype: torch.dtype) -> None:
+    """The first and second of a decoder, whose images are channels_last between them."""
+    torch.manual_seed(0)
+    inputs = {"x": torch.randn(2, 16, 8, 8), "w": torch.randn(16, 8, 4, 4), "v": torch.randn(8, 6, 2, 2)}
+    inputs = {name: t.cuda().to(dtype) for name, t in inputs.items()}
+
+    def program(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        y = F.conv_transpose2d(inputs["x"], inputs["w"], stride=2, padding=1).relu()
+        return F.conv_transpose2d(y, inputs["v"], stride=2)
+
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(program, strict=True)
+        found, expected = gradients(fast, inputs), gradients(program, inputs)
+    assert [t.stride() for t in found] == [t.stride() for t in expected]
+    tolerance = 1e-2 if dtype is torch.float32 else 1e-1
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * 10)
+    assert "aten.permute" in record.compiles[0].find("joint").text
+    no_failure(record)
+
+
+def test_replays_read_inputs_whose_elements_share_memory() -> None:
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(lambda x, y: (x * y).sum(0), mode="reduce-overhead", dynamic=False, strict=True)
+        for _ in range(6):
+            x, y = torch.randn(1, 7, device="cuda").expand(5, 7), torch.randn(5, 7, device="cuda")
+            torch.testing.assert_close(fast(x, y), (x * y).sum(0))
+    assert graphs_of(record)["forward"].recorded, graphs_of(record)["forward"].reason
+    no_failure(record)
 
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
