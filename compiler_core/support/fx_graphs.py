@@ -205,7 +205,8 @@ def target_name(target: Any) -> str:
     module = {"_operator": "operator", "torch._C._nn": "torch.nn.functional"}.get(module, module)
     name = name.removeprefix("_VariableFunctionsClass.")
     if module.startswith("torch._C") or name.startswith("TensorBase."):
-        return f"torch.{name.replace('TensorBase.', 'Tensor.')}"
+        name = name.replace("TensorBase.", "Tensor.")
+        return f"torch.{name}" if hasattr(torch, name.partition(".")[0]) else f"{module}.{name}"
     return f"{module}.{name}" if module not in ("", "builtins") else name
 
 

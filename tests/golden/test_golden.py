@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import pkgutil
+import re
 import sys
 from pathlib import Path
 
@@ -23,6 +25,14 @@ def test_the_texts_are_those_of_the_book(file: Path) -> None:
     known, found = compared(book), compared(compiled(book["title"], book["program"]))
     advice = f"If that is meant, `python -m tests.golden.book {file.stem}` writes it into the book."
     assert found == known, f"{differences(known, found)}\n{advice}"
+
+
+def test_functions_that_graphs_call_exist() -> None:
+    texts = (text for file in programs() for name, text in sections(file.read_text()).items() if "captured" in name)
+    functions = {name for text in texts for name in re.findall(r" = ((?:operator|torch)\.[\w.]+)\(", text)}
+    assert {"operator.add", "torch.cat", "torch._C._set_grad_enabled"} < functions
+    for name in functions:
+        pkgutil.resolve_name(name)
 
 
 def compared(texts: dict[str, str]) -> dict[str, str]:

@@ -37,7 +37,7 @@ const wrong: [name: string, given: unknown, message: RegExp][] = [
   [
     "a string that is not one of the allowed ones",
     changed((r) => (r.frames[0].kind = "leaf")),
-    /kind: expected one of root, resume, called/,
+    /kind: "leaf" is not one of root, resume, called/,
   ],
   ["not a list", changed((r) => (r.notes = {})), /notes: expected a list, got object/],
   [

@@ -119,7 +119,9 @@ function check(value: unknown, shape: Shape, at: string): void {
   } else if ("maybe" in shape) {
     if (value !== null) check(value, shape.maybe, at);
   } else if ("one" in shape) {
-    if (!shape.one.includes(value as string)) throw typeError(at, `one of ${shape.one.join(", ")}`, value);
+    if (!shape.one.includes(value as string)) {
+      throw new RecordError(`${at}: ${shorten(value)} is not one of ${shape.one.join(", ")}`);
+    }
   } else if ("list" in shape) {
     if (!Array.isArray(value)) throw typeError(at, "a list", value);
     value.forEach((v, i) => {
