@@ -40,6 +40,8 @@ class BreakingCode:
     """Whether it decides on a round of a loop: the condition of ``while``, or of a ``break`` or ``continue``."""
     in_generator: bool = False
     """Whether it is in a generator, whose loops run as plain Python."""
+    guards_calls: bool = False
+    """Whether it is the condition of an ``if`` in which functions are only called, such as ``print``, or errors raised."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class BreakKind:
     """Whether there is another hint for what decides on a round of a loop."""
     hint_in_call: str = ""
     """The same for what a function does that is called, such as ``max``."""
+    hint_around_calls: str = ""
+    """The same for the condition of an ``if`` that computes nothing: there are no two sides to choose from."""
 
     def hint_for(self, code: BreakingCode) -> str:
         """Returns what to do about a break at `code`."""
@@ -74,6 +78,8 @@ class BreakKind:
             return BODY_OF_LOOP if code.in_generator else BODY_IS_COMPILED
         if self.hint_in_call and code.is_call:
             return self.hint_in_call
+        if self.hint_around_calls and code.guards_calls:
+            return self.hint_around_calls
         if self.hint or code.needs_graph:
             return self.hint or NO_CHANGE_KNOWN
         if code.statement == "With":
@@ -88,6 +94,7 @@ KINDS: dict[BreakReason, BreakKind] = {
         True,
         "Let a function of torch decide: torch.stack(values).max() in place of max(values), torch.stack(values).any() "
         "in place of any(values).",
+        "Keep the condition as a tensor, and decide after the compiled function has returned.",
     ),
     "assertion": BreakKind(
         "The assertion depends on the value of a tensor. A graph takes for granted that it holds, but not on a GPU, "

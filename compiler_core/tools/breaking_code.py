@@ -70,7 +70,13 @@ def breaking_code(tx: Interpreter, is_root: bool, earlier: Earlier) -> BreakingC
     ends_round = isinstance(statement, ast.While) or (isinstance(statement, ast.If) and _ends_round(statement))
     is_loop = isinstance(statement, ast.For) and (node is statement or _gives_iterator(node))
     text, kind = _segment(lines, node), type(statement).__name__
-    return BreakingCode(text, kind, needs_graph, is_call, is_loop, ends_round, is_generator(tx.code))
+    guards_calls = isinstance(statement, ast.If) and all(map(_only_calls, [*statement.body, *statement.orelse]))
+    return BreakingCode(text, kind, needs_graph, is_call, is_loop, ends_round, is_generator(tx.code), guards_calls)
+
+
+def _only_calls(statement: ast.stmt) -> bool:
+    """Whether a statement calls a function without using its result, or raises an error."""
+    return isinstance(statement, ast.Raise) or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call))
 
 
 def _gives_iterator(node: ast.AST) -> bool:

@@ -273,6 +273,23 @@ def program(x):
         stock={"reason": "tensor value read"},
     ),
     Broken(
+        "a list that grows where values are not finite",
+        """
+seen = []
+
+def program(x):
+    y = x.sin()
+    if y.isnan().any():  # the fault
+        seen.append("not a number")
+    return y * 2
+""",
+        "data-dependent branch",
+        "if y.isnan().any():",
+        "Keep the condition as a tensor",
+        {'''    if y.isnan().any():  # the fault
+        seen.append("not a number")''': "    seen.append(y.isnan().any())"},
+    ),
+    Broken(
         "a table looked up by the value of a tensor",
         """
 table = {1: 0.5, 4: 2.0}

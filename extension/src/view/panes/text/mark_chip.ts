@@ -1,6 +1,6 @@
 /** The marks of a line as buttons at its end, with tooltips; a click shows a mark in the explorer. */
 
-import { type Range, StateEffect, StateField } from "@codemirror/state";
+import { countColumn, type Range, StateEffect, StateField } from "@codemirror/state";
 import { Decoration, type EditorView, showTooltip, type Tooltip, WidgetType } from "@codemirror/view";
 import { prose } from "../../dom/elements";
 import type { Mark } from "../../model/analysis/marks";
@@ -42,6 +42,9 @@ class MarkChips<M extends Mark> extends WidgetType {
   toDOM(view: EditorView): HTMLElement {
     const element = document.createElement("span");
     element.className = "cutaway-marks";
+    const { state } = view;
+    element.style.setProperty("--marks", `${this.marks.length}`);
+    element.style.setProperty("--columns", `${countColumn(state.doc.lineAt(this.at).text, state.tabSize)}`);
     element.append(...this.marks.map((mark) => this.chip(mark, view)));
     return element;
   }
