@@ -107,6 +107,15 @@ PLACES = "(steps) => steps.map((step) => [step.offsetLeft, step.offsetTop, step.
 CUT_NAMES = "(names) => names.filter((name) => name.scrollWidth > name.clientWidth + 1).map((name) => name.textContent)"
 OUTSIDE = """(elements, outer) => elements.filter((element) =>
     element.getBoundingClientRect().right > element.closest(outer).getBoundingClientRect().right + 1).length"""
+# The marks that lie over code, although there is room for their signs behind it.
+OVER_CODE = """(marks) => marks.filter((mark) => {
+    const code = document.createRange();
+    code.setStart(mark.closest(".cm-line"), 0);
+    code.setEndBefore(mark);
+    const { right } = code.getBoundingClientRect();
+    const has_room = right + 80 < mark.closest("section").getBoundingClientRect().right;
+    return has_room && mark.querySelector("button").getBoundingClientRect().left < right;
+}).length"""
 FIGURES = "(rows) => rows.map((row) => row.cells[row.cells.length - 1].textContent)"
 
 
@@ -173,6 +182,8 @@ def test_stages_stay_and_keep_their_names(explorer: Explorer, page: Page, size: 
     expect_value(lambda: explorer.root.locator(".step b").evaluate_all(CUT_NAMES), [])
     explorer.root.get_by_role("button", name="Unpin").click()
     expect(explorer.root.locator(".chain .step")).to_have_count(0)
+    page.set_viewport_size({"width": SIZES[0][0], "height": SIZES[0][1]})
+    expect_value(lambda: steps.evaluate_all(OUTSIDE, ".steps"), 0)
 
 
 def test_a_source_of_few_lines_needs_little_room(browser: Browser, tmp_path: Path, screenshot: Screenshot) -> None:
@@ -198,6 +209,7 @@ def test_counts_and_marks_are_not_cut(explorer: Explorer, page: Page, size: tupl
     marks = explorer.pane(0).locator(".cutaway-mark")
     expect(marks).not_to_have_count(0)
     expect_value(lambda: marks.evaluate_all(OUTSIDE, "section"), 0)
+    expect_value(lambda: explorer.pane(0).locator(".cutaway-marks").evaluate_all(OVER_CODE), 0)
     expect_value(lambda: explorer.root.locator(".counts .count").evaluate_all(OUTSIDE, ".counts"), 0)
 
 

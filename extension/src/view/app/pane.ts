@@ -31,7 +31,6 @@ const MAX_WIDTH = 84;
 /** The languages of machine code that a device runs, the last of a compiler first. */
 const FINAL: Artifact["language"][] = ["sass", "asm", "ptx"];
 /** What the names of graphs after the user's passes begin with. */
-const PASS = "pass.";
 const MEASURED_CHARACTERS = 100_000;
 
 export class Pane {
@@ -246,18 +245,17 @@ export class Pane {
     );
   }
 
-  /** That passes of the user changed the graph that is shown, with a button that shows it as they left it. */
+  /** That passes or a backend of the user's changed the graph that is shown, with a button that shows it as they left it. */
   private passNote(mode: Mode | undefined): (HTMLElement | string)[] {
     const { artifact, state } = this;
     if (!artifact?.graph || !mode?.showsArtifact || artifact.pane === "passes" || state.covered.has(this.kind.name)) {
       return [];
     }
-    const own = state.artifacts("passes").filter(({ name }) => name.startsWith(PASS));
-    const names = state.links.passesOver(artifact, own).map(({ name }) => name.slice(PASS.length));
-    if (!names.length) return [];
-    const passes = names.length === 1 ? `the pass ${names[0]}` : `the passes ${names.join(", ")}`;
+    const changed = state.links.passesOver(artifact, state.artifacts("passes"));
+    const made = changed.flatMap(({ name }) => name.match(/^(?:pass|backend)\..+/)?.[0].replace(".", " ") ?? []);
+    if (!made.length) return [];
     const show = h("button", { class: "link", onclick: () => state.open("passes") }, "Passes");
-    return [`This is the graph before ${passes} changed it: `, show, "."];
+    return [`This is the graph before the ${made.join(" and the ")} changed it: `, show, "."];
   }
 
   private emptyContent(): HTMLElement {

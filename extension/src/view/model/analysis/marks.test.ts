@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { GraphBreak, Problem } from "../record/record";
+import type { GraphBreak, Problem, Symbol as Sym } from "../record/record";
 import { compileOf, recordOf } from "../record/testing";
 import { locateLines } from "./line_matching";
 import { Links } from "./links";
@@ -86,6 +86,17 @@ test("each problem with a line is one mark, in their order; one that needs no ch
   assert.equal(marks[0].reason, problem.cause);
   assert.equal(marks[1].reason, `${problem.cause}\n${problem.cost}`);
   assert.equal(marks[1].hint, `${problem.advice}\n${problem.checked}`);
+});
+
+test("a value is static unless its part of the graph was compiled for other values, too", () => {
+  const part = { key: "part_2.s1", source: "L['item']", name: "item", became: "0", condition_line: "src:0#11" };
+  const other = { ...part, key: "part_2_2.s1", became: null };
+  const titles = (...symbols: object[]) => {
+    const record = recordOf(["10", "11"], [{ ...compileOf("0/0", []), symbols: symbols as Sym[] }]);
+    return marksOf(record, new Links(record)).map(({ title }) => title);
+  };
+  assert.deepEqual(titles(part), ["item became 0"]);
+  assert.deepEqual(titles(part, other), []);
 });
 
 const graphBreak: GraphBreak = {

@@ -88,10 +88,12 @@ function problemMarks({ kind, grade, title, cause, advice, checked, cost, compil
   return [{ line, kind: mark, title, reason, hint, compile: compiles[0] ?? "", pane: "overview" }];
 }
 
+/** A value that data decide has no mark if its part of the graph was compiled for other values, too. */
 function staticMarks({ id, symbols }: Compile): Mark[] {
+  const free = new Set(symbols.filter(({ became }) => became === null).map(({ source }) => source));
   return symbols.flatMap(({ name, source, became, condition, condition_line, line }): Mark[] => {
     const at = condition_line ?? line;
-    if (became === null || at === null) return [];
+    if (became === null || at === null || free.has(source)) return [];
     const reason = condition ? `Because of ${readable(condition)}, the compiled code is valid for one value only.` : "";
     const title = `${name || readable(source)} became ${readable(became)}`;
     const hint = "Write the line without comparing with this value, and one compile covers other values too.";
