@@ -41,7 +41,7 @@ class BreakingCode:
     in_generator: bool = False
     """Whether it is in a generator, whose loops run as plain Python."""
     guards_calls: bool = False
-    """Whether it is the condition of an ``if`` in which functions are only called, such as ``print``, or errors raised."""
+    """Whether it is the condition of an ``if`` that computes nothing, but calls functions such as ``print``."""
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,8 @@ def breaking_code(tx: Interpreter, is_root: bool, earlier: Earlier) -> BreakingC
 
 def _only_calls(statement: ast.stmt) -> bool:
     """Whether a statement calls a function without using its result, or raises an error."""
-    return isinstance(statement, ast.Raise) or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call))
+    is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+    return is_call or isinstance(statement, ast.Raise)
 
 
 def _gives_iterator(node: ast.AST) -> bool:

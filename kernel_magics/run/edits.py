@@ -59,12 +59,13 @@ def try_and_use(id: str, text: str, force: bool) -> str:
     from compiler_core.tools.editing.edits import try_edit
 
     view = _view()
-    with wrong_use_shown():
+    cell = f"It was tried in place of {id} of {view.record.title}, which was compiled last."
+    with wrong_use_shown(cell):
         edit = try_edit(view.record, id, text, _codes)
     lines = [str(edit.trial)]
     if edit.trial.fault or not (edit.trial.is_right or force):
         lines.append("It is not used." + ("" if edit.trial.fault else "  --force uses it nevertheless."))
-        return "\n".join(lines)
+        return "\n".join([*lines, cell])
     _use(edit)
     name = edit.id.rpartition(":")[2]
     magic = "graph" if edit.graph else "schedule" if edit.code and edit.code.kind == "schedule" else "kernel"
@@ -159,9 +160,9 @@ def notes(record: Record, used: tuple[CodeEdit, ...]) -> list[str]:
 
 
 @contextmanager
-def wrong_use_shown() -> Iterator[None]:
-    """Within the block, a wrong request is shown as IPython shows its own, without a traceback."""
+def wrong_use_shown(*more: str) -> Iterator[None]:
+    """Within the block, a wrong request is shown as IPython shows its own, without a traceback, before `more` lines."""
     try:
         yield
     except WrongUse as error:
-        raise UsageError(str(error)) from None
+        raise UsageError("\n".join([str(error), *more])) from None

@@ -286,8 +286,10 @@ def program(x):
         "data-dependent branch",
         "if y.isnan().any():",
         "Keep the condition as a tensor",
-        {'''    if y.isnan().any():  # the fault
-        seen.append("not a number")''': "    seen.append(y.isnan().any())"},
+        {
+            """    if y.isnan().any():  # the fault
+        seen.append("not a number")""": "    seen.append(y.isnan().any())"
+        },
     ),
     Broken(
         "a table looked up by the value of a tensor",

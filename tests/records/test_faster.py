@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import random
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from compiler_core.records.differences import SECONDS, AdviceTrial, Total
 from compiler_core.records.timings import Timing, Timings
+from compiler_core.tools.editing import guarded_run
 from compiler_core.tools.editing.guarded_run import seconds_in_rounds
 from compiler_core.tools.editing.kernel_trial import Trial
 from compiler_core.tools.questions.verdict import MAX_LOAD, verdict
@@ -186,6 +188,16 @@ def test_a_call_of_three_times_the_work_is_not_faster_beside_busy_processes() ->
     calls = [lambda: sum(range(2000)), lambda: sum(range(6000))]
     one, other = seconds_in_rounds(calls, lambda: None)
     assert compare(other, one).outcome != "faster"
+
+
+def test_calls_that_become_slow_are_timed_in_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarded_run, "MAX_SECONDS", 0.05)
+    first = iter([0.001] * 4)
+
+    def call() -> None:
+        time.sleep(next(first, 0.005))
+
+    assert 1 <= len(seconds_in_rounds([call, call], lambda: None)[0]) < guarded_run.ROUNDS
 
 
 # ---------------------------------------------------------------- the surfaces

@@ -103,6 +103,16 @@ def test_a_text_that_does_not_end_is_stopped(
     assert tried(record, old, new, id).fault == "it did not end within its time limit"
 
 
+def test_a_kernel_that_is_slow_only_while_it_is_timed_has_its_values(
+    record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_trial, "SECONDS", 1)
+    counted = f"static i32 stores = 0; volatile i32 forever = ++stores > 64; while (forever) {{}} {STORE}"
+    trial = tried(record, STORE, counted)
+    assert trial.is_right
+    assert "They were not timed" in str(trial)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -28,6 +28,8 @@ ROUND_SECONDS = 0.01
 SLOW_SECONDS = 0.25
 """From this time of a call on, there are few rounds."""
 FEW_ROUNDS = 5
+MAX_SECONDS = 5
+"""After this time no round follows: calls take longer than the first ones, as on a busy machine."""
 PROT_NONE, PROT_READ_WRITE = 0, 3
 MAP_PRIVATE_ANONYMOUS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
@@ -182,7 +184,10 @@ def seconds_in_rounds(calls: Sequence[Callable[[], Any]], synchronize: Callable[
         synchronize()
         once = max(once, time.perf_counter() - start, 1e-7)
     times = max(1, min(10_000, int(ROUND_SECONDS / once)))
+    end = time.monotonic() + MAX_SECONDS
     for round_ in range(ROUNDS if once < SLOW_SECONDS else FEW_ROUNDS if once < 1 else 1):
+        if round_ and time.monotonic() > end:
+            break
         for at in range(len(calls)):
             which = (round_ + at) % len(calls)
             start = time.perf_counter()

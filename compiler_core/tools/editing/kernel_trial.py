@@ -101,8 +101,7 @@ class Trial:
         for name, error in self.errors.items():
             shown = "NaN or infinity in one of both" if error is None else f"error {error:.1e}" if error else "equal"
             lines.append(f"  {name:24} {shown}{'  <- more than rounding' if name in self.wrong else ''}")
-        if self.times:
-            lines += [f"  {text}" for text in (self.times, *self.doubts)]
+        lines += [f"  {text}" for text in (self.times, *self.doubts) if text]
         return "\n".join(lines) + (f"\n{self.change}" if self.change else "")
 
 
@@ -405,7 +404,9 @@ def run_apart(arguments: list[str], trial: Trial, accesses: str, silent: str = "
         return []
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     which = "it" if lines else silent
-    if done.returncode == -signal.SIGALRM:
+    if done.returncode == -signal.SIGALRM and (len(lines) > 1 or any("errors" in line for line in lines)):
+        trial.doubts = ["They were not timed: both gave their values, but further runs did not end in time."]
+    elif done.returncode == -signal.SIGALRM:
         trial.fault = "it did not end within its time limit"
     elif done.returncode < 0:
         name = signal.Signals(-done.returncode).name
