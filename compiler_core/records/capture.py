@@ -137,6 +137,8 @@ def users_line(stack: Sequence[StackLine]) -> StackLine | None:
 
 RECOMPILE_LIMIT = "Dynamo recompile limit exceeded"
 """What stock calls the break of a function that it has compiled too often, which then runs as plain Python."""
+NOTHING_CAPTURED = "nothing was captured"
+"""Why a compile of stock was skipped that had no operation to capture."""
 BreakReason = Literal[
     "data-dependent branch", "assertion", "distribution check", "tensor value read", "NumPy", "print", "inference mode",
     "backward", "gradient hook", "optimizer", "collective", "distributed tensor", "transform", "packed sequence",

@@ -186,7 +186,7 @@ def layout_differences(shape: Extents, stride: Extents, got_shape: Extents, got_
         yield Mismatch("size", _shown(shape, sizes), _shown(got_shape, sizes), sizes, is_broadcast=is_broadcast)
     strides = _different(stride, got_stride) if math.prod(size or 2 for size in got_shape) > 1 else []
     if strides and not (sizes and _order(shape, stride) == _order(got_shape, got_stride)):
-        yield Mismatch("stride", str(tuple(stride)), str(tuple(got_stride)), strides)
+        yield Mismatch("stride", _shown_tuple(stride), _shown_tuple(got_stride), strides)
 
 
 def keys_mismatch(expected: str, got: str) -> Mismatch:
@@ -205,7 +205,11 @@ def _different(expected: Extents, got: Extents) -> list[int]:
 
 def _shown(extents: Extents, dims: Sequence[int]) -> str:
     """Returns the one size that differs, or the whole shape."""
-    return str(extents[dims[0]]) if len(dims) == 1 else str(tuple(extents)).replace("None", "any")
+    return str(extents[dims[0]]) if len(dims) == 1 else _shown_tuple(extents)
+
+
+def _shown_tuple(extents: Extents) -> str:
+    return str(tuple(extents)).replace("None", "any")
 
 
 def _order(shape: Extents, stride: Extents) -> list[int] | None:

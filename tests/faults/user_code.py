@@ -155,6 +155,24 @@ def run(call):
         (Change("few values", {'("a", "b")': '("a", "a")'}),),
     ),
     Recompiled(
+        "a layout of what a line before only measures",
+        """
+def program(x):
+    rows = x.shape[0]
+    flat = x.reshape(-1)  # the fault
+    return flat.sum() / rows
+
+def run(call):
+    call(torch.ones(4, 3))
+    call(torch.ones(3, 4).t())
+""",
+        "x",
+        "stride",
+        "(3, 1)",
+        "(1, 4)",
+        (Change("one layout", {"torch.ones(3, 4).t()": "torch.ones(3, 4).t().contiguous()"}),),
+    ),
+    Recompiled(
         "sizes under dynamic=False",
         """
 def program(tokens):
@@ -367,6 +385,39 @@ def run(call):
 ]
 
 BREAKS = [
+    Broken(
+        "a loss that is kept as a number, with nothing after it",
+        """
+LOSSES = []
+
+def program(x):
+    loss = x.square().mean()
+    LOSSES.append("loss %.4f" % loss.item())  # the fault
+    return loss
+""",
+        "tensor value read",
+        "loss.item()",
+        "nothing is computed after it",
+        {"loss.item()": "1.5"},
+        grade="expected",
+        on_core=False,
+    ),
+    Broken(
+        "a number of an argument that is compared",
+        """
+def program(x, steps=torch.tensor(3)):
+    number = steps.item()
+    if number > 2:  # the fault
+        return x.sin()
+    return x.cos()
+""",
+        "data-dependent branch",
+        "number > 2",
+        "nothing is computed before it",
+        {"steps.item()": "3"},
+        grade="expected",
+        stock={"reason": "tensor value read", "line": 3},
+    ),
     Broken(
         "a flag that is a tensor",
         """

@@ -16,6 +16,7 @@ from compiler_core.records.capture import (
     BODY_OF_LOOP,
     NO_CHANGE,
     NO_CHANGE_KNOWN,
+    NOTHING_CAPTURED,
     RECOMPILE_LIMIT,
     STEP_HINTS,
     VALIDATE_ARGS,
@@ -99,6 +100,8 @@ _CARRIED = "Nothing to change here: the rounds of a loop pass {} on, and each ca
 _OF_ROUNDS = (
     "Nothing to change: a comparison holds for `{}` in some rounds of a loop only, and both cases are compiled once."
 )
+_OF_MEMORY = frozenset({"stride", "storage offset"})
+"""What of a tensor only operations use: a line that reads its shape does not."""
 _CARRIED_ASPECTS = frozenset({"class", "dtype", "requires_grad", "rank"})
 _MOVE_READER = (
     "Move this line into a separate function, and pass it what it needs: then only that function runs as Python."
@@ -514,7 +517,8 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     if frame.kind == "resume" and not divided.computes_from(frame):
         grade, advice, found = "expected", "Nothing to change: no tensor is computed from here on.", []
     place = _Place.of_frame(record, frame, compile_)
-    lines = _lines(record, [named.caller, named.line])
+    used = _first_operation(record, compile_, named) if named.aspect in _OF_MEMORY else []
+    lines = used or _lines(record, [named.caller, named.line])
     if lines and users_line(lines) is lines[-1] and lines[-1].library and not library_of(frame.filename):
         lines = [StackLine(frame.filename, frame.line, frame.name, ""), *lines]  # logs have no line between them
     if lines and not is_around_call(lines[-1].filename):
@@ -539,6 +543,17 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     problem._parts |= {each.key: Part(each.text, each.without) for each in found}
     problem._proof = PROVEN if set(problem.remedies) - UNCHANGED else None
     return problem
+
+
+def _first_operation(record: Record, compile_: Compile, failed: FailedGuard) -> list[StackLine]:
+    """Returns the user's line of the first operation on an input of the graph; an empty list if it is none, or code of
+    a library."""
+    captured = next(iter(compile_.captured_graphs), None)
+    if captured is None or captured.graph is None:
+        return []
+    inputs = {captured.item(n.key) for n in captured.graph.nodes if n.op == "placeholder" and n.place == failed.name}
+    lines = _lines(record, [source for edge in compile_.edges if edge.made in inputs for source in edge.sources])
+    return [line for line in lines if line.filename and not line.library][:1]
 
 
 def _is_carried(frame: Frame, failed: FailedGuard) -> bool:
@@ -780,7 +795,7 @@ class _DividedGraphs:
     def computes_from(self, frame: Frame) -> bool:
         """Whether a frame, or what follows the graph breaks in it, computes anything, or that is not known."""
         compiles = frame.compiles
-        if any(_has_operations(c) or c.outcome != "compiled" for c in compiles):
+        if any(map(_may_compute, compiles)):
             return True
         return any(self._computes_after(b) for c in compiles for b in c.breaks)
 
@@ -807,7 +822,7 @@ class _DividedGraphs:
             if frame is None or frame.skipped:
                 return True  # not known
             for compile_ in frame.compiles:
-                if _has_operations(compile_) or compile_.outcome != "compiled":
+                if _may_compute(compile_):
                     return True
                 further = {id_ for each in compile_.breaks for id_ in each.resumes} - seen
                 seen |= further
@@ -828,6 +843,13 @@ def _key(break_: GraphBreak) -> _Key:
     """Returns what a break has in common in all compiles that have it."""
     at = break_.stack[-1] if break_.stack else None
     return (break_.kind, at.filename, at.lineno) if at else (break_.kind, "", 0)
+
+
+def _may_compute(compile_: Compile) -> bool:
+    """Whether a compile has operations, or that is not known."""
+    if compile_.reason == NOTHING_CAPTURED and not compile_.breaks:
+        return False
+    return _has_operations(compile_) or compile_.outcome != "compiled"
 
 
 def _has_operations(compile_: Compile) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from compiler_core.records import Compile, CudaGraph, Frame, GraphBreak, StackLine, limits
-from compiler_core.records.capture import RECOMPILE_LIMIT, VALIDATE_ARGS, library_of
+from compiler_core.records.capture import NOTHING_CAPTURED, RECOMPILE_LIMIT, VALIDATE_ARGS, library_of
 from compiler_core.records.plain import MAX_SAFE_INT, RecordError, short_repr
 from compiler_core.tools.stack_values import statement_of
 from compiler_core.tools.stock.build.bytecode import record_bytecode
@@ -153,7 +153,7 @@ def _write_metrics(record: PartialRecord, event: TraceEvent) -> None:
         if builder.compile.raised == UNSUPPORTED and not builder.compile.breaks:
             _add_raised_break(record, builder, metrics, record.frame_of(event))
     elif builder.compile.outcome == "running":
-        builder.compile.outcome, builder.compile.reason = "skipped", "nothing was captured"
+        builder.compile.outcome, builder.compile.reason = "skipped", NOTHING_CAPTURED
 
 
 @_handles("torch_version")
