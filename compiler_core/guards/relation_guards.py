@@ -65,7 +65,10 @@ def _install_not_same(tree: GuardTree, guard: GuardSpec, code_parts: list[str]) 
 def _equal_objects(guard: GuardSpec, obj: Any, scope: Scope) -> Iterator[Mismatch]:
     first: dict[int, Source] = {}
     for source in (guard.source, *guard.value):
-        seen = first.setdefault(id(source.fetch(scope)), source)
+        try:
+            seen = first.setdefault(id(source.fetch(scope)), source)
+        except GUARD_FAILURES:  # nothing is there any more: the guard on that object itself fails
+            continue
         if seen is not source:
             yield Mismatch("aliasing", "two objects", "one object", item=source.shown, of=seen)
             return

@@ -11,7 +11,7 @@ import torch
 
 import compiler_core as cc
 from compiler_core.api.compile import record_of
-from compiler_core.guards import KINDS, GuardTree, all_hold
+from compiler_core.guards import KINDS, GuardTree, all_hold, failures
 from compiler_core.tools.testing import difference
 
 SCALE = 2
@@ -263,9 +263,10 @@ def test_recompile_limit():
     watch(torch.ones(2), 1, new=0)
 
 
-@pytest.mark.parametrize("change", ["none", "shape", "constant", "key", "length", "type", "alias"])
+@pytest.mark.parametrize("change", ["none", "shape", "constant", "key", "length", "type", "alias", "parameters"])
 def test_python_and_c_agree(change, monkeypatch):
-    """The checks of guards in Python and in the C++ tree give the same result for a changed scope."""
+    """The checks of guards in Python and in the C++ tree give the same result for a changed scope, and facts differ
+    where guards fail."""
     built = []
     build = GuardTree.build
 
@@ -277,21 +278,24 @@ def test_python_and_c_agree(change, monkeypatch):
 
     monkeypatch.setattr(GuardTree, "build", spy)
 
-    def program(x, n, d, items, other):
+    def program(x, n, d, items, other, model):
         items.append(n + 1)
-        return x + d["a"], len(items), len(other)
+        return x + d["a"], len(items), len(other), sum(p.sum() for p in model.parameters())
 
-    x = torch.ones(2)
-    cc.compile(program, backend="eager", strict=True)(x, 1, {"a": 2}, [1], [2])
+    x, model = torch.ones(2), torch.nn.Linear(2, 2)
+    cc.compile(program, backend="eager", strict=True)(x, 1, {"a": 2}, [1], [2], model)
     ((scope, guards, manager),) = built
-    f_locals = dict(scope.f_locals, x=x, n=1, d={"a": 2}, items=[1], other=[2])
+    f_locals = dict(scope.f_locals, x=x, n=1, d={"a": 2}, items=[1], other=[2], model=model)
     one = [1]
     f_locals |= {
         "none": {}, "shape": {"x": torch.ones(3)}, "constant": {"n": True}, "key": {"d": {"b": 2}},
         "length": {"items": []}, "type": {"d": 3}, "alias": {"items": one, "other": one},
+        "parameters": {"model": torch.nn.Linear(2, 2, bias=False)},
     }[change]  # fmt: skip
-    holds = all_hold(guards, type(scope)(f_locals, scope.f_globals, scope.closure))
+    changed = type(scope)(f_locals, scope.f_globals, scope.closure)
+    holds = all_hold(guards, changed)
     assert manager.root.check(f_locals) == holds == (change == "none")
+    assert bool(failures(guards, changed)) == (change != "none")
 
 
 def test_every_guard_prints_as_python():
