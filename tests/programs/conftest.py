@@ -21,16 +21,18 @@ _on = contextlib.ExitStack()
 
 
 @contextlib.contextmanager
-def elsewhere(device: str, kernels: bool) -> Iterator[None]:
-    """Within the block, programs make tensors on `device`."""
+def elsewhere(device: str | None, kernels: bool) -> Iterator[None]:
+    """Within the block, programs make tensors on `device`, or where they do anyway if it is None."""
     before = vars(settings).copy()
     settings.backend_overrides = {"cpp": None, "eager": None} if kernels else {"cpp": None}
     settings.tolerance, settings.counts = 1e-4, False
-    torch.set_default_device(device)
+    if device:
+        torch.set_default_device(device)
     try:
         yield
     finally:
-        torch.set_default_device(None)
+        if device:
+            torch.set_default_device(None)
         vars(settings).update(before)
 
 
@@ -50,7 +52,7 @@ def pytest_configure(config: Any) -> None:
     device = os.environ.get("CUTAWAY_TEST_DEVICE")
     kernels = os.environ.get("CUTAWAY_TEST_KERNELS") == "1"
     if device or kernels:
-        _on.enter_context(elsewhere(device or "cpu", kernels))
+        _on.enter_context(elsewhere(device, kernels))
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
