@@ -27,6 +27,7 @@ from torch.func import (
     vmap,
 )
 
+import compiler_core
 from compiler_core.tools.testing import check, same_as_eager
 from compiler_core.tools.testing.programs import Expected
 from tests.cases.torch_version import SINCE_2_13
@@ -317,6 +318,14 @@ def test_inside_checkpoints(x):
 def test_in_inference_mode(x):
     with torch.inference_mode():
         return grad(lambda a: (a**2).sum())(x)
+
+
+def test_in_inference_mode_after_a_call_without_gradients():
+    program = lambda x: grad(lambda a: (a**2).sum())(x)
+    compiled = compiler_core.compile(program, backend="aot_eager")
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            assert [run(torch.ones(3)).is_inference() for run in (program, compiled)] == [False, False]
 
 
 @pytest.mark.parametrize("backend", ["cpp", pytest.param("aot_eager", marks=pytest.mark.sweep)])

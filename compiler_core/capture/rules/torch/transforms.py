@@ -66,7 +66,7 @@ _LEVELS: dict[str, tuple[Any, Any]] = {
 
 def _enter(tx: Interpreter, *args: Value, kind: str) -> Value:
     """Enters a level; returns its number.  Of ``vmap``, `args` are the size of the batch and the randomness."""
-    if tx.capture.graph.inference_mode:
+    if tx.capture.graph.is_inference_mode(tx.capture.guards):  # results are no inference tensors even there
         raise Unsupported("transform", "in inference mode")
     _state(functorch.maybe_current_level, tx)  # the number depends on the levels around the frame
     enter, leave = _LEVELS[kind]
