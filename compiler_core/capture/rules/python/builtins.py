@@ -503,6 +503,12 @@ def _nothing(tx: Interpreter, /, *args: Value) -> Value:
     return NONE
 
 
+@handles_named("torch.fx.experimental.symbolic_shapes.has_free_unbacked_symbols")
+def _has_free_unbacked_symbols(tx: Interpreter, value: Value) -> Value:
+    """PyTorch 2.14 asks in `flex_attention`; the sizes of a program are numbers when it runs."""
+    return ConstantValue(False)
+
+
 @handles(object.__eq__)
 def _eq(tx: Interpreter, owner: Value, other: Value) -> Value:
     return ConstantValue(True if tx.is_same(owner, other) else NotImplemented)
