@@ -278,23 +278,23 @@ def test_capture_has_no_room_for_calls():
     def deep(x, n):
         return deep(x, n - 1) if n else leaf(x)
 
-    limit = sys.getrecursionlimit()
     compiled = compiler_core.compile(deep, backend="eager", strict=True)
 
     def from_far_below(n):
         return from_far_below(n - 1) if n else compiled(torch.ones(1), 1)
 
-    depth = len(list(_frames()))
+    room = _room()
     for left in (60, 80, 120, 200):
-        assert from_far_below(limit - depth - left).item() == 2
+        assert from_far_below(room - left).item() == 2
     assert compiled(torch.ones(1), 1).item() == 2
 
 
-def _frames():
-    frame = sys._getframe()
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+def _room():
+    """Returns how many calls fit on the stack: on CPython 3.12, some errors of `torch.cond` take part of it for ever."""
+    try:
+        return 1 + _room()
+    except RecursionError:
+        return 0
 
 
 class Unready(enum.IntFlag):
