@@ -215,7 +215,7 @@ class Region:
         try:
             return FrameCompile(self, state, info, scope, compile_).run()
         finally:
-            random.setstate(drawn)  # PyTorch 2.11 draws numbers for fake collectives; a backend may, too
+            random.setstate(drawn)  # PyTorch draws some for fake collectives
             with only_recorded(compile_, "guards", "some links to lines", self.options.strict):
                 if compile_.steps and (link_guards := instruments.tool("link_guards")):
                     link_guards(compile_)

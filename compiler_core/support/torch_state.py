@@ -4,6 +4,7 @@ that intercept operations."""
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -248,11 +249,11 @@ def as_in_program(torch_functions: bool) -> Iterator[None]:
 
 @contextmanager
 def for_tracing(restore: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Restores the user's grad mode and random state at the end, and calls `restore`.
+    """Restores the user's grad mode at the end, and calls `restore`.
 
     The user's hooks on saved tensors are off meanwhile, so that they do not run for tensors saved during tracing.
     """
-    grad_enabled, random = torch.is_grad_enabled(), torch.get_rng_state()
+    grad_enabled = torch.is_grad_enabled()
     hooks_were_off = saved_tensors_hooks_set_tracing(True)
     try:
         # of inference mode, only that gradients are off matters for tracing; the run itself is in inference mode
@@ -263,4 +264,19 @@ def for_tracing(restore: Callable[[], None] = lambda: None) -> Iterator[None]:
         saved_tensors_hooks_set_tracing(hooks_were_off)
         restore()
         set_grad_enabled(grad_enabled)
-        torch.set_rng_state(random)
+
+
+@contextmanager
+def kept_random_state() -> Iterator[None]:
+    """Restores the random state of Python and of the CPU at the end, since what the user adds to the compiler, such as
+    a backend, may draw numbers, which would not be drawn without it.
+
+    The compiler itself draws none of them.  It does not ask for the state: a child that was forked while another thread
+    drew a number would wait for ever for PyTorch's lock.
+    """
+    states = random.getstate(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        torch.set_rng_state(states[1])

@@ -75,6 +75,72 @@ def test_a_child_forked_while_another_thread_works_compiles(where: str) -> None:
     assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
 
 
+STAGES = """
+import faulthandler, os, sys, threading, time
+import torch
+import compiler_core
+from compiler_core.api.compile import record_of
+from tests.limits import HANG_S
+
+CALLS = ["Interpreter.run", "lower", "_build_in", "GuardTree.build", "to_plain", "in_backward", "in_break"]
+there = threading.Event()
+
+def in_backward(gradient):
+    return gradient
+
+@torch.compiler.disable
+def in_break():
+    pass
+
+def compiles(place, size):
+    def stop(frame, event, argument):  # stands in a call
+        if event == "call" and frame.f_code.co_qualname == place and not there.is_set():
+            there.set()
+            time.sleep(0.2)
+
+    def program(x):
+        y = (x * 2).sin()
+        y.register_hook(in_backward)
+        in_break()
+        return y.exp().sum()
+
+    sys.setprofile(stop)
+    compiled = compiler_core.compile(program)
+    compiled(torch.ones(size, requires_grad=True)).backward()
+    record_of(compiled).to_json()
+    assert there.is_set(), place
+
+def draws(place, size):
+    there.set()
+    for _ in range(8):
+        torch.rand(10_000_000)  # PyTorch's lock of the generator stays locked in the child
+
+known = compiler_core.compile(lambda x: (x * 3).cos().sum())
+known(torch.ones(3, requires_grad=True)).backward()
+new_size = int(time.time()) % 100_000  # no kernel on disk has it
+for number, place in enumerate([*CALLS, "drawing"]):
+    there.clear()
+    thread = threading.Thread(target=draws if place == "drawing" else compiles, args=(place, new_size + number))
+    thread.start()
+    there.wait()
+    time.sleep(0.05)
+    if not (child := os.fork()):
+        faulthandler.dump_traceback_later(HANG_S, exit=True)
+        for compiled in (known, compiler_core.compile(lambda x: (x * 3).cos().sum())):
+            compiled(torch.ones(3, requires_grad=True)).backward()
+        os._exit(7)
+    print(place, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    thread.join()
+"""
+
+
+@pytest.mark.sweep
+def test_a_child_compiles_in_whatever_stage_another_thread_is() -> None:
+    done = warm_python.run(["-c", STAGES])
+    lines = done.stdout.splitlines()
+    assert [line.rpartition(" ")[2] for line in lines] == ["7"] * 8, done.stdout + done.stderr
+
+
 def test_a_thread_that_starts_to_check_guards_while_the_fork_waits_is_noticed() -> None:
     """The C++ lock of its guards would stay locked in the child, which drops what was compiled instead."""
     program = """

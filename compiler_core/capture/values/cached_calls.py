@@ -18,6 +18,7 @@ result (`rules/python/cached.py`).
 from __future__ import annotations
 
 import gc
+import random
 import threading
 import types
 import weakref
@@ -222,8 +223,11 @@ class CallLog:
         self._waiting.append(partial(Outcome.of_call, fn, args, kwargs))
         if found := Outcome.found(fn, args, kwargs):
             return found
+        before = random.getstate()
         with as_in_program(torch_functions):
             self.outcomes += [make_call() for make_call in self._waiting]
+        if (after := random.getstate()) != before:
+            known_outcomes.random_state = after
         self._waiting.clear()
         return self.outcomes[-1]
 
@@ -238,6 +242,8 @@ class KnownOutcomes(threading.local):
     code: types.CodeType | None = None
     outcomes: tuple[Outcome, ...] = ()
     cause: Recompile | None = None
+    random_state: Any = None
+    """Python's random state after calls at capture that drew numbers: the frame hook sets it back after a compile."""
 
     def put(self, code: types.CodeType, outcomes: Sequence[Outcome], cause: Recompile | None = None) -> None:
         """Notes outcomes for a run of `code`; `cause` says which of them differs from what a compile expects."""
@@ -248,9 +254,11 @@ class KnownOutcomes(threading.local):
         return self.code is code and bool(self.outcomes)
 
     def take(self, code: types.CodeType) -> tuple[list[Outcome], Recompile | None]:
-        """Returns what is known of this run of `code`, once."""
+        """Returns what is known of this run of `code`, once; the numbers that its calls drew are drawn then."""
+        if self.random_state is not None and self.code is code:
+            random.setstate(self.random_state)
         found = (list(self.outcomes), self.cause) if self.code is code else ([], None)
-        self.code, self.outcomes, self.cause = None, (), None
+        self.code, self.outcomes, self.cause, self.random_state = None, (), None, None
         return found
 
 

@@ -47,6 +47,7 @@ from compiler_core.loops.schedule.script import Schedule
 from compiler_core.records import Compile, Stage
 from compiler_core.support.fx_graphs import copy_graph, differs, record_graph
 from compiler_core.support.size_expr import Int
+from compiler_core.support.torch_state import kept_random_state
 from compiler_core.tools.changes.edited_texts import (
     apply_edits,
     edited_schedules,
@@ -115,7 +116,7 @@ class UserChanges:
         stage = _STAGES[graph_pass.at]
         copied = copy_graph(gm)
         try:
-            with self._compile.step(stage, f"pass {graph_pass.name}") as event:
+            with self._compile.step(stage, f"pass {graph_pass.name}") as event, kept_random_state():
                 result = graph_pass.function(copied)
                 changed = checked(copied if result is None else result, gm, graph_pass.at)
                 same = not differs(changed, gm)
@@ -131,7 +132,7 @@ class UserChanges:
         """Returns the program that `lower` makes of a graph with the rules; `program` is made without them."""
         rules: dict[str, UserRule] = {}
         for each in self._at("lowering"):
-            with self._compile.step("lower", f"pass {each.name}") as event:
+            with self._compile.step("lower", f"pass {each.name}") as event, kept_random_state():
                 rules[each.operator] = UserRule(_pointwise(each.function), self._reporter(each, "lower"))
                 changed = lower(rules)
                 event.detail = self._record_rule(each, which, program, changed)
@@ -143,7 +144,7 @@ class UserChanges:
     ) -> FusionResult:
         """Returns the result of `fuse` with the rules besides `requests`; `result` is that without them."""
         for each in self._at("fusion"):
-            with self._compile.step("fuse", f"pass {each.name}") as event:
+            with self._compile.step("fuse", f"pass {each.name}") as event, kept_random_state():
                 decide = self._deciding(each, which, requests.rule)
                 requests = FusionRequests(requests.keep_apart, requests.force_fuse, decide)
                 changed = fuse(requests)

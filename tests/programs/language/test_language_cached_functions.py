@@ -19,6 +19,7 @@ import torch
 
 import compiler_core
 import compiler_core.errors
+from compiler_core.tools.testing import difference
 from tests.sampling import sample
 
 SEEDS = 3
@@ -261,6 +262,26 @@ def test_a_cache_that_changes_breaks_the_graph():
     assert [len(each.breaks) for each in compiles] == [0, 0, 0, 1]
     assert (compiles[1].cause.kind, compiles[1].cause.expected, compiles[1].cause.got) == ("CACHED_CALL", "2", "4")
     assert "has had other results in later calls" in compiles[3].breaks[0].explanation
+
+
+@functools.lru_cache
+def drawn(n):
+    return torch.rand(n), random.random()
+
+
+def test_numbers_that_a_function_draws_at_capture():
+    """They are the program's: the next ones follow them."""
+
+    def program(x):
+        number, further = drawn(1)
+        return x + number, further, torch.rand(1)
+
+    found = []
+    for run in (program, compiler_core.compile(program, backend="eager")):
+        drawn.cache_clear()
+        random.seed(0), torch.manual_seed(0)
+        found.append([run(ONE), run(ONE), random.random(), torch.rand(1)])
+    assert difference(*found) is None
 
 
 def test_what_a_cache_has_is_read_after_a_change():
