@@ -96,6 +96,21 @@ def test_a_value_that_is_changed_in_place_later_is_not_blamed() -> None:
     assert "tanh" in found.operation
 
 
+def test_a_change_of_an_input_that_a_backend_loses_is_found() -> None:
+    def on_copies(gm: fx.GraphModule, _: Any) -> Any:
+        return lambda *inputs: gm(*(each.clone() for each in inputs))
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        x.add_(1)  # the change
+        return y * 2
+
+    found = compiler_core.first_difference(counted, X.clone(), backend=on_copies)
+    assert line(found) == "x.add_(1)  # the change"
+    assert found is not None
+    assert (found.changed_input != "", found.value, found.expected) == (True, "0", "1")
+
+
 def test_a_fault_that_needs_a_value_that_is_not_returned_is_found() -> None:
     def backend(gm: fx.GraphModule, examples: Any) -> Any:
         (output,) = gm.graph.find_nodes(op="output")

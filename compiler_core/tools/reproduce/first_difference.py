@@ -56,9 +56,12 @@ class FirstDifference:
     """The greatest difference, relative to the greatest expected value; None: only one has a NaN or an infinity."""
     gradient_of: str = ""
     """If it is the backward of the operation that differs: what it reads of which the gradient does."""
+    changed_input: str = ""
+    """If it is not the result of the operation that differs: the input of the graph that it changes."""
 
     def __str__(self) -> str:
         of = f"the gradient of {self.gradient_of}: " if self.gradient_of else ""
+        of = f"the input {self.changed_input} afterwards: " if self.changed_input else of
         at = f" at {self.index}" if self.index else ""
         error = "not finite" if self.error is None else f"{self.error:.1e} of the largest element"
         where = f"{self.filename}:{self.lineno}: {self.line}" if self.lineno else "(the line is not known)"
@@ -147,15 +150,17 @@ def _is_differentiated(value: Any) -> bool:
 
 
 _Values = Callable[[fx.GraphModule, bool], list[list[Any]]]
-"""Runs a graph, compiled or not; returns for each result the tensors in it."""
+"""Runs a graph, compiled or not; returns for each result the tensors in it, and at last the inputs afterwards."""
 
 
 def _in_graph(gm: fx.GraphModule, values: _Values) -> FirstDifference | None:
     nodes = [node for node in gm.graph.nodes if node.op.startswith(("call_", "get_attr"))]
     whole = _ending_at(gm, nodes)
-    differing = [n for n, found, right in zip(nodes, values(whole, True), values(whole, False), strict=True)
-                 if _differ([found], [right])]  # fmt: skip
-    if not differing and not _differ(values(gm, True), values(gm, False)):
+    *results, inputs = values(whole, True)
+    *expected, right_inputs = values(whole, False)
+    differing = [n for n, found, right in zip(nodes, results, expected, strict=True) if _differ([found], [right])]
+    is_right = not differing and not _differ([inputs], [right_inputs])
+    if is_right and not _differ(values(gm, True), values(gm, False)):
         return None
     # a later operation may have changed the value in place, so each is looked at as the last one, too
     for node in [*differing, *(each for each in nodes if each not in differing)]:
@@ -166,10 +171,14 @@ def _in_graph(gm: fx.GraphModule, values: _Values) -> FirstDifference | None:
 
 def _at(node: fx.Node, gm: fx.GraphModule, values: _Values) -> FirstDifference | None:
     """Returns the difference in an operation, which a graph ends at."""
-    (found,), (right,) = values(gm, True), values(gm, False)
+    (found, inputs), (right, right_inputs) = values(gm, True), values(gm, False)
     for value, expected in zip(found, right, strict=True):
         if _differ([[value]], [[expected]]):
             return _difference(node, value, expected)
+    names = [each.name for each in gm.graph.find_nodes(op="placeholder")]
+    for name, value, expected in zip(names, inputs, right_inputs, strict=True):
+        if isinstance(value, torch.Tensor) and _differ([[value]], [[expected]]):
+            return replace(_difference(node, value, expected), changed_input=name)
     return None
 
 
@@ -195,6 +204,8 @@ def _type(value: torch.Tensor) -> str:
 
 def _differ(found: list[list[Any]], right: list[list[Any]]) -> bool:
     for value, expected in zip(_flat(found), _flat(right), strict=True):
+        if not isinstance(value, torch.Tensor):  # an input that is a number
+            continue
         if value.shape != expected.shape or value.dtype != expected.dtype:
             return True
         error = relative_error(value, expected)
@@ -228,7 +239,8 @@ def _values(
     call = compiled_graph(gm, engine, backend) if is_compiled else gm
     torch.manual_seed(0)
     given = [each.clone() if isinstance(each, torch.Tensor) else each for each in inputs]
-    return [[each for each in tree_leaves(result) if isinstance(each, torch.Tensor)] for result in call(*given)]
+    results = [[each for each in tree_leaves(result) if isinstance(each, torch.Tensor)] for result in call(*given)]
+    return [*results, given]
 
 
 # ---- the backward ------------------------------------------------------------------------------
