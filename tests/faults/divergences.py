@@ -63,6 +63,22 @@ def program(x):
         {'    if rank == 1:\n        print("step", end="")  # the fault\n': ""},
     ),
     Diverged(
+        "one rank prints before a global is read",
+        """
+scale = 3.0
+
+def program(x):
+    y = x.sin()
+    if rank == 1:
+        print("step", end="")  # the fault
+    return y * scale
+""",
+        "graph break",
+        "print",
+        "nothing",
+        {'    if rank == 1:\n        print("step", end="")  # the fault\n': ""},
+    ),
+    Diverged(
         "a number from the environment of one rank",
         """
 scale = 0.5 if rank else 0.25

@@ -160,11 +160,15 @@ def _divergences(rank: RankFacts, reference: RankFacts) -> Iterator[Divergence]:
 
 
 def _most_telling(first: Divergence | None, divergences: Sequence[Divergence]) -> Divergence | None:
-    """Returns the first difference; of a guard that one side has more, the graph break or operation at its line."""
+    """Returns the first difference; of a guard that one side has more, the graph break that is no later in its compile,
+    as what follows that has guards of its rest, else the operation at its line."""
     if first is None or first.kind != "guard" or "nothing" not in (first.here, first.others):
         return first
-    same_line = {each.kind: each for each in divergences if each.place == first.place}
-    return same_line.get("graph break") or same_line.get("graph") or first
+    of_kind = {each.kind: each for each in divergences}
+    break_, operation = of_kind.get("graph break"), of_kind.get("graph")
+    if break_ and (break_.compile, break_.file) == (first.compile, first.file) and break_.line <= first.line:
+        return break_
+    return operation if operation and operation.place == first.place else first
 
 
 def _first_difference(here: Sequence[Fact], others: Sequence[Fact]) -> Divergence | None:
