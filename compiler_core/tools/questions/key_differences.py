@@ -13,6 +13,7 @@ from compiler_core.records.differences import Difference
 from compiler_core.records.kernels import CacheLookup, CacheName
 from compiler_core.records.user_lines import LineRef
 from compiler_core.tools.questions.line_facts import ComparedRun
+from compiler_core.tools.questions.queries import users_name
 
 _Lookups = dict[tuple[str, str, str, str], list[tuple[Compile, CacheLookup]]]
 _INPUT = re.compile(r"(?:example_)?inputs\[(\d+)\]$")
@@ -91,19 +92,20 @@ class _Side:
     def __init__(
         self, run: ComparedRun, compile_: Compile, lookup: CacheLookup, moved: Callable[[LineRef], LineRef]
     ) -> None:
-        self.lookup = lookup
+        self.lookup, self._compile = lookup, compile_
         self.start = moved(run.first_line(compile_))
         self._run, self._moved = run, moved
         panes = [lookup.name] if lookup.name in _GRAPH_PANES else ["captured"]
         self._graphs = [artifact for artifact in compile_.artifacts if artifact.pane in panes and artifact.graph]
 
     def input_name(self, field: str) -> str:
-        """Adds to the name of a field of an input the name that the graph gives it."""
+        """Adds to the name of a field of an input the user's name for it, or that of the graph."""
         found = _INPUT.match(field)
-        graph = self._graphs[0].graph if self._graphs else None
-        names = [node.key for node in graph.nodes if node.op == "placeholder"] if graph else []
-        position = int(found[1]) if found else len(names)
-        return f"{field} {names[position]}" if position < len(names) else field
+        artifact = self._graphs[0] if self._graphs else None
+        nodes = artifact.graph.nodes if artifact and artifact.graph else []
+        inputs = [artifact.item(node.key) for node in nodes if artifact and node.op == "placeholder"]
+        position = int(found[1]) if found else len(inputs)
+        return f"{field} {users_name(self._compile, inputs[position])[0]}" if position < len(inputs) else field
 
     def node(self, line: str) -> tuple[LineRef, str]:
         """Returns the user's line of a node that a line of a graph computes, and the node's text in the record."""
