@@ -97,8 +97,13 @@ def costly_and_expected(problems: Sequence[Problem], kind: ProblemKind) -> tuple
     """Returns how many problems of a kind cost something, and what follows their number: `` (and 2 expected)`` or
     nothing."""
     expected = problem_count((problem for problem in problems if problem.grade == "expected"), kind)
-    costly = problem_count(problems, kind) - expected
-    return costly, f" ({'and ' if costly else ''}{expected} expected)" if expected else ""
+    number = problem_count(problems, kind)
+    return number - expected, expected_text(number, expected)
+
+
+def expected_text(number: int, expected: int) -> str:
+    """Returns what follows the number of problems that cost something: of `number` in all, so many are expected."""
+    return f" ({'and ' if number > expected else ''}{expected} expected)" if expected else ""
 
 
 def problem_count(problems: Iterable[Problem], kind: ProblemKind) -> int:

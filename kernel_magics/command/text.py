@@ -56,7 +56,8 @@ def record_text(record: Record, counts: Counts) -> str:
     """Returns a record as text: its counts, its problems, and where time, memory and values went."""
     lines = [f"{counts.title or counts.engine}: {counts.line()}"]
     for listed in (counts.failed, counts.breaks, counts.recompiled, counts.others):
-        lines += _indented([f"{each.problem} {each}" for each in listed])
+        grades = ["expected " if each.grade == "expected" else "" for each in listed]
+        lines += _indented([f"{grade}{each.problem} {each}" for grade, each in zip(grades, listed, strict=True)])
     lines += [f"  {line}" for line in answer_lines(record)]
     lines += [f"  note: {note}" for note in counts.notes[:SHOWN]]
     return "\n".join(lines)

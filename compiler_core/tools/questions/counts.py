@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compiler_core.records import Problem, Record, problem_count, to_plain
+from compiler_core.records.problems import expected_text
 from compiler_core.records.timings import plural
 
 
@@ -71,9 +72,17 @@ class Counts:
 
     def line(self) -> str:
         """Returns the numbers as one line."""
-        names = ("graphs", "graph_breaks", "recompiles", "failures", "kernels")
-        found = [(getattr(self, name), name.removesuffix("s").replace("_", " ")) for name in names]
-        numbers = [f"{number:,} {plural(name, number)}" for number, name in found]
+        expected_breaks = sum(each.grade == "expected" for each in self.breaks)
+        expected_recompiles = sum(each.count for each in self.recompiled if each.grade == "expected")
+        found = [
+            (self.graphs, 0, "graph"), (self.graph_breaks, expected_breaks, "graph break"),
+            (self.recompiles, expected_recompiles, "recompile"), (self.failures, 0, "failure"),
+            (self.kernels, 0, "kernel"),
+        ]  # fmt: skip
+        numbers = [
+            f"{number - expected:,} {plural(name, number - expected)}{expected_text(number, expected)}"
+            for number, expected, name in found
+        ]
         return f"{', '.join(numbers)}; compiled in {self.compile_seconds:.2f} s"
 
 

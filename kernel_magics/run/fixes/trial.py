@@ -46,6 +46,7 @@ Progress = Callable[[str, float], None]
 BUDGET_S = 60.0
 """For how many seconds all advice on a cell is tried."""
 _DECIMAL = re.compile(r"(-?\d+\.\d*(?:[eE][-+]?\d+)?)")
+_GRAD_FN = re.compile(r"grad_fn=<\w+>")
 FASTER = 2
 """By what factor a change must reduce the time of compiling, which is measured once."""
 
@@ -421,8 +422,9 @@ class _Ran:
 
 
 def _same_text(one: str, other: str) -> bool:
-    """Returns whether texts are the same, besides numbers with a decimal point that are nearly equal."""
-    parts, others = _DECIMAL.split(one), _DECIMAL.split(other)  # texts and numbers in turn
+    """Returns whether texts are the same, besides numbers with a decimal point that are nearly equal, and the names of
+    the autograd nodes of printed tensors, which compiled code has others of."""
+    parts, others = (_DECIMAL.split(_GRAD_FN.sub("", text)) for text in (one, other))  # texts and numbers in turn
     if len(parts) != len(others) or parts[::2] != others[::2]:
         return False
     pairs = zip(parts[1::2], others[1::2], strict=True)
