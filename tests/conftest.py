@@ -136,12 +136,15 @@ def _names_of_stock() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _seeded() -> Iterator[None]:
-    """The same random numbers in every run of a test, and gradients on for the next one."""
+    """The same random numbers in every run of a test, nothing kept of what earlier tests compiled, and gradients on for
+    the next one."""
     import torch
 
     from compiler_core.tools.testing.observed_run import seed_all
 
     seed_all(SEED)
+    if compiled := sys.modules.get("compiler_core.api.compiled"):
+        compiled.forget_deleted()
     yield
     if not torch.is_grad_enabled():
         torch.set_grad_enabled(True)

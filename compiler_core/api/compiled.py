@@ -9,6 +9,7 @@ import operator
 import types
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from compiler_core.config import Options
 from compiler_core.errors import UsageError
 from compiler_core.hook import failures, frame_hook
 from compiler_core.hook.skip_rules import add_user_graph, is_generator
+from compiler_core.pipeline.code_state import CodeKey
 from compiler_core.pipeline.compiled_region import Region
 from compiler_core.records import Record
 from compiler_core.support.texts import keep_source
@@ -34,15 +36,75 @@ def compile_function(fn: types.FunctionType, options: Options) -> Any:
     """Returns a function that behaves as `fn` and runs compiled code."""
     if is_generator(fn.__code__):
         failures.warn_of_generator(fn)
-    copy = with_code(fn, fn.__code__.replace())  # cache entries belong to code objects, so this needs its own
-    region = _open_region(copy.__code__, options)
+    # cache entries belong to code objects, so this needs its own
+    region = _take_kept(fn, options) or _open_region(fn.__code__.replace(), options)
+    copy = with_code(fn, region.root)
     compiled: Any = functools.wraps(fn)(region.hook.wrap_root(copy, fn, region.replace_root))
     compiled._torchdynamo_disable = True  # stock torch.compile does not trace into it
     compiled._cutaway_original = fn  # our own capture inlines the original into its caller
     compiled.__prepare_scriptable__ = lambda: fn  # torch.jit.script scripts the original
     _regions[compiled] = region
-    weakref.finalize(compiled, region.close).atexit = False
+    weakref.finalize(compiled, _leave, region, region.root, fn.__code__, fn.__globals__, options).atexit = False
     return compiled
+
+
+@dataclass
+class _Kept:
+    """What is kept of a function that the program compiles again in each call, until its code object is freed.
+
+    The first compiled function of a code object that is deleted leaves only this; the next one leaves its region, which
+    the one after it takes over.  So a function that is compiled once is freed with what it needs.
+    """
+
+    code: weakref.ref[types.CodeType]
+    f_globals: dict[str, Any]
+    options: Options
+    region: Region | None = None
+
+
+_kept: dict[int, _Kept] = {}
+"""By the id of the code object that the user's functions share."""
+
+
+def _take_kept(fn: types.FunctionType, options: Options) -> Region | None:
+    """Returns the region of a compiled function that was deleted, if this one is made of the same code."""
+    kept = _kept.get(id(fn.__code__))
+    region = kept.region if kept else None
+    if kept is None or region is None or kept.options != options or kept.f_globals is not fn.__globals__:
+        return None
+    state = region.states.get(CodeKey(region.root))
+    if state is not None and state.record is not region.record():
+        return None  # another record has its compiles
+    kept.region = None
+    return region
+
+
+def _leave(
+    region: Region, root: types.CodeType, code: types.CodeType, f_globals: dict[str, Any], options: Options
+) -> None:
+    """Closes the region of a compiled function that was deleted, or keeps it for the next one of this code."""
+    kept = _kept.get(id(code))
+    if kept is None:
+        _kept[id(code)] = _Kept(weakref.ref(code, functools.partial(_forget_code, id(code))), f_globals, options)
+    # a region with many compiles leaves too few to the next function
+    elif region.root is root and all(2 * s.compile_count <= options.recompile_limit for s in region.states.values()):
+        previous, _kept[id(code)] = kept.region, replace(kept, f_globals=f_globals, options=options, region=region)
+        if previous is None:
+            return
+        region = previous
+    region.close()
+
+
+def _forget_code(key: int, _: object = None) -> None:
+    kept = _kept.pop(key, None)
+    if kept is not None and kept.region is not None:
+        kept.region.close()
+
+
+def forget_deleted() -> None:
+    """Frees what is kept of compiled functions that were deleted."""
+    for key in list(_kept):
+        _forget_code(key)
 
 
 def with_code(fn: types.FunctionType, code: types.CodeType) -> types.FunctionType:
@@ -90,6 +152,7 @@ def reset() -> None:
     Compiled functions compile again at their next call.  Warnings that were shown once may be shown again.
     """
     failures.reset_shown_warnings()
+    forget_deleted()
     for region in list(_regions.values()):
         region.forget()
     for records in list(_own_records.values()):

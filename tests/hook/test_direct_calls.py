@@ -79,6 +79,7 @@ def outcome(fn, args, kwargs):
 def test_every_kind_of_call(name, hooked) -> None:
     function = FUNCTIONS[name]
     for args, kwargs in CALLS:
+        compiler_core.reset()
         fast, expected = compiler_core.compile(function, backend="eager"), outcome(function, args, kwargs)
         for number in range(3):
             hooked.clear()
