@@ -47,6 +47,7 @@ from compiler_core.resume.resume_functions import ResumeLayout
 from compiler_core.support import fork_locks, interrupts, torch_state
 from compiler_core.support.eager_warnings import silence_warnings
 from compiler_core.support.fork_locks import replace_after_fork
+from compiler_core.support.transform_levels import in_dual_level
 from compiler_core.torch_private import DisableTorchFunctionSubclass, are_functorch_transforms_active, convert_frame
 
 # only one thread compiles at a time, with this compiler or with stock: PyTorch's tracing has global state
@@ -156,7 +157,7 @@ class Region:
             return frame_hook.skip_code_and_callees()
         if torch_state.is_observed_or_traced():
             return frame_hook.skip_call()
-        if are_functorch_transforms_active():
+        if are_functorch_transforms_active() or in_dual_level():
             self._note_transform(info.code)
             return frame_hook.skip_call()
         with (

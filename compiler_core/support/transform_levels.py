@@ -18,7 +18,7 @@ from compiler_core.torch_private import (
     C_enter_dual_level,
     C_exit_dual_level,
     C_functorch,
-    current_level,
+    forward_ad,
     is_fwd_grad_enabled,
     pyfunctorch,
     set_fwd_grad_enabled,
@@ -62,6 +62,11 @@ def enter_jvp() -> None:
 def leave_jvp() -> None:
     """Leaves a level of ``jvp``."""
     functorch._jvp_decrement_nesting()
+
+
+def in_dual_level() -> bool:
+    """Returns whether the program is within a level of forward-mode differentiation, outside of ``jvp``."""
+    return bool(forward_ad._current_level >= 0)
 
 
 @has_side_effect
@@ -162,7 +167,7 @@ def level_restorer() -> Any:
         leave_level = {kinds.Vmap: leave_vmap, kinds.Grad: leave_grad, kinds.Jvp: leave_jvp}
         while depth() > active:  # PyTorch 2.11 has no function that leaves several levels of any kind
             leave_level.get(functorch.peek_interpreter_stack().key(), functorch._func_decrement_nesting)()
-        if in_jvp and current_level < 0:
+        if in_jvp and not in_dual_level():
             with contextlib.suppress(RuntimeError):  # the level had not been entered yet
                 leave_dual_level()
         set_forward_gradients(forward)

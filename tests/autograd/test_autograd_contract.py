@@ -554,6 +554,26 @@ def forward_mode(c):
 
 
 @program
+def forward_mode_in_the_function(c):
+    def within(x, broken):
+        with forward_ad.dual_level():
+            y = forward_ad.make_dual(x, torch.ones(3)).sin()
+            if broken:
+                print(end="")
+            return tuple(forward_ad.unpack_dual(y * 2)), y
+
+    f, x = c(within), t(3, requires_grad=False)
+    return f(x, False), f(x, True)
+
+
+@program
+def forward_mode_of_what_is_new(c):
+    f, x = c(lambda x: forward_ad.unpack_dual(x * 2).tangent), t(3, requires_grad=False)
+    with forward_ad.dual_level():
+        return f(forward_ad.make_dual(x, torch.ones(3)))
+
+
+@program
 def forward_mode_beside_backward(c):
     f, x, w = c(one), t(3, 3), t(3, 3)
     f(x, w)
