@@ -147,6 +147,7 @@ NAMES: dict[str, str | tuple[str | None, ...]] = {
     "device_constructors": "torch.utils._device._device_constructors",
     "TorchDispatchMode": "torch.utils._python_dispatch.TorchDispatchMode",
     "disable_current_modes": "torch.utils._python_dispatch._disable_current_modes",
+    "is_traceable_wrapper_subclass": "torch.utils._python_dispatch.is_traceable_wrapper_subclass",
     "get_current_dispatch_mode_stack": "torch.utils._python_dispatch._get_current_dispatch_mode_stack",
     "pytree": "torch.utils._pytree",
     "tree_flatten": "torch.utils._pytree.tree_flatten",
@@ -201,8 +202,10 @@ NAMES: dict[str, str | tuple[str | None, ...]] = {
     "execution_engine": "torch.autograd.Variable._execution_engine",
     "forward_ad": "torch.autograd.forward_ad",
     "unsafe_preserve_version_counter": "torch.autograd.grad_mode._unsafe_preserve_version_counter",
+    "has_compatible_shallow_copy_type": "torch._has_compatible_shallow_copy_type",
     "torch_check": "torch._check",
     "torch_check_index": "torch._check_index",
+    "torch_check_not_implemented": "torch._check_not_implemented",
     "torch_check_type": "torch._check_type",
     "torch_check_value": "torch._check_value",
     "attention_kernels": "torch.nn.attention._cur_sdpa_kernel_backends",
@@ -314,6 +317,7 @@ MEMBERS = {
         "DictGuardManager GlobalStateGuard RelationalGuard RootGuardManager install_no_tensor_aliasing_guard "
         "install_object_aliasing_guard"
     ),
+    "C_nn": "_parse_to",
     "convert_frame": "compile_lock input_codes",
     "dynamo_config": "patch",
     "forward_ad": "_current_level",

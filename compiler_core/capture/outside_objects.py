@@ -189,6 +189,10 @@ class OpaqueValue(OutsideValue):
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if isinstance(self.real, io.IOBase) and name in ("write", "writelines", "flush"):
             return NamedMethodValue(self, name)
+        if type(self.real) in (property, classmethod, staticmethod) and name in ("fget", "fset", "fdel", "__func__"):
+            self.install_guards(tx)
+            assert self.source is not None
+            return tx.capture.outside.wrap(getattr(self.real, name), AttrSource(self.source, name))
         return super().get_attr(tx, name)
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.torch_version import TorchVersion
 
 from compiler_core.guards.kinds import ABSENT, KINDS, MISSING, NOTHING, PRESENT, Found, GuardKind, GuardSpec
 from compiler_core.guards.lifetimes import WeakBox, make_box
@@ -41,8 +42,9 @@ if (_numpy := sys.modules.get("numpy")) is not None:  # PyTorch imports numpy if
 LIBRARY_CONSTANTS: tuple[Any, ...] = (
     decimal.Decimal, fractions.Fraction, datetime.timedelta, datetime.date, datetime.time, datetime.datetime, uuid.UUID,
     re.Pattern, pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath, pathlib.WindowsPath,
+    TorchVersion,
 )  # fmt: skip
-"""Types of immutable objects of the standard library, which are constants, too."""
+"""Types of immutable objects of the standard library and PyTorch, which are constants, too."""
 
 
 def dict_keys(obj: Mapping[Any, Any]) -> Iterable[Any]:

@@ -50,7 +50,7 @@ _INLINED_STDLIB_FILES = frozenset(
     name
     for module in (
         *("_collections_abc", "abc", "collections", "contextlib", "copy", "dataclasses", "functools"),
-        *("genericpath", "inspect", "operator", "os", "posixpath", "types", "typing"),
+        *("genericpath", "inspect", "operator", "os", "posixpath", "textwrap", "types", "typing"),
     )
     for name in (f"<frozen {module}>", f"{_STDLIB}{module}.py", f"{_STDLIB}{module}{os.sep}__init__.py")
 )
@@ -60,8 +60,9 @@ _INLINED_FILES = (
     "_jit_internal.py", "jit/__init__.py", "_library/custom_ops.py", "_dynamo/mutation_guard.py",
     "functional.py", "nn/_reduction.py", "utils/_foreach_utils.py", "_functorch/functional_call.py", "utils/_pytree.py",
     "utils/checkpoint.py", "nn/attention/_utils.py", "nn/attention/flex_attention.py",
-    "_higher_order_ops/flex_attention.py", "_higher_order_ops/invoke_subgraph.py",
-    "_dynamo/_trace_wrapped_higher_order_op.py",
+    "_higher_order_ops/associative_scan.py", "_higher_order_ops/utils.py", "_higher_order_ops/flex_attention.py",
+    "_higher_order_ops/invoke_subgraph.py", "_dynamo/_trace_wrapped_higher_order_op.py", "_prims_common/__init__.py",
+    "return_types.py",
 )  # fmt: skip
 # torch.func, whose frames cannot be resumed after a graph break: PyTorch's state belongs to them
 _TRANSFORM_FILES = frozenset(

@@ -277,6 +277,13 @@ def _ldexp_warning(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     return _break_graph(func, args, kwargs) if is_kernel and grows else None
 
 
+def _reduction_warning(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program | None:
+    """``index_reduce``, which may change in later versions, and ``scatter`` with a reduction, which was replaced."""
+    if func in (aten.scatter.reduce, aten.scatter_.reduce):
+        return lambda: torch.zeros(1).scatter(0, torch.zeros(1, dtype=torch.int64), torch.zeros(1), reduce="add")
+    return lambda: torch.zeros(1).index_reduce(0, torch.zeros(1, dtype=torch.int64), torch.zeros(1), "prod")
+
+
 def _break_graph(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program | None:
     """For kernels whose warning no small program reproduces: eager PyTorch runs the operator."""
     raise Unsupported("unsupported operation", f"{func}, whose kernel warns")
@@ -292,7 +299,7 @@ KERNEL_WARNINGS: dict[Any, KernelRule] = {
     **{getattr(aten, name).Scalar: _searchsorted_warning for name in ("searchsorted", "bucketize")},
     aten.ldexp.Tensor: _ldexp_warning,
     **{getattr(aten, name).default: _break_graph for name in _UNTIL_2_13 if hasattr(aten, name)},
-    **dict.fromkeys((aten.index_reduce.default, aten.index_reduce_.default), _break_graph),
-    **dict.fromkeys((aten.scatter.reduce, aten.scatter_.reduce), _break_graph),
+    **dict.fromkeys((aten.index_reduce.default, aten.index_reduce_.default), _reduction_warning),
+    **dict.fromkeys((aten.scatter.reduce, aten.scatter_.reduce), _reduction_warning),
 }
 """Operators whose kernels warn about what fake tensors do not show."""

@@ -25,6 +25,7 @@ from torch.fx.node import has_side_effect
 from compiler_core.errors import Unsupported
 from compiler_core.support.operators import Fact, facts
 from compiler_core.support.tensors import tensors_in
+from compiler_core.support.transform_levels import is_wrapped
 from compiler_core.torch_private import (
     DispatchKey,
     ForceDispatchKeyGuard,
@@ -211,9 +212,12 @@ class OpaqueCall:
 
 
 def opaque_call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> OpaqueCall | None:
-    """Returns the call if `function` is an opaque operator that takes these arguments, else None."""
+    """Returns the call if `function` is an opaque operator that takes these arguments, else None.
+
+    Within a transform of `torch.func` none is opaque: the transform's rules are for what it is made of.
+    """
     rule = OPERATORS.get(_packet(function))
-    if rule is None:
+    if rule is None or any(map(is_wrapped, tensors_in([*args, *kwargs.values()]))):
         return None
     for overload in map(functools.partial(getattr, _packet(function)), _packet(function).overloads()):
         names = _argument_names(overload)
@@ -238,6 +242,8 @@ def fake_implementation(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         call = opaque_call(function, args, kwargs)
+        if any(map(is_wrapped, tensors_in([*args, *kwargs.values()]))):
+            return function(*args, **kwargs)
         if call is None:
             raise TypeError(f"{function} does not take these arguments")
         tensors = tensors_in(call.args)

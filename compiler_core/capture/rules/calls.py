@@ -50,7 +50,7 @@ from compiler_core.capture.values.user.functions import (
 from compiler_core.capture.values.user.objects import ObjectValue, SubclassValue
 from compiler_core.errors import Unsupported
 from compiler_core.hook.skip_rules import disable_capture, is_optimizer, is_stock_compiled
-from compiler_core.torch_private import stock_graph_break, trace_rules
+from compiler_core.torch_private import C_nn, stock_graph_break, trace_rules
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
@@ -64,7 +64,16 @@ PURE_FUNCTIONS = frozenset(
     | {int.from_bytes, float.fromhex, bytes.fromhex, str.maketrans, sys.intern, sys.getrecursionlimit}
     | {struct.pack, struct.unpack, struct.calcsize}
     | frozenset(CONSTRUCTORS)
-    | {torch.Size, torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast, torch.result_type}
+    | {
+        C_nn._parse_to,
+        torch.Size,
+        torch.device,
+        torch.finfo,
+        torch.iinfo,
+        torch.promote_types,
+        torch.can_cast,
+        torch.result_type,
+    }
 )
 
 

@@ -184,7 +184,7 @@ class TensorValue(Value):
             return from_python(getattr(self.layout(tx), name))
         if name in VIEW_ATTRIBUTES:
             return tx.capture.graph.call_function(tx, getattr, [self, ConstantValue(name)], {})
-        if name in ("is_leaf", "grad", "grad_fn"):
+        if name in ("is_leaf", "grad", "grad_fn", "retains_grad", "name"):
             return self._autograd_attribute(tx, name)
         if name == "__class__":
             return tx.capture.outside.wrap(self.python_type())
@@ -211,14 +211,14 @@ class TensorValue(Value):
         is_leaf = self._fake_at_start(tx).is_leaf
         if self.source is not None and self.real is not None:
             tx.capture.guards.add("EQUALS_MATCH", AttrSource(self.source, "is_leaf"), self.real.is_leaf)
-        if name == "is_leaf":
-            return ConstantValue(is_leaf)
+        if name == "is_leaf" or (name == "retains_grad" and is_leaf):
+            return ConstantValue(name == "is_leaf" and is_leaf)
         if not is_leaf:  # reading it warns or gives an object of autograd's
             kind: BreakReason = "gradient hook" if name == "grad" else "unsupported attribute"
             raise Unsupported(kind, f"Tensor.{name} of a tensor that is not a leaf")
         if name == "grad" and any(self._fake is leaf for leaf in tx.capture.graph.new_leaves):
             raise Unsupported("requires_grad", "of a tensor whose .grad is read")
-        if name == "grad_fn" or self.source is None or self.real is None:
+        if name in ("grad_fn", "name") or self.source is None or self.real is None:
             return NONE
         return tx.capture.outside.wrap(self.real.grad, AttrSource(self.source, "grad"))
 
@@ -264,6 +264,8 @@ class TensorValue(Value):
             return
         if name == "grad":
             self._check_grad(tx, value)
+        elif name == "data" and value is self:
+            return
         elif name == "data":
             self._check_data(tx, value)
             self._memory = None

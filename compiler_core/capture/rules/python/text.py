@@ -11,7 +11,7 @@ import torch
 
 from compiler_core.capture.rules.table import handles, handles_each
 from compiler_core.capture.values.base import Value, observed_exception
-from compiler_core.capture.values.builtin.constant import ConstantValue, check_plain
+from compiler_core.capture.values.builtin.constant import ConstantValue, MatchValue, check_plain
 from compiler_core.capture.values.builtin.conversion import evaluate, fold
 from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.mappings import DictValue, key_value
@@ -29,8 +29,19 @@ if TYPE_CHECKING:
 
 @handles_each(re.match, re.search, re.fullmatch, re.findall, re.split, re.sub, re.subn, re.escape, re.compile)
 def _regular_expression(fn: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    if fn is re.sub and len(args) == 3 and not kwargs and not isinstance(args[1], ConstantValue):
+        return _substituted(tx, *args)
     check_plain(fn, args, kwargs)
     return fold(tx, fn, args, kwargs)
+
+
+def _substituted(tx: Interpreter, pattern: Value, function: Value, text: Value) -> Value:
+    """``re.sub(pattern, function, text)``, which calls the function for each match."""
+    parts, end, string = [], 0, text.constant(tx)
+    for match in re.finditer(pattern.constant(tx), string):
+        parts += [string[end : match.start()], _require_str(function.call(tx, [MatchValue(match)], {}))]
+        end = match.end()
+    return ConstantValue("".join([*parts, string[end:]]))
 
 
 class FormatProxy:

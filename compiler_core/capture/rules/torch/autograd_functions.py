@@ -21,7 +21,7 @@ import torch.fx as fx
 from torch.autograd.function import FunctionCtx
 
 from compiler_core.capture.rules.table import handles
-from compiler_core.capture.values.base import ObservedException, Value
+from compiler_core.capture.values.base import ObservedException, Value, constants
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
@@ -290,7 +290,7 @@ def register_hook(tx: Interpreter, tensor: TensorValue, hook: Value) -> Value:
         tensor.install_guards(tx)
         tx.capture.effects.note_call(add_hook, [tensor, hook])
         return HandleValue()
-    if not isinstance(hook, FunctionValue):
+    if not isinstance(hook, (FunctionValue, PartialValue, StaticValue)):
         raise Unsupported("gradient hook", f"{NAME} with {hook}")
     try:
         _try(tx, tensor, hook)
@@ -307,7 +307,7 @@ def add_hook(tensor: torch.Tensor, hook: Callable[..., Any]) -> None:
     tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
 
-def _try(tx: Interpreter, tensor: TensorValue, hook: FunctionValue) -> None:
+def _try(tx: Interpreter, tensor: TensorValue, hook: Value) -> None:
     """Interprets the hook, which adds its guards and breaks the graph if it does anything but compute."""
     with trial_run(tx, "a hook", [tensor]):
         gradient = tx.capture.graph.call_function(tx, torch.empty_like, [tensor], {})
@@ -322,9 +322,15 @@ def _kind(tx: Interpreter, tensor: TensorValue) -> tuple[Any, ...]:
     return fake.shape, fake.dtype, fake.device
 
 
-def _copy(tx: Interpreter, hook: FunctionValue) -> types.FunctionType:
+def _copy(tx: Interpreter, hook: Value) -> Callable[..., Any]:
     """Returns a function like the hook, which has no state that may change: its variables are constants."""
     hook.install_guards(tx)
+    if isinstance(hook, PartialValue):
+        args, kwargs = constants(tx, hook.args, hook.kwargs)
+        return functools.partial(_copy(tx, hook.function), *args, **kwargs)
+    if not isinstance(hook, FunctionValue):
+        function: Callable[..., Any] = hook.constant(tx)
+        return function
     if hook.stored or hook.special_attributes:
         raise Unsupported("gradient hook", f"{hook} has attributes")
     cells = tuple(types.CellType(cell.get(tx).constant(tx)) for cell in hook.closure)
@@ -334,7 +340,7 @@ def _copy(tx: Interpreter, hook: FunctionValue) -> types.FunctionType:
     return made
 
 
-def _registering(hook: types.FunctionType) -> Callable[[torch.Tensor], None]:
+def _registering(hook: Callable[..., Any]) -> Callable[[torch.Tensor], None]:
     """Returns the function that the node calls."""
 
     def register(tensor: torch.Tensor) -> None:

@@ -31,6 +31,8 @@ from compiler_core.capture.values.contexts import (
     changes_attention_kernels,
 )
 from compiler_core.capture.values.distributed import GroupValue, group_size, is_member, rank_in_group
+from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.capture.values.tensor_subclasses import is_wrapper_class
 from compiler_core.errors import Unsupported
 from compiler_core.support.torch_state import AttentionKernels, grad_mode_change
 from compiler_core.torch_private import (
@@ -47,16 +49,19 @@ from compiler_core.torch_private import (
     get_mem_efficient_sdp_enabled,
     get_mkldnn_enabled,
     get_nnpack_enabled,
+    has_compatible_shallow_copy_type,
     is_all_true,
     is_any_autocast_enabled,
     is_fx_symbolic_tracing,
     is_fx_tracing,
+    is_traceable_wrapper_subclass,
     is_tracing,
     len_torch_dispatch_stack,
     privateuse1_backend_name,
     set_grad_enabled,
     torch_check,
     torch_check_index,
+    torch_check_not_implemented,
     torch_check_type,
     torch_check_value,
     utils_is_compiling,
@@ -98,13 +103,28 @@ def _is_tensor_like(tx: Interpreter, obj: Value) -> Value:
     return ConstantValue(hasattr(obj.python_type(), "__torch_function__"))
 
 
+@handles(is_traceable_wrapper_subclass)
+def _is_traceable_wrapper_subclass(tx: Interpreter, obj: Value) -> Value:
+    obj.install_guards(tx)
+    cls = obj.python_type()
+    return ConstantValue(issubclass(cls, torch.Tensor) and is_wrapper_class(cls))
+
+
+@handles(has_compatible_shallow_copy_type)
+def _takes_memory_of(tx: Interpreter, tensor: Value, other: Value) -> Value:
+    """Whether ``tensor.data = other`` sets the memory of the tensor, which `Module.to` asks."""
+    if type(tensor) is not TensorValue or type(other) is not TensorValue:
+        raise Unsupported("unsupported call", f"_has_compatible_shallow_copy_type of {tensor} and {other}")
+    return ConstantValue(has_compatible_shallow_copy_type(tensor.fake(tx), other.fake(tx)))
+
+
 @handles(*filter(None, [all_true_or_runtime_assert]))
 def _all_true(tx: Interpreter, valid: Value, message: Value) -> Value:
     """Returns the tensor of whose truth distributions make a branch, from PyTorch 2.15 on in this function."""
     return tx.capture.graph.call_function(tx, is_all_true, [valid], {})
 
 
-@handles_each(torch_check, torch_check_index, torch_check_value, torch_check_type)
+@handles_each(torch_check, torch_check_index, torch_check_not_implemented, torch_check_value, torch_check_type)
 def _check(function: Any, tx: Interpreter, cond: Value, message: Value = NONE) -> Value:
     """Python raises the error of a condition that does not hold."""
     if isinstance(cond, ReadValue):
@@ -147,6 +167,7 @@ GUARDED_QUERIES = (
     torch.cuda.current_device, torch.cuda.is_initialized, torch.xpu.current_device, torch.xpu.is_initialized,
     torch.accelerator.current_device_index,
     torch.get_num_threads, torch.get_float32_matmul_precision, privateuse1_backend_name,
+    torch.__future__.get_overwrite_module_params_on_conversion, torch.__future__.get_swap_module_params_on_conversion,
     torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled, torch.is_warn_always_enabled,
     get_flash_sdp_enabled, get_mem_efficient_sdp_enabled, get_math_sdp_enabled,
     get_cudnn_sdp_enabled, get_cudnn_enabled, get_mkldnn_enabled,

@@ -169,6 +169,8 @@ class ConstantValue(Value):
                 args = [tx.new_list(tx.list_of(args[0]))]
         if isinstance(obj, str) and name == "format":
             return tx.format_text(obj, args, kwargs)
+        if type(obj) is re.Pattern and name == "sub":
+            return tx.call_static(re.sub, [self, *args], kwargs)
         if type(obj) is re.Pattern:
             check_plain(getattr(obj, name), args, kwargs)
         return tx.fold(getattr(obj, name), args, kwargs)

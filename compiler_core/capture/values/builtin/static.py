@@ -112,15 +112,20 @@ class StaticValue(Value):
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         """Returns the members of an enum."""
+        if (iterator := self._call_metaclass(tx, "__iter__")) is not None:
+            return tx.list_of(iterator)
         if not self._is_enum():
             return super().unpack(tx)
         self._members(tx)
         return [ConstantValue(member) for member in self.constant(tx)]
 
     def length(self, tx: Interpreter) -> int:
-        return len(self.unpack(tx))
+        found = self._call_metaclass(tx, "__len__")
+        return len(self.unpack(tx)) if found is None else int(found.constant(tx))
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
+        if (found := self._call_metaclass(tx, "__contains__", item)) is not None:
+            return found.truth(tx)
         if not self._is_enum():
             return super().contains(tx, item)
         self._members(tx)
@@ -128,11 +133,24 @@ class StaticValue(Value):
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         """``Color["RED"]``, ``list[int]``"""
+        if (found := self._call_metaclass(tx, "__getitem__", key)) is not None:
+            return found
         if self._is_enum() or self.obj in (list, dict, tuple, set, frozenset, type) or _is_generic(self.obj):
             return tx.fold(operator.getitem, [self, key], {})
         if is_typing_form(self.obj) or self.obj is collections.abc.Callable:
             return StaticValue(self.obj[_type_arguments(tx, key)])
+        if isinstance(self.obj, type) and is_python_class(self.obj):
+            return self.get_attr(tx, "__class_getitem__").call(tx, [key], {})
         return super().get_item(tx, key)
+
+    def _call_metaclass(self, tx: Interpreter, name: str, *args: Value) -> Value | None:
+        """Calls a special method that a metaclass of the user's defines in Python; None if there is none."""
+        meta = type(self.obj)
+        found = lookup_in_mro(meta, name) if issubclass(meta, type) else ABSENT
+        if not isinstance(found, types.FunctionType) or is_library(module_of(meta)):
+            return None
+        guard_class_attribute(tx, meta, name, found)
+        return tx.capture.outside.wrap(found).call(tx, [self, *args], {})
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         """Stores a global of a module, or an attribute of a class that is found by its name alone: no descriptor."""
@@ -172,7 +190,7 @@ class StaticValue(Value):
             tx.capture.guards.add("NO_ATTRIBUTE", base, name)
             raise observed_exception(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
         if on_class is ABSENT and (
-            on_meta is ABSENT or on_meta is not lookup_in_mro(type, name)
+            on_meta is ABSENT or (is_descriptor(on_meta) and on_meta is not lookup_in_mro(type, name))
         ):  # it may run code of the user's
             raise Unsupported("unsupported attribute", f"{self}.{name}")
         guard_class_attribute(tx, cls, name, on_class)

@@ -43,6 +43,7 @@ class ExceptionValue(ObjectValue):
         self.context: Value | None = NONE
         """The exception that was being handled when this one was raised; None if that is not known."""
         self.was_raised = False
+        self.traceback: Value = NONE
 
     def __repr__(self) -> str:
         return f"{self.cls.__name__}: {', '.join(map(str, self.args._values or ()))}".removesuffix(": ")
@@ -67,8 +68,8 @@ class ExceptionValue(ObjectValue):
             return ConstantValue(self.suppress_context)
         if name == "__context__":
             return self.context
-        if name == "__traceback__" and not self.was_raised:
-            return NONE
+        if name == "__traceback__":
+            return self.traceback
         if name == "value" and issubclass(self.cls, StopIteration):
             return next(iter(self.args._values or ()), NONE)
         return None
@@ -79,7 +80,7 @@ class ExceptionValue(ObjectValue):
         elif self.source is None and name == "args":
             self.args = TupleValue(tx.list_of(value))
         elif self.was_raised and name == "__traceback__":
-            pass  # only a traceback that Python made could be read back, which breaks the graph
+            self.traceback = value
         elif self.source is None and isinstance(lookup_in_mro(self.cls, name), _C_ATTRIBUTES):
             raise Unsupported("unsupported mutation", f"{self}.{name} = ...")
         else:
@@ -90,7 +91,7 @@ class ExceptionValue(ObjectValue):
 
     def set_context(self, handled: ExceptionValue | None) -> None:
         """Records that it is raised while `handled` is being handled; None if that is not known."""
-        self.was_raised = True
+        self.was_raised, self.traceback = True, TracebackValue()
         if handled is None:
             self.context = None
         elif handled is not self:

@@ -55,6 +55,9 @@ class CellValue(Value):
             raise Unsupported("exception", "a free variable is used before it is assigned")
         return self._contents
 
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        return self.get(tx) if name == "cell_contents" else super().get_attr(tx, name)
+
     def is_empty(self) -> bool:
         """Whether the frame left it empty.  For a cell from outside it is not known without a guard."""
         return self._contents is UNBOUND

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import UNBOUND, ObservedException, Value, observed_exception
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, errors_of_program
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.classes import (
@@ -178,7 +178,11 @@ class InstanceValue(Value):
             self._guard_class(tx, name, on_class)
             descriptor_set(tx, on_class, name, self, value)
         elif self.cls.__dictoffset__ == 0 and self.cls is not threading.local:
-            raise Unsupported("exception", f"{self} has no {name!r} and no __dict__")
+            stand_in: Any = type(
+                self.cls.__name__, (), {"__slots__": (), **({} if on_class is ABSENT else {name: None})}
+            )()
+            with errors_of_program(AttributeError):
+                setattr(stand_in, name, None)
         else:
             self.store(tx, name, value)
 
