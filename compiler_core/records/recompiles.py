@@ -244,7 +244,10 @@ def owner_of_method(expression: str) -> str:
 
 
 def has_generated_name(text: str) -> bool:
-    """Returns whether a text names a parameter of a resume function, which the user has not written."""
+    """Returns whether a text names a parameter of a resume function, which the user has not written.
+
+    Sources and guards are expressions, in which these names are reserved: ours and Dynamo's.
+    """
     return _GENERATED.search(text) is not None
 
 

@@ -375,7 +375,8 @@ def _alias_of(real: torch.Tensor) -> torch.Tensor:
 
 
 _NEEDS_DATA = "its data is not allocated yet"
-"""What an operator without a rule for fake tensors says when it reads values."""
+"""What an operator without a rule for fake tensors says when it reads values: a RuntimeError of C++, of which only the
+text says that it is this one."""
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """What a finished record answers.  Like the record, this needs the standard library only.
 
-problems         what cost time here or stopped the compiler, with `advice` on recompiles, `changed_nodes` and
-                 `needed_values`
+problems         what cost time here or stopped the compiler, with `advice` on recompiles, `changed_nodes`,
+                 `conditions` of guards and `needed_values`
 verdict          whether compiling was worth it; times in words
 what_failed      why a frame was compiled again, in sentences
 step_states      the state of the symbolic interpreter after any recorded step

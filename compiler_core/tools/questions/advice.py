@@ -6,6 +6,7 @@ programs that it is offered for.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -375,9 +376,13 @@ _OF_DICTS = frozenset({
 
 def _has_grown(failed: FailedGuard) -> bool:
     """Whether a dict has the keys that it had, and more, or is only known to have more."""
-    if failed.expected.isdecimal() and failed.got.isdecimal():
-        return int(failed.got) > int(failed.expected)
-    return len(failed.got) > len(failed.expected) and failed.got.startswith(failed.expected.removesuffix("]"))
+    try:
+        expected, got = ast.literal_eval(failed.expected), ast.literal_eval(failed.got)
+    except (ValueError, SyntaxError):  # keys that are no literals
+        return False
+    if isinstance(expected, list) and isinstance(got, list):
+        return len(got) > len(expected) and got[: len(expected)] == expected
+    return isinstance(expected, int) and isinstance(got, int) and got > expected
 
 
 def _value_remedy(failed: FailedGuard, situation: Situation) -> str:

@@ -189,8 +189,8 @@ def from_cache(compile_: Compile) -> bool | None:
     """Whether kernels were taken from a cache on disk and not built; None if there was nothing to build."""
     if any(e.name == _COMPILER for e in compile_.events):
         return False
-    looked_up = [e for e in compile_.events if e.stage == "backend" and e.name == "cache"]
-    if any(e.name in _CACHE_HITS for e in compile_.events) or any(e.detail.startswith("found") for e in looked_up):
+    is_ours = any(each.cache == "graph cache" and each.outcome == "hit" for each in compile_.cache_lookups)
+    if is_ours or any(e.name in _CACHE_HITS for e in compile_.events):
         return True
     return False if any(e.stage == "build" for e in compile_.events) else None
 

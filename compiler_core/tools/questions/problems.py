@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -50,6 +49,7 @@ from compiler_core.tools.questions.advice import (
     what_changed,
 )
 from compiler_core.tools.questions.changed_nodes import changed_nodes
+from compiler_core.tools.questions.conditions import condition_text, is_of_all_compiles
 from compiler_core.tools.questions.needed_values import function_lines, needs_number
 from compiler_core.tools.questions.what_failed import what_failed
 from compiler_core.tools.stack_values import calls_are_nested, statement_of
@@ -66,9 +66,6 @@ _OF_THE_CALL = frozenset[BreakReason]({"distribution check", "checkpoint", "pack
 """Reasons whose advice is on how the user's code calls a library."""
 _IN_A_LIBRARY = "Call it outside of the compiled function, or call something else."
 _Key = tuple[str, str, int]
-_SIZE = re.compile(r"\.(size|stride)\(\)\[(\d+)\]")
-_IS_FINITE = re.compile(r"<= 1\.79769\d*e\+308$|^abs\(.+\) <= 2147483648$|^not (?:math|torch)\.is(?:nan|inf)\(")
-_LEAST = re.compile(r"(-?\d+) <= ([^ ]+)$")
 MIN_REGIONS = 3
 """The fewest calls of `compile` for one function that are a problem, if all compile it to the same code."""
 MIN_REPEATS = 8
@@ -574,7 +571,7 @@ def _situation(record: Record, frame: Frame, compile_: Compile, failed: FailedGu
     is_one_case = is_needed and any(_has_symbols(c, failed) for c in having[having.index(compile_) + 1 :])
     is_needed = is_needed or (failed.aspect == "value" and _is_number_needed(record, failed))
     conditions = tuple(_conditions(compile_, failed))
-    case = _condition_text(cases[0], failed) if is_one_case else ""
+    case = condition_text(cases[0], failed) if is_one_case else ""
     return Situation(is_symbolic, is_needed, len(having), is_last, conditions, compile_.no_symbols, case)
 
 
@@ -606,17 +603,9 @@ def _conditions(compile_: Compile, failed: FailedGuard) -> list[str]:
         code = guard.code
         if guard.kind not in ("CONDITION", "LAMBDA_GUARD") or not any(source in code for source in sources):
             continue
-        if _IS_FINITE.search(code) or any(code in (f"{each} >= 2", f"2 <= {each}") for each in sources):
-            continue
-        found.append(_condition_text(code, failed))
+        if not is_of_all_compiles(code, sources):
+            found.append(condition_text(code, failed))
     return sorted(found, key=lambda code: ".stride(" in code)
-
-
-def _condition_text(code: str, failed: FailedGuard) -> str:
-    """Returns a condition as a user would write it."""
-    code = _SIZE.sub(r".\1(\2)", readable(code.replace(failed.source, failed.name)))
-    swapped = _LEAST.match(code)
-    return f"{swapped[2]} >= {swapped[1]}" if swapped else code
 
 
 def _sources(failed: FailedGuard) -> list[str]:

@@ -26,6 +26,7 @@ _STRIDES = re.compile(r", stride=\([^)]*\)")
 _TOKENS = re.compile(r"(?<![\w.])\d+\.\d+(?:e[+-]?\d+)?|\w+|\W")
 """Names, numbers, and characters between them."""
 _SIZE = re.compile(r"(size|shape|stride)\W*[^a-z]*$|\w\[[^\]]*$", re.IGNORECASE)
+"""What is before a number that is called a size; only the noun depends on it."""
 
 
 @dataclass(frozen=True)
