@@ -27,6 +27,7 @@ from compiler_core.hook.failures import only_recorded, report_failure
 from compiler_core.hook.frame_hook import hook_off
 from compiler_core.records import Compile
 from compiler_core.support import fx_symbols
+from compiler_core.support.eager_warnings import silence_warnings
 from compiler_core.support.fx_graphs import copy_graph, graph_module
 from compiler_core.support.fx_symbols import has_symbols, is_symbolic
 from compiler_core.support.node_facts import waits_for_data
@@ -220,7 +221,8 @@ class _CompiledPart:
                 symbols = Symbols(_Policy(self._names, self._examples))
                 examples = _fakes(inputs, self._names, symbols)
                 try:
-                    gm = _with_values(self._gm, examples, symbols)
+                    with silence_warnings():  # the part gives them when it runs
+                        gm = _with_values(self._gm, examples, symbols)
                 except Unsupported:  # it raises an error
                     return with_recorded_calls(self._gm).forward
                 symbols.apply_replacements()

@@ -21,6 +21,7 @@ from torch.nn.utils import rnn
 import compiler_core
 from compiler_core.api.compile import record_of
 from compiler_core.pipeline import parts
+from compiler_core.tools.testing import Expected, check
 from tests.sampling import sample
 
 BACKENDS = ["eager", "aot_eager", "cpp"]
@@ -317,6 +318,12 @@ def test_threads_compile_a_part_once():
         torch.testing.assert_close(each, f(x, m))
     (compile_,) = record_of(compiled).compiles
     assert len([a for a in compile_.artifacts if a.name.endswith(".forward")]) == 2
+
+
+def test_a_part_warns_when_it_runs():
+    program = lambda x, m: (x[m], x[[[0], [1]]])
+    inputs = [lambda m=m: (torch.randn(8, 3), m) for m in masks()]
+    check(program, inputs, Expected(graphs=1, breaks=[]), backend="cpp", tolerance=1e-6)
 
 
 def test_symbolic_sizes_of_inputs_reach_the_parts():
