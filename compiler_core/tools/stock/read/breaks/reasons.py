@@ -70,7 +70,7 @@ _BY_TYPE: tuple[tuple[str, BreakReason], ...] = (
     (r"missing tp_iter|Missing tp_iter\w+|Unsupported next\(\) call", "unsupported iteration"),
     (
         rf"{BUILTIN}|Unsupported (?:function|method) call.*|Unsupported context manager.*"
-        r"|Attempted to copy\.deepcopy.*",
+        r"|Attempted to copy\.deepcopy.*|call to a callable object with no traceable __call__",
         "unsupported call",
     ),
 )
