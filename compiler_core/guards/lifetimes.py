@@ -1,8 +1,9 @@
-"""Weak references to classes and functions that may be freed before the code that was compiled for them.
+"""Weak references to objects that may be freed before the code that was compiled for them.
 
-Guards and generated code refer to classes and functions by identity.  A class or function that the program makes while
-it runs, such as a class statement in a function, must be freed when the program drops it, with everything that it
-closes over.  Its address may then be reused, so compiled code that refers to it is dropped when it dies (`on_death`).
+Guards and generated code refer to classes and functions by identity, and guards to instances and tensors.  A class or
+function that the program makes while it runs, such as a class statement in a function, must be freed when the program
+drops it, with everything that it closes over; so must an object whose ``id()`` a program asked for.  Its address may
+then be reused, so compiled code that refers to it is dropped when it dies (`on_death`).
 """
 
 from __future__ import annotations
@@ -69,6 +70,13 @@ class WeakBox(Box):
 def make_box(obj: Any) -> Box:
     """Puts `obj` into a box, which refers to it weakly if the program may drop it."""
     return WeakBox(obj) if _may_be_freed(obj) else Box(obj)
+
+
+def identity_box(obj: Any) -> Box:
+    """Puts an object whose identity a guard checks into a box: a guard keeps no instance and no tensor alive."""
+    if is_python_class(type(obj)) and type(obj).__weakrefoffset__ and not isinstance(obj, type):
+        return WeakBox(obj, type(obj).__name__)
+    return make_box(obj)
 
 
 def _may_be_freed(obj: Any) -> bool:

@@ -20,7 +20,7 @@ import torch
 from torch.torch_version import TorchVersion
 
 from compiler_core.guards.kinds import ABSENT, KINDS, MISSING, NOTHING, PRESENT, Found, GuardKind, GuardSpec
-from compiler_core.guards.lifetimes import WeakBox, make_box
+from compiler_core.guards.lifetimes import WeakBox, identity_box, make_box
 from compiler_core.guards.sources import Box, Scope
 from compiler_core.records.recompiles import LEAF, Mismatch, keys_mismatch, layout_differences, with_article
 from compiler_core.support.interrupts import guard_function
@@ -276,7 +276,7 @@ KINDS |= {
         lambda manager, box, code_parts: manager.add_id_match_guard(box.address, code_parts, None),
         "identity",
         expected=_name_in_box,
-        keeps=make_box,
+        keeps=identity_box,
     ),
     # an object whose ``type(obj)`` is this class
     "TYPE_MATCH": GuardKind(

@@ -47,6 +47,26 @@ def test_objects_made_in_functions_are_held_weakly() -> None:
     assert method_box.value is DEAD
 
 
+class Plain:
+    pass
+
+
+@pytest.mark.parametrize("make", [Plain, torch.nn.ReLU, lambda: torch.nn.Parameter(torch.ones(1))])
+def test_an_object_whose_id_a_frame_has_read_is_freed(make: Callable[[], Any]) -> None:
+    """Its code goes with it: the next object may have its address."""
+    known: set[int] = set()
+    compiled = cc.compile(lambda x, obj: x + (id(obj) in known), backend="eager", strict=True)
+    for _ in range(3):
+        obj = make()
+        assert compiled(torch.zeros(1), obj).item() == 0
+        known.add(id(obj))
+        assert compiled(torch.zeros(1), obj).item() == 1
+        known.clear()
+        reference = weakref.ref(obj)
+        del obj
+        assert reference() is None
+
+
 def test_weak_cache() -> None:
     calls = []
 
