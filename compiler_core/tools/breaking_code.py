@@ -42,7 +42,7 @@ def breaking_code(tx: Interpreter, is_root: bool, earlier: Earlier) -> BreakingC
     """
     while tx.parent is not None and is_library_file(tx.code.co_filename):
         tx = tx.parent
-    instruction = tx.instructions[max(tx.pc - 1, 0)]
+    before, instruction = tx.instructions[max(tx.pc - 2, 0)], tx.instructions[max(tx.pc - 1, 0)]
     positions = instruction.positions
     lines = linecache.getlines(tx.code.co_filename)
     tree = _tree("".join(lines))
@@ -51,7 +51,9 @@ def breaking_code(tx: Interpreter, is_root: bool, earlier: Earlier) -> BreakingC
     statement, node = _innermost(tree, positions)
     if statement is None or node is None:
         return BreakingCode()
-    if instruction.opname.startswith(("TO_BOOL", "POP_JUMP", "BEFORE_WITH")):
+    # the arguments of a call have other places than the call, unless it is that of ``__exit__`` with None
+    leaves_with = before.opname == "LOAD_CONST" and instruction.opname == "CALL" and before.positions == positions
+    if leaves_with or instruction.opname.startswith(("TO_BOOL", "POP_JUMP", "BEFORE_WITH", "GET_ITER", "FOR_ITER")):
         node = _of_operand(statement, node)
     names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
     found = [scope[name] for scope in (tx.locals, tx.cells) for name in names & scope.keys()]
@@ -123,12 +125,15 @@ def _has_tensor(value: Value) -> bool:
 def _of_operand(statement: ast.stmt, node: ast.stmt | ast.expr) -> ast.stmt | ast.expr:
     """Returns what branches on an expression or enters it, or the expression itself if nothing does.
 
-    From CPython 3.12 on, a jump has the place of what it depends on, and from 3.13 on so has the start of a ``with``.
+    From CPython 3.12 on, a jump has the place of what it depends on, and from 3.13 on so have a ``with``, its end
+    included, and a loop.
     """
     for each in ast.walk(statement):
         match each:
             case ast.If(test=test) | ast.While(test=test) | ast.Assert(test=test) | ast.IfExp(test=test):
                 operands = [*_conditions(test)]
+            case ast.For(iter=iterable):
+                operands = [iterable]
             case ast.With(items=items):
                 operands = [item.context_expr for item in items]
             case _:
