@@ -139,7 +139,8 @@ def with_replay(
     places = {name: number for number, name in enumerate(program.inputs) if number not in written}
     updates = [None if node is None else places.get(node.meta.get("new_value_of", "")) for node in outputs]
     gradients = [at for at, n in enumerate(outputs) if n is not None and n.meta.get("is_gradient")]
-    layout = ReplayLayout(list(program.inputs), roles, written, updates, numbers, gradients)
+    device = next((str(buffer.device) for buffer in program.buffers.values() if buffer.bytes), "cuda")
+    layout = ReplayLayout(list(program.inputs), roles, written, updates, numbers, gradients, device)
     return ReplayedRunner(run, layout, note, compile_, memory)
 
 
@@ -159,6 +160,8 @@ class ReplayLayout:
 
     gradients: list[int] = field(default_factory=list)
     """The numbers of the results that become the ``.grad`` of tensors, which programs drop before the next step."""
+    device: str = "cuda"
+    """The device of all tensors of a program that can be replayed."""
 
     @property
     def updated_inputs(self) -> list[int]:
@@ -319,7 +322,7 @@ class ReplayedRunner:
         absent = {i for i, tensor in enumerate(inputs) if id(tensor) in kept}
         moved = (moved | self._copied).difference(absent, self.layout.written)
         try:
-            with torch.cuda.device(inputs[0].device):
+            with torch.cuda.device(self.layout.device):
                 if self._is_forward:
                     memory.saved = None
                 places = self._copies_for_caller(inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +10,13 @@ import pytest
 import torch
 
 import compiler_core
-from compiler_core.backends.cuda_graphs import replay_obstacle
+from compiler_core.backends.cuda_graphs import ReplayLayout, replay_obstacle, with_replay
+from compiler_core.backends.replay_memory import ReplayMemory
+from compiler_core.codegen.wrapper.executable import Executable
 from compiler_core.errors import UsageError
 from compiler_core.loops.ir import Program
 from compiler_core.loops.lower import lower
+from compiler_core.records import CudaGraph, Record, from_plain, to_plain
 from tests.cases.kernel_programs import trace
 
 X = torch.randn(8, 8)
@@ -46,6 +50,22 @@ def test_obstacles(program: Any, devices: tuple[str, ...], says: str) -> None:
     reason = replay_obstacle(lowered)
     assert says in reason
     assert bool(says) == bool(reason)
+
+
+def test_the_layout_of_replays_can_be_stored() -> None:
+    """It is part of an entry of the disk cache."""
+    program = on_gpu(lambda x: x.sin(), "cuda:1")
+    executable = Executable("forward", "run", "", {}, {}, False, False, None)
+
+    def run(inputs: list[Any]) -> list[Any]:
+        raise AssertionError
+
+    run.executable = executable  # type: ignore[attr-defined]
+    compile_ = Record().compile(Record().frame("f", "f.py", 1, "root"))
+    replayed: Any = with_replay(run, program, [None], CudaGraph("forward"), compile_, ReplayMemory())
+    stored = from_plain(json.loads(json.dumps(to_plain(replayed.layout))), ReplayLayout, "layout")
+    assert stored == replayed.layout
+    assert stored.device == "cuda:1"
 
 
 def test_on_the_cpu_the_record_has_the_reason_and_kernels_run() -> None:

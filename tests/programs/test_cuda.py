@@ -573,6 +573,18 @@ def test_transposed_convolutions(dtype: torch.dtype) -> None:
     no_failure(record)
 
 
+def test_replays_of_a_graph_without_inputs() -> None:
+    def program() -> torch.Tensor:
+        return torch.arange(8, device="cuda").float().cos()
+
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(program, mode="reduce-overhead", strict=True)
+        for _ in range(4):
+            torch.testing.assert_close(fast(), program())
+    assert graphs_of(record)["forward"].recorded, graphs_of(record)["forward"].reason
+    no_failure(record)
+
+
 def test_replays_read_inputs_whose_elements_share_memory() -> None:
     with compiler_core.record() as record:
         fast = compiler_core.compile(lambda x, y: (x * y).sum(0), mode="reduce-overhead", dynamic=False, strict=True)
