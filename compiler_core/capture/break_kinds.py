@@ -176,6 +176,12 @@ KINDS: dict[BreakReason, BreakKind] = {
         "Return new tensors (x.clone() in place of x) of the same shapes and dtypes, and write to no tensor or object "
         "from outside.",
     ),
+    "custom operator": BreakKind(
+        "The backward of a custom operator cannot be traced: it reads values of tensors in Python, or raises an error. "
+        "PyTorch calls the operator between two graphs, and its backward between theirs.",
+        "Let the backward compute with tensors only (torch.where in place of if), or call another custom operator that "
+        "reads the values.",
+    ),
     "linear algebra check": BreakKind(
         "The function raises an error if the matrix is singular or not positive definite. A graph waits for that, but "
         "not in a transform or a checkpoint, or beside other ranks.",

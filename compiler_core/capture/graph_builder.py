@@ -62,7 +62,7 @@ from compiler_core.support.eager_warnings import (
 )
 from compiler_core.support.fx_graphs import graph_module
 from compiler_core.support.fx_symbols import ASSUMPTION_FAILED, check_condition
-from compiler_core.support.node_facts import Checkpoint
+from compiler_core.support.node_facts import Checkpoint, custom_operator
 from compiler_core.support.opaque_ops import fake_implementation
 from compiler_core.support.tensors import HALF_TYPES, compute_gradients, history, is_freed, storage_id, tensors_in
 from compiler_core.support.torch_state import (
@@ -71,7 +71,7 @@ from compiler_core.support.torch_state import (
     grad_mode_change,
 )
 from compiler_core.support.transform_levels import is_wrapped, outside_levels
-from compiler_core.torch_private import fused_adagrad, fused_adam, fused_adamw, fused_sgd
+from compiler_core.torch_private import fused_adagrad, fused_adam, fused_adamw, fused_sgd, tree_leaves
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
@@ -612,10 +612,30 @@ class GraphBuilder:
         finally:
             self.symbols.env.in_operation = False
         self._check_replaced(fn, args, result)
+        if custom_operator(fn) is not None:
+            self._check_backward(str(fn), (args, kwargs), result)
         if messages and self.symbols.specialize_named(" ".join(str(m.message) for m in messages)):
             with silence_warnings() as messages, warn_always():
                 run()
         return result, self.warnings.finish(fn, run, messages, self._python_place)
+
+    def _check_backward(self, operator_name: str, arguments: Any, result: Any) -> None:
+        """Raises Unsupported for a custom operator whose backward, a function of Python, cannot be traced."""
+        outputs = [t for t in tensors_in(result) if t.requires_grad]
+        inputs = [t for t in tree_leaves(arguments) if isinstance(t, torch.Tensor) and t.requires_grad]
+        if not outputs or not inputs:
+            return
+        fresh = self.symbols.env.pending_fresh_unbacked_symbols
+        known, problem = len(fresh), ""
+        try:
+            with torch.autograd.set_multithreading_enabled(False), silence_warnings(), self.mode:
+                tangents = list(map(torch.empty_like, outputs))
+                torch.autograd.grad(outputs, inputs, tangents, retain_graph=True, allow_unused=True)
+        except Exception as error:
+            problem = str(error)
+        if problem or len(fresh) > known:
+            del fresh[known:]
+            raise Unsupported("custom operator", f"{operator_name}: {problem or 'tensor value read'}")
 
     def _check_replaced(self, fn: Any, args: Sequence[Any], result: Any) -> None:
         """Raises Unsupported if an operation wrote to a tensor in `replaced`, or made a view of one."""

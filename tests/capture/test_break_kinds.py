@@ -18,6 +18,7 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 import compiler_core as cc
+from compiler_core.api.compile import record_of
 from compiler_core.capture import break_kinds as breaks
 from compiler_core.tools.testing import Expected, break_kinds, check, same_as_eager
 
@@ -139,6 +140,63 @@ def test_checked_distribution(x):
 @breaking("linear algebra check", inputs=lambda: (torch.eye(3, requires_grad=True),))
 def test_inverse_in_a_checkpoint(x):
     return torch.utils.checkpoint.checkpoint(torch.linalg.inv, x * 2, use_reentrant=False) + 1
+
+
+def registered(name, backward):
+    """Returns an operator of a library that doubles a tensor, with this backward."""
+    operator = torch.library.custom_op(
+        f"breaks::{name}", lambda x: x * 2, mutates_args=(), schema="(Tensor x) -> Tensor"
+    )
+    operator.register_fake(torch.empty_like)
+    if backward is not None:
+        operator.register_autograd(backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+    return operator
+
+
+def raise_error(ctx, gradient):
+    raise ValueError("of the backward")
+
+
+UNTRACEABLE = {
+    "branch": lambda ctx, gradient: gradient * 2 if gradient.sum() > 0 else gradient * 3,
+    "item": lambda ctx, gradient: gradient * ctx.saved_tensors[0].sum().item(),
+    "tolist": lambda ctx, gradient: torch.stack([g * k for g, k in zip(gradient, [2, 3, 4])]) * len(gradient.tolist()),
+    "indices": lambda ctx, gradient: torch.zeros(3).index_put(ctx.saved_tensors[0].nonzero().unbind(1), gradient[0]),
+    "numpy": lambda ctx, gradient: torch.from_numpy(gradient.numpy() * 2),
+    "error": raise_error,
+    "none": None,
+}
+
+
+MADE.add("custom operator")
+
+
+@pytest.mark.parametrize("name", UNTRACEABLE)
+def test_backward_of_a_custom_operator(name):
+    operator = registered(name, UNTRACEABLE[name])
+
+    def program(x):
+        return operator(x.sin()).cos() * 2
+
+    compiled = cc.compile(program)
+    results = []
+    for run in (program, compiled):
+        x = torch.linspace(0.5, 1, 3).requires_grad_()
+        y = run(x)
+        try:
+            y.sum().backward()
+        except (RuntimeError, ValueError) as error:
+            results.append((y, type(error), str(error)[:40]))
+        else:
+            results.append((y, x.grad))
+    torch.testing.assert_close(results[1][:1], results[0][:1])
+    if name in ("error", "none"):
+        assert results[1][1:] == results[0][1:]
+    else:
+        torch.testing.assert_close(results[1][1], results[0][1])
+    found = [b.kind for c in record_of(compiled).compiles for b in c.breaks]
+    assert found == ["custom operator"]
+    assert not [f for c in record_of(compiled).compiles for f in c.failures]
 
 
 @breaking("sparse tensor", graphs=1, compiles=2, inputs=lambda: (torch.eye(3).to_sparse(),))
