@@ -62,7 +62,7 @@ _INLINED_FILES = (
     "utils/checkpoint.py", "nn/attention/_utils.py", "nn/attention/flex_attention.py",
     "_higher_order_ops/associative_scan.py", "_higher_order_ops/utils.py", "_higher_order_ops/flex_attention.py",
     "_higher_order_ops/invoke_subgraph.py", "_dynamo/_trace_wrapped_higher_order_op.py", "_prims_common/__init__.py",
-    "return_types.py",
+    "return_types.py", "_lowrank.py", "_linalg_utils.py",
 )  # fmt: skip
 # torch.func, whose frames cannot be resumed after a graph break: PyTorch's state belongs to them
 _TRANSFORM_FILES = frozenset(

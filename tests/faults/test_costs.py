@@ -99,10 +99,13 @@ ONCE = {
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ONCE)
 def test_a_function_that_is_compiled_again_and_again_is_found(name: str, engine: Engine) -> None:
-    """Stock finds what it has compiled of a function, whichever call of compile it was."""
+    """Stock finds what it has compiled of a function, whichever call of compile it was; ours from the third of those on
+    that are made one after the other."""
     script, repair, line = ONCE[name]
     ran = run(script, name, engine, is_compiled=True)
-    if engine == "core":
+    if engine == "core" and name == "a function":
+        assert (len(ran.compiles), ran.problems) == (2, [])
+    elif engine == "core":
         (problem,) = ran.problems
         assert (problem.kind, problem.grade, problem.lineno) == ("slow compile", "costly", line)
         assert problem.cause.startswith("4 calls of compile have compiled ")

@@ -1017,3 +1017,34 @@ def chunked_recompute(x):
 
     parts = [checkpoint(attend, q, x, use_reentrant=False) for q in x.split(2)]
     return torch.cat(parts), sum(p.square().mean() for p in parts)
+
+
+@program(lambda: (torch.randn(6, 4),), grad=False)
+def low_rank_weights(w, rank=2):
+    u, s, v = torch.svd_lowrank(w, q=rank, niter=3)
+    up, down = u * s.sqrt(), (v * s.sqrt()).T
+    residual = w - up @ down
+    return (up @ down).shape, residual.norm() < w.norm(), torch.pca_lowrank(w, q=rank)[1].shape
+
+
+@program(lambda: (nn.Linear(8, 4), *X()))
+def intervened_activations(m, x, directions=((0, 2.0), (2, -1.0))):
+    basis, coefficients = torch.linalg.qr(torch.randn(8, 8))[0], x.new_zeros(8)
+    for i, c in directions:
+        coefficients = coefficients.index_fill(0, torch.tensor([i]), c)
+    along = (x @ basis)[:, [i for i, _ in directions]]
+    ablated = x - along @ basis[:, [i for i, _ in directions]].T
+    return m(x + coefficients @ basis.T), m(ablated), along.abs().mean(0)
+
+
+@program(lambda: (torch.randn(3, 8), torch.randn(3, 8)))
+def merged_checkpoints(a, b, t=0.3, density=0.5):
+    na, nb = F.normalize(a, dim=-1), F.normalize(b, dim=-1)
+    omega = torch.acos((na * nb).sum(-1, keepdim=True).clamp(-1 + 1e-6, 1 - 1e-6))
+    slerp = (torch.sin((1 - t) * omega) * a + torch.sin(t * omega) * b) / torch.sin(omega)
+    deltas = torch.stack([a - b, b - a.flip(0)])
+    keep = deltas.abs() >= deltas.abs().flatten(1).quantile(1 - density, dim=1)[:, None, None]
+    trimmed = deltas * keep
+    sign = torch.sign(trimmed.sum(0))
+    agree = trimmed * (torch.sign(trimmed) == sign)
+    return slerp, agree.sum(0) / (agree != 0).sum(0).clamp(min=1)
