@@ -68,9 +68,11 @@ _BY_TYPE: tuple[tuple[str, BreakReason], ...] = (
     (r".*mark_dirty.*", "in-place autograd.Function"),
     (r"Attempt to trace generator|call_method on generator|infinite generator.*|Generator recon.*", "generator"),
     (r"missing tp_iter|Missing tp_iter\w+|Unsupported next\(\) call", "unsupported iteration"),
+    (r"Failed to mutate tensor data attribute.*", "unsupported mutation"),
     (
         rf"{BUILTIN}|Unsupported (?:function|method) call.*|Unsupported context manager.*"
-        r"|Attempted to copy\.deepcopy.*|call to a callable object with no traceable __call__",
+        r"|Attempted to copy\.deepcopy.*|call to a callable object with no traceable __call__"
+        r"|C-implemented special method without VariableTracker model",
         "unsupported call",
     ),
 )
@@ -78,12 +80,14 @@ _BY_TYPE: tuple[tuple[str, BreakReason], ...] = (
 
 _BY_EXPLANATION: tuple[tuple[str, str, BreakReason], ...] = (
     (SKIPPED, r"the function `(?:Optimizer|GradScaler)\.\w+` should not be traced", "optimizer"),
+    (SKIPPED, r"the function `Optimizer\.add_param_group`", "new optimizer"),  # which its constructor calls
     (SKIPPED, r"the function `GradScaler\.get_scale`", "tensor value read"),
     (SKIPPED, r"`\w+\.step` in file `.*[\\/]torch[\\/]optim[\\/]lr_scheduler\.py`", "optimizer"),
     (SKIPPED, r"builtin `(?:time|datetime)\.(?!sleep)", "clock"),
     (SKIPPED, r"`_?(?:pack|pad)_(?:padded|packed)?_?sequence`", "packed sequence"),
     (r"Unsupported method call", r"method `(?:now|utcnow|today)` of class `type`", "clock"),
     (r"Unsupported method call", r"method `(?:write|writelines|flush)` of class", "print"),
+    (r"C-implemented special method.*", r"implements '__(?:iter|next)__'", "unsupported iteration"),
     (r"Unsupported ndarray.*", r"ndarray\.(?:tobytes|tofile|dumps?|item|tolist)\b", "tensor value read"),
     (BUILTIN, r"builtin operator `print`", "print"),
     (SKIPPED, r"`_warnings\.warn`", "print"),
