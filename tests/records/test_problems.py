@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -104,6 +106,28 @@ def test_the_advice_fits_the_guard(fn: Any, calls: Sequence[Any], grade: str, ad
     assert advice in problem.advice
     assert ("dynamic=True (%%compile" in problem.advice) == (advice == "dynamic=True (%%compile")
     assert problem.cost.startswith("Compiled again once, in ")
+
+
+def looked_up(_: Any, key: str) -> int:
+    if key == "missing":
+        raise KeyError(key)
+    return len(key)
+
+
+def look_up(compiled: Any, key: str) -> None:
+    with contextlib.suppress(KeyError):
+        compiled(x, key)
+
+
+KEYS = [*"abcdefghij", "missing"]
+
+
+@pytest.mark.parametrize(("fn", "grade"), [(looked_up, "expected"), (of_text, "blocking")])
+def test_a_function_that_computes_nothing_is_no_problem(fn: Any, grade: str) -> None:
+    """Such as ``__getattribute__`` of a configuration: each key is compiled, up to the limit, and nothing is lost."""
+    record = recorded(fn, [functools.partial(look_up, key=key) for key in KEYS])
+    assert [p.grade for p in record.problems if p.kind == "recompile"] == [grade]
+    assert bool(sum(p.grade != "expected" for p in record.problems)) == (grade != "expected")
 
 
 def test_an_advice_says_nothing_twice() -> None:

@@ -494,12 +494,8 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     named = difference_to_avoid(cause, situation)
     grade: Grade = "expected" if found and all(each.is_nothing for each in found) else "costly"
     advice = sentences(each.text for each in found)
-    if library_of(frame.filename) and not _has_operations(compile_):
-        if not compile_.breaks:
-            grade, advice = "expected", "Nothing to change: this function of a library computes nothing with tensors."
-            found = []
-        elif divided.goes_with_call(compile_):
-            grade, advice, found = "expected", _OF_BROKEN_CALL, []
+    if library_of(frame.filename) and not _has_operations(compile_) and divided.goes_with_call(compile_):
+        grade, advice, found = "expected", _OF_BROKEN_CALL, []
     if all(_is_carried(frame, each) for each in [cause, *cause.besides]):
         names = ", ".join(dict.fromkeys(f"`{each.name}`" for each in [cause, *cause.besides]))
         grade, advice, found = "expected", _CARRIED.format(names), []
@@ -507,6 +503,8 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         grade, advice, found = "expected", _OF_ROUNDS.format(difference_to_avoid(cause, situation).name), []
     if frame.limit_reached:
         grade = "blocking"
+    if _computes_nothing(frame):
+        grade, advice, found = "expected", "Nothing to change: this function computes nothing with tensors.", []
     if compile_.outcome in ("failed", "skipped"):  # what it would have been valid for is not known
         grade, advice, found = "expected", "Nothing to change: this compile ended early, for another reason.", []
     if cause.aspect == "identity" and has_generated_name(cause.source):
@@ -540,6 +538,12 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     problem._parts |= {each.key: Part(each.text, each.without) for each in found}
     problem._proof = PROVEN if set(problem.remedies) - UNCHANGED else None
     return problem
+
+
+def _computes_nothing(frame: Frame) -> bool:
+    """Whether each call of a function has only read or raised, and nothing with tensors followed a graph break."""
+    breaks = [break_ for compile_ in frame.compiles for break_ in compile_.breaks]
+    return not any(map(_has_operations, frame.compiles)) and all(each.reason == "exception" for each in breaks)
 
 
 def _first_operation(record: Record, compile_: Compile, failed: FailedGuard) -> list[StackLine]:
