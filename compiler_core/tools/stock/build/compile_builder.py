@@ -136,7 +136,9 @@ class CompileBuilder:
         line = self._lines.item(filename, int(lineno)) if filename and lineno else None
         key, source = limits.truncate(str(data.get("symbol"))), limits.truncate(str(data.get("source")))
         shown = size_as_call(source) if EXTENT.match(source) else shown_source(source)
-        symbol = Symbol(key, source, _number(str(data.get("val"))) or 0, "PyTorch made it symbolic", low, high, line)
+        value = _number(str(data.get("val")))
+        value = 0 if value is None else value
+        symbol = Symbol(key, source, value, "PyTorch made it symbolic", low, high, line)
         symbol.name = names(shown)
         became = self.specialised.get(key)
         if became is not None and _number(became) is not None:
@@ -159,7 +161,7 @@ def _number(text: str) -> float | None:
         return None
     if not math.isfinite(value) or abs(value) > MAX_SAFE_INT:
         return None
-    return value if "." in text else int(value)
+    return int(text) if text.removeprefix("-").isdecimal() else value
 
 
 def _symbol_text(data: Any, strings: dict[int, str]) -> str:
