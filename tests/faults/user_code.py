@@ -173,6 +173,45 @@ def run(call):
         (Change("one layout", {"torch.ones(3, 4).t()": "torch.ones(3, 4).t().contiguous()"}),),
     ),
     Recompiled(
+        "an epsilon of a configuration that is replaced",
+        """
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Config:
+    eps: float
+
+def program(x, config):
+    return x / (x.norm() + config.eps)  # the fault
+
+def run(call):
+    for eps in (1e-5, 1e-6, 1e-7):
+        call(torch.ones(3), Config(eps))
+""",
+        "config.eps",
+        "value",
+        "1e-05",
+        "1e-06",
+        (Change("symbolic number", {"(1e-5, 1e-6, 1e-7)": "(1e-5, 1e-5)"}),),
+    ),
+    Recompiled(
+        "batches that differ in one dimension, then in the other",
+        """
+def program(tokens):
+    return tokens.sin().sum(1)  # the fault
+
+def run(call):
+    for shape in ((2, 3), (2, 5), (4, 7), (5, 6)):
+        call(torch.ones(shape))
+""",
+        "tokens",
+        "size",
+        "3",
+        "5",
+        (Change("dynamic sizes", options={"dynamic": True}),),
+        compiles=3,
+    ),
+    Recompiled(
         "sizes under dynamic=False",
         """
 def program(tokens):

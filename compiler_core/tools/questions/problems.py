@@ -99,6 +99,7 @@ _OF_ROUNDS = (
 )
 _OF_MEMORY = frozenset({"stride", "storage offset"})
 """What of a tensor only operations use: a line that reads its shape does not."""
+_OF_TENSORS = frozenset({"dtype", "device", "requires_grad", "rank", "size", "dispatch keys"})
 _CARRIED_ASPECTS = frozenset({"class", "dtype", "requires_grad", "rank"})
 _MOVE_READER = (
     "Move this line into a separate function, and pass it what it needs: then only that function runs as Python."
@@ -217,6 +218,8 @@ def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
             first.count += again.count
             first.ns += again.ns
             worse = GRADES.index(first.grade) - GRADES.index(again.grade)
+            if first.remedies == again.remedies == ["dynamic sizes"]:  # of other dimensions
+                again.lines = list(dict.fromkeys([*first.lines, *again.lines]))
             if worse > 0 or (worse == 0 and first.kind != "graph break"):
                 first.cause, first.advice = again.cause, again.advice or first.advice
                 first.remedies, first.lines = again.remedies or first.remedies, again.lines or first.lines
@@ -512,8 +515,11 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     if frame.kind == "resume" and not divided.computes_from(frame):
         grade, advice, found = "expected", "Nothing to change: no tensor is computed from here on.", []
     place = _Place.of_frame(record, frame, compile_)
-    used = _first_operation(record, compile_, named) if named.aspect in _OF_MEMORY else []
-    lines = used or _lines(record, [named.caller, named.line])
+    lines = _lines(record, [named.caller, named.line])
+    is_at_function = bool(lines) and (lines[-1].filename, lines[-1].lineno) == (frame.filename, frame.line)
+    is_at_function = is_at_function and not library_of(frame.filename)
+    if named.aspect in _OF_MEMORY or (named.aspect in _OF_TENSORS and is_at_function):  # logs: read in a library
+        lines = _first_operation(record, compile_, named) or lines
     if lines and users_line(lines) is lines[-1] and lines[-1].library and not library_of(frame.filename):
         lines = [StackLine(frame.filename, frame.line, frame.name, ""), *lines]  # logs have no line between them
     if lines and not is_around_call(lines[-1].filename):
@@ -565,8 +571,7 @@ def _is_carried(frame: Frame, failed: FailedGuard) -> bool:
 
 def _situation(record: Record, frame: Frame, compile_: Compile, failed: FailedGuard) -> Situation:
     """Returns what the record says about a difference, for which `compile_` was made."""
-    subject = _subject(failed)
-    having = [c for c in frame.compiles if c.cause and subject in map(_subject, [c.cause, *c.cause.besides])]
+    having = [c for c in frame.compiles if c.cause and any(_is_same(failed, e) for e in [c.cause, *c.cause.besides])]
     is_last = not having or frame.compiles.index(having[-1]) <= frame.compiles.index(compile_)
     of_it = [symbol for symbol in compile_.symbols if symbol.source in _sources(failed)]
     is_needed = any(symbol.became is not None for symbol in of_it)
@@ -617,6 +622,12 @@ def _sources(failed: FailedGuard) -> list[str]:
     if failed.aspect == "size":
         return [f"{failed.source}.size()[{dim}]" for dim in failed.dims]
     return [failed.source]
+
+
+def _is_same(one: FailedGuard, other: FailedGuard) -> bool:
+    """Whether two differences are of one subject; those of sizes also of a dimension."""
+    is_of_dims = one.aspect != "size" or bool(set(one.dims).intersection(other.dims))
+    return _subject(one) == _subject(other) and is_of_dims
 
 
 def _subject(failed: FailedGuard) -> tuple[str, str, bool]:
