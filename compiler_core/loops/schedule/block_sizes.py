@@ -271,7 +271,7 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
     if j < inner:
         return Blocks(i, j, _row_warps(i * j), stages=_stages(loops, i * j))
     only_reads = not any(isinstance(s, ir.Store) and loops.is_inner(s) for s in loops.body)
-    is_light = is_strided or (_is_wide(loops, 2) and (only_reads or i * j <= rules.block))
+    is_light = is_strided or (_is_wide(loops) and _has_halves(loops) and (only_reads or i * j <= rules.block))
     halves = is_strided and smallest_element_bytes(loops) == 2  # two of them are in a register
     return Blocks(i, j, _row_warps(i * j // (2 if halves else 1), is_light))
 
@@ -279,7 +279,7 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
 def _warps(loops: ir.Loops, elements: int) -> int:
     """Returns the number of warps of a program that processes so many elements at a time, of which none are reduced."""
     rules = current_rules()
-    is_wide = _is_wide(loops, None if elements >= rules.block else 2)
+    is_wide = _is_wide(loops) and (elements >= rules.block or _has_halves(loops))
     return max(1, elements // (rules.wide_warp_elements if is_wide else rules.warp_elements))
 
 
@@ -298,12 +298,24 @@ def _stages(loops: ir.Loops, elements: int) -> int:
     return rules.stages if fits and min(sizes, default=1) > 1 else 1
 
 
-def _is_wide(loops: ir.Loops, width: int | None = None) -> bool:
-    """Whether a thread can access eight elements that lie side by side: of at most four bytes, some of `width`."""
-    accesses = [s for s in loops.body if isinstance(s, ir.Load | ir.Store) and any(s.address.strides[-1:])]
-    sizes = [(s.dtype if isinstance(s, ir.Load) else loops.dtype(s.value)).itemsize for s in accesses]
+def _is_wide(loops: ir.Loops) -> bool:
+    """Whether a thread can access eight elements of at most four bytes that lie side by side."""
+    accesses = _accesses(loops)
     few = len(accesses) <= current_rules().max_wide_accesses
-    return few and max(sizes, default=0) <= 4 and width in (None, *sizes) and all(map(_is_aligned, accesses))
+    return few and max(_sizes(loops), default=0) <= 4 and all(map(_is_aligned, accesses))
+
+
+def _has_halves(loops: ir.Loops) -> bool:
+    """Whether some of the elements side by side have two bytes."""
+    return 2 in _sizes(loops)
+
+
+def _sizes(loops: ir.Loops) -> list[int]:
+    return [(s.dtype if isinstance(s, ir.Load) else loops.dtype(s.value)).itemsize for s in _accesses(loops)]
+
+
+def _accesses(loops: ir.Loops) -> list[ir.Load | ir.Store]:
+    return [s for s in loops.body if isinstance(s, ir.Load | ir.Store) and any(s.address.strides[-1:])]
 
 
 def _is_aligned(access: ir.Load | ir.Store) -> bool:

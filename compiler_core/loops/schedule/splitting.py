@@ -385,14 +385,16 @@ def _pass_kernel(loops: ir.Loops, sweeps: Sequence[ir.Sweep], numbers: range, ke
     row = affine.row_major_address(loops.outer, range(len(loops.outer)), len(loops.space))
     body: list[ir.Statement] = []
     for s in loops.body:
-        if not isinstance(s, ir.Store) and s.name in kept and s in here:
+        if isinstance(s, ir.Store):
+            body += [s] if s in here else []
+        elif s.name in kept and s in here:
             body += [s, ir.Store(kept[s.name], row, s.name, s.origin)]
-        elif not isinstance(s, ir.Store) and s.name in kept and s in earlier:
+        elif s.name in kept and s in earlier:
             body.append(ir.Load(s.name, s.dtype, kept[s.name], row, s.origin))
-        elif not isinstance(s, ir.Store) and s.name in stored and loads[s.name] > 1:
+        elif s.name in stored and loads[s.name] > 1:
             store = stored[s.name]
             body.append(ir.Load(s.name, s.dtype, store.buffer, store.address, s.origin))
-        elif not isinstance(s, (ir.Reduce, ir.Store)) or s in here:
+        elif s in here or not isinstance(s, ir.Reduce):
             body.append(s)
     return replace(loops, name=f"{loops.name}_stage{numbers.start}", body=live_statements(body))
 
