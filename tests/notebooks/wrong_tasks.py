@@ -189,6 +189,12 @@ def call(entries, compile_for, x):
         "You probably do not store": _execute(store="stack.pop()"),
         "You probably go on after RETURN_VALUE": _execute(returned="result = stack.pop()", last="return result"),
         "You probably push the negative value beside its operand": _execute(negated="stack[-1]"),
+        "You probably return the stack": _execute(returned="return stack"),
+        "You probably take the first value of the stack. What": _execute(returned="return stack[0]"),
+        "You probably take the first value of the stack in a store": _execute(
+            store="variables[argument] = stack.pop(0)"
+        ),
+        "You probably leave what you store": _execute(store="variables[argument] = stack[-1]"),
         SMALLEST: _execute(returned="return None"),
     },
     "breaks/clip": {

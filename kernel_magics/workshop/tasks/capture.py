@@ -117,6 +117,11 @@ def _programs() -> Mapping[str, tuple[Any, ...]]:
             values,
         ),
         "return x, and more code after it": ([load_x, last, load_y, last], values),
+        "return x - (z := y)": (
+            [load_x, load_y, ("STORE_FAST", "z"), ("LOAD_FAST", "z"), ("BINARY_OP", "-"), last],
+            values,
+        ),
+        "return y in a loop, whose iterator x is below it": ([load_x, load_y, last], values),
     }
 
 
@@ -220,8 +225,24 @@ TASKS = {
                 {"z = x - y; return z * z": lambda got: "KeyError" in got.text},
             ),
             Misconception(
+                "You probably return the stack. RETURN_VALUE returns its last value.",
+                {"return y in a loop, whose iterator x is below it": lambda got: len(got[0]) > 1},
+            ),
+            Misconception(
                 "You probably go on after RETURN_VALUE. It ends the frame.",
                 {"return x, and more code after it": lambda got: got[0] is not None},
+            ),
+            Misconception(
+                "You probably take the first value of the stack. What was pushed last comes first.",
+                {"return y in a loop, whose iterator x is below it": lambda got: got[0] > 0},
+            ),
+            Misconception(
+                "You probably take the first value of the stack in a store. What was pushed last comes first.",
+                {"return x - (z := y)": lambda got: got[0] < 0},
+            ),
+            Misconception(
+                "You probably leave what you store on the stack. A store pops.",
+                {"return x - (z := y)": lambda got: got[0] == 0},
             ),
             Misconception(
                 "You probably push the negative value beside its operand. An instruction pops its operands first.",

@@ -39,6 +39,27 @@ def backend(gm, example_inputs):
 
 WRONG = [
     Wrong(
+        "notes what is called", "note the node, or what it calls", old="append(node.name)", new="append(node.target)"
+    ),
+    Wrong("notes the node", "note the node, or what it calls", old="append(node.name)", new="append(node)"),
+    Wrong(
+        "empties the notes",
+        "empty `noted` in each call",
+        old="values, left = {}",
+        new="values, left = noted.clear() or {}",
+    ),
+    Wrong("all operands of the output", "all operands of `output`", old="return args[0]", new="return args"),
+    Wrong(
+        "inputs as one list",
+        "the inputs as one list",
+        "def backend(gm, example_inputs):\n    return lambda inputs: gm.forward(*inputs)\n",
+    ),
+    Wrong(
+        "returns the result",
+        "run the graph when it is compiled",
+        "def backend(gm, example_inputs):\n    return gm.forward(*example_inputs)\n",
+    ),
+    Wrong(
         "notes names and returns forward",
         "noted all names first",
         """

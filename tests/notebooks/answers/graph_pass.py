@@ -81,6 +81,18 @@ def remove_no_ops(gm):
         old="                    node.replace_all_uses_with(operand)\n",
         new="",
     ),
+    Wrong(
+        "what is left is the first operand",
+        "take the first operand for what is left",
+        """
+def remove_no_ops(gm):
+    for target, neutral in ((operator.mul, 1), (operator.add, 0)):
+        for node in gm.graph.find_nodes(op="call_function", target=target):
+            if neutral in node.args:
+                node.replace_all_uses_with(node.args[0])
+                gm.graph.erase_node(node)
+""",
+    ),
     Wrong("the number", "replace the operation by the number", old="with(operand)", new="with(other)"),
     Wrong("0 in products", "0 for neutral in products", old="other == neutral:", new="other == neutral or other == 0:"),
     Wrong("1 in sums", "1 for neutral in sums", old="other == neutral:", new="other == neutral or other == 1:"),

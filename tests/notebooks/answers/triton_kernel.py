@@ -39,7 +39,7 @@ def relu_bias(x, bias, out, columns, BLOCK: tl.constexpr):
     ),
     Wrong(
         "no masks",
-        "left out the masks",
+        "masks are missing",
         """
 @triton.jit
 def relu_bias(x, bias, out, columns, BLOCK: tl.constexpr):
@@ -77,6 +77,21 @@ def relu_bias(x, bias, out, columns, BLOCK: tl.constexpr):
     Wrong("one row", "start each row at 0", old="tl.program_id(0) * columns + column", new="column"),
     Wrong("rows of BLOCK", "BLOCK elements apart", old="tl.program_id(0) * columns", new="tl.program_id(0) * BLOCK"),
     Wrong("the bias of a matrix", "index the bias as the matrix", old="bias + column", new="bias + at"),
+    Wrong("a column too many", "true beyond the row", old="column < columns", new="column <= columns"),
+    Wrong(
+        "places in the matrix",
+        "compare places in the matrix",
+        """
+@triton.jit
+def relu_bias(x, bias, out, columns, BLOCK: tl.constexpr):
+    column = tl.arange(0, BLOCK)
+    at = tl.program_id(0) * columns + column
+    values = tl.maximum(tl.load(x + at, mask=at < columns), 0.0)
+    tl.store(out + at, values + tl.load(bias + column, mask=at < columns), mask=at < columns)
+""",
+    ),
+    Wrong("stores to x", "store to x", old="tl.store(out", new="tl.store(x"),
+    Wrong("one bias", "one element of the bias", old="tl.load(bias + column, mask=inside)", new="tl.load(bias)"),
     Wrong("no mask of the store", "masked the loads only", old=", mask=inside)\n", new=")\n", last=True),
     Wrong("the minimum", "1 x 4:\n", old="maximum", new="minimum"),
 ]
