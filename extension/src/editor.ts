@@ -6,7 +6,7 @@ import { locateLines } from "./view/model/analysis/line_matching";
 import { appendTo } from "./view/model/analysis/links";
 import { type Mark, mergeMarksOfLine } from "./view/model/analysis/marks";
 import type { Artifact } from "./view/model/record/record";
-import { MARK_TOOLTIP, markChips } from "./view/panes/text/mark_chip";
+import { MARKS, markChips } from "./view/panes/text/mark_chip";
 
 /** The marks of one source, for the cells that contain its lines. */
 export interface SourceMarks {
@@ -21,7 +21,7 @@ export interface SourceMarks {
 export function setMarks(view: EditorView, owner: object, sources: SourceMarks[]): void {
   if (!view.state.field(MARK_STATE, false)) {
     if (!sources.length) return;
-    view.dispatch({ effects: StateEffect.appendConfig.of([MARK_STATE, MARK_TOOLTIP]) });
+    view.dispatch({ effects: StateEffect.appendConfig.of([MARK_STATE, MARKS]) });
   }
   view.dispatch({ effects: setSourceMarks.of([owner, sources]) });
 }

@@ -1,7 +1,7 @@
 /** The marks of a line as buttons at its end, with tooltips; a click shows a mark in the explorer. */
 
-import { countColumn, type Range, StateEffect, StateField } from "@codemirror/state";
-import { Decoration, type EditorView, showTooltip, type Tooltip, WidgetType } from "@codemirror/view";
+import { countColumn, type Extension, type Range, StateEffect, StateField } from "@codemirror/state";
+import { Decoration, type EditorView, showTooltip, type Tooltip, ViewPlugin, WidgetType } from "@codemirror/view";
 import { prose } from "../../dom/elements";
 import type { Mark } from "../../model/analysis/marks";
 
@@ -13,8 +13,8 @@ export function markChips<M extends Mark>(marks: M[], at: number, go: (mark: M) 
   return Decoration.widget({ widget: new MarkChips(marks, at, go), side: 1 }).range(at);
 }
 
-/** The tooltip of the hovered mark; an editor with marks needs this extension. */
-export const MARK_TOOLTIP = StateField.define<Tooltip | null>({
+/** The tooltip of the hovered mark. */
+const MARK_TOOLTIP = StateField.define<Tooltip | null>({
   create: () => null,
   update(value, { docChanged, effects }) {
     for (const effect of effects) if (effect.is(setTooltip)) return effect.value;
@@ -22,6 +22,27 @@ export const MARK_TOOLTIP = StateField.define<Tooltip | null>({
   },
   provide: (field) => showTooltip.from(field),
 });
+
+/** Tells the style sheet how wide the lines of an editor may be, and how wide a column is. */
+const ROOM = ViewPlugin.define((view) => {
+  const measure = () =>
+    view.requestMeasure({
+      read: ({ scrollDOM, contentDOM }) => scrollDOM.clientWidth - contentDOM.offsetLeft,
+      write(room, { dom, defaultCharacterWidth }) {
+        dom.style.setProperty("--room", `${room}px`);
+        dom.style.setProperty("--column", `${defaultCharacterWidth}px`);
+      },
+    });
+  measure();
+  return {
+    update({ geometryChanged }) {
+      if (geometryChanged) measure();
+    },
+  };
+});
+
+/** An editor with marks needs this extension. */
+export const MARKS: Extension = [MARK_TOOLTIP, ROOM];
 
 class MarkChips<M extends Mark> extends WidgetType {
   constructor(

@@ -20,7 +20,7 @@ import type { Artifact, ItemId } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { highlightClasses } from "../highlight_classes";
 import { syntaxHighlighting } from "./highlighting";
-import { MARK_TOOLTIP, markChips } from "./mark_chip";
+import { MARKS, markChips } from "./mark_chip";
 import { foldedPrelude } from "./prelude";
 
 export class TextView implements Content {
@@ -68,9 +68,7 @@ export class TextView implements Content {
       HIGHLIGHTS,
       EditorView.decorations.of(this.stripeDecorations(this.artifact.text)),
       EditorView.decorations.of((this.side && alignmentDecorations(this.artifact.text, this.side)) ?? Decoration.none),
-      this.artifact.pane === "source"
-        ? [EditorView.decorations.of((view) => this.markDecorations(view)), MARK_TOOLTIP]
-        : [],
+      this.artifact.pane === "source" ? [EditorView.decorations.of((view) => this.markDecorations(view)), MARKS] : [],
       this.artifact.pane === "kernel" && !this.side
         ? foldedPrelude(this.items.findIndex((items) => items?.length))
         : [],
