@@ -471,6 +471,19 @@ def program(x, flag=torch.tensor(True)):
         {"if flag:": "if True:"},
         grade="expected",
     ),
+    Broken(
+        "a weight that is made in the function",
+        """
+def program(x):
+    weight = torch.ones(3, requires_grad=True)  # the fault
+    return (x * weight).sin().sum().detach()
+""",
+        "requires_grad",
+        "torch.ones(3, requires_grad=True)",
+        "nothing is computed before it",
+        {", requires_grad=True": ""},
+        grade="expected",
+    ),
 ]
 
 REPEATED = [

@@ -56,13 +56,15 @@ from compiler_core.tools.stack_values import calls_are_nested, statement_of
 
 _ASKED_FOR = frozenset[BreakReason]({"asked for"})
 """Reasons of breaks that the program asks for."""
-_READS_ONLY = frozenset[BreakReason]({"tensor value read", "print"})
-"""Reasons of breaks at which nothing is computed that a graph could hold."""
+_COMPUTES_NOTHING = frozenset[BreakReason]({"tensor value read", "print", "requires_grad"})
+"""Reasons of breaks at which nothing is computed that a graph could hold, or only a new tensor."""
 _BRANCHES = frozenset[BreakReason]({"data-dependent branch"})
 """Reasons of breaks after which it depends on values what is computed."""
 _CALLS = frozenset[BreakReason]({"skipped function"})
 """Reasons of breaks at calls of functions, which may themselves compute what a graph could hold."""
-_OF_THE_CALL = frozenset[BreakReason]({"distribution check", "checkpoint", "packed sequence", *_ASKED_FOR, *NO_CHANGE})
+_OF_THE_CALL = frozenset[BreakReason](
+    {"distribution check", "checkpoint", "packed sequence", "requires_grad", *_ASKED_FOR, *NO_CHANGE}
+)
 """Reasons whose advice is on how the user's code calls a library."""
 _IN_A_LIBRARY = "Call it outside of the compiled function, or call something else."
 _Key = tuple[str, str, int]
@@ -739,7 +741,7 @@ class _DividedGraphs:
 
     def why_harmless(self, break_: GraphBreak) -> str:
         """Returns why a break divides no graph; an empty string if it divides one, or if that is not known."""
-        if break_.reason not in _READS_ONLY | _BRANCHES | _CALLS:
+        if break_.reason not in _COMPUTES_NOTHING | _BRANCHES | _CALLS:
             return ""
         if break_.reason not in _CALLS and _key(break_) not in self._before:
             return "nothing is computed before it"
