@@ -27,7 +27,6 @@ ROOT = HERE.parents[1]
 PAGES, SITE = ROOT / "build" / "site-pages", ROOT / "build" / "site"
 EXPLORERS = PAGES / "extra" / "explorers"
 MAX_PAGE_BYTES = 2_000_000
-MAGICS = ("compile", "explain", "frames", "speed", "capture_methods", "graph_pass", "what_if", "kernel", "graph")
 LINKED_FOLDERS = ("compiler_core", "kernel_magics")
 """Folders whose files the pages link to."""
 OTHER_PAGES = (
@@ -215,7 +214,7 @@ def write_reference() -> None:
         parts.append("```\n")
     (folder / "python.md").write_text("\n".join(parts), encoding="utf-8")
     magics = ["# Magics\n\nFrom the declarations of the options; `%%compile?` prints the same.\n"]
-    for name in MAGICS:
+    for name in {**CutawayMagics.magics["line"], **CutawayMagics.magics["cell"]}:
         magic = getattr(CutawayMagics, name)
         parser = getattr(magic, "parser", None)
         text = parser.format_help() if parser else (magic.__doc__ or "")
