@@ -261,7 +261,7 @@ def test_exit_stack_within_a_handler():
     def f(x):
         with contextlib.ExitStack() as stack:
             stack.enter_context(noted([], "a"))
-            return x * (2 if sys.exc_info()[0] is None else 3)
+            return x * (2 if sys.exc_info()[0] is None is sys.exception() else 3)
 
     compiled, x = cc.compile(f, backend="eager"), torch.ones(2)
     assert compiled(x).tolist() == [2.0, 2.0]

@@ -185,13 +185,21 @@ def _bound_method(tx: Interpreter, function: Value, owner: Value) -> Value:
 
 @handles(sys.exc_info)
 def _exception_info(tx: Interpreter) -> Value:
+    handled = _exception(tx)
+    if handled is NONE:
+        return TupleValue([NONE, NONE, NONE])
+    return TupleValue([StaticValue(handled.python_type()), handled, Value()])
+
+
+@handles(sys.exception)
+def _exception(tx: Interpreter) -> Value:
     handled = tx.handled_exception()
     if handled is not None:
-        return TupleValue([StaticValue(handled.python_type()), handled, Value()])
-    if sys.exc_info()[0] is not None:
+        return handled
+    if sys.exception() is not None:
         raise Unsupported("unsupported call", "sys.exc_info() while a caller handles an exception")
     tx.capture.guards.add("RETURNS", tx.capture.guards.held(_no_exception, "no exception is handled"), True)
-    return TupleValue([NONE, NONE, NONE])
+    return NONE
 
 
 def _no_exception() -> bool:
