@@ -93,7 +93,7 @@ KINDS: dict[BreakReason, BreakKind] = {
         "Compute both sides and choose with torch.where, which stays in the graph.",
         True,
         "Let a function of torch decide: torch.stack(values).max() in place of max(values), torch.stack(values).any() "
-        "in place of any(values).",
+        "in place of any(values), torch.stack(values).topk(k) in place of sorted or heapq.nlargest.",
         "Keep the condition as a tensor, and decide after the compiled function has returned.",
     ),
     "assertion": BreakKind(
