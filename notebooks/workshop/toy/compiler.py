@@ -21,7 +21,6 @@ import subprocess
 import sys
 import tempfile
 import types
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -73,12 +72,10 @@ def entry_code(code: types.CodeType, run: Callable[..., Any]) -> types.CodeType:
     cells = tuple(types.CellType() for _ in code.co_freevars)
     signature, free = inspect.signature(types.FunctionType(code, {}, closure=cells)), ", ".join(code.co_freevars)
     variables = ", ".join(f"{name!r}: {name}" for name in signature.parameters)
-    call = f"'<run>'({{{variables}}}, globals(), lambda: ({free}))"
+    call = f"'<run>'.__call__({{{variables}}}, globals(), lambda: ({free}))"
     text = f"def outer({free}):\n  def frame{signature}: return {call}"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # a text is called: it is replaced by `run`
-        (outer,) = (each for each in builtins.compile(text, __file__, "exec").co_consts if inspect.iscode(each))
-    (frame,) = (each for each in outer.co_consts if inspect.iscode(each))
+    outer = next(filter(inspect.iscode, builtins.compile(text, __file__, "exec").co_consts))
+    frame = next(filter(inspect.iscode, outer.co_consts))
     return frame.replace(co_consts=tuple(run if each == "<run>" else each for each in frame.co_consts))
 
 
@@ -91,7 +88,7 @@ def run_frame(session: Any, code: types.CodeType, variables: dict[str, Any], sco
             entry = next((each for each in unit.entries if each.holds(state)), None) or unit.capture(session, state)
             if entry and entry.run(state):
                 return state.result
-        if Interpreter(state).step():
+        if state.step():
             return state.result
 
 
@@ -121,7 +118,7 @@ class Items:
 
 @dataclass
 class State:
-    """A frame between two instructions."""
+    """A frame between two instructions. It goes on as Python, or for a capture, which answers for loads and calls."""
 
     code: types.CodeType
     scope: dict[str, Any]
@@ -131,28 +128,12 @@ class State:
     index: int = 0
     keywords: tuple[str, ...] = ()
     result: Any = None
-
-
-@functools.cache
-def instructions(code: types.CodeType) -> list[dis.Instruction]:
-    return [each for each in dis.get_instructions(code) if each.opname not in ("CACHE", "EXTENDED_ARG")]
-
-
-def can_interpret(code: types.CodeType) -> bool:
-    makes_iterator = code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR)
-    return not makes_iterator and all(each.opname in TABLE for each in instructions(code))
-
-
-class Interpreter:
-    """Runs instructions of a frame: as Python, or for a capture, which then answers for loads and calls."""
-
-    def __init__(self, state: State, capture: Capture | None = None) -> None:
-        self.state, self.stack, self.variables, self.capture = state, state.stack, state.variables, capture
+    capture: Capture | None = None
 
     def step(self) -> bool:
         """Runs an instruction; returns whether the frame has returned."""
-        instruction = instructions(self.state.code)[self.state.index]
-        self.state.index += 1
+        instruction = instructions(self.code)[self.index]
+        self.index += 1
         return TABLE[instruction.opname](self, instruction) is True
 
     def push(self, *values: Any) -> None:
@@ -183,12 +164,12 @@ class Interpreter:
         self.push(*((NULL, value) if NULL_FIRST else (value, NULL)) if has_null else (value,))
 
     def load_global(self, name: str, has_null: int) -> None:
-        scope = self.state.scope
-        source = f"{self.capture.name_of(scope)}[{name!r}]" if self.capture and name in scope else ""
-        self.push_loaded(scope[name] if name in scope else getattr(builtins, name), source, has_null)
+        value = self.scope[name] if name in self.scope else getattr(builtins, name)
+        source = f"{self.capture.name_of(self.scope)}[{name!r}]" if self.capture and name in self.scope else ""
+        self.push_loaded(value, source, has_null)
 
     def load_cell(self, name: str) -> None:
-        cell = self.state.cells[name]
+        cell = self.cells[name]
         self.push_loaded(cell.cell_contents, f"{self.capture.name_of(cell)}.cell_contents" if self.capture else "")
 
     def load_attribute(self, name: str, has_null: int) -> None:
@@ -206,8 +187,8 @@ class Interpreter:
 
     def jump(self, instruction: dis.Instruction, is_taken: bool = True) -> None:
         if is_taken:
-            later = (i for i, each in enumerate(instructions(self.state.code)) if each.offset >= instruction.argval)
-            self.state.index = next(later)
+            later = (i for i, each in enumerate(instructions(self.code)) if each.offset >= instruction.argval)
+            self.index = next(later)
 
     def jump_if(self, instruction: dis.Instruction) -> None:
         value, condition = self.pop(), instruction.opname.rpartition("IF_")[2]
@@ -240,16 +221,26 @@ class Interpreter:
         else:
             self.stack.pop()
             self.jump(instruction)
-            at = instructions(self.state.code)[self.state.index].opname
-            self.state.index += (1 if NULL_FIRST else 2) if at == "END_FOR" else 0  # it pops what is popped already
+            at = instructions(self.code)[self.index].opname
+            self.index += (1 if NULL_FIRST else 2) if at == "END_FOR" else 0  # it pops what is popped already
 
     def call_with(self, count: int, names: tuple[str, ...]) -> None:
         first, second, *args = self.pops(count + 2)
-        split, self.state.keywords = len(args) - len(names), ()
+        split, self.keywords = len(args) - len(names), ()
         self.call(second if first is NULL else first, args[:split], dict(zip(names, args[split:], strict=True)))
 
     def call(self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> None:
         self.push(self.capture.call(function, args, kwargs or {}) if self.capture else function(*args, **kwargs or {}))
+
+
+@functools.cache
+def instructions(code: types.CodeType) -> list[dis.Instruction]:
+    return [each for each in dis.get_instructions(code) if each.opname not in ("CACHE", "EXTENDED_ARG")]
+
+
+def can_interpret(code: types.CodeType) -> bool:
+    makes_iterator = code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR)
+    return not makes_iterator and all(each.opname in TABLE for each in instructions(code))
 
 
 NAMES = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul"}
@@ -266,11 +257,11 @@ def swap(stack: list[Any], depth: int) -> None:
 
 
 WAYS = [f"{way}IF_{value}" for way in ("", "FORWARD_", "BACKWARD_") for value in ("TRUE", "FALSE", "NONE", "NOT_NONE")]
-TABLE: dict[str, Callable[[Interpreter, Any], Any]] = {
+TABLE: dict[str, Callable[[State, Any], Any]] = {
     **dict.fromkeys("RESUME NOP PRECALL COPY_FREE_VARS END_FOR".split(), lambda m, i: None),
     "LOAD_CONST": lambda m, i: m.push(i.argval),
-    "RETURN_CONST": lambda m, i: setattr(m.state, "result", i.argval) or True,
-    "RETURN_VALUE": lambda m, i: setattr(m.state, "result", m.pop()) or True,
+    "RETURN_CONST": lambda m, i: setattr(m, "result", i.argval) or True,
+    "RETURN_VALUE": lambda m, i: setattr(m, "result", m.pop()) or True,
     **dict.fromkeys("LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST".split(), lambda m, i: m.load(i.argval)),
     **dict.fromkeys(("STORE_FAST", "STORE_FAST_STORE_FAST"), lambda m, i: m.store(i.argval)),
     "STORE_FAST_LOAD_FAST": lambda m, i: m.store(i.argval[0]) or m.load(i.argval[1]),
@@ -299,8 +290,8 @@ TABLE: dict[str, Callable[[Interpreter, Any], Any]] = {
     **dict.fromkeys([f"POP_JUMP_{way}" for way in WAYS], lambda m, i: m.jump_if(i)),
     "GET_ITER": lambda m, i: m.iterate(),
     "FOR_ITER": lambda m, i: m.next(i),
-    "KW_NAMES": lambda m, i: setattr(m.state, "keywords", m.state.code.co_consts[i.arg]),
-    "CALL": lambda m, i: m.call_with(i.arg, m.state.keywords),
+    "KW_NAMES": lambda m, i: setattr(m, "keywords", m.code.co_consts[i.arg]),
+    "CALL": lambda m, i: m.call_with(i.arg, m.keywords),
     "CALL_KW": lambda m, i: m.call_with(i.arg, m.pop()),
 }
 
@@ -443,8 +434,8 @@ class Capture(TorchFunctionMode):
         bound = inspect.signature(function, follow_wrapped=False).bind(*args, **kwargs)
         bound.apply_defaults()
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-        state = State(function.__code__, function.__globals__, dict(bound.arguments), cells)
-        while not Interpreter(state, self).step():
+        state = State(function.__code__, function.__globals__, dict(bound.arguments), cells, capture=self)
+        while not state.step():
             pass
         return state.result
 
@@ -506,11 +497,11 @@ class Unit:
             capture, index = Capture(self, state.scope), state.index
             variables = {name: Unread(value, f"L[{name!r}]") for name, value in state.variables.items()}
             stack = [value if value is NULL else Unread(value, f"S[{i}]") for i, value in enumerate(state.stack)]
-            after, has_returned = replace(state, variables=variables, stack=stack), False
+            after, has_returned = replace(state, variables=variables, stack=stack, capture=capture), False
             try:
                 while not has_returned and after.index not in breaks:
                     index = after.index
-                    has_returned = Interpreter(after, capture).step()
+                    has_returned = after.step()
                 self.is_empty = after.index == state.index and not has_returned
                 if not self.is_empty:
                     self.entries.append(Entry(session, capture, after, has_returned, breaks.get(after.index, "")))
