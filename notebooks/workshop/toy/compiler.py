@@ -11,7 +11,6 @@ import builtins
 import ctypes
 import dis
 import functools
-import hashlib
 import inspect
 import math
 import operator
@@ -729,7 +728,7 @@ C_TYPES = {torch.float32: "float", torch.bool: "unsigned char"}
 
 def lower(graph: fx.Graph, language: str, kernels: list[Kernel]) -> fx.GraphModule:
     """Returns the graph with groups of its operators replaced by calls of kernels."""
-    made, values, group = fx.Graph(), {}, Group(None)
+    made, values, group = fx.Graph(), {}, Group()
 
     def close() -> Group:
         if group.nodes:
@@ -739,22 +738,22 @@ def lower(graph: fx.Graph, language: str, kernels: list[Kernel]) -> fx.GraphModu
             for i, node in enumerate(kernel.writes):
                 values[node] = made.create_node("call_function", operator.getitem, (call, i), {}, node.name)
                 values[node].meta = node.meta
-        return Group(None)
+        return Group()
 
     for node in graph.nodes:
-        ranges = ranges_of(node)
-        if {*group.nodes} & {*node.all_input_nodes} if ranges is None else not group.takes(node, ranges):
+        loops = loops_of(node)
+        if not group.takes(node, *loops) if loops else {*group.nodes} & {*node.all_input_nodes}:
             group = close()
-        if ranges is None:
-            values[node] = made.node_copy(node, values.__getitem__)
-        else:
-            group.ranges, group.inner = ranges, group.inner or inner_of(node)
+        if loops:
             group.nodes.append(node)
+            group.ranges, group.inner = loops[0], group.inner or loops[1]
+        else:
+            values[node] = made.node_copy(node, values.__getitem__)
     return fx.GraphModule({}, made)
 
 
-def ranges_of(node: fx.Node) -> tuple[str, ...] | None:
-    """Returns the ranges of an operator's loops; None: it calls PyTorch's kernel."""
+def loops_of(node: fx.Node) -> tuple[tuple[str, ...], int] | None:
+    """Returns the ranges of an operator, and over how many of the last it sums; None: it calls PyTorch's kernel."""
     operands = node.all_input_nodes if node.op == "call_function" and not node.kwargs else []
     values = [each.meta.get("val") for each in (node, *operands)]
     if not operands or not all(isinstance(each, Tensor) and each.dtype in C_TYPES for each in values):
@@ -762,30 +761,26 @@ def ranges_of(node: fx.Node) -> tuple[str, ...] | None:
     masks = node.args[:1] if "where" in str(node.target) else ()
     if any(each.meta["val"].dtype == torch.bool and each not in masks for each in operands):
         return None
-    sizes = values[1].shape if inner_of(node) else values[0].shape if node.target in POINTWISE else ()
-    return tuple(map(str, sizes)) or None
-
-
-def inner_of(node: fx.Node) -> int:
-    """Returns over how many of the last dimensions a sum is; 0: it is no sum, or over others."""
-    if node.target not in SUMS:
-        return 0
-    dim = node.args[0].meta["val"].dim()
-    over = sorted(each % dim for each in node.args[1]) if node.args[1:] else [*range(dim)]
-    return len(over) if over == [*range(dim - len(over), dim)] else 0
+    dims, over = [*range(values[1].dim())], []
+    if node.target in SUMS:
+        over = sorted(dims[each] for each in node.args[1]) if node.args[1:] else dims
+    if node.target not in POINTWISE and (not over or over != dims[-len(over) :]):
+        return None
+    ranges = tuple(map(str, values[1 if over else 0].shape))
+    return (ranges, len(over)) if ranges else None
 
 
 @dataclass
 class Group:
     """Operators that share a loop nest; `inner` is the number of dimensions of the inner loop, over which it sums."""
 
-    ranges: tuple[str, ...] | None
     nodes: list[fx.Node] = field(default_factory=list)
+    ranges: tuple[str, ...] = ()
     inner: int = 0
 
-    def takes(self, node: fx.Node, ranges: tuple[str, ...]) -> bool:
+    def takes(self, node: fx.Node, ranges: tuple[str, ...], inner: int) -> bool:
         reads_sum = any(each in self.nodes and each.target in SUMS for each in node.all_input_nodes)
-        has_inner = 0 in (self.inner, inner_of(node)) or self.inner == inner_of(node)
+        has_inner = 0 in (self.inner, inner) or self.inner == inner
         return ranges == self.ranges and not reads_sum and has_inner
 
     def reads(self) -> list[fx.Node]:
@@ -822,7 +817,7 @@ class Kernel:
         self.variables = {node: f"v{i}" for i, node in enumerate([*self.reads, *group.nodes])}
         self.names = [*(f"in{i}" for i in range(len(self.reads))), *(f"out{i}" for i in range(len(self.writes)))]
         self.text = self.c() if language == "c" else self.triton()
-        self.native = build_c(self.text) if language == "c" else build_triton(self.text)
+        self.native = build(self.text, language)
         self.function = functools.partial(self.run)
         self.function.__name__, self.function.__module__ = name, "toy"  # how the graph's text calls it
 
@@ -875,24 +870,18 @@ class Kernel:
 
 
 @functools.cache
-def build_c(text: str) -> Callable[..., None]:
-    """Returns the function of a C file; one that was built before is loaded."""
-    folder = Path(tempfile.gettempdir(), "toy_kernels")
-    folder.mkdir(exist_ok=True)
-    library = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
-    if not library.exists():
-        library.with_suffix(".c").write_text(text, encoding="utf-8")
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, library.with_suffix(".c"), "-lm"], check=True)
-    function, pointer = ctypes.CDLL(str(library)).kernel, ctypes.c_void_p
-    return lambda tensors, *sizes: function(*(pointer(t.data_ptr()) for t in tensors), *map(ctypes.c_long, sizes))
-
-
-def build_triton(text: str) -> Callable[..., None]:
-    """Returns what launches the kernel of a Triton file: an instance for each element of the outer loop."""
-    file = Path(tempfile.mkdtemp(), "kernel.py")
-    file.write_text(text, encoding="utf-8")  # Triton reads the source of a kernel from its file
-    kernel = runpy.run_path(str(file))["kernel"]
-    return lambda tensors, outer, inner: kernel[(outer,)](*tensors, outer, inner, BLOCK=1 << (inner - 1).bit_length())
+def build(text: str, language: str) -> Callable[..., None]:
+    """Returns a kernel as a function of tensors and of the sizes of its outer and its inner loop."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, f"kernel.{language}")
+        file.write_text(text, encoding="utf-8")  # Triton, too, reads the source of a kernel from its file
+        if language == "triton":  # an instance for each element of the outer loop
+            kernel = runpy.run_path(str(file))["kernel"]
+            return lambda data, *sizes: kernel[sizes[:1]](*data, *sizes, BLOCK=1 << (sizes[1] - 1).bit_length())
+        library = file.with_suffix(".so")
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, file, "-lm"], check=True)
+        function, pointer = ctypes.CDLL(str(library)).kernel, ctypes.c_void_p
+    return lambda data, *sizes: function(*(pointer(t.data_ptr()) for t in data), *map(ctypes.c_long, sizes))
 
 
 # ---------------------------------------------------------------- Lesson 9: a symbolic size
