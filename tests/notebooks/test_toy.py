@@ -202,7 +202,38 @@ def keeps(x: Tensor) -> Any:
     return [a + b for a, b in pairs], best.values, best, x[part], x.shape
 
 
-@pytest.mark.parametrize("program", [keeps, in_place, shares, draws, raises, by_keyword])
+NUMBERS = {0: 5, 1: 6}
+
+
+def unpacks(x: Tensor) -> Any:
+    (a, b), (c, d) = NUMBERS, map(float, (1, 2))
+    b >>= 1
+    return x + (a << b), c, d
+
+
+def unpacks_one_too_few(x: Tensor) -> Tensor:
+    a, b = x.shape[:1]
+    return x * a * b
+
+
+def reads_no_variable(x: Tensor) -> Any:
+    return x + 1, no_variable  # type: ignore[name-defined]  # noqa: F821
+
+
+def reads_an_empty_cell(x: Tensor) -> Any:
+    def inner() -> Any:
+        return x + 1, later
+
+    result = inner()
+    later = 1
+    return result
+
+
+PROGRAMS = [keeps, in_place, shares, draws, raises, by_keyword]
+PROGRAMS += [unpacks, unpacks_one_too_few, reads_no_variable, reads_an_empty_cell]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_programs_that_break_compute_what_they_compute_in_python(
     toy: Any, program: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,8 +242,8 @@ def test_programs_that_break_compute_what_they_compute_in_python(
         x = torch.randn(3, 4)
         try:
             result = function(x)
-        except RuntimeError as error:
-            print(error)
+        except Exception as error:
+            print(repr(error))
             result = None
         return (result, x, torch.get_rng_state()), capsys.readouterr().out
 

@@ -163,12 +163,15 @@ class State:
         self.push(*((NULL, value) if NULL_FIRST else (value, NULL)) if has_null else (value,))
 
     def load_global(self, name: str, has_null: int) -> None:
-        value = self.scope[name] if name in self.scope else getattr(builtins, name)
+        value = eval(name, self.scope)
         source = f"{self.capture.name_of(self.scope)}[{name!r}]" if self.capture and name in self.scope else ""
         self.push_loaded(value, source, has_null)
 
     def load_cell(self, name: str) -> None:
         cell = self.cells[name]
+        if cell == types.CellType():
+            text = f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope"
+            raise NameError(text)
         self.push_loaded(cell.cell_contents, f"{self.capture.name_of(cell)}.cell_contents" if self.capture else "")
 
     def load_attribute(self, name: str, has_null: int) -> None:
@@ -176,10 +179,12 @@ class State:
         self.push_loaded(self.capture.attribute(value, name) if self.capture else getattr(value, name), "", has_null)
 
     def unpack(self, count: int) -> None:
-        container = self.pop()
-        if len(container) != count:
-            raise ValueError(f"{len(container)} values to unpack, not {count}")
-        self.push(*(self.item(container, i) for i in reversed(range(count))))
+        value, names = self.pop(), [f"v{i}" for i in range(count)]
+        if self.capture and not isinstance(value, list | tuple):
+            raise Break(f"unpacking an object of the class {type(value).__name__}")
+        scope = {"value": [self.item(value, i) for i in range(len(value))] if self.capture else value}
+        exec(f"[{', '.join(names)}] = value", scope)  # by Python, whose exceptions it raises
+        self.push(*(scope[name] for name in reversed(names)))
 
     def item(self, container: Any, key: Any) -> Any:
         return self.capture.item(container, key) if self.capture else container[key]
@@ -242,13 +247,11 @@ def can_interpret(code: types.CodeType) -> bool:
     return not makes_iterator and all(each.opname in TABLE for each in instructions(code))
 
 
-NAMES = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul"}
-NAMES |= {"&": "and", "|": "or", "^": "xor", "<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": "ge"}
-
-
-def operation(text: str) -> Callable[..., Any]:
-    """Returns the function of an operator: ``+``, ``+=`` or ``<``."""
-    return getattr(operator, f"__{NAMES.get(text) or 'i' + NAMES[text.removesuffix('=')]}__")
+SIGNS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul"}
+SIGNS |= {"&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift"}
+OPERATORS = {f"{sign}=": getattr(operator, f"__i{name}__") for sign, name in SIGNS.items()}
+SIGNS |= {"<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": "ge"}
+OPERATORS |= {sign: getattr(operator, f"__{name}__") for sign, name in SIGNS.items()}
 
 
 def swap(stack: list[Any], depth: int) -> None:
@@ -272,8 +275,8 @@ TABLE: dict[str, Callable[[State, Any], Any]] = {
     "POP_TOP": lambda m, i: m.stack.pop() and None,
     "COPY": lambda m, i: m.push(m.stack[-i.arg]),
     "SWAP": lambda m, i: swap(m.stack, i.arg),
-    "BINARY_OP": lambda m, i: m.call(operation(i.argrepr), m.pops(2)),
-    "COMPARE_OP": lambda m, i: m.call(operation(i.argval), m.pops(2)),
+    "BINARY_OP": lambda m, i: m.call(OPERATORS[i.argrepr], m.pops(2)),
+    "COMPARE_OP": lambda m, i: m.call(OPERATORS[i.argval], m.pops(2)),
     "BINARY_SUBSCR": lambda m, i: m.call(operator.getitem, m.pops(2)),
     "BINARY_SLICE": lambda m, i: m.push(slice(*m.pops(2))) or m.call(operator.getitem, m.pops(2)),
     "IS_OP": lambda m, i: m.push((m.pop() is m.pop()) != bool(i.arg)),
@@ -716,8 +719,8 @@ def is_cheap(node: fx.Node) -> bool:
 # rules with refusals.
 
 
-SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "=="}
-TEXTS = {name: f"({{}} {sign} {{}})" for name, sign in SIGNS.items()}
+C_SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "=="}
+TEXTS = {name: f"({{}} {sign} {{}})" for name, sign in C_SIGNS.items()}
 TEXTS |= {name: f"{name}({{}})" for name in "exp log sqrt sin cos tanh erf".split()}
 TEXTS |= {"where": "where({}, {}, {})", "maximum": "maximum({}, {})", "relu": "maximum({}, 0.0)"}
 TEXTS |= {"neg": "(-{})", "reciprocal": "(1.0 / {})", "rsqrt": "(1.0 / sqrt({}))", "sigmoid": "(1.0 / (exp(-{}) + 1))"}
