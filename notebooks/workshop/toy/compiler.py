@@ -531,26 +531,23 @@ class Entry:
         with capture.mode:
             self.stages = Stages(self.graph, [fake for _, fake, _ in capture.inputs.values()], session.language)
         self.guards = [*dict.fromkeys([*capture.guards, *size_guards(capture)])]
-        self.names, self.alive = capture.names, capture.alive
+        self.alive = capture.alive
+        self.reader = functools.cache(lambda source: eval(f"lambda L, S: {source}", capture.names))
         self.guard = self.reader(" and ".join(f"({each})" for each in self.guards))
         self.inputs = self.reader(f"[{', '.join(source for _, _, source in capture.inputs.values())}]")
-        self.reader = functools.cache(self.reader)
-
-    def reader(self, text: str) -> Callable[[State], Any]:
-        function = eval(f"lambda L, S: {text}", self.names)
-        return lambda state: function(state.variables, state.stack)
 
     def holds(self, state: State) -> bool:
         try:
-            return bool(self.guard(state))
+            return bool(self.guard(state.variables, state.stack))
         except (AttributeError, KeyError, IndexError, TypeError):  # what a guard reads is not there
             return False
 
     def run(self, state: State) -> bool:
         """Runs the graph and sets what the frame has after it; returns whether it has returned."""
-        results = self.stages.run(self.inputs(state))
+        had = state.variables, state.stack
+        results = self.stages.run(self.inputs(*had))
         computed = {id(value): result for value, result in zip(self.values, results, strict=True)}
-        built = self.rebuild(lambda value: computed[id(value)], lambda source: self.reader(source)(state))
+        built = self.rebuild(lambda value: computed[id(value)], lambda source: self.reader(source)(*had))
         state.result, state.variables, state.stack = built
         state.index, state.keywords = self.after.index, self.after.keywords
         return self.has_returned
