@@ -287,14 +287,12 @@ QUESTIONS = {
         "does the captured graph have",
         "Capture goes into modules, and their parameters are inputs of the graph.",
         wrong=(
-            Ticked(
-                "call_module", "That is symbolic_trace, which keeps a submodule as a call. Capture went into `linear`."
-            ),
+            Ticked("call_module", "That is symbolic_trace, which keeps `linear` as a call. Capture went into it."),
             Ticked(
                 "get_attr", "That is symbolic_trace, which reads a parameter inside of the graph. Here it is an input."
             ),
             Missed("call_method", "`relu()` is called as a method of a tensor."),
-            Missed("placeholder", "Inputs are nodes, too: x and the parameters."),
+            Missed("placeholder", "Inputs are nodes, too: rows and the parameters."),
             Missed("output", "What the graph returns is a node, too."),
             Missed("call_function", "Operators such as `+` and torch.sum are functions."),
         ),

@@ -177,10 +177,10 @@ QUESTIONS = {
     "kernels/memory": Question(
         Measure("Which of the two", _bound_by_memory, ("adds", "sines")),
         "is limited by memory on an {device}",
-        "Their operations for each byte are below and above {ridge:.1f}.",
+        "For 8 bytes, adds does 1 operation and sines 80. The GPU does {ridge:.1f} in the time of one byte.",
         wrong=(
             Ticked(
-                "sines", "It moves as many bytes as adds, but does many operations on each element before it stores it."
+                "sines", "It moves as many bytes as adds, but does 80 operations on each element before it stores it."
             ),
             Missed(
                 "adds", "One operation for eight bytes: the arithmetic is done long before the next bytes are there."

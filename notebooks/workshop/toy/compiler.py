@@ -842,8 +842,9 @@ class Kernel:
             lines, at = (after, "o") if node.target in SUMS else (inside, "p")
             lines.append(f"out{i}[{at}] = {self.variables[node]};")
         loop = "for (long p = o * inner; p < (o + 1) * inner; p++) {"
-        begin = [f"void kernel({parameters}, long outer, long inner) {{", "for (long o = 0; o < outer; o++) {"]
-        return "\n  ".join([C_BEGIN + begin[0], *begin[1:], *before, loop, *inside, "}", *after, "}", "}\n"])
+        begin = C_BEGIN + f"void kernel({parameters}, long outer, long inner) {{\n  for (long o = 0; o < outer; o++) {{"
+        rows = [*before, loop, *(f"  {line}" for line in inside), "}", *after]
+        return "\n".join([begin, *(f"    {line}" for line in rows), "  }", "}\n"])
 
     def triton(self) -> str:
         lines = [f"def kernel({', '.join(self.names)}, outer, inner, BLOCK: tl.constexpr):"]
