@@ -13,6 +13,7 @@ import inspect
 import os
 import sys
 import threading
+import time
 import types
 import weakref
 
@@ -423,6 +424,15 @@ def test_versions_and_other_facts_of_sys(x):
     if sys.version_info >= (3, 9) and sys.version_info.major == 3 and sys.version_info[:1] == (3,):
         x = x + 1
     return x, tuple(sys.version_info), sys.flags.optimize, sys.float_info.max
+
+
+EPOCH, ROOT = time.gmtime(0), os.stat("/")
+
+
+@one_graph()
+def test_tuples_of_c_with_names(x):
+    texts = str(sys.flags), f"{EPOCH}", repr(sys.version_info), {EPOCH: 1}[EPOCH], EPOCH == EPOCH, hash(ROOT)
+    return x + EPOCH.tm_year, texts, EPOCH.tm_zone, len(EPOCH), ROOT[7], ROOT.st_atime, ROOT.st_mode, ROOT.n_fields
 
 
 def scaled_later():

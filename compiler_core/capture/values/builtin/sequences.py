@@ -139,7 +139,14 @@ class TupleValue(SequenceValue):
         fields = field_names(self.cls)
         if name in fields:
             return self.unpack(tx)[fields.index(name)]
+        if self.source is not None and isinstance(vars(self.cls).get(name), (types.MemberDescriptorType, int)):
+            tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
+            return tx.capture.outside.wrap(getattr(self.real, name), AttrSource(self.source, name))
         return super().get_attr(tx, name)
+
+    def constant(self, tx: Interpreter) -> Any:
+        found = [v.constant(tx) for v in self.unpack(tx)]
+        return self.real if is_structure(type(self.real)) else self.cls(found)
 
     def new_like(self, values: list[Value]) -> TupleValue:
         return TupleValue(values, torch.Size if self.cls is torch.Size else tuple)
@@ -379,13 +386,11 @@ _FieldGetter = type(vars(_Example)["field"])
 
 def is_structure(cls: type) -> bool:
     """Whether this is a tuple whose items have names and that C makes, as of ``torch.return_types`` or
-    ``sys.version_info``."""
-    return getattr(cls, "n_sequence_fields", None) == getattr(cls, "n_fields", 0)
+    ``sys.version_info``.  It may have more fields than items, as that of ``os.stat``."""
+    return issubclass(cls, tuple) and "n_sequence_fields" in vars(cls)
 
 
 @functools.cache
 def field_names(cls: type) -> tuple[str, ...]:
-    """Returns the names of the fields of such a tuple; none for other classes."""
-    if not is_structure(cls):
-        return ()
-    return tuple(k for k, v in vars(cls).items() if isinstance(v, types.MemberDescriptorType))
+    """Returns the names of the first items of such a tuple; none for other classes."""
+    return tuple(getattr(cls, "__match_args__", ())) if is_structure(cls) else ()
