@@ -233,19 +233,14 @@ def _specialized(value: Any) -> Any:
 
 
 def fake_implementation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns what to run on fake tensors instead of `function`: `function` itself, unless it is an opaque operator.
-
-    A call raises TypeError for arguments that the operator does not take.
-    """
+    """Returns what to run on fake tensors instead of `function`: `function` itself, unless it is an opaque operator."""
     if OPERATORS.get(_packet(function)) is None:
         return function
 
     def run(*args: Any, **kwargs: Any) -> Any:
         call = opaque_call(function, args, kwargs)
-        if any(map(is_wrapped, tensors_in([*args, *kwargs.values()]))):
-            return function(*args, **kwargs)
         if call is None:
-            raise TypeError(f"{function} does not take these arguments")
+            return function(*args, **kwargs)
         tensors = tensors_in(call.args)
         backward, grad = fake_gradients(tensors), torch.is_grad_enabled()
         return call.value(OpaqueFunction.apply(call.fake_results, backward, grad, *tensors))  # type: ignore[no-untyped-call]
