@@ -33,7 +33,7 @@ from compiler_core.autograd.source_writer import CallFunction, SourceWriter
 from compiler_core.codegen.wrapper.executable import CannotDraw, IndexOutOfRange
 from compiler_core.hook.failures import report_failure
 from compiler_core.records import Compile
-from compiler_core.support.eager_warnings import silence_warnings, warning_emitter
+from compiler_core.support.eager_warnings import silence_warnings, warn_always, warning_emitter
 from compiler_core.support.opaque_ops import SECOND_BACKWARD_MESSAGE
 from compiler_core.support.recorded_calls import begin_record, open_record
 from compiler_core.support.tensors import has_own_kernels, without_class, writes_reach_others
@@ -84,10 +84,10 @@ def write_source(
     rules = RerunRules.of(captured, parts.joint)
     graphs = {"forward": forward, "backward": backward}
     executables = {name: g.executable for name, g in graphs.items() if g and hasattr(g, "executable")}
-    writer = SourceWriter(parts, executables)
+    writer = SourceWriter(parts, executables, warns=warning_emitter(captured.graph) is not None)
     if parts.backward is not None:
         FunctionClass(writer, rules.refusal).write()
-    call = CallFunction(writer, warns=warning_emitter(captured.graph) is not None)
+    call = CallFunction(writer)
     call.write()
     artifact = compile_.artifact("wrapper", "autograd", "python", writer.text, writer.spans)
     for key, nodes in writer.nodes.items():
@@ -408,6 +408,7 @@ _SOURCE_GLOBALS: dict[str, Any] = {
     "graph_is_retained": graph_is_retained,
     "inputs_unchanged": inputs_unchanged,
     "silence_warnings": silence_warnings,
+    "warn_always": warn_always,
     "share_memory": share_memory,
     "share_storage": share_storage,
     "share_elements": functools.partial(share_memory, has_backward=False),

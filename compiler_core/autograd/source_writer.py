@@ -27,10 +27,11 @@ class SourceWriter:
     Args:
         parts: the forward and the backward.
         executables: the executables of the graphs ("forward", "backward") that our own backends compiled.
+        warns: whether the captured graph gives warnings.
     """
 
-    def __init__(self, parts: Partitioned, executables: Mapping[str, Executable]) -> None:
-        self.parts, self.joint, self.executables = parts, parts.joint, executables
+    def __init__(self, parts: Partitioned, executables: Mapping[str, Executable], warns: bool) -> None:
+        self.parts, self.joint, self.executables, self.warns = parts, parts.joint, executables, warns
         self.spans: list[Span] = []
         self.nodes: dict[str, list[fx.Node]] = {}
         """From the key of a span to the nodes that its lines were made from."""
@@ -112,8 +113,10 @@ class SourceWriter:
         if graph in self.executables and self.executables[graph].only_kernels:  # PyTorch does not see these anyway
             self.add(depth, call, graph, nodes)
             return
-        without_autocast = ", without_autocast()" if self.joint.autocast else ""
-        self.add(depth, f"with below_autograd(){without_autocast}:")
+        state = ", without_autocast()" if self.joint.autocast else ""
+        if graph == "forward" and self.warns:  # ``warn()`` gives what PyTorch's kernels warn about
+            state += ", warn_always(False)"
+        self.add(depth, f"with below_autograd(){state}:")
         self.add(depth + 1, call, graph, nodes)
 
     def read_symbols(self, depth: int, symbols: Mapping[str, Origin]) -> None:
@@ -178,10 +181,10 @@ def assignment(names: Sequence[str]) -> str:
 
 
 class CallFunction:
-    """Writes ``call``.  `warns`: the graph gives warnings."""
+    """Writes ``call``."""
 
-    def __init__(self, writer: SourceWriter, warns: bool) -> None:
-        self._writer, self._parts, self._joint, self._warns = writer, writer.parts, writer.joint, warns
+    def __init__(self, writer: SourceWriter) -> None:
+        self._writer, self._parts, self._joint = writer, writer.parts, writer.joint
         self.operator_nodes: dict[str, str] = {}
         """From the name of each eager operator in the source to a captured node that calls it."""
         self._operators: dict[str, Any] = {}
@@ -193,7 +196,7 @@ class CallFunction:
         self._writer.add(2, f"return run_eagerly({primals})")
         if joint.mutations:
             self._check_shared_memory()
-        if self._warns:
+        if self._writer.warns:
             self._writer.add(1, "warn()")
         views = [view for returned in joint.returns for view in returned.views]
         numbers: list[Any] = []

@@ -147,12 +147,12 @@ class OperationWarnings:
 
     def __call__(self) -> None:
         """Gives the warnings: those of the first call, of a later call, or those under ``set_warn_always``."""
+        messages = self.later
+        if messages is None:
+            with warn_always(False):  # PyTorch notes what it gives once, so that a kernel does not give it again
+                messages, self.later = self._run_again(), self._run_again()
         if torch.is_warn_always_enabled():
             messages = self.always
-        elif self.later is None:
-            messages, self.later = self._run_again(), self._run_again()
-        else:
-            messages = self.later
         for message in messages:
             self._give(message)
 

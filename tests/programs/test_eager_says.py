@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import compiler_core
+from compiler_core.support.eager_warnings import warn_always
 from compiler_core.tools.testing import check, difference
 from tests import warm_python
 from tests.sampling import pairs
@@ -74,6 +75,14 @@ WARN = {
 def test_each_call_warns(name, backend):
     for grad in {"eager": (False,), "aot_eager": (False, True), "cpp": (True,)}[backend]:
         check(WARN[name], [square, square], grad=grad, backend=backend, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+def test_a_kernel_of_pytorch_repeats_no_warning(backend, capfd):
+    with warn_always():
+        for grad in (False, True):
+            check(WARN["kernel in beta"], [square, square], grad=grad, backend=backend)
+    assert not capfd.readouterr().err
 
 
 ONCE = """
