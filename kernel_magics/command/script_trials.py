@@ -384,7 +384,8 @@ class _Calls:
                 if block not in done:
                     done.add(block)
                     blocks.enter_context(compiled_class(block, functools.partial(own, **given)))
-                return self._kept(model, model)
+                # a compiled module, as in the script: its state has the same names, but nothing of it is compiled
+                return self._kept(own(model, **given), model, call=model)
             compiled = own(model, **given | fix.options)
             function = getattr(model, "forward", model)
             code = getattr(inspect.unwrap(function), "__code__", None)
@@ -420,15 +421,15 @@ class _Calls:
         with _replaced((torch, "compile", replaced), (compiler_core, "compile", replaced)):
             yield
 
-    def _kept(self, compiled: Any, original: Any, before: _Before | None = None) -> Any:
-        """Returns a compiled function or module whose outermost calls are noted."""
+    def _kept(self, compiled: Any, original: Any, before: _Before | None = None, call: Any = None) -> Any:
+        """Returns a compiled function or module whose outermost calls are noted, and are those of `call` if given."""
         import torch
 
         if isinstance(compiled, (type, staticmethod, classmethod)):
             return compiled
         for each in _modules_of(original):
             self._models[id(each)] = each
-        call = compiled.forward if isinstance(compiled, torch.nn.Module) else compiled
+        call = call or (compiled.forward if isinstance(compiled, torch.nn.Module) else compiled)
 
         @functools.wraps(call)
         def noted(*args: Any, **kwargs: Any) -> Any:

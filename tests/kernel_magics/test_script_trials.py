@@ -158,3 +158,41 @@ def test_ctrl_c_ends_only_the_trials(own: str, tmp_path: Path) -> None:
     code, out, errors, _ = ended(process, tmp_path)
     assert (code, out.splitlines()[-1]) == (0, "bye True 1")
     assert "note: --try-advice: stopped; no advice was tried." in errors
+
+
+BLOCKS = """
+import torch
+from compiler_core.records import Record
+Record.find_problems.__defaults__ = (0.0,)  # the test has no time for a slow compile
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return x + torch.relu(self.inner(x))
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Layer() for _ in range(12))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+compiled = torch.compile(Model(), backend="aot_eager")
+compiled(torch.randn(2, 4)).sum().backward()
+"""
+
+
+@pytest.mark.parametrize("engine", OURS)
+def test_compiling_each_layer_of_a_compiled_model_has_the_same_values(engine: str, tmp_path: Path) -> None:
+    """The name of the script's model is a compiled module in the trial, too, and its parameters are found in it."""
+    written(tmp_path, script=BLOCKS)
+    _, _, _, record = ran(tmp_path, "--engine", engine)
+    (slow,) = [problem for problem in record.problems if problem.kind == "slow compile"]
+    (tried,) = slow.tried
+    assert (tried.change, tried.outcome, tried.why) == ("compile each Layer", "helps", "")
