@@ -125,6 +125,30 @@ def test_lists_and_globals_are_named() -> None:
     KEPT.clear()
 
 
+class Rollout(nn.Module):
+    """A module that keeps its outputs, which the backward uses, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.Linear(32, 32)
+        self.outputs: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(6):
+            x = self.cell(x).tanh()
+            self.outputs.append(x)
+        return x
+
+
+@pytest.mark.parametrize(("engine", "backend"), [("core", "cpp"), ("torch", "aot_eager")])
+def test_what_the_program_keeps_is_held_until_the_end_of_the_backward(engine: Any, backend: str) -> None:
+    peak = peak_of(trained(engine, backend, Rollout(), torch.randn(600, 32)))
+    assert peak.which == "backward"
+    kept = [held for held in peak.held if held.kind == "result" and held.bytes == 600 * 32 * 4]
+    assert len(kept) == 6
+    assert engine == "torch" or {held.owner for held in kept} == {"self.outputs"}
+
+
 class Momentum:
     """An optimizer whose step is compiled."""
 
@@ -142,6 +166,17 @@ def test_the_states_of_an_optimizer_are_inputs_by_name(engine: Any) -> None:
     with compiler_core.record(engine=engine) as record:
         compile_(optimizer.step, backend="aot_eager")(torch.ones(5000))
     assert sorted(peak_of(record).inputs) == [("gradient", 20_000), ("self.state['momentum']", 20_000)]
+
+
+def test_parameters_and_states_of_stocks_optimizer_are_inputs() -> None:
+    weight = torch.nn.Parameter(torch.ones(5000))
+    weight.grad = torch.ones(5000)
+    optimizer = torch.optim.Adam([weight])
+    with compiler_core.record(engine="torch") as record:
+        torch.compile(optimizer.step, backend="aot_eager")()
+    (peak,) = [peak for each in record.compiles if (peak := memory_peak(each))]
+    large = [name for name, size in peak.inputs if size == 20_000]
+    assert len(large) == 4  # the gradient, the parameter and its two states
 
 
 def test_a_record_without_graphs_has_no_peak() -> None:

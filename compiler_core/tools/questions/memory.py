@@ -10,7 +10,7 @@ import ast
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -25,7 +25,12 @@ _VIEWS = re.compile(
     r"\b(view|_unsafe_view|reshape|permute|transpose|t|expand|squeeze|unsqueeze|slice|select|split|split_with_sizes"
     r"|unbind|detach|alias|as_strided|diagonal|getitem|_reshape_alias|numel|size)(\.|$)"
 )
-"""Operations that allocate nothing."""
+"""The names of operations that allocate nothing."""
+
+
+def is_view(target: str) -> bool:
+    """Whether an operation allocates nothing."""
+    return _VIEWS.search(target) is not None
 
 
 @dataclass(frozen=True)
@@ -64,16 +69,17 @@ def memory_peak(compile_: Compile) -> Peak | None:
     """Returns the peak of a compile; None if the record has neither memory plans nor graphs of it."""
     plans = {plan.graph: plan for plan in compile_.memory}
     forward, backward = _graph(compile_, "forward"), _graph(compile_, "backward")
+    forward = forward or (None if plans else next(iter(compile_.captured_graphs), None))
+    results = _program_results(compile_, forward)
     if plans:
         steps = {which: _steps(plans.get(which)) for which in ("forward", "backward")}
-        held = list(_of_plans(plans, forward, backward, steps["forward"]))
+        held = list(_of_plans(plans, forward, backward, steps["forward"], results))
     else:
-        forward = forward or next(iter(compile_.captured_graphs), None)
         steps = {"forward": len(_operations(forward)), "backward": len(_operations(backward))}
-        held = list(_of_graphs(forward, backward, steps["forward"]))
+        held = list(_of_graphs(forward, backward, steps["forward"], results))
     if not held:
         return None
-    owners = _owners(compile_, forward, backward)
+    owners = _owners(compile_, forward, backward, results)
     held = [replace(each, owner=owners.get(each.node or "", "")) for each in held]
     changes: Counter[int] = Counter()
     for each in (each for each in held if each.within is None):
@@ -126,12 +132,16 @@ def _steps(plan: PlannedMemory | None) -> int:
 
 
 def _of_plans(
-    plans: dict[Which, PlannedMemory], forward: Artifact | None, backward: Artifact | None, forward_steps: int
+    plans: dict[Which, PlannedMemory],
+    forward: Artifact | None,
+    backward: Artifact | None,
+    forward_steps: int,
+    results: Container[str],
 ) -> Iterator[Held]:
     end = forward_steps + _steps(plans.get("backward")) - 1
     released = plans["backward"].released if "backward" in plans else {}
     for each in _planned(plans.get("forward"), forward, 0, end):
-        if each.kind == "result" and each.name in released:
+        if each.kind == "result" and each.name in released and each.name not in results:
             yield replace(each, kind="saved", last=forward_steps + released[each.name])
         else:
             yield each
@@ -154,12 +164,14 @@ def _planned(plan: PlannedMemory | None, artifact: Artifact | None, offset: int,
 # ---- of graphs without a plan ------------------------------------------------------------------
 
 
-def _of_graphs(forward: Artifact | None, backward: Artifact | None, forward_steps: int) -> Iterator[Held]:
+def _of_graphs(
+    forward: Artifact | None, backward: Artifact | None, forward_steps: int, results: Container[str]
+) -> Iterator[Held]:
     end = forward_steps + len(_operations(backward)) - 1
     uses = _last_uses(backward)
     taken = {node.key for node in _nodes(backward) if node.op == "placeholder"}
     for each in _of_graph(forward, 0, end):
-        if each.kind == "result" and each.name in taken:
+        if each.kind == "result" and each.name in taken and each.name not in results:
             yield replace(each, kind="saved", last=forward_steps + min(uses.get(each.name, 0), end))
         else:
             yield each
@@ -169,7 +181,7 @@ def _of_graphs(forward: Artifact | None, backward: Artifact | None, forward_step
 def _of_graph(artifact: Artifact | None, offset: int, end: int) -> Iterator[Held]:
     uses, results = _last_uses(artifact), _results(artifact)
     for step, node in enumerate(_operations(artifact)):
-        if node.bytes and not _VIEWS.search(node.target) and artifact:
+        if node.bytes and not is_view(node.target) and artifact:
             is_result = node.key in results
             last = end if is_result else offset + uses.get(node.key, step)
             kind: Literal["result", "intermediate"] = "result" if is_result else "intermediate"
@@ -179,7 +191,7 @@ def _of_graph(artifact: Artifact | None, offset: int, end: int) -> Iterator[Held
 def _last_uses(artifact: Artifact | None) -> dict[str, int]:
     """Returns the last step that uses each value, also through views of it."""
     at = {node.key: step for step, node in enumerate(_operations(artifact))}
-    views = {node.key for node in _nodes(artifact) if _VIEWS.search(node.target)}
+    views = {node.key for node in _nodes(artifact) if is_view(node.target)}
     edges = artifact.graph.edges if artifact and artifact.graph else []
     uses: dict[str, int] = {}
     for source, reader in sorted(edges, key=lambda edge: -at.get(edge[1], len(at))):  # a view passes its last use on
@@ -197,9 +209,28 @@ def _results(artifact: Artifact | None) -> list[str]:
     return found + _viewed(artifact, found)
 
 
+def _outputs(captured: Artifact) -> list[str]:
+    return [source for source, reader in captured.graph.edges if reader.startswith("output")] if captured.graph else []
+
+
+def _program_results(compile_: Compile, forward: Artifact | None) -> dict[str, str]:
+    """Returns what the program gets of the forward's values, with the outputs of the captured graph that they are.
+
+    The program may keep them after the backward, which uses some of them, too.
+    """
+    captured = next(iter(compile_.captured_graphs), None)
+    if captured is None or forward is None:
+        return {}
+    outputs = _outputs(captured)
+    results = outputs if forward is captured else _results(forward)[: len(outputs)]
+    if _shapes(forward, results) != _shapes(captured, outputs):
+        return {}
+    return dict(zip(_viewed(forward, results), outputs, strict=True))
+
+
 def _viewed(artifact: Artifact, keys: list[str]) -> list[str]:
     """Returns for each value the one that its chain of views begins with."""
-    views = {node.key for node in _nodes(artifact) if _VIEWS.search(node.target)}
+    views = {node.key for node in _nodes(artifact) if is_view(node.target)}
     inputs: dict[str, str] = {}
     for source, reader in artifact.graph.edges if artifact.graph else ():
         inputs.setdefault(reader, source)
@@ -218,28 +249,26 @@ def _viewed(artifact: Artifact, keys: list[str]) -> list[str]:
 
 def _inputs(compile_: Compile) -> list[tuple[str, int]]:
     captured = next(iter(compile_.captured_graphs), None)
-    inputs = [node for node in _nodes(captured) if node.op == "placeholder" and node.bytes]
+    # stock's graph reads parameters and states of an optimizer as attributes
+    inputs = [node for node in _nodes(captured) if node.op in ("placeholder", "get_attr") and node.bytes]
     return sorted(((node.place or node.key, node.bytes or 0) for node in inputs), key=lambda each: -each[1])
 
 
-def _owners(compile_: Compile, forward: Artifact | None, backward: Artifact | None) -> dict[ItemId, str]:
+def _owners(
+    compile_: Compile, forward: Artifact | None, backward: Artifact | None, results: dict[str, str]
+) -> dict[ItemId, str]:
     """Returns the owners of results of the forward, and of gradients, by the nodes that compute them."""
     captured = next(iter(compile_.captured_graphs), None)
     if captured is None or captured.graph is None:
         return {}
     places = {node.key: node.place for node in captured.graph.nodes}
     inputs = [node.key for node in captured.graph.nodes if node.op == "placeholder"]
-    outputs = [source for source, reader in captured.graph.edges if reader.startswith("output")]
     lines = ItemLines(compile_)
-    for key in outputs:  # stock does not say where it puts a result: the line that computes it does
+    for key in _outputs(captured):  # stock does not say where it puts a result: the line that computes it does
         places[key] = places.get(key) or kept_in(lines.text(lines.line_of(captured.item(key))))
     owners: dict[ItemId, str] = {}
     if forward is not None:
-        if forward is captured:
-            owners.update((captured.item(key), places[key]) for key in outputs if places.get(key))
-        elif _shapes(forward, _results(forward)[: len(outputs)]) == _shapes(captured, outputs):
-            results = _viewed(forward, _results(forward)[: len(outputs)])
-            owners.update((forward.item(key), places.get(each, "")) for key, each in zip(results, outputs, strict=True))
+        owners.update((forward.item(key), places.get(each, "")) for key, each in results.items())
     if backward is not None:
         returned = _returned(backward)
         if len(returned) == len(inputs):
