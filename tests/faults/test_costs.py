@@ -117,6 +117,30 @@ def test_a_function_that_is_compiled_again_and_again_is_found(name: str, engine:
     assert (len(after.compiles), after.problems) == (1, [])
 
 
+WINDOWS = """
+def program(x):
+    return torch.cat([x[:, i : i + 2] for i in range(9)], dim=1) * 2
+
+def run(program):
+    return [program(torch.arange(20.0).view(2, 10))]
+"""
+AS_ONE_VIEW = {"torch.cat([x[:, i : i + 2] for i in range(9)], dim=1)": "x.unfold(1, 2, 1).reshape(2, 18)"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_repeated_views_are_advised_to_be_one_operation(engine: Engine) -> None:
+    ran = run(WINDOWS, "windows", engine)
+    ran.record.find_problems(slow_compile_s=0)
+    (problem,) = ran.problems
+    assert "has 9 equal blocks of 1 operation" in problem.cause
+    assert "x.unfold(" in problem.advice
+    assert ".compile(" not in problem.advice
+    after = run(changed(WINDOWS, AS_ONE_VIEW), "windows", engine)
+    after.record.find_problems(slow_compile_s=0)
+    torch.testing.assert_close(after.results, ran.results)
+    assert after.problems == []
+
+
 GROWING = """
 layers = [torch.nn.Linear(3 + n, 4 + n) for n in range(10)]
 

@@ -50,6 +50,7 @@ from compiler_core.tools.questions.advice import (
 )
 from compiler_core.tools.questions.changed_nodes import changed_nodes
 from compiler_core.tools.questions.conditions import condition_text, is_of_all_compiles
+from compiler_core.tools.questions.memory import is_view
 from compiler_core.tools.questions.needed_values import function_lines, needs_number
 from compiler_core.tools.questions.what_failed import what_failed
 from compiler_core.tools.stack_values import calls_are_nested, statement_of
@@ -88,6 +89,10 @@ STEP = "step"
 """The part of the advice on a graph break of a step of training that keeps the whole step in the graph."""
 LOOP = "loop"
 """The part of the advice on a graph break that is for the loop that it is in."""
+_ONE_OPERATION = (
+    "Make these views with one operation: `x.unfold(dim, size, step)` for windows, `x.split(size, dim)` or "
+    "`x.view(...)` for parts without overlap, `x[:, index]` with a tensor of indices for others."
+)
 BLOCKS = "blocks"
 """The part of the advice on a slow compile that compiles the repeated block."""
 _IF_IT_STAYS = "If the graph break stays, move the body of the loop into a function: it is compiled by itself."
@@ -335,13 +340,17 @@ def _repeated_blocks(record: Record, compile_: Compile, place: _Place) -> Iterat
         f"`Block.forward = {api}.compile(Block.forward)`, or the function that the loop calls; if it is in neither, "
         "move it into a function.  It is compiled once and used for each repetition."
     )
+    parts = {BLOCKS: Part(advice)}
+    if all(is_view(node.target) for node in nodes[start : start + length]):
+        # a call of a compiled function takes longer than making a view, and gives another graph nothing to fuse
+        parts, advice = {}, _ONE_OPERATION
     title = "the same block is compiled many times"
     block = {captured.item(node.key) for node in nodes[start : start + length]} if captured else set()
     sources = [source for edge in compile_.edges if edge.made in block for source in edge.sources]
     of_user = [line for line in _lines(record, sources) if line.filename and not line.library]
     place = _Place.of_stack(record, compile_, of_user[:1]) if of_user else place
     problem = place.problem("slow compile", "costly", title, cause, compile_, advice, ns=compile_.duration_ns)
-    problem._parts |= {BLOCKS: Part(advice)}
+    problem._parts |= parts
     problem._proof = PROVEN
     yield problem
 

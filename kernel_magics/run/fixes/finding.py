@@ -74,7 +74,7 @@ class FixFinder:
                 if fix is not None:
                     fix.edit.in_cell = fix.edit.file == self._program.filename
                     yield fix
-        yield from self._blocks([n for n, problem in numbered if problem.kind == "slow compile"])
+        yield from self._blocks([n for n, problem in numbered if BLOCKS in problem._parts])
         yield from self._dynamic([n for n, problem in numbered if DYNAMIC.intersection(problem.remedies)])
         yield from self._whole_step([n for n, problem in numbered if problem.is_training and STEP in problem._parts])
         for number, problem in numbered:
