@@ -552,6 +552,21 @@ class NumpyTensorSource(_CallSource):
         return self.base.shown
 
 
+def call_item(number: Any) -> Any:
+    """Returns a number of NumPy as one of Python.  Generated code calls it, too."""
+    return number.item()
+
+
+@dataclass(frozen=True)
+class NumpyNumberSource(_CallSource):
+    """The number of NumPy at `base` as one of Python."""
+
+    function = staticmethod(call_item)
+
+    def written(self, base: str) -> str:
+        return f"{base}.item()"
+
+
 @dataclass(frozen=True)
 class PlainTensorSource(_CallSource):
     """The tensor of a subclass at `base` as a plain one: reading its sizes calls no ``__torch_function__``."""

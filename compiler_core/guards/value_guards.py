@@ -39,6 +39,18 @@ if (_numpy := sys.modules.get("numpy")) is not None:  # PyTorch imports numpy if
     NUMPY_NUMBERS = (_numpy.number, _numpy.bool_)
 
 
+def number_of_numpy(number: Any) -> Any:
+    """Returns a number of NumPy as the number of Python for which operations on tensors take it.
+
+    Returns it unchanged if there is none: operations read the real part of a complex64 only, and NumPy itself computes
+    with a timedelta64, or with an int of more than 64 bits.
+    """
+    found = number.item()
+    is_int = number.dtype.kind in "iu" and abs(found) < 2**63
+    is_float = number.dtype.kind == "f" and type(found) is float
+    return found if is_int or is_float or isinstance(number, complex) else number
+
+
 LIBRARY_CONSTANTS: tuple[Any, ...] = (
     decimal.Decimal, fractions.Fraction, datetime.timedelta, datetime.date, datetime.time, datetime.datetime, uuid.UUID,
     re.Pattern, pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath, pathlib.WindowsPath,

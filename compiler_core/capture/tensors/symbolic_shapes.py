@@ -34,6 +34,7 @@ from compiler_core.guards.sources import (
     ComputedSource,
     GetItemSource,
     LocalSource,
+    NumpyNumberSource,
     Source,
     TensorPropertySource,
     path,
@@ -520,7 +521,7 @@ def _belongs_to_module(real: torch.Tensor, source: Source) -> bool:
 
 
 def _is_argument(source: Source) -> bool:
-    while isinstance(source, GetItemSource):
+    while isinstance(source, (GetItemSource, NumpyNumberSource)):
         source = source.base
     return isinstance(source, LocalSource)
 

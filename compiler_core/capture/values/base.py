@@ -100,6 +100,10 @@ class Value:
     def install_guards(self, tx: Interpreter) -> None:
         """Adds the guards on what this value is.  Called once something depends on it."""
 
+    def guard_type(self, tx: Interpreter) -> None:
+        """Adds the guards on what type this value has.  Called once something depends on that alone."""
+        self.install_guards(tx)
+
     def constant(self, tx: Interpreter) -> Any:
         """Returns the Python object, with a guard on it; raises Unsupported if it is not a constant at capture."""
         raise Unsupported("unsupported operation", f"{self} is not a constant")

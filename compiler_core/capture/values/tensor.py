@@ -26,6 +26,7 @@ from compiler_core.capture.values.classes import (
 from compiler_core.capture.values.user.object_attributes import descriptor_get
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, InstanceDictSource
+from compiler_core.guards.value_guards import NUMPY_NUMBERS
 from compiler_core.support import transform_levels as levels
 from compiler_core.support.tensors import storage_id, tensors_in
 from compiler_core.support.transform_levels import is_wrapped
@@ -437,6 +438,10 @@ class TensorValue(Value):
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
         self.check_methods(tx, "__setitem__")
         key = tx.index_of_numbers(key)
+        if isinstance(value, ConstantValue) and issubclass(value.python_type(), NUMPY_NUMBERS):
+            value.guard_type(tx)
+            if value.value.dtype.kind not in "iu" and not isinstance(value.value, (float, complex)):
+                raise Unsupported("unsupported operation", f"a {value.python_type().__name__} as an item of a tensor")
         tx.capture.graph.call_function(tx, operator.setitem, [self, key, value], {})
 
     def contains(self, tx: Interpreter, item: Value) -> bool:

@@ -119,8 +119,8 @@ REMEDIES: dict[str, str] = {
     "static sizes": "Sizes of parameters and buffers of modules, and those that are marked static, are constants of "
     "the graph, and dynamic=True does not change that: each is compiled once.  Keep {names} at one size, or pass {it} "
     "as an argument.",
-    "NumPy number": "Each value of a NumPy number is compiled once.  Pass `{name}.item()`, for which a symbol can "
-    "stand.",
+    "NumPy number": "Arithmetic on a NumPy number is done at capture, so each of its values is compiled once.  Pass "
+    "`{name}.item()`, for which a symbol can stand.",
     "one case": "Calls in which `{item}` holds, and those in which it does not, are compiled separately, since the "
     "program, or an operation in it, compares.  Pass only one of the two{padding} or remove the comparison; bounds of "
     "mark_dynamic compare, too.",
@@ -307,7 +307,7 @@ _BY_ASPECT = {
 _HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"})
 """What holds the hooks of a module."""
 _NUMBERS = ("int", "float")
-_NUMPY_NUMBERS = frozenset({
+NUMPY_NUMBERS = frozenset({
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
 })  # fmt: skip
 _CONVERTED = frozenset({
@@ -392,9 +392,9 @@ def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
         return "two values"
     if "None" in (failed.expected, failed.got):
         return "a value at first" if failed.place != "argument" and failed.expected == "None" else "not None"
-    if failed.type in _NUMPY_NUMBERS and failed.place == "argument":
-        return "NumPy number"
-    if failed.type not in _NUMBERS:
+    if failed.type in NUMPY_NUMBERS and not situation.is_settled:
+        return "NumPy number" if failed.place == "argument" else "few values"
+    if failed.type not in _NUMBERS and failed.type not in NUMPY_NUMBERS:
         return "few values"
     if situation.is_settled:
         # operations on sizes take other ways for 0 and 1, with dynamic=True, too

@@ -36,6 +36,7 @@ from compiler_core.tools.questions.advice import (
     DYNAMIC,
     FROM_PYTORCH,
     NOTHING_TO_CHANGE,
+    NUMPY_NUMBERS,
     PROVEN,
     UNCHANGED,
     Situation,
@@ -632,7 +633,7 @@ def _sources(failed: FailedGuard) -> list[str]:
     """Returns the sources of the sizes or of the number that differ, as symbols have them."""
     if failed.aspect == "size":
         return [f"{failed.source}.size()[{dim}]" for dim in failed.dims]
-    return [failed.source]
+    return [f"{failed.source}.item()" if failed.type in NUMPY_NUMBERS else failed.source]
 
 
 def _is_same(one: FailedGuard, other: FailedGuard) -> bool:

@@ -6,6 +6,8 @@
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
 
+import warnings
+
 import pytest
 import torch
 
@@ -108,3 +110,74 @@ def test_limits_of_a_wrong_dtype(x):
         return x * np.iinfo(np.float32).max
     except ValueError as error:
         return x * len(str(error))
+
+
+VALUES = {
+    np.float32: (0.1, 2.5, -1.5, 3, 0, float("nan")),
+    np.float64: (0.1, 1e30, -1.5, 3, -0.0, float("inf")),
+    np.float16: (0.1, 2.5, 300),
+    np.int64: (2, 3, 1, 0, -1, 2**40),
+    np.int8: (100, 2, -128, 127),
+    np.uint8: (200, 2, 255, 0),
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_numbers_that_change(kind):
+    """Arguments that are NumPy's numbers need as many compiles as Python's."""
+    import compiler_core
+    from compiler_core.api.compile import record_of
+
+    x, small = torch.randn(2, 3), torch.arange(3, dtype=torch.int8)
+
+    def program(n):
+        kinds = isinstance(n, np.integer), isinstance(n, float), type(n)
+        return x * n, n * x.half(), n - x.double(), small + n, torch.full((2,), n), x + float(n), n, kinds
+
+    def program_of_python(n):
+        return x * n, n * x.half(), n - x.double(), small + n, torch.full((2,), n), x + float(n), n
+
+    compiled, of_python = (compiler_core.compile(f, backend="eager") for f in (program, program_of_python))
+    for value in VALUES[kind]:
+        got, want = compiled(kind(value)), program(kind(value))
+        torch.testing.assert_close(got[:6], want[:6], rtol=0, atol=0, equal_nan=True)
+        assert got[6].tobytes() == want[6].tobytes() and got[7] == want[7]
+        of_python(kind(value).item())
+        assert len(record_of(compiled).compiles) == len(record_of(of_python).compiles)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(4, 3), np.int64(2), np.float32(0.3)))
+def test_numbers_in_shapes(x, n, scale):
+    y = torch.nn.functional.leaky_relu(x[:n] - 2, scale)
+    return y * scale, torch.zeros(n, 2), x.expand(n, 4, 3), x[n], x.sum(n - 1), int(scale * 10)
+
+
+@pytest.mark.parametrize("number", [np.complex64(1 + 2j), np.uint64(2**63 + 1), np.timedelta64(2, "ns")], ids=repr)
+def test_numbers_that_are_none_of_python(number):
+    """PyTorch reads the real part of a complex64, and NumPy computes with the others."""
+    import compiler_core
+
+    def program(x):
+        try:
+            return number * x, x + number
+        except TypeError as error:
+            return str(error)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
+        got, want = (f(torch.ones(3)) for f in (compiler_core.compile(program, backend="eager"), program))
+    assert repr(got) == repr(want)
+
+
+@same_as_eager()
+def test_numbers_that_pytorch_refuses(x):
+    messages = []
+    try:
+        x[0] = SCALE
+    except TypeError as error:
+        messages.append(str(error))
+    try:
+        torch.tensor(np.uint64(3))
+    except TypeError as error:
+        messages.append(str(error))
+    return x * len(messages), messages

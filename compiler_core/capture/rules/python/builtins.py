@@ -34,7 +34,7 @@ from compiler_core.capture.values.builtin.mappings import DefaultDictValue, Dict
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue, set_operand
 from compiler_core.capture.values.builtin.static import StaticValue
-from compiler_core.capture.values.builtin.symbols import SymbolicNumber
+from compiler_core.capture.values.builtin.symbols import SymbolicNumber, symbol_for_numpy
 from compiler_core.capture.values.classes import ABSENT, lookup_in_mro
 from compiler_core.capture.values.reads import read
 from compiler_core.capture.values.tensor import TensorValue, is_in_distribution, tensor_type_name
@@ -68,7 +68,7 @@ def _len(tx: Interpreter, obj: Value) -> Value:
 
 @handles(type)
 def _type(tx: Interpreter, obj: Value, /) -> Value:
-    obj.install_guards(tx)
+    obj.guard_type(tx)
     return tx.capture.outside.wrap(obj.python_type())
 
 
@@ -81,7 +81,7 @@ def _isinstance(tx: Interpreter, obj: Value, classes: Value) -> Value:
         _check_classes(isinstance, None, wanted)
     if isinstance(wanted, types.UnionType):
         return ConstantValue(any(_isinstance(tx, obj, StaticValue(c)).truth(tx) for c in wanted.__args__))
-    obj.install_guards(tx)
+    obj.guard_type(tx)
     if isinstance(obj, ObjectValue) and lookup_in_mro(obj.cls, "__class__") is not vars(object)["__class__"]:
         raise Unsupported("unsupported call", f"isinstance of {obj}, which overrides __class__")
     check = lookup_in_mro(type(wanted), "__instancecheck__")
@@ -291,6 +291,8 @@ _CONVERSIONS = {
 def _convert(convert: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     if args and isinstance(args[0], (TensorValue, ReadValue)):
         return _convert_read(convert, tx, args, kwargs)
+    if convert in (int, float) and len(args) == 1 and (number := symbol_for_numpy(tx, args[0])) is not None:
+        return _convert(convert, tx, number)
     if args and isinstance(args[0], ObjectValue):
         for name in _CONVERSIONS[convert]:
             if (method := args[0].special_method(tx, name)) is not None:

@@ -20,13 +20,13 @@ from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SliceValue, TupleValue
-from compiler_core.capture.values.builtin.symbols import SymbolicNumber, is_symbolic
+from compiler_core.capture.values.builtin.symbols import SymbolicNumber, is_symbolic, symbol_for_numpy
 from compiler_core.capture.values.classes import is_of_pytorch, lookup_in_mro
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import DistributedTensorValue, SubclassTensorValue
 from compiler_core.capture.values.user.modules import CALL_METHODS, ModuleValue, call_with_hooks
 from compiler_core.errors import Unsupported
-from compiler_core.guards.value_guards import NUMPY_NUMBERS
+from compiler_core.guards.value_guards import NUMPY_NUMBERS, number_of_numpy
 from compiler_core.torch_private import (
     C_nn,
     OpOverload,
@@ -272,6 +272,8 @@ def split_arguments(tx: Interpreter, value: Any) -> tuple[Any, Any]:
     if isinstance(value, ReadValue):
         return split_arguments(tx, tx.capture.graph.number_of(tx, value))
     if isinstance(value, ConstantValue):
+        if (number := symbol_for_numpy(tx, value)) is not None:
+            return split_arguments(tx, number)
         constant = _constant(value.constant(tx))
         return constant, constant
     if isinstance(value, TupleValue):
@@ -305,7 +307,7 @@ def _unsupported_argument(value: Value) -> Unsupported:
 def _constant(obj: Any) -> Any:
     """Returns `obj` as an argument of an FX node; raises Unsupported if it cannot be one."""
     if isinstance(obj, NUMPY_NUMBERS):
-        obj = obj.item() if not isinstance(obj.item(), bool) else obj
+        obj = number_of_numpy(obj)
     if isinstance(obj, (int, float, complex, str, bool, type(None), type(Ellipsis), slice)):
         return obj
     if isinstance(obj, (torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum)):

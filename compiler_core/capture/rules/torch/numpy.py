@@ -125,7 +125,10 @@ def _with_dtype(tx: Interpreter, data: Value, kwargs: dict[str, Value]) -> dict[
         return kwargs
     if not isinstance(data, ConstantValue):
         raise Unsupported("unsupported call", "a tensor of NumPy's numbers in a list")
-    dtype = torch.from_numpy(numpy.zeros(1, data.constant(tx).dtype)).dtype
+    number = data.constant(tx)
+    if number.dtype == "uint64":
+        raise Unsupported("unsupported call", "a tensor of a uint64 of NumPy, which PyTorch refuses")
+    dtype = torch.from_numpy(numpy.zeros(1, number.dtype)).dtype
     return {**kwargs, "dtype": ConstantValue(dtype)}
 
 

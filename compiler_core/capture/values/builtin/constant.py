@@ -124,6 +124,13 @@ class ConstantValue(Value):
         if self.source is not None:
             tx.capture.guards.add("EQUALS_MATCH", self.source, self.value)
 
+    def guard_type(self, tx: Interpreter) -> None:
+        """Adds the guards under which the type stays the same.  Other numbers than NumPy's are guarded by value."""
+        if self.source is not None and issubclass(self.python_type(), NUMPY_NUMBERS):
+            tx.capture.guards.add("TYPE_MATCH", self.source, self.value)
+        else:
+            self.install_guards(tx)
+
     def is_constant(self) -> bool:
         return True
 
@@ -136,7 +143,7 @@ class ConstantValue(Value):
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if name == "__class__":
-            self.install_guards(tx)
+            self.guard_type(tx)
             return tx.capture.outside.wrap(self.python_type())
         obj = self.constant(tx)
         if isinstance(obj, enum.Enum):

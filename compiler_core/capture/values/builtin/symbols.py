@@ -24,6 +24,8 @@ from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.sequences import SequenceValue
 from compiler_core.errors import Unsupported
+from compiler_core.guards.sources import NumpyNumberSource
+from compiler_core.guards.value_guards import NUMPY_NUMBERS, number_of_numpy
 from compiler_core.support.fx_symbols import MAX_SYMBOLIC_INT, function_of_text
 
 if TYPE_CHECKING:
@@ -324,3 +326,22 @@ def _number(tx: Interpreter, value: Value) -> Any:
         return value.sym
     number = value.constant(tx)
     return int(number) if type(number) is bool else number  # PyTorch's symbols do not support bools
+
+
+def symbol_for_numpy(tx: Interpreter, value: Value) -> SymbolicNumber | None:
+    """Returns a symbolic number for a number of NumPy that changes, where an operation takes a number of Python."""
+    if (
+        value.source is None
+        or not isinstance(value, ConstantValue)
+        or not issubclass(value.python_type(), NUMPY_NUMBERS)
+    ):
+        return None
+    number, source = number_of_numpy(value.value), NumpyNumberSource(value.source)
+    if type(number) not in (int, float) or type(value.value).__module__ != "numpy":  # a subclass may have methods
+        return None
+    symbols = tx.capture.guards.symbols
+    reason = symbols.policy.symbol_reason(number, source)
+    if reason is None:
+        return None
+    value.guard_type(tx)
+    return SymbolicNumber(symbols.symbol_for_number(number, source, reason), source)
