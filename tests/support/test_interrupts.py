@@ -165,6 +165,7 @@ def test_an_interrupt_at_a_traced_operator_is_raised_there(monkeypatch: pytest.M
                 signal.raise_signal(signal.SIGINT)
             interrupts.safe_point()
 
+        compiler_core.reset()  # else it takes over what the run before compiled
         compiled = compiler_core.compile(program, backend="aot_eager", dynamic=True)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) if at else nullcontext():
             patch.setattr(writes, "safe_point", traced)
