@@ -518,7 +518,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         grade, advice, found = "expected", _OF_ROUNDS.format(difference_to_avoid(cause, situation).name), []
     if frame.limit_reached:
         grade = "blocking"
-    if _computes_nothing(frame):
+    if _only_reads_or_raises(frame):
         grade, advice, found = "expected", "Nothing to change: this function computes nothing with tensors.", []
     if compile_.outcome in ("failed", "skipped"):  # what it would have been valid for is not known
         grade, advice, found = "expected", "Nothing to change: this compile ended early, for another reason.", []
@@ -558,7 +558,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     return problem
 
 
-def _computes_nothing(frame: Frame) -> bool:
+def _only_reads_or_raises(frame: Frame) -> bool:
     """Whether each call of a function has only read or raised, and nothing with tensors followed a graph break."""
     breaks = [break_ for compile_ in frame.compiles for break_ in compile_.breaks]
     return not any(map(_has_operations, frame.compiles)) and all(each.reason == "exception" for each in breaks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -262,7 +263,7 @@ class FunctionValue(Value):
             emit.load_outside_object(self.fn)
             return
         emit.call_object(make_function, [
-            StaticValue(self.code), ConstantValue(self.name), TupleValue(list(self.defaults)),
+            StaticValue(self.code), ConstantValue(sys.intern(self.name)), TupleValue(list(self.defaults)),
             DictValue(dict(self.kwdefaults)), TupleValue(list(self.closure)), StaticValue(Box(self.f_globals)),
             DictValue({**self.special_attributes, **self.stored}),
         ])  # fmt: skip
