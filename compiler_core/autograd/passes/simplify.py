@@ -282,10 +282,7 @@ def fuse_relu_into_addmm(graph: fx.Graph) -> None:
     cuBLAS gives the same bits for both, also for NaN.  Small float32 results are left to `split_addmm_bias`.
     """
     for relu in graph.find_nodes(op="call_function", target=aten.relu.default):
-        product, between = relu.args[0], []
-        while is_view(product) and len(product.users) == 1:
-            between.append(product)
-            product = product.args[0]
+        product, between = _behind_views(relu.args[0])
         if product.target is not aten.addmm.default or not _can_fuse_relu(product):
             continue
         clipped = _replace_by_call(product, aten._addmm_activation.default, product.args)
@@ -293,6 +290,15 @@ def fuse_relu_into_addmm(graph: fx.Graph) -> None:
             add_origins(node, relu)
         relu.replace_all_uses_with(relu.args[0])
         graph.erase_node(relu)
+
+
+def _behind_views(node: Any) -> tuple[Any, list[fx.Node]]:
+    """Returns what a chain of views begins with, and the views from the last to the first; each has one reader."""
+    between = []
+    while is_view(node) and len(node.users) == 1:
+        between.append(node)
+        node = node.args[0]
+    return node, between
 
 
 def _can_fuse_relu(product: fx.Node) -> bool:
@@ -350,10 +356,7 @@ def return_float32_gradients(graph: fx.Graph) -> None:
     """
     gradients = descendants(node for node in graph.nodes if node.name.startswith("tangents_"))
     for node in graph.find_nodes(op="call_function", target=aten._to_copy.default):
-        product, between = node.args[0], []
-        while is_view(product) and len(product.users) == 1:
-            between.append(product)
-            product = product.args[0]
+        product, between = _behind_views(node.args[0])
         if node not in gradients or not _is_only_returned(node) or not _can_be_float32(product, node):
             continue
         wide = _replace_by_call(product, IN_FLOAT32[product.target], (*product.args, torch.float32))

@@ -35,8 +35,7 @@ def convolution(image: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | 
         return NotImplemented
     rows, filters = _windows(image, weight.shape[2:]), weight.flatten(1).t()
     product = rows @ filters if bias is None else torch.addmm(bias, rows, filters)
-    sizes = [n // k for n, k in zip(image.shape[2:], weight.shape[2:], strict=True)]
-    return product.view(image.shape[0], *sizes, -1).movedim(-1, 1).contiguous()
+    return product.view(image.shape[0], *_counts(image.shape, weight.shape[2:]), -1).movedim(-1, 1).contiguous()
 
 
 def convolution_backward(
@@ -81,20 +80,19 @@ def _is_faster_as_product(
 
 def _windows(image: torch.Tensor, kernel: Sequence[int]) -> torch.Tensor:
     """Returns the windows of an image ``[batch, channels, *sizes]``, as rows ``[windows, channels * elements]``."""
-    split = _divided(image.shape, kernel)
     n = len(kernel)
+    divided = [each for pair in zip(_counts(image.shape, kernel), kernel, strict=True) for each in pair]
     order = [0, *range(2, 2 + 2 * n, 2), 1, *range(3, 3 + 2 * n, 2)]
-    return image.view(split).permute(order).flatten(n + 1).flatten(0, n)
+    return image.view(*image.shape[:2], *divided).permute(order).flatten(n + 1).flatten(0, n)
 
 
 def _image_of(rows: torch.Tensor, shape: Sequence[int], kernel: Sequence[int]) -> torch.Tensor:
     """Returns the image whose windows are `rows`."""
     n = len(kernel)
-    counts = [size // k for size, k in zip(shape[2:], kernel, strict=True)]
     order = [0, n + 1, *(at for d in range(n) for at in (1 + d, n + 2 + d))]
-    return rows.view(shape[0], *counts, shape[1], *kernel).permute(order).reshape(shape)
+    return rows.view(shape[0], *_counts(shape, kernel), shape[1], *kernel).permute(order).reshape(shape)
 
 
-def _divided(shape: Sequence[int], kernel: Sequence[int]) -> list[int]:
-    """Returns a shape with each dimension of an image divided into windows and the elements of one."""
-    return [*shape[:2], *(size for n, k in zip(shape[2:], kernel, strict=True) for size in (n // k, k))]
+def _counts(shape: Sequence[int], kernel: Sequence[int]) -> list[int]:
+    """Returns how many windows an image of this shape has in each dimension."""
+    return [size // k for size, k in zip(shape[2:], kernel, strict=True)]
