@@ -182,12 +182,6 @@ KINDS: dict[BreakReason, BreakKind] = {
         "Let the backward compute with tensors only (torch.where in place of if), or call another custom operator that "
         "reads the values.",
     ),
-    "linear algebra check": BreakKind(
-        "The function raises an error if the matrix is singular or not positive definite. A graph waits for that, but "
-        "not in a transform or a checkpoint, or beside other ranks.",
-        "Use torch.linalg.cholesky_ex, inv_ex, solve_ex, lu_factor_ex or ldl_factor_ex, which return what was found as "
-        "a tensor and stay in the graph.",
-    ),
     "sparse tensor": BreakKind(
         "A sparse tensor is used here. A graph holds dense tensors, so PyTorch computes with it between two graphs, "
         "with its own kernels.",

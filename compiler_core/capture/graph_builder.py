@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import sympy
 import torch
 import torch.fx as fx
-from torch import distributed
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext, free_unbacked_symbols
 
 from compiler_core.capture.guard_collector import GuardCollector
@@ -69,13 +68,13 @@ from compiler_core.support.torch_state import (
     STATE_CHANGING_FUNCTIONS,
     StateChange,
     grad_mode_change,
+    has_ranks,
 )
 from compiler_core.support.transform_levels import is_wrapped, outside_levels
 from compiler_core.torch_private import fused_adagrad, fused_adam, fused_adamw, fused_sgd, tree_leaves
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
-    from compiler_core.records.capture import BreakReason
     from compiler_core.tools.step_recorder import StepRecorder
 
 
@@ -286,7 +285,7 @@ class GraphBuilder:
         operands = [self._read_tensor(tx, each, cls) if isinstance(each, ReadValue) else each for each in read.args]
         return self.call_function(tx, read.function, operands, {})
 
-    def _check_can_wait(self, kind: BreakReason = "tensor value read") -> None:
+    def _check_can_wait(self) -> None:
         """Checks that the graph can have an operation that waits for what others have computed: it runs in parts.
 
         A condition on sizes that data decide may not hold, and the frame runs again, which others may not see.
@@ -294,10 +293,10 @@ class GraphBuilder:
         what = self.must_be_whole
         if levels.depth() or self.is_trial or self.region is not None:
             what = "in a transform, a checkpoint or a function of an operator"
-        elif distributed.is_available() and distributed.is_initialized():
+        elif has_ranks():
             what = "beside other ranks"
         if what:
-            raise Unsupported(kind, f"the graph would wait for data {what}")
+            raise Unsupported("tensor value read", f"the graph would wait for data {what}")
         self.waits = True
 
     def keep_whole(self, what: str) -> None:
@@ -398,7 +397,7 @@ class GraphBuilder:
             result, warnings = self._run(target, fake_args, fake_kwargs)
         self._check_view_history(fake_args)
         if waits := self.mode.waits:
-            self._check_can_wait(waits)
+            self._check_can_wait()
         self.add_conditions()
         node = self.fx_graph.create_node(op, target, tuple(node_args), node_kwargs)
         if waits:
@@ -482,17 +481,8 @@ class GraphBuilder:
         and a frame that has communicated with other ranks cannot run again.
         """
         fake = condition.fake(tx)
-        in_trial, has_ranks = (
-            self.is_trial or levels.depth(),
-            distributed.is_available() and distributed.is_initialized(),
-        )
-        if (
-            type(condition) is not TensorValue
-            or fake.device.type != "cpu"
-            or fake.numel() != 1
-            or in_trial
-            or has_ranks
-        ):
+        is_one_flag = type(condition) is TensorValue and fake.device.type == "cpu" and fake.numel() == 1
+        if not is_one_flag or self.is_trial or levels.depth() or has_ranks():
             return False
         condition.check_methods(tx, "__bool__")
         holds = condition if truth else self.call_function(tx, torch.logical_not, [condition], {})
@@ -602,7 +592,7 @@ class GraphBuilder:
         if self._view_gained_history:
             raise Unsupported("unsupported operation", "if it failed, the new history of a view could not be undone")
         run = fake_execution(fn, args, kwargs, self.mode, self.symbols)
-        self.mode.waits = None
+        self.mode.waits = False
         if levels.depth():
             return self._run_in_transform(run), None
         self.symbols.env.in_operation = True

@@ -142,11 +142,11 @@ NOTHING_CAPTURED = "nothing was captured"
 BreakReason = Literal[
     "data-dependent branch", "assertion", "distribution check", "tensor value read", "NumPy", "print", "inference mode",
     "backward", "gradient hook", "optimizer", "collective", "distributed tensor", "transform", "packed sequence",
-    "checkpoint", "control flow", "custom operator", "linear algebra check", "sparse tensor", "tensor subclass",
-    "clock", "new parameter", "new optimizer", "skipped function", "asked for", "exception", "unsupported call",
-    "unsupported attribute", "unsupported operation", "overlapping write", "unsupported iteration",
-    "unsupported mutation", "unsupported instruction", "class statement", "requires_grad",
-    "in-place autograd.Function", "generator", "unroll limit", "other",
+    "checkpoint", "control flow", "custom operator", "sparse tensor", "tensor subclass", "clock", "new parameter",
+    "new optimizer", "skipped function", "asked for", "exception", "unsupported call", "unsupported attribute",
+    "unsupported operation", "overlapping write", "unsupported iteration", "unsupported mutation",
+    "unsupported instruction", "class statement", "requires_grad", "in-place autograd.Function", "generator",
+    "unroll limit", "other",
 ]  # fmt: skip
 """Why a graph breaks, in the same words for both engines: the kinds of breaks of Cutaway's own compiler, which
 docs/graph_breaks.md describes.  ``other`` is what stock has besides."""

@@ -52,6 +52,11 @@ class StateChange:
         return (self.do, self.args, self.undo, self.undo_args) == (other.undo, other.undo_args, other.do, other.args)
 
 
+def has_ranks() -> bool:
+    """Whether this process may communicate with other ranks."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def grad_mode_change(mode: bool) -> StateChange:
     """Returns the change to this grad mode."""
     set_mode = set_grad_enabled

@@ -137,11 +137,6 @@ def test_checked_distribution(x):
         return x
 
 
-@breaking("linear algebra check", inputs=lambda: (torch.eye(3, requires_grad=True),))
-def test_inverse_in_a_checkpoint(x):
-    return torch.utils.checkpoint.checkpoint(torch.linalg.inv, x * 2, use_reentrant=False) + 1
-
-
 def registered(name, backward):
     """Returns an operator of a library that doubles a tensor, with this backward."""
     operator = torch.library.custom_op(

@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from compiler_core.support.node_facts import custom_operator, squeeze_reduced_di
 from compiler_core.support.operators import Fact, facts, is_pointwise, like_argument
 from compiler_core.support.subgraphs import OPERATORS
 from compiler_core.support.tensors import MASK_TYPES, tensors_in
-from compiler_core.support.torch_state import set_device_guard
+from compiler_core.support.torch_state import has_ranks, set_device_guard
 from compiler_core.torch_private import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -38,9 +38,6 @@ from compiler_core.torch_private import (
     suggest_memory_format,
     unsafe_preserve_version_counter,
 )
-
-if TYPE_CHECKING:
-    from compiler_core.records.capture import BreakReason
 
 set_device_guard()
 
@@ -88,9 +85,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     _called: dict[Any, None] | None = None
     _offsets: dict[tuple[Any, ...], Any] | None = None
     """The offsets of views by indices that data decide, by the tensor's layout and the index."""
-    waits: BreakReason | None = None
-    """What an operator has waited for: its result has a size that data decide, or they decide whether it raises an
-    error."""
+    waits = False
+    """Whether an operator has waited for data: they decide a size of its result, or whether it raises an error."""
 
     def forget_real_tensors(self) -> None:
         """Forgets which real tensors have fake ones.
@@ -119,11 +115,12 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             self._called[func] = None
         self.has_drawn |= torch.Tag.nondeterministic_seeded in func.tags
         if _reads_values(func, args, kwargs):
-            self.waits = "tensor value read"
+            self.waits = True
         if _makes_quantised(func, (*args, *(kwargs or {}).values())):
             raise Unsupported("unsupported operation", f"{func} makes a quantised tensor")
         if func is aten._linalg_check_errors.default:
-            self.waits = "linear algebra check"
+            # a graph of the CPU has the check itself (`autograd/trace/writes.py`); if it fails, the frame runs again
+            self.waits |= args[0].device.type != "cpu" or has_ranks()
             return None
         if func in checks.CHECKS:
             with self:
@@ -131,7 +128,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         checks.check_write(func, args, kwargs or {})
         if self.warnings is not None and not self._in_operator:
             if func in VARIANCES and _has_unbacked_size(args[0]):
-                self.waits = "tensor value read"  # data decide whether the kernel warns, so it runs as it is
+                self.waits = True  # data decide whether the kernel warns, so it runs as it is
             else:
                 self.warnings.note_kernel(func, args, kwargs or {})
         if not self._in_operator:
@@ -156,7 +153,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             # the fake results of operators on it have another layout
             raise Unsupported("unsupported operation", f"{func} makes a tensor of layout mkldnn")
         if custom_operator(func) is not None and any(map(_has_unbacked_size, tensors_in(result))):
-            self.waits = "tensor value read"
+            self.waits = True
         if written := written_tensors(func, args, kwargs or {}):
             torch.autograd.graph.increment_version(written)
         if any(not resizable and tensor.shape != before for tensor, before, resizable in outs):
@@ -182,7 +179,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             result: Any = super().dispatch(aten.select.int, types, args, {})
             self._offsets[key] = result.storage_offset()
             return result
-        self.waits = "tensor value read"
+        self.waits = True
         shape, strides = list(tensor.shape), list(tensor.stride())
         del shape[dim], strides[dim]
         return super().dispatch(aten.as_strided.default, types, (tensor, shape, strides, self._offsets[key]), {})

@@ -8,6 +8,7 @@ import random
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import compiler_core
@@ -48,6 +49,8 @@ BY_VALUES = {
     "cholesky": lambda a, b: torch.linalg.cholesky(-torch.eye(2)),
     "cholesky_ex": lambda a, b: torch.linalg.cholesky_ex(-torch.eye(2), check_errors=True),
     "inverse": lambda a, b: torch.linalg.inv(torch.zeros(2, 2)),
+    "inverses": lambda a, b: torch.vmap(torch.linalg.inv)(a[:, None, None] * torch.ones(2, 2)),
+    "inverse in a checkpoint": lambda a, b: checkpoint(torch.linalg.inv, torch.zeros(2, 2), use_reentrant=False),
     "solve": lambda a, b: torch.linalg.solve(torch.zeros(2, 2), torch.ones(2)),
     "lu_factor": lambda a, b: torch.linalg.lu_factor(torch.zeros(2, 2)),
     "svd": lambda a, b: torch.linalg.svd(torch.full((2, 2), float("nan"))),

@@ -179,6 +179,8 @@ def mapped_solvers(x):
         vmap(torch.trace)(a),
         vmap(torch.linalg.matrix_exp)(a),
         vmap(torch.linalg.solve_ex)(a, x)[0],
+        vmap(torch.linalg.solve)(a, x),
+        vmap(lambda m: torch.linalg.cholesky(m) @ torch.linalg.inv(m))(a),
     )
 
 
