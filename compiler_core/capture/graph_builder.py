@@ -49,6 +49,7 @@ from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, is_subclass_of_program
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, PlainTensorSource, Source
+from compiler_core.guards.value_guards import NUMPY_NUMBERS
 from compiler_core.records.recompiles import readable
 from compiler_core.support import fx_symbols
 from compiler_core.support import transform_levels as levels
@@ -384,6 +385,8 @@ class GraphBuilder:
             args = [ConstantValue(v.constant(tx)) if is_ else v for v, is_ in zip(args, symbolic, strict=True)]
         # what an operator needs that PyTorch's fake tensors leave out
         _guard_place(tx, name, args, kwargs)
+        if name == "split" and any(issubclass(each.python_type(), NUMPY_NUMBERS) for each in args[1:2]):
+            raise Unsupported("exception", "split() by a number of NumPy, for which PyTorch asks whether it is an int")
         if name in ("quantile", "nanquantile"):
             self._check_quantiles(tx, args[1] if len(args) > 1 else kwargs.get("q"))
         fake_args, node_args = split_arguments(tx, list(args))

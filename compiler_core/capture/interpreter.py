@@ -526,6 +526,7 @@ class Interpreter:
     overridden_attribute = overrides.overridden_attribute
     register_hook = autograd_functions.register_hook
     numpy_of = arrays.numpy_of
+    index_of_arrays = arrays.index_of_arrays
     item_of = reads.item_of
     list_of_items = reads.list_of_items
     index_of_numbers = reads.index_of_numbers

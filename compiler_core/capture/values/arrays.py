@@ -160,6 +160,9 @@ class ArrayValue(Value):
         raise Unsupported("NumPy", f"ndarray.{name}")
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if name in ("item", "tolist") and not args and not kwargs:
+            tensor = _data_of(tx, self.tensor(tx))
+            return tx.item_of(tensor) if name == "item" else tx.list_of_items(tensor)
         if name in _READS or name.startswith("__"):
             raise Unsupported("tensor value read", f"ndarray.{name}()")
         if name not in METHODS:
@@ -184,21 +187,36 @@ class ArrayValue(Value):
         return [self.get_item(tx, ConstantValue(i)) for i in range(self.length(tx))]
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
-        expected, samples = _on_samples(tx, operator.getitem, [self, key], {})
-        if has_array(key):
-            raise Unsupported("tensor value read", "an index that is an array")
-        return _checked(tx, self.tensor(tx).get_item(tx, key), expected, samples, [self])
+        expected, samples = _on_samples(tx, lambda array, at: array[_first_items(at)], [self, key], {})
+        if any(_is_mask(tx, each) for each in _arrays(key)):
+            raise Unsupported("tensor value read", "an index that is a mask")
+        if not has_array(key):
+            return _checked(tx, self.tensor(tx).get_item(tx, key), expected, samples, [self])
+        _check_index(tx, key)
+        result = self.tensor(tx).get_item(tx, _as_tensors(tx, key))
+        # NumPy lays the items out in another order than PyTorch
+        places = sorted(range(expected.ndim), key=lambda dim: -expected.strides[dim])
+        steps = [
+            ("permute", places),
+            ("contiguous", []),
+            ("permute", [places.index(dim) for dim in range(len(places))]),
+        ]
+        for name, given in steps if places != sorted(places) else []:
+            result = tx.capture.graph.call_method(tx, name, [result, *map(ConstantValue, given)], {})
+        return _checked(tx, result, expected, samples, [self])
 
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
-        _on_samples(tx, operator.setitem, [self, key, value], {})
+        _on_samples(tx, _set_first_items, [self, key, value], {})
         target = self.tensor(tx)
         if isinstance(value, ArrayValue):
             stored: Value = value.tensor(tx)
         else:
             stored = ConstantValue(_plain(value.constant(tx)))  # of a symbolic number, with a guard
-        is_mask = isinstance(key, ArrayValue) and key.tensor(tx).fake(tx).dtype == torch.bool
-        if has_array(key) and not (is_mask and isinstance(stored, ConstantValue)):
-            raise Unsupported("NumPy", "an index that is an array")
+        is_one_mask = isinstance(key, ArrayValue) and _is_mask(tx, key)
+        if has_array(key) and not isinstance(stored, ConstantValue):
+            raise Unsupported("NumPy", "items of an array at an index that is an array, set to an array")
+        if has_array(key) and not is_one_mask:
+            _check_index(tx, key)
         if target.fake(tx).dtype not in _dtypes_that_hold(tx, stored):
             raise Unsupported("NumPy", "an item of an array is set to a number of another dtype")
         target.set_item(tx, _as_tensors(tx, key), stored)
@@ -226,6 +244,20 @@ class ArrayTensorValue(TensorValue):
         self.source.load(emit)
 
 
+def index_of_arrays(tx: Interpreter, key: Value) -> Value:
+    """Returns an index of a tensor with tensors in place of arrays of NumPy."""
+    items = key.unpack(tx) if isinstance(key, TupleValue) else [key]
+    if not any(isinstance(each, ArrayValue) for each in items):
+        return key
+    for each in items:
+        fake = each.tensor(tx).fake(tx) if isinstance(each, ArrayValue) else None
+        is_index = fake is None or fake.dtype in (torch.int64, torch.int32, torch.bool)
+        if not is_index or (fake is not None and (fake.dim() != 1 if each is key else not fake.dim())):
+            raise Unsupported("NumPy", "an index of a tensor that is such an array")  # PyTorch takes its rows
+    found = [each.tensor(tx) if isinstance(each, ArrayValue) else each for each in items]
+    return TupleValue(found) if isinstance(key, TupleValue) else found[0]
+
+
 def numpy_of(tx: Interpreter, tensor: TensorValue) -> ArrayValue:
     """``tensor.numpy()``, whose writes do not count in the version of the tensor"""
     fake = tensor.fake(tx)
@@ -237,6 +269,32 @@ def numpy_of(tx: Interpreter, tensor: TensorValue) -> ArrayValue:
     except TypeError:
         raise Unsupported("tensor value read", "Tensor.numpy()") from None
     return ArrayValue(tensor=_data_of(tx, tensor))
+
+
+def _is_mask(tx: Interpreter, array: ArrayValue) -> bool:
+    return array.tensor(tx).fake(tx).dtype == torch.bool
+
+
+def _check_index(tx: Interpreter, key: Value) -> None:
+    """Raises Unsupported for an index with arrays that PyTorch would take in another way."""
+    items = key.unpack(tx) if isinstance(key, TupleValue) else [key]
+    arrays = [each for each in items if isinstance(each, ArrayValue)]
+    at = [i for i, each in enumerate(items) if each.python_type() not in (slice, type(None), type(...))]
+    if any(each.tensor(tx).fake(tx).dtype not in (torch.int64, torch.int32) for each in arrays):
+        raise Unsupported("NumPy", "an index that is an array of another dtype than int64 or int32")
+    if len(at) != at[-1] - at[0] + 1 or any(not each.tensor(tx).fake(tx).dim() for each in arrays):
+        raise Unsupported("NumPy", "an index with arrays that slices separate, or with numbers that the graph computes")
+
+
+def _first_items(key: Any) -> Any:
+    """Returns an index like `key`, with arrays of zeros for arrays of ones."""
+    if isinstance(key, tuple):
+        return tuple(map(_first_items, key))
+    return key * 0 if isinstance(key, (ARRAY, numpy.generic)) and key.dtype.kind in "iu" else key
+
+
+def _set_first_items(array: Any, key: Any, value: Any) -> None:
+    array[_first_items(key)] = value
 
 
 def _data_of(tx: Interpreter, tensor: TensorValue) -> TensorValue:

@@ -430,14 +430,14 @@ class TensorValue(Value):
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         self.check_methods(tx, "__getitem__")
-        key = tx.index_of_numbers(key)
+        key = tx.index_of_numbers(tx.index_of_arrays(key))
         if isinstance(key, SymbolicNumber):  # indexing would specialise to the present number
             return tx.capture.graph.call_function(tx, torch.select, [self, ConstantValue(0), key], {})
         return tx.capture.graph.call_function(tx, operator.getitem, [self, key], {})
 
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
         self.check_methods(tx, "__setitem__")
-        key = tx.index_of_numbers(key)
+        key = tx.index_of_numbers(tx.index_of_arrays(key))
         if isinstance(value, ConstantValue) and issubclass(value.python_type(), NUMPY_NUMBERS):
             value.guard_type(tx)
             if value.value.dtype.kind not in "iu" and not isinstance(value.value, (float, complex)):

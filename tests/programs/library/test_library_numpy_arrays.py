@@ -126,6 +126,29 @@ def test_array_of_a_tensor_shares_its_memory(x):
     )
 
 
+@same_as_eager(graphs=1, breaks=[], compiles=1, inputs=lambda: (np.arange(24.0).reshape(2, 3, 4), torch.ones(3, 4)))
+def test_indices_that_are_arrays(a, x):
+    """The items have NumPy's order in memory; an index of a tensor may be an array, too."""
+    i, wide = np.array([1, 0]), np.array([1, 0, 1], dtype=np.int32)
+    items = a[i], a[:, i], a[:, :, wide], a[..., i], a[i, i], a[0, i], a[:, i, i], a[:, 0, wide], a[i[:, None], i]
+    b = a.copy()
+    b[i, wide[:2]] = 7
+    numbers = a.max().item(), float(a[0].min()), int(a.argmax()), a[0, :2, i].shape if x is None else a[0, 0].tolist()
+    y = x.clone()
+    y[i, 2] = y[i, 1] * 3
+    return *items, b, *numbers, x[i], x[:, wide], x[i, i], x[np.array([True, False, True])], y
+
+
+@same_as_eager(breaks=["NumPy", "NumPy", "exception"], inputs=lambda: (np.ones((2, 2, 2)), torch.ones(3, 4)))
+def test_indices_that_pytorch_takes_otherwise(a, x):
+    i = np.array([1, 0])
+    items = a[0, :, i], x[np.array([[0, 1], [1, 2]])]
+    try:
+        return items, x.split(np.int64(2))
+    except TypeError as error:
+        return items, str(error)
+
+
 def test_memory_and_versions():
     def program(x, a):
         view = x.numpy()

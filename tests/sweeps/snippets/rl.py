@@ -326,3 +326,12 @@ def multivariate(mu, cov):
 def dict_observations(obs, encoders):
     encoded = [encoders[k](obs[k]) for k in sorted(obs.keys() & set(encoders))]
     return torch.cat(encoded, dim=1), {**obs, "extra": encoded[0]}.keys()
+
+
+@program(lambda: (torch.randn(8, 3), torch.randn(8), nn.Linear(3, 1)))
+def minibatches_of_indices(observations, returns, critic):
+    order, losses = np.arange(8).reshape(2, 4), []
+    for indices in order:
+        value = critic(observations[indices]).squeeze(-1)
+        losses.append(F.mse_loss(value, returns[indices]))
+    return torch.stack(losses).mean()

@@ -17,6 +17,7 @@ import torch
 from compiler_core.capture.rules.construct import instantiate
 from compiler_core.capture.rules.python.operators import binary, unary
 from compiler_core.capture.rules.table import handles, handles_each, handles_named
+from compiler_core.capture.values.arrays import ArrayValue
 from compiler_core.capture.values.base import (
     ObservedException,
     Value,
@@ -289,6 +290,8 @@ _CONVERSIONS = {
 
 @handles_each(*_CONVERSIONS)
 def _convert(convert: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    if args and isinstance(args[0], ArrayValue) and args[0].is_number:
+        args = (args[0].tensor(tx), *args[1:])
     if args and isinstance(args[0], (TensorValue, ReadValue)):
         return _convert_read(convert, tx, args, kwargs)
     if convert in (int, float) and len(args) == 1 and (number := symbol_for_numpy(tx, args[0])) is not None:
