@@ -1,7 +1,6 @@
 """`compile` and the functions that mark code and tensors for it; the other modules of `api` follow from here.
 
-compiled     what `compile` returns
-recording    the records that are open
+compiled     what `compile` returns, and the records that are open
 """
 
 from __future__ import annotations

@@ -1,30 +1,89 @@
-"""What `compile` returns: compiled functions and modules, with the region and the record of each."""
+"""What `compile` returns: compiled functions and modules, with the region of each; and the records that are open."""
 
 from __future__ import annotations
 
+import datetime
 import functools
 import inspect
 import linecache
 import operator
+import platform
 import types
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.nn.modules import module
 
-from compiler_core.api.recording import new_record, open_record
+from compiler_core import config
 from compiler_core.capture.values.user.modules import is_graph_call
 from compiler_core.config import Options
 from compiler_core.errors import UsageError
 from compiler_core.hook import failures, frame_hook
 from compiler_core.hook.skip_rules import add_user_graph, is_generator
+from compiler_core.instruments import tool
 from compiler_core.pipeline.code_state import CodeKey
 from compiler_core.pipeline.compiled_region import Region
 from compiler_core.records import Record
 from compiler_core.support.texts import keep_source
+
+# ---------------------------------------------------------------- the open record
+
+
+open_records: list[Record] = []
+"""The innermost is the last."""
+
+
+@contextmanager
+def recording(opened: Record) -> Iterator[Record]:
+    """Context manager in which what our compiler compiles is written to a record, with the class of an exception that
+    ends the block."""
+    open_records.append(opened)
+    try:
+        with noted_exception(opened):
+            yield opened
+    finally:
+        open_records.remove(opened)
+        opened.find_problems()
+
+
+@contextmanager
+def noted_exception(opened: Record) -> Iterator[None]:
+    """Writes the class of an exception that ends the block to the record."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, GeneratorExit) and not (isinstance(error, SystemExit) and not error.code):
+            opened.raised = type(error).__name__
+        raise
+
+
+def new_record(title: str = "") -> Record:
+    """Returns an empty record with the time and the installed versions."""
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "cutaway": _cutaway_version()}
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return Record(title=title, created=now, versions=versions, _made_here=True)
+
+
+def open_record() -> Record | None:
+    """Returns the innermost open record, or None."""
+    if config.ranks_folder() is not None and (record_rank := tool("record_rank_if_asked")):
+        record_rank()
+    return open_records[-1] if open_records else None
+
+
+@functools.cache
+def _cutaway_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("cutaway")
+    except PackageNotFoundError:
+        return "source"
+
 
 _regions: weakref.WeakKeyDictionary[types.FunctionType, Region] = weakref.WeakKeyDictionary()
 """The region of each compiled function."""

@@ -14,7 +14,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core.api.compile import compile
-from compiler_core.api.recording import new_record, recording
+from compiler_core.api.compiled import new_record, recording
 from compiler_core.errors import UsageError
 from compiler_core.support.fx_graphs import graph_module
 from compiler_core.torch_private import PyTreeCodeGen, PyTreeInfo, pytree

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from compiler_core.api.recording import new_record, open_record
-from compiler_core.capture.source_lines import add_lines
+from compiler_core.api.compiled import new_record, open_record
+from compiler_core.capture.guard_collector import add_lines
 from compiler_core.codegen.source import check_target
 from compiler_core.config import Options
 from compiler_core.errors import UsageError

@@ -32,19 +32,18 @@ from compiler_core.capture.tensors.symbolic_shapes import (
     is_unbacked,
     python_text,
 )
-from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.base import Value, lookup_in_mro
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, is_atom
-from compiler_core.capture.values.builtin.conversion import from_python
-from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue, TupleValue
+from compiler_core.capture.values.builtin.static import from_python
 from compiler_core.capture.values.builtin.symbols import (
     NEVER_RAISE,
+    ReadValue,
     SymbolicNumber,
     arithmetic,
     from_number,
     symbolic_extreme,
 )
-from compiler_core.capture.values.classes import lookup_in_mro
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, is_subclass_of_program
 from compiler_core.errors import Unsupported

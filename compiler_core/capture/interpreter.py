@@ -22,7 +22,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from compiler_core.bytecode import Instruction, disassemble_cached, outermost_loops
 from compiler_core.capture.attempt import Capture
 from compiler_core.capture.break_kinds import kind_of_skipped
-from compiler_core.capture.guard_collector import Location
+from compiler_core.capture.guard_collector import Location, SourceLines
 from compiler_core.capture.opcodes import OPCODES, UNSUPPORTED
 from compiler_core.capture.rules import calls
 from compiler_core.capture.rules.calls import marked_call
@@ -31,29 +31,25 @@ from compiler_core.capture.rules.python import (  # noqa: F401  (they register t
     copying,
     iteration,
     library,
-    logs,
     operators,
     text,
 )
+from compiler_core.capture.rules.python.library import dispatched
 from compiler_core.capture.rules.python.operators import builtin_operation, equal
-from compiler_core.capture.rules.python.single_dispatch import dispatched
 from compiler_core.capture.rules.table import BY_NAME, HANDLERS, name_of, public_name
 from compiler_core.capture.rules.torch import (  # noqa: F401  (they register their rules)
     autograd_functions,
-    checkpoints,
     control_flow,
     gradients,
-    optimizers,
     overrides,
     queries,
     transforms,
 )
 from compiler_core.capture.rules.torch.functions import is_leaf_function
 from compiler_core.capture.rules.torch.overrides import PYTHON_METHODS, is_overridden
-from compiler_core.capture.source_lines import SourceLines
-from compiler_core.capture.values import arrays, flags, reads
+from compiler_core.capture.values import arrays, reads
 from compiler_core.capture.values.base import ObservedException, Value
-from compiler_core.capture.values.builtin import conversion, symbols
+from compiler_core.capture.values.builtin import static, symbols
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.containers import IteratorValue, iterate_over
 from compiler_core.capture.values.builtin.sequences import ListValue
@@ -64,8 +60,7 @@ from compiler_core.capture.values.user.exceptions import ExceptionValue, excepti
 from compiler_core.capture.values.user.functions import CellValue, FunctionValue, bind_arguments
 from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.capture.values.user.modules import ModuleValue
-from compiler_core.capture.values.user.objects import contents_of
-from compiler_core.capture.values.user.super import member_attribute
+from compiler_core.capture.values.user.objects import contents_of, member_attribute
 from compiler_core.errors import Unsupported
 from compiler_core.guards.value_guards import may_be_distinct_objects
 from compiler_core.hook.skip_rules import (
@@ -516,8 +511,8 @@ class Interpreter:
     # ------------------------------------------------------------ what values reach here, as it is built on them
 
     # the first argument of these functions is the interpreter
-    fold = conversion.fold
-    format_text = conversion.format_text
+    fold = static.fold
+    format_text = static.format_text
     product = symbols.product
     format_operand = text.format_operand
     sorted_values = iteration.sorted_values
@@ -530,7 +525,7 @@ class Interpreter:
     item_of = reads.item_of
     list_of_items = reads.list_of_items
     index_of_numbers = reads.index_of_numbers
-    truth_of_flag = flags.truth_of_flag
+    truth_of_flag = reads.truth_of_flag
     backward = gradients.method
     class_attribute = object_attributes.class_attribute
 
@@ -548,7 +543,7 @@ class Interpreter:
 
     def from_python(self, obj: Any) -> Value:
         """Returns the value of a new Python object that capture computed."""
-        return conversion.from_python(obj)
+        return static.from_python(obj)
 
     def as_subclass(self, tensor: TensorValue, cls: Value) -> Value:
         """``tensor.as_subclass(cls)``"""

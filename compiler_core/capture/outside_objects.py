@@ -25,18 +25,15 @@ from compiler_core.capture.rules.python.library import GetterValue, ParameterVal
 from compiler_core.capture.rules.torch import numpy as arrays
 from compiler_core.capture.side_effects import SideEffects
 from compiler_core.capture.values.arrays import ARRAY, ArrayValue
-from compiler_core.capture.values.base import NamedMethodValue, OutsideValue, Value
+from compiler_core.capture.values.base import NamedMethodValue, OutsideValue, Value, is_plain_class
 from compiler_core.capture.values.builtin.constant import ConstantValue, is_atom, is_instance
 from compiler_core.capture.values.builtin.containers import ObjectKey, is_compared_as_tuple, is_plain_key
-from compiler_core.capture.values.builtin.context_vars import ContextVarValue, WeakRefValue
-from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.mappings import CONTAINERS, DictValue
 from compiler_core.capture.values.builtin.sequences import RangeValue, SliceValue, TupleValue, is_structure
 from compiler_core.capture.values.builtin.sets import SetValue
-from compiler_core.capture.values.builtin.static import StaticValue, is_typing_form
+from compiler_core.capture.values.builtin.static import StaticValue, from_python, is_typing_form
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
-from compiler_core.capture.values.classes import is_plain_class
-from compiler_core.capture.values.contexts import CONTEXTS, ExitValue
+from compiler_core.capture.values.contexts import CONTEXTS, ContextVarValue, ExitValue, WeakRefValue
 from compiler_core.capture.values.distributed import (
     GroupValue,
     ProcessGroup,

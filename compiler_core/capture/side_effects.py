@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import UNBOUND, Value
 from compiler_core.capture.values.builtin.containers import ContainerValue
-from compiler_core.capture.values.builtin.context_vars import TokenValue
-from compiler_core.capture.values.builtin.deques import DequeValue
 from compiler_core.capture.values.builtin.mappings import DictValue
-from compiler_core.capture.values.builtin.sequences import ListValue
+from compiler_core.capture.values.builtin.sequences import DequeValue, ListValue
 from compiler_core.capture.values.builtin.sets import SetValue, replace_set
 from compiler_core.capture.values.cached_calls import OutsideState
+from compiler_core.capture.values.contexts import TokenValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.functions import CellValue
 from compiler_core.capture.values.user.object_attributes import InstanceValue

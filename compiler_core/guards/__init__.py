@@ -5,12 +5,12 @@ printed as Python for the record (`kinds`), installed in PyTorch's C++ guard tre
 (`tree`; `module_trees` for modules), and checked in Python after a call
 that no compiled code covers, to name the guards that failed.
 
-`sources` says where a value comes from, `kinds` what a guard is, and `value_guards`, `flag_conditions`,
-`relation_guards` (identity, conditions on sizes and numbers) and `state_guards` have the table of kinds.  `lifetimes`
-has the weak references to what may be freed.
+`sources` says where a value comes from, `kinds` what a guard is, and `value_guards`, `relation_guards` (identity,
+conditions on sizes, numbers and flags) and `state_guards` have the table of kinds.  `lifetimes` has the weak references
+to what may be freed.
 """
 
-from compiler_core.guards import flag_conditions, relation_guards, value_guards
+from compiler_core.guards import relation_guards, value_guards
 from compiler_core.guards.kinds import (
     KINDS,
     GuardSpec,

@@ -1,4 +1,4 @@
-"""Kinds of guards on several objects: identity of one with another, and conditions on sizes and numbers.
+"""Kinds of guards on several objects, and on numbers: identity, and conditions on sizes, numbers and flags.
 
 Each condition, such as ``L['x'].size()[0] % 2 == 0``, is a separate guard in the record, with the user's line that
 caused it.  All conditions of a compile are checked by one generated function, which fetches each tensor and each of its
@@ -8,9 +8,12 @@ sizes once.
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from compiler_core.guards.kinds import KINDS, NOTHING, Found, GuardKind, GuardSpec
 from compiler_core.guards.sources import (
@@ -28,9 +31,11 @@ from compiler_core.support.fx_symbols import EXPRESSION_NAMES
 from compiler_core.support.interrupts import GUARD_FAILURES, guard_function
 from compiler_core.support.texts import safe_repr
 from compiler_core.torch_private import C_guards as cpp
+from compiler_core.torch_private import DisableTorchFunction
 
 if TYPE_CHECKING:
     from compiler_core.guards.tree import GuardTree
+
 
 # ---------------------------------------------------------------- identity
 
@@ -266,3 +271,71 @@ KINDS |= {
         install=lambda tree, guard, code_parts: install_conditions(tree, [guard]),
     ),
 }
+
+
+# ---------------------------------------------------------------- conditions on flags
+#
+# Conditions on a tensor of one number, which a guard computes at each call: ``bool(self.n_averaged == 0)``.
+
+
+HOLE: Any = object()
+"""Stands for the result of the step before among the arguments of one."""
+_SIGNS = {
+    operator.eq: "==", operator.ne: "!=", operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=",
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.mod: "%", operator.floordiv: "//",
+    operator.truediv: "/",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Step:
+    """A call of a function or of the tensor's method of this name; its arguments are constants and `HOLE`."""
+
+    function: Callable[..., Any] | str
+    args: tuple[Any, ...]
+
+    def __call__(self, value: Any) -> Any:
+        args = [value if each is HOLE else each for each in self.args]
+        return getattr(args[0], self.function)(*args[1:]) if isinstance(self.function, str) else self.function(*args)
+
+    def text(self, inner: str) -> str:
+        args = [inner if each is HOLE else safe_repr(each) for each in self.args]
+        if isinstance(self.function, str):
+            return f"{args[0]}.{self.function}({', '.join(args[1:])})"
+        if self.function in _SIGNS:
+            return f"({args[0]} {_SIGNS[self.function]} {args[1]})"
+        return f"{getattr(self.function, '__name__', self.function)}({', '.join(args)})"
+
+
+@dataclass(frozen=True)
+class FlagCondition:
+    """The truth of what some steps make of a tensor."""
+
+    steps: tuple[Step, ...]
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        found: Any = tensor
+        with DisableTorchFunction(), torch.no_grad():
+            for step in self.steps:
+                found = step(found)
+            return bool(found)
+
+    def text(self, source: str) -> str:
+        for step in self.steps:
+            source = step.text(source)
+        return source
+
+
+def _difference(obj: Any, wanted: tuple[FlagCondition, bool]) -> Found:
+    condition, truth = wanted
+    if not isinstance(obj, torch.Tensor) or obj.numel() != 1:
+        return safe_repr(obj)
+    return None if condition.holds(obj) == truth else str(not truth)
+
+
+KINDS["CONDITION_OF_FLAG"] = GuardKind(
+    lambda source, wanted: f"bool({wanted[0].text(source)}) is {wanted[1]}",
+    _difference,
+    aspect="value",
+    expected=lambda wanted: str(wanted[1]),
+)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from compiler_core import instruments
 from compiler_core.backends import registry as backends
 from compiler_core.bytecode import outermost_loops, verify
-from compiler_core.capture.source_lines import add_source
+from compiler_core.capture.guard_collector import add_source
 from compiler_core.capture.tensors.symbolic_shapes import DynamicPolicy
 from compiler_core.capture.values.cached_calls import known_outcomes
 from compiler_core.config import Options

@@ -42,8 +42,8 @@ from compiler_core.capture import break_kinds
 from compiler_core.capture.attempt import Capture
 from compiler_core.capture.break_kinds import BreakingCode, Earlier
 from compiler_core.capture.bytecode_emitter import graph_outputs
+from compiler_core.capture.guard_collector import SourceLines, add_source, format_stack
 from compiler_core.capture.interpreter import Interpreter, StopCapture, StopPoint
-from compiler_core.capture.source_lines import SourceLines, add_source, format_stack
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.cached_calls import CallLog, known_outcomes
 from compiler_core.capture.values.user.functions import CellValue

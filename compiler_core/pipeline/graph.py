@@ -69,8 +69,7 @@ from compiler_core.loops.lower import lower
 from compiler_core.loops.schedule.numbers import NumbersInput, numbers_in_memory
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.loops.schedule.updates import update_in_place
-from compiler_core.pipeline.host_part import split_host_part
-from compiler_core.pipeline.parts import compile_parts
+from compiler_core.pipeline.parts import compile_parts, split_host_part
 from compiler_core.records import Compile, CudaGraph
 from compiler_core.support import opaque_ops
 from compiler_core.support.eager_warnings import silence_warnings, warn_always

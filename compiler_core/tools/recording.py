@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 
 from compiler_core import config
-from compiler_core.api.recording import new_record, noted_exception, open_records, recording
+from compiler_core.api.compiled import new_record, noted_exception, open_records, recording
 from compiler_core.errors import UsageError
 from compiler_core.records import Record, limits
 from compiler_core.support.interrupts import kept_handlers

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
-from compiler_core.pipeline.host_part import HostPart, split_host_part
+from compiler_core.pipeline.parts import HostPart, split_host_part
 from compiler_core.torch_private import ConstantSource
 
 aten = torch.ops.aten

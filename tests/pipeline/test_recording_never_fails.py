@@ -17,7 +17,7 @@ import compiler_core
 from compiler_core.api.compile import record_of
 from compiler_core.backends import kernel_recorder
 from compiler_core.bytecode import bytecode_text
-from compiler_core.capture import source_lines
+from compiler_core.capture import guard_collector
 from compiler_core.capture.interpreter import Interpreter
 from compiler_core.capture.tensors.symbolic_shapes import Symbols
 from compiler_core.guards import kinds
@@ -45,7 +45,7 @@ FUNCTIONS = (
     kinds.failures,
     bytecode_text,
     decompile,
-    source_lines.add_source,
+    guard_collector.add_source,
     compiled_region._recompile_cause,
     frame.FrameCompile._record_bytecode,
     frame.FrameCompile._record_generated,

@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_leaves
 
 from compiler_core import instruments
 from compiler_core.api.compile import compile as compile_
-from compiler_core.api.recording import new_record, recording
+from compiler_core.api.compiled import new_record, recording
 from tests.cases.scripts import namespace_of
 
 PROGRAMS = sorted(

@@ -31,8 +31,7 @@ from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.exceptions import OUTER, ExceptionValue, TracebackValue, as_exception
 from compiler_core.capture.values.user.functions import CellValue, FunctionValue
 from compiler_core.capture.values.user.generators import GeneratorValue, runtime_error_from_stop
-from compiler_core.capture.values.user.objects import ObjectValue
-from compiler_core.capture.values.user.super import SuperValue
+from compiler_core.capture.values.user.objects import ObjectValue, SuperValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:

@@ -19,11 +19,10 @@ from compiler_core.capture.values.base import (
 )
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.containers import ContainerValue
-from compiler_core.capture.values.builtin.conversion import evaluate
 from compiler_core.capture.values.builtin.mappings import DictValue, dict_items
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue
-from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.builtin.static import StaticValue, evaluate
 from compiler_core.capture.values.builtin.symbols import join_text, symbolic_text
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported

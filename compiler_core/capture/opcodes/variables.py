@@ -13,12 +13,11 @@ from compiler_core.capture.opcodes.table import opcode
 from compiler_core.capture.outside_objects import is_static
 from compiler_core.capture.values.base import NULL, UNBOUND, ObservedException, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import is_atom
-from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.sequences import TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue
-from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.builtin.static import StaticValue, from_python
 from compiler_core.capture.values.user.functions import CellValue
-from compiler_core.capture.values.user.super import SuperValue
+from compiler_core.capture.values.user.objects import SuperValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_library
 from compiler_core.guards.sources import GlobalSource

@@ -20,9 +20,8 @@ import torch
 from compiler_core.capture.values import numpy_functions
 from compiler_core.capture.values.base import NamedMethodValue, ObservedException, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
-from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
-from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.builtin.static import StaticValue, from_python
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported

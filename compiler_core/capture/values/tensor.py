@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx as fx
 
-from compiler_core.capture.values.base import NamedMethodValue, Value, constants, observed_exception
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.containers import object_key
-from compiler_core.capture.values.builtin.conversion import from_python
-from compiler_core.capture.values.builtin.symbols import SymbolicNumber
-from compiler_core.capture.values.classes import (
+from compiler_core.capture.values.base import (
     ABSENT,
+    NamedMethodValue,
+    Value,
+    constants,
     guard_class_attribute,
     is_data_descriptor,
     is_descriptor,
     is_of_pytorch,
     lookup_in_mro,
+    observed_exception,
 )
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.containers import object_key
+from compiler_core.capture.values.builtin.static import from_python
+from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.capture.values.user.object_attributes import descriptor_get
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, InstanceDictSource

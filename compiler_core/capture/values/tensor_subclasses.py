@@ -14,11 +14,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 import torch.fx as fx
 
-from compiler_core.capture.values.base import NamedMethodValue, OutsideValue, Value
+from compiler_core.capture.values.base import (
+    ABSENT,
+    NamedMethodValue,
+    OutsideValue,
+    Value,
+    is_data_descriptor,
+    lookup_in_mro,
+)
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.static import StaticValue
-from compiler_core.capture.values.classes import ABSENT, is_data_descriptor, lookup_in_mro
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_python_class, module_of

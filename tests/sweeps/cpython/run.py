@@ -222,7 +222,7 @@ def widened(code: types.CodeType) -> types.CodeType:
 
 def captured(module: str, outcome: Outcome) -> None:
     """Runs the tests with the frame hook, with functions of the module and of the tests as user code."""
-    from compiler_core.api.recording import new_record
+    from compiler_core.api.compiled import new_record
     from compiler_core.capture import side_effects
     from compiler_core.config import Options
     from compiler_core.hook import skip_rules

@@ -14,37 +14,33 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.capture.rules.construct import instantiate
 from compiler_core.capture.rules.python.operators import binary, unary
 from compiler_core.capture.rules.table import handles, handles_each, handles_named
 from compiler_core.capture.values.arrays import ArrayValue
 from compiler_core.capture.values.base import (
+    ABSENT,
     ObservedException,
     Value,
+    lookup_in_mro,
     observed_exception,
     to_index,
     type_errors_left_to_python,
 )
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, errors_of_program
 from compiler_core.capture.values.builtin.containers import ObjectKey, has_fixed_order
-from compiler_core.capture.values.builtin.context_vars import NewWeakRefValue
-from compiler_core.capture.values.builtin.conversion import fold
-from compiler_core.capture.values.builtin.deferred import ReadValue
-from compiler_core.capture.values.builtin.deques import DequeValue
 from compiler_core.capture.values.builtin.mappings import DefaultDictValue, DictValue, OrderedDictValue, mapping_proxy
-from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
+from compiler_core.capture.values.builtin.sequences import DequeValue, ListValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue, set_operand
-from compiler_core.capture.values.builtin.static import StaticValue
-from compiler_core.capture.values.builtin.symbols import SymbolicNumber, symbol_for_numpy
-from compiler_core.capture.values.classes import ABSENT, lookup_in_mro
+from compiler_core.capture.values.builtin.static import StaticValue, fold
+from compiler_core.capture.values.builtin.symbols import ReadValue, SymbolicNumber, symbol_for_numpy
+from compiler_core.capture.values.contexts import NewWeakRefValue
 from compiler_core.capture.values.reads import read
 from compiler_core.capture.values.tensor import TensorValue, is_in_distribution, tensor_type_name
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue, PartialValue
 from compiler_core.capture.values.user.modules import ModuleValue
 from compiler_core.capture.values.user.object_attributes import InstanceValue
-from compiler_core.capture.values.user.objects import ObjectValue
-from compiler_core.capture.values.user.super import SuperValue
+from compiler_core.capture.values.user.objects import ObjectValue, SuperValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_library, weak_cache
 from compiler_core.torch_private import GenerationTracker, get_tracing_state, log_api_usage_once
@@ -525,8 +521,3 @@ def _has_free_unbacked_symbols(tx: Interpreter, value: Value) -> Value:
 @handles(object.__eq__)
 def _eq(tx: Interpreter, owner: Value, other: Value) -> Value:
     return ConstantValue(True if tx.is_same(owner, other) else NotImplemented)
-
-
-@handles(type.__call__)
-def _call(tx: Interpreter, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
-    return instantiate(tx, cls.constant(tx), args, kwargs)

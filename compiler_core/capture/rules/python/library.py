@@ -1,25 +1,26 @@
-"""Rules for functions of the standard library: `operator` with its getters, dataclasses, inspect, Counter."""
+"""Rules for the standard library: `operator` with its getters, dataclasses, inspect, logging, singledispatch."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import inspect
+import logging
 import operator
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.python.operators import binary
 from compiler_core.capture.rules.table import handles, handles_each
-from compiler_core.capture.values.base import NamedMethodValue, Value, observed_exception
+from compiler_core.capture.values.base import NamedMethodValue, Value, lookup_in_mro, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import TupleValue
-from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.builtin.static import StaticValue, from_python
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
-from compiler_core.capture.values.user.objects import NamespaceValue
+from compiler_core.capture.values.user.objects import NamespaceValue, ObjectValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_library, module_of
 from compiler_core.guards.sources import AttrSource, GetItemSource
@@ -303,3 +304,91 @@ def _namespace(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     namespace = NamespaceValue()
     namespace.stored.update(kwargs)
     return namespace
+
+
+# ---------------------------------------------------------------- loggers
+#
+# Calls of loggers whose level is off do nothing, and a guard asks the logger at each call.
+
+
+_LEVELS: dict[Any, int] = {
+    logging.Logger.debug: logging.DEBUG,
+    logging.Logger.info: logging.INFO,
+    logging.Logger.warning: logging.WARNING,
+    logging.Logger.error: logging.ERROR,
+    logging.Logger.critical: logging.CRITICAL,
+}
+
+
+@handles_each(*_LEVELS)
+def _log(fn: Any, tx: Interpreter, logger: Value, msg: Value, /, *args: Value, **kwargs: Value) -> Value:
+    if _is_enabled(tx, logger, _LEVELS[fn]) is False:
+        return NONE
+    raise Unsupported("print", f"{fn.__qualname__}, part of the standard library")
+
+
+@handles(logging.Logger.isEnabledFor)
+def _is_enabled_for(tx: Interpreter, logger: Value, level: Value) -> Value:
+    enabled = _is_enabled(tx, logger, level.constant(tx))
+    if enabled is None:
+        raise Unsupported("unsupported call", f"isEnabledFor of {logger}")
+    return ConstantValue(enabled)
+
+
+def _is_enabled(tx: Interpreter, logger: Value, level: int) -> bool | None:
+    """Asks a logger, with a guard, whether it is enabled for a level; None for a logger with another answer."""
+    if not isinstance(logger, ObjectValue) or logger.source is None or logger.stored:
+        return None
+    real = logger.real
+    if type(real).isEnabledFor is not logging.Logger.isEnabledFor:
+        return None
+    logger.install_guards(tx)
+    tx.capture.guards.add("ID_MATCH", logger.source, real)
+    query = tx.capture.guards.held(_query(real, level), f"partial(getLogger({real.name!r}).isEnabledFor, {level})")
+    enabled: bool = real.isEnabledFor(level)
+    tx.capture.guards.add("RETURNS", query, enabled)
+    return enabled
+
+
+@functools.lru_cache(256)  # so that the calls of a frame share a guard
+def _query(logger: logging.Logger, level: int) -> functools.partial[bool]:
+    """Returns what asks a logger whether it is enabled for a level."""
+    return functools.partial(logger.isEnabledFor, level)
+
+
+# ---------------------------------------------------------------- functools.singledispatch
+#
+# The class of an argument decides which implementation is called.
+#
+# Python asks a cache with weak keys first, which a graph cannot hold.  The choice follows from the classes that are
+# registered, which are guarded; the cache is left as it is.
+
+
+_PLAIN_CHECK = vars(type)["__subclasscheck__"]
+_DISPATCH = functools.singledispatch(lambda _: None).dispatch.__code__
+
+
+def dispatched(tx: Interpreter, function: FunctionValue, args: list[Value]) -> Value | None:
+    """Returns the implementation that ``dispatch`` of such a function chooses for a class; None if `function` is
+    another, or if a class may be a virtual subclass of one that is registered."""
+    if function.code is not _DISPATCH or len(args) != 1:
+        return None
+    cells = dict(zip(function.code.co_freevars, function.closure, strict=True))
+    registry, cls = cells["registry"].get(tx), args[0].constant(tx)
+    is_virtual = not tx.is_none(cells["cache_token"].get(tx))
+    if is_virtual or not isinstance(cls, type) or not isinstance(registry, DictValue):
+        return None
+    implementations = registry.mapping(tx)
+    if any(lookup_in_mro(type(each), "__subclasscheck__") is not _PLAIN_CHECK for each in implementations):
+        return None
+    try:
+        return implementations[_chosen(cls, implementations)]
+    except RuntimeError:  # two classes are as near
+        return None
+
+
+def _chosen(cls: type, classes: Iterable[type]) -> type:
+    """Returns the one of these classes that is chosen for `cls`."""
+    chooser: Any = functools.singledispatch(lambda _: None)
+    made = {chooser.register(each, functools.partial(lambda _: None)): each for each in classes}
+    return made[chooser.dispatch(cls)]

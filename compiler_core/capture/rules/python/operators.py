@@ -24,13 +24,11 @@ from compiler_core.capture.values.arrays import ArrayValue
 from compiler_core.capture.values.base import Value, observed_exception, to_index
 from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error
 from compiler_core.capture.values.builtin.containers import ContainerValue
-from compiler_core.capture.values.builtin.conversion import fold, from_python
-from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.mappings import DefaultDictValue, DictValue, DictViewValue, OrderedDictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SequenceValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue, set_operand
-from compiler_core.capture.values.builtin.static import StaticValue
-from compiler_core.capture.values.builtin.symbols import COMPARISONS, is_symbolic
+from compiler_core.capture.values.builtin.static import StaticValue, fold, from_python
+from compiler_core.capture.values.builtin.symbols import COMPARISONS, ReadValue, is_symbolic
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, overrides_functions
 from compiler_core.capture.values.user.exceptions import ExceptionValue

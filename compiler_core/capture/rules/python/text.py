@@ -12,11 +12,10 @@ import torch
 from compiler_core.capture.rules.table import handles, handles_each
 from compiler_core.capture.values.base import Value, observed_exception
 from compiler_core.capture.values.builtin.constant import ConstantValue, MatchValue, check_plain
-from compiler_core.capture.values.builtin.conversion import evaluate, fold
-from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.mappings import DictValue, key_value
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
-from compiler_core.capture.values.builtin.symbols import symbolic_text
+from compiler_core.capture.values.builtin.static import evaluate, fold
+from compiler_core.capture.values.builtin.symbols import ReadValue, symbolic_text
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.exceptions import PARSING_EXCEPTIONS, ExceptionValue, builtin_base
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue

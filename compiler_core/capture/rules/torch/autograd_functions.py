@@ -21,12 +21,11 @@ import torch.fx as fx
 from torch.autograd.function import FunctionCtx
 
 from compiler_core.capture.rules.table import handles
-from compiler_core.capture.values.base import ObservedException, Value, constants
+from compiler_core.capture.values.base import ObservedException, Value, constants, guard_class_attribute
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.static import StaticValue
-from compiler_core.capture.values.classes import guard_class_attribute
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue
 from compiler_core.capture.values.user.functions import FunctionValue, PartialValue

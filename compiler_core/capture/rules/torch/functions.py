@@ -14,14 +14,12 @@ import torch.masked
 from compiler_core.capture.rules.python.operators import BINARY, INPLACE, UNARY
 from compiler_core.capture.rules.table import handles, handles_each, has_tensor
 from compiler_core.capture.values import reads
-from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.base import Value, is_of_pytorch, lookup_in_mro, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.conversion import from_python
-from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SliceValue, TupleValue
-from compiler_core.capture.values.builtin.symbols import SymbolicNumber, is_symbolic, symbol_for_numpy
-from compiler_core.capture.values.classes import is_of_pytorch, lookup_in_mro
+from compiler_core.capture.values.builtin.static import from_python
+from compiler_core.capture.values.builtin.symbols import ReadValue, SymbolicNumber, is_symbolic, symbol_for_numpy
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import DistributedTensorValue, SubclassTensorValue
 from compiler_core.capture.values.user.modules import CALL_METHODS, ModuleValue, call_with_hooks

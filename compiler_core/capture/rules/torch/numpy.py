@@ -25,9 +25,8 @@ from compiler_core.capture.values.arrays import (
 )
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error
-from compiler_core.capture.values.builtin.conversion import fold
 from compiler_core.capture.values.builtin.sequences import SequenceValue
-from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.builtin.static import StaticValue, fold
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.value_guards import NUMPY_NUMBERS

@@ -19,14 +19,12 @@ from torch.overrides import TorchFunctionMode
 
 from compiler_core.capture.rules.python.operators import BINARY, UNARY
 from compiler_core.capture.rules.table import HANDLERS, handles, handles_each
-from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.base import ABSENT, Value, guard_class_attribute, lookup_in_mro
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, is_atom
-from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
-from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.builtin.static import StaticValue, from_python
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
-from compiler_core.capture.values.classes import ABSENT, guard_class_attribute, lookup_in_mro
 from compiler_core.capture.values.contexts import ContextManagerValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import (

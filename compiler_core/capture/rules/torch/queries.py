@@ -16,10 +16,9 @@ from compiler_core.capture.rules.torch.overrides import DeviceValue
 from compiler_core.capture.values import reads
 from compiler_core.capture.values.base import Value, constants
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, exception_from_error
-from compiler_core.capture.values.builtin.conversion import from_python
-from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.sequences import ListValue
-from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.builtin.static import StaticValue, from_python
+from compiler_core.capture.values.builtin.symbols import ReadValue
 from compiler_core.capture.values.contexts import (
     CONTEXTS,
     AttentionKernelsValue,

@@ -17,8 +17,8 @@ from torch.autograd import forward_ad
 from compiler_core.capture.rules.table import handles, handles_each
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.conversion import from_python
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
+from compiler_core.capture.values.builtin.static import from_python
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported

@@ -24,11 +24,11 @@ from compiler_core.capture.values.base import (
     NamedMethodValue,
     ObservedException,
     Value,
+    missing_attribute,
     observed_exception,
     to_index,
     type_errors_left_to_python,
 )
-from compiler_core.capture.values.classes import missing_attribute
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import Box
 from compiler_core.guards.value_guards import LIBRARY_CONSTANTS, NUMPY_NUMBERS

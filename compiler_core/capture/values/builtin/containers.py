@@ -22,10 +22,10 @@ from compiler_core.capture.values.base import (
     ObservedException,
     Value,
     check_keywords,
+    missing_attribute,
     observed_exception,
 )
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, is_atom
-from compiler_core.capture.values.classes import missing_attribute
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import BuiltinItemSource, GetItemSource, Source
 

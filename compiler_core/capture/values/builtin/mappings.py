@@ -18,8 +18,7 @@ from compiler_core.capture.values.builtin.containers import (
     is_tensor_key,
     iterate_over,
 )
-from compiler_core.capture.values.builtin.deques import DequeValue
-from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue, TupleValue
+from compiler_core.capture.values.builtin.sequences import DequeValue, ListValue, SequenceValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, DictKeysSource, GetItemSource, KeyedItemSource, Source

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,7 +21,6 @@ from torch.fx.experimental.symbolic_shapes import guard_or_true, statically_know
 from compiler_core.capture.tensors.symbolic_shapes import python_text
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
-from compiler_core.capture.values.builtin.deferred import ReadValue
 from compiler_core.capture.values.builtin.sequences import SequenceValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import NumpyNumberSource
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.capture.interpreter import Interpreter
     from compiler_core.guards.sources import Source
+
 
 COMPARISONS = frozenset({operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge})
 _OF_INTS = COMPARISONS | {
@@ -345,3 +345,41 @@ def symbol_for_numpy(tx: Interpreter, value: Value) -> SymbolicNumber | None:
         return None
     value.guard_type(tx)
     return SymbolicNumber(symbols.symbol_for_number(number, source, reason), source)
+
+
+# ---------------------------------------------------------------- numbers and texts made of tensors
+
+
+class ReadValue(Value):
+    """``function(*args)``, a number or text; `args` are tensors of the graph, other such values and constants."""
+
+    def __init__(
+        self, function: Callable[..., Any], args: Sequence[Value], cls: type, written: Collection[int] = ()
+    ) -> None:
+        self.function = function
+        self.args = args
+        self.cls = cls
+        self.written = written
+        """The memory of the graph's inputs that was written before a tensor was read."""
+
+    def __repr__(self) -> str:
+        return f"a {'text' if self.cls is str else 'number'} read from a tensor"
+
+    def constant(self, tx: Interpreter) -> Any:
+        raise Unsupported("tensor value read", f"the {self.cls.__name__} is needed now")
+
+    def truth(self, tx: Interpreter) -> bool:
+        if (found := tx.truth_of_flag(self)) is not None:
+            return found
+        raise Unsupported("data-dependent branch")
+
+    def same_object(self, other: Value) -> bool:
+        if self is not other and other.python_type() is self.cls:
+            raise Unsupported("tensor value read", f"whether {self} is {other}")
+        return self is other
+
+    def children(self) -> Sequence[Value]:
+        return self.args
+
+    def reconstruct(self, emit: Emitter) -> None:
+        emit.call_object(self.function, self.args)

@@ -7,12 +7,11 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import NewException, ObservedException, Value, observed_exception
+from compiler_core.capture.values.base import NewException, ObservedException, Value, lookup_in_mro, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, UNSUPPORTED_EXCEPTIONS, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import TupleValue
 from compiler_core.capture.values.builtin.static import StaticValue
-from compiler_core.capture.values.classes import lookup_in_mro
 from compiler_core.capture.values.user.functions import FunctionValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported

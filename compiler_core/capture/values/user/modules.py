@@ -15,12 +15,19 @@ from torch.nn.modules import module as nn_module
 from torch.nn.modules.rnn import RNNBase
 from torch.nn.utils.rnn import PackedSequence
 
-from compiler_core.capture.values.base import UNBOUND, ObservedException, Value, observed_exception
+from compiler_core.capture.values.base import (
+    ABSENT,
+    UNBOUND,
+    ObservedException,
+    Value,
+    is_data_descriptor,
+    lookup_in_mro,
+    observed_exception,
+)
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.containers import IteratorValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import SliceValue, TupleValue
-from compiler_core.capture.values.classes import ABSENT, is_data_descriptor, lookup_in_mro
 from compiler_core.capture.values.user.objects import ObjectValue, type_or_object
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import MODULE_TABLES, AttrSource, GetItemSource, InstanceDictSource

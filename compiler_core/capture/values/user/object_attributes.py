@@ -12,18 +12,21 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import UNBOUND, ObservedException, Value, observed_exception
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, errors_of_program
-from compiler_core.capture.values.builtin.mappings import DictValue
-from compiler_core.capture.values.builtin.static import StaticValue
-from compiler_core.capture.values.classes import (
+from compiler_core.capture.values.base import (
     ABSENT,
+    UNBOUND,
+    ObservedException,
+    Value,
     guard_class_attribute,
     has_custom_setattr,
     is_data_descriptor,
     is_descriptor,
     lookup_in_mro,
+    observed_exception,
 )
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, errors_of_program
+from compiler_core.capture.values.builtin.mappings import DictValue
+from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, ClassEntrySource, InstanceDictSource, Source
