@@ -47,7 +47,7 @@ from compiler_core.capture.values.builtin.symbols import (
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, is_subclass_of_program
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import AttrSource, PlainTensorSource, Source
+from compiler_core.guards.sources import AttrSource, Source, plain_tensor
 from compiler_core.guards.value_guards import NUMPY_NUMBERS
 from compiler_core.records.recompiles import readable
 from compiler_core.support import fx_symbols
@@ -740,7 +740,7 @@ class GraphBuilder:
 
 
 def _source_of_sizes(real: torch.Tensor, source: Source) -> Source:
-    return PlainTensorSource(source) if is_subclass_of_program(type(real)) else source
+    return plain_tensor(source) if is_subclass_of_program(type(real)) else source
 
 
 _POWERS = frozenset({"pow", "pow_", "__pow__", "__ipow__", "__rpow__", "ipow", "float_power", "float_power_"})

@@ -15,7 +15,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -228,7 +228,7 @@ class GlobalSource(Source):
 
 @dataclass(frozen=True)
 class PartSource(Source):
-    """What is read of the value of another source, `base`, and is written alike for readers and in the user's words."""
+    """What is read of the value of another source, `base`."""
 
     base: Source
 
@@ -241,34 +241,32 @@ class PartSource(Source):
         return self.written(self.base.shown)
 
     def written(self, base: str) -> str:
-        """Returns the path as text, from that of `base`."""
+        """Returns the path from that of `base`: for readers, and in the user's words where `shown` has no others."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class AttrSource(Source):
+class AttrSource(PartSource):
     """``base.name``.
 
     `table` is the dict that holds it: ``__dict__``, or a table of an nn.Module such as ``_parameters``.  None stands
     for whatever ``getattr`` finds, such as a slot or an attribute of the class.
     """
 
-    base: Source
     name: str
     table: str | None = None
 
-    @property
-    def text(self) -> str:
-        return f"{self.base.text}.{self.name}"
+    def written(self, base: str) -> str:
+        return f"{base}.{self.name}"
 
     @property
     def shown(self) -> str:
         if self.name in ("__code__", "_modules") or self.is_environment:  # which function it is, which modules it has
             return self.base.shown
         if self.name == "__self__" and isinstance(self.base, LocalSource) and self.base.expression:
-            return owner_of_method(self.base.expression) or f"{self.base.shown}.__self__"
+            return owner_of_method(self.base.expression) or super().shown
         is_item = self.table == "_modules" and self.name.isdecimal()  # of a Sequential or ModuleList
-        return f"{self.base.shown}[{self.name}]" if is_item else f"{self.base.shown}.{self.name}"
+        return f"{self.base.shown}[{self.name}]" if is_item else super().shown
 
     @property
     def is_environment(self) -> bool:
@@ -349,17 +347,15 @@ def _module_of_table(source: Source) -> Source | None:
 
 
 @dataclass(frozen=True)
-class GetItemSource(Source):
+class GetItemSource(PartSource):
     """``base[key]`` of a list, tuple or dict; `key` is a Python constant."""
 
-    base: Source
     key: Any
     field: str = ""
     """Its name if `base` is a named tuple."""
 
-    @property
-    def text(self) -> str:
-        return f"{self.base.text}[{safe_repr(self.key)}]"
+    def written(self, base: str) -> str:
+        return f"{base}[{safe_repr(self.key)}]"
 
     @property
     def shown(self) -> str:
@@ -387,29 +383,33 @@ class GetItemSource(Source):
 
     def manager(self, tree: GuardTree) -> Any:
         container = tree.value(self.base)
-        if self in tree.item_groups and type(container) in (dict, list, tuple):
+        builtin = type(container) if type(container) in (dict, list, tuple) else None
+        if self in tree.item_groups and builtin is not None:
             return tree.item_groups[self].manager(self, tree)
-        base, value = tree.manager(self.base), tree.value(self)
-        if type(container) is dict:
-            return base.dict_getitem_manager(self.key, self.text, value, tree.manager_type)
-        if type(container) is list:
-            return base.list_getitem_manager(self.key, self.text, value, tree.manager_type)
-        if type(container) is tuple:
-            return base.tuple_getitem_manager(self.key, self.text, value, tree.manager_type)
-        return base.getitem_manager(self.key, self.text, value, tree.manager_type)
+        return _item_manager(tree, self, builtin)
+
+
+def _item_manager(tree: GuardTree, source: GetItemSource | BuiltinItemSource, builtin: type | None) -> Any:
+    """Makes the manager of an item, which reads it as `builtin` does: it calls no method of the object's class."""
+    base = tree.manager(source.base)
+    if builtin is None:
+        get = base.getitem_manager
+    elif issubclass(builtin, dict):
+        get = base.dict_getitem_manager
+    else:
+        get = base.list_getitem_manager if builtin is list else base.tuple_getitem_manager
+    return get(source.key, source.text, tree.value(source), tree.manager_type)
 
 
 @dataclass(frozen=True)
-class ClosureCellSource(Source):
+class ClosureCellSource(PartSource):
     """Cell `index` of a function's closure.  `variable`: the name that the function has for it."""
 
-    base: Source
     index: int
     variable: str = field(default="", compare=False)
 
-    @property
-    def text(self) -> str:
-        return f"{self.base.text}.__closure__[{self.index}]"
+    def written(self, base: str) -> str:
+        return f"{base}.__closure__[{self.index}]"
 
     @property
     def shown(self) -> str:
@@ -432,14 +432,11 @@ class ClosureCellSource(Source):
 
 
 @dataclass(frozen=True)
-class CellContentsSource(Source):
+class CellContentsSource(PartSource):
     """The contents of a cell that was reached through a function's closure."""
 
-    base: Source
-
-    @property
-    def text(self) -> str:
-        return f"{self.base.text}.cell_contents"
+    def written(self, base: str) -> str:
+        return f"{base}.cell_contents"
 
     @property
     def shown(self) -> str:
@@ -479,16 +476,14 @@ class WeakRefCallSource(PartSource):
 
 
 @dataclass(frozen=True)
-class TensorPropertySource(Source):
+class TensorPropertySource(PartSource):
     """``base.size()[index]`` or ``base.stride()[index]`` of a tensor; `method` is ``size`` or ``stride``."""
 
-    base: Source
     method: str
     index: int
 
-    @property
-    def text(self) -> str:
-        return f"{self.base.text}.{self.method}()[{self.index}]"
+    def written(self, base: str) -> str:
+        return f"{base}.{self.method}()[{self.index}]"
 
     @property
     def shown(self) -> str:
@@ -513,11 +508,23 @@ class TensorPropertySource(Source):
 
 
 @dataclass(frozen=True)
-class _CallSource(PartSource):
-    """What a function returns for the value of `base`, and constants."""
+class CallSource(PartSource):
+    """``function(base, *constants)``"""
 
-    function: ClassVar[Any]
-    constants: ClassVar[Any] = ()
+    function: Any
+    constants: tuple[Any, ...] = ()
+    form: str = "{}"
+    """How it is written, with ``{}`` for `base`."""
+    shown_form: str = ""
+    """How the user would write it, if not so."""
+    loads_new_object: bool = False
+
+    def written(self, base: str) -> str:
+        return self.form.replace("{}", base, 1)
+
+    @property
+    def shown(self) -> str:
+        return (self.shown_form or self.form).replace("{}", self.base.shown, 1)
 
     def fetch(self, scope: Scope) -> Any:
         return self.function(self.base.fetch(scope), *self.constants)
@@ -527,29 +534,25 @@ class _CallSource(PartSource):
         emit.call_loaded(self.function, [lambda: emit.source(self.base), *constants])
 
     def manager(self, tree: GuardTree) -> Any:
-        read = functools.partial(_call_with_first, self.function, self.constants) if self.constants else self.function
-        return tree.manager(self.base).lambda_manager(read, self.name_in_tree, tree.value(self), tree.manager_type)
-
-    @property
-    def name_in_tree(self) -> str:
-        """The name of its manager."""
-        return self.text
+        name = self.text if self.text != self.base.text else f"plain {self.text}"
+        return _call_manager(tree, self, name, self.function, self.base, self.constants)
 
 
-@dataclass(frozen=True)
-class NumpyTensorSource(_CallSource):
+def _call_manager(
+    tree: GuardTree, source: Source, name: str, function: Any, base: Source, constants: Sequence[Any]
+) -> Any:
+    read = (lambda first: function(first, *constants)) if constants else function
+    return tree.manager(base).lambda_manager(read, name, tree.value(source), tree.manager_type)
+
+
+def numpy_tensor(base: Source) -> Source:
     """``torch.from_numpy(base)``"""
+    return CallSource(base, torch.from_numpy, (), "torch.from_numpy({})", "{}", loads_new_object=True)
 
-    function = staticmethod(torch.from_numpy)
-    loads_new_object = True
 
-    @property
-    def text(self) -> str:
-        return f"torch.from_numpy({self.base.text})"
-
-    @property
-    def shown(self) -> str:
-        return self.base.shown
+def plain_tensor(base: Source) -> Source:
+    """The tensor of a subclass at `base` as a plain one: reading its sizes calls no ``__torch_function__``."""
+    return CallSource(base, without_class, loads_new_object=True)
 
 
 def call_item(number: Any) -> Any:
@@ -557,29 +560,9 @@ def call_item(number: Any) -> Any:
     return number.item()
 
 
-@dataclass(frozen=True)
-class NumpyNumberSource(_CallSource):
+def numpy_number(base: Source) -> Source:
     """The number of NumPy at `base` as one of Python."""
-
-    function = staticmethod(call_item)
-
-    def written(self, base: str) -> str:
-        return f"{base}.item()"
-
-
-@dataclass(frozen=True)
-class PlainTensorSource(_CallSource):
-    """The tensor of a subclass at `base` as a plain one: reading its sizes calls no ``__torch_function__``."""
-
-    function = staticmethod(without_class)
-    loads_new_object = True
-
-    def written(self, base: str) -> str:
-        return base
-
-    @property
-    def name_in_tree(self) -> str:
-        return f"plain {self.text}"
+    return CallSource(base, call_item, (), "{}.item()")
 
 
 UNSET: Any = object()
@@ -591,14 +574,9 @@ def read_context_var(var: contextvars.ContextVar[Any]) -> Any:
     return var.get(UNSET)
 
 
-@dataclass(frozen=True)
-class ContextVarSource(_CallSource):
+def context_var(base: Source) -> Source:
     """The value of a `contextvars.ContextVar` in the current context, or `UNSET`."""
-
-    function = staticmethod(read_context_var)
-
-    def written(self, base: str) -> str:
-        return f"{base}.get()"
+    return CallSource(base, read_context_var, (), "{}.get()")
 
 
 def class_entry(cls: type, name: str, default: Any = None) -> Any:
@@ -609,98 +587,55 @@ def class_entry(cls: type, name: str, default: Any = None) -> Any:
     return default
 
 
-@dataclass(frozen=True)
-class ClassEntrySource(_CallSource):
+def entry_of_class(base: Source, name: str) -> Source:
     """The entry `name` of a class or of the first of its bases that has it: a descriptor is not called."""
+    return CallSource(base, class_entry, (name,), f"class_entry({{}}, {name!r})", f"{{}}.{name}")
 
-    name: str
-    function = staticmethod(class_entry)
 
-    @property
-    def constants(self) -> tuple[str]:
-        return (self.name,)
+def keys_of_dict(base: Source) -> Source:
+    """The keys of a dict, as a tuple."""
+    return CallSource(base, tuple, (), "tuple({})", "the keys of {}")
 
-    @property
-    def text(self) -> str:
-        return f"class_entry({self.base.text}, {self.name!r})"
 
-    @property
-    def shown(self) -> str:
-        return f"{self.base.shown}.{self.name}"
+def _values_of_dict(obj: dict[Any, Any]) -> tuple[Any, ...]:
+    return tuple(obj.values())
 
 
 @dataclass(frozen=True)
-class BuiltinItemSource(_CallSource):
+class BuiltinItemSource(PartSource):
     """An item of an object whose class overrides the ``__getitem__`` of `builtin`, read by that of `builtin`."""
 
     key: Any
     builtin: Any
 
-    @property
-    def function(self) -> Any:
-        return self.builtin.__getitem__
-
-    @property
-    def constants(self) -> tuple[Any]:
-        return (self.key,)
-
-    @property
-    def text(self) -> str:
-        return f"{self.builtin.__name__}.__getitem__({self.base.text}, {safe_repr(self.key)})"
+    def written(self, base: str) -> str:
+        return f"{self.builtin.__name__}.__getitem__({base}, {safe_repr(self.key)})"
 
     @property
     def shown(self) -> str:
         return f"{self.base.shown}[{safe_repr(self.key)}]"
 
+    def fetch(self, scope: Scope) -> Any:
+        return self.builtin.__getitem__(self.base.fetch(scope), self.key)
+
+    def load(self, emit: Emitter) -> None:
+        loads = [lambda: emit.source(self.base), lambda: emit.constant(self.key)]
+        emit.call_loaded(self.builtin.__getitem__, loads)
+
     def manager(self, tree: GuardTree) -> Any:
-        base, value = tree.manager(self.base), tree.value(self)
-        # these read the builtin's contents without calling methods of the class
-        if issubclass(self.builtin, dict):
-            return base.dict_getitem_manager(self.key, self.text, value, tree.manager_type)
-        get = base.list_getitem_manager if self.builtin is list else base.tuple_getitem_manager
-        return get(self.key, self.text, value, tree.manager_type)
+        return _item_manager(tree, self, self.builtin)
 
 
 @dataclass(frozen=True)
-class DictKeysSource(_CallSource):
-    """The keys of a dict, as a tuple."""
-
-    function = staticmethod(tuple)
-
-    @property
-    def text(self) -> str:
-        return f"tuple({self.base.text})"
-
-    @property
-    def shown(self) -> str:
-        return f"the keys of {self.base.shown}"
-
-
-@dataclass(frozen=True)
-class _DictValuesSource(_CallSource):
-    """The values of a dict, as a tuple."""
-
-    @staticmethod
-    def function(obj: dict[Any, Any]) -> tuple[Any, ...]:
-        return tuple(obj.values())
-
-    @property
-    def text(self) -> str:
-        return f"tuple({self.base.text}.values())"
-
-
-@dataclass(frozen=True)
-class KeyedItemSource(Source):
+class KeyedItemSource(PartSource):
     """``base[key]`` of a dict whose keys are objects that compare by identity, such as the state of an optimizer."""
 
-    base: Source
     key: Source
     index: int
     """Its place among the items."""
 
-    @property
-    def text(self) -> str:
-        return f"{self.base.text}[{self.key.text}]"
+    def written(self, base: str) -> str:
+        return f"{base}[{self.key.text}]"
 
     @property
     def shown(self) -> str:
@@ -719,7 +654,7 @@ class KeyedItemSource(Source):
 
     def manager(self, tree: GuardTree) -> Any:
         # by its place, since a manager by the key would keep the key alive; the keys have guards
-        values = tree.manager(_DictValuesSource(self.base))
+        values = tree.manager(CallSource(self.base, _values_of_dict, (), "tuple({}.values())"))
         return values.tuple_getitem_manager(self.index, self.text, tree.value(self), tree.manager_type)
 
 
@@ -759,12 +694,7 @@ class ComputedSource(Source):
         base, *constants = self.args
         if not isinstance(base, Source) or any(isinstance(arg, Source) for arg in constants):
             raise NotImplementedError("conditions on computed numbers are checked in Python")
-        read = functools.partial(_call_with_first, self.function, constants)
-        return tree.manager(base).lambda_manager(read, self.text, tree.value(self), tree.manager_type)
-
-
-def _call_with_first(function: Any, constants: Sequence[Any], first: Any) -> Any:
-    return function(first, *constants)
+        return _call_manager(tree, self, self.text, self.function, base, constants)
 
 
 def is_of_environment(source: Source) -> bool:

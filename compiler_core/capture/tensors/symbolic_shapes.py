@@ -31,12 +31,13 @@ from compiler_core.errors import Unsupported, UsageError
 from compiler_core.guards.relation_guards import Condition
 from compiler_core.guards.sources import (
     AttrSource,
+    CallSource,
     ComputedSource,
     GetItemSource,
     LocalSource,
-    NumpyNumberSource,
     Source,
     TensorPropertySource,
+    call_item,
     path,
 )
 from compiler_core.records import ItemId, Symbol
@@ -521,7 +522,7 @@ def _belongs_to_module(real: torch.Tensor, source: Source) -> bool:
 
 
 def _is_argument(source: Source) -> bool:
-    while isinstance(source, (GetItemSource, NumpyNumberSource)):
+    while isinstance(source, GetItemSource) or (isinstance(source, CallSource) and source.function is call_item):
         source = source.base
     return isinstance(source, LocalSource)
 

@@ -25,7 +25,7 @@ from compiler_core.capture.values.builtin.static import StaticValue, from_python
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import AttrSource, NumpyTensorSource, Source
+from compiler_core.guards.sources import AttrSource, Source, numpy_tensor
 from compiler_core.guards.value_guards import NUMPY_NUMBERS
 from compiler_core.support import transform_levels as levels
 from compiler_core.support.fx_symbols import hint
@@ -131,7 +131,7 @@ class ArrayValue(Value):
         except (TypeError, ValueError) as error:
             raise Unsupported("unsupported call", f"torch.from_numpy: {error}") from None
         tx.capture.guards.add("EQUALS_MATCH", AttrSource(AttrSource(self.source, "flags"), "writeable"), True)
-        self._input = ArrayTensorValue(source=NumpyTensorSource(self.source), real=tensor)
+        self._input = ArrayTensorValue(source=numpy_tensor(self.source), real=tensor)
         return self._input
 
     def sample(self, tx: Interpreter) -> Any:

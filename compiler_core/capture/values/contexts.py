@@ -23,7 +23,7 @@ from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import UNSET, AttrSource, ContextVarSource, Source, WeakRefCallSource
+from compiler_core.guards.sources import UNSET, AttrSource, Source, WeakRefCallSource, context_var
 from compiler_core.support.torch_state import (
     AttentionKernels,
     StateChange,
@@ -375,7 +375,7 @@ class ContextVarValue(Value):
         for token in reversed(tokens):
             if token.var is self:
                 return token.value
-        current, source = self.real.get(UNSET), ContextVarSource(self.source)
+        current, source = self.real.get(UNSET), context_var(self.source)
         if current is not UNSET:
             return tx.capture.outside.wrap(current, source)
         tx.capture.guards.add("ID_MATCH", source, UNSET)

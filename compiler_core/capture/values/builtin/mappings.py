@@ -21,7 +21,7 @@ from compiler_core.capture.values.builtin.containers import (
 from compiler_core.capture.values.builtin.sequences import DequeValue, ListValue, SequenceValue, TupleValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import AttrSource, DictKeysSource, GetItemSource, KeyedItemSource, Source
+from compiler_core.guards.sources import AttrSource, GetItemSource, KeyedItemSource, Source, keys_of_dict
 from compiler_core.guards.value_guards import dict_keys
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class DictValue(ContainerValue):
     def _items_of_tensors(self, tx: Interpreter, keys: list[Any]) -> Iterator[tuple[Any, Value]]:
         """Yields the items of an outside dict whose keys are tensors, which are hashed by identity."""
         assert self.source is not None
-        source = DictKeysSource(self.source)
+        source = keys_of_dict(self.source)
         tx.capture.guards.add("LENGTH", source, len(keys))
         for i, key in enumerate(keys):
             tensor = tx.capture.outside.wrap(key, GetItemSource(source, i))

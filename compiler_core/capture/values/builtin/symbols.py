@@ -23,7 +23,7 @@ from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.sequences import SequenceValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import NumpyNumberSource
+from compiler_core.guards.sources import numpy_number
 from compiler_core.guards.value_guards import NUMPY_NUMBERS, number_of_numpy
 from compiler_core.support.fx_symbols import MAX_SYMBOLIC_INT, function_of_text
 
@@ -336,7 +336,7 @@ def symbol_for_numpy(tx: Interpreter, value: Value) -> SymbolicNumber | None:
         or not issubclass(value.python_type(), NUMPY_NUMBERS)
     ):
         return None
-    number, source = number_of_numpy(value.value), NumpyNumberSource(value.source)
+    number, source = number_of_numpy(value.value), numpy_number(value.source)
     if type(number) not in (int, float) or type(value.value).__module__ != "numpy":  # a subclass may have methods
         return None
     symbols = tx.capture.guards.symbols

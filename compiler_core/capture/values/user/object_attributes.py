@@ -29,7 +29,7 @@ from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import AttrSource, ClassEntrySource, InstanceDictSource, Source
+from compiler_core.guards.sources import AttrSource, InstanceDictSource, Source, entry_of_class
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
@@ -404,7 +404,7 @@ def _cached_property(tx: Interpreter, found: functools.cached_property[Any], ins
 
 def _user_method(tx: Interpreter, found: Any, name: str, cls: type, method: str, args: Sequence[Value]) -> Value:
     """Calls a method of a descriptor whose class is the user's."""
-    source = ClassEntrySource(tx.capture.guards.held(cls, cls.__qualname__), name)
+    source = entry_of_class(tx.capture.guards.held(cls, cls.__qualname__), name)
     descriptor = tx.capture.outside.wrap(found, source)
     function = descriptor.special_method(tx, method)
     if function is None:
